@@ -1,7 +1,7 @@
 //! Large values that are put together from their parts for a read.
 //!
 //! ```text
-//!   head ─► room for its bytes? ─ yes ─► parts read, in any order ─► all there, checksum right? ─► value
+//!   head ─► room for its bytes? ─ yes ─► parts read, in any order ─► all there, checksum ─► value
 //!              └─ no: queued, until others are done; then the key is looked up anew
 //! ```
 //!

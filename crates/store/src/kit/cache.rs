@@ -2,9 +2,9 @@
 //! (S3-FIFO).
 //!
 //! ```text
-//!   insert ─► small queue (a tenth) ──asked for meanwhile──► main queue ──asked for meanwhile──► main again
-//!                     └──not asked for──► ghost (remembers the key)      └──not──► gone
-//!                          insert of a remembered key ─► main queue
+//!   insert ─► small queue (a tenth) ──asked for──► main queue ──asked for──► main again
+//!                     └──not──► ghost (remembers the key)  └──not──► gone
+//!                                  └─ insert of a remembered key ─► main queue
 //! ```
 //!
 //! Most of what fills up such a cache under writes is versions that were superseded since. They
@@ -20,8 +20,9 @@
 //! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
 //! in a page that is being written.
 //!
-//! Invariant: a slot in the table points to a record whose header repeats what it is filed under; a
-//! record without slot is dead.
+//! Invariants: the last segment of each queue is being filled, and one more is always free or
+//! unallocated; a slot in the table points to a record whose header repeats what it is filed under;
+//! a record without slot is dead.
 
 use std::collections::VecDeque;
 
@@ -358,6 +359,7 @@ impl Cache {
         let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
         let Some(place) = self.reserve(remembered, bytes) else { return };
         let at = place.offset as usize;
+        assert!(at + bytes <= SEGMENT_BYTES, "a record lies in one segment");
         let out = &mut self.bytes_of_mut(place.segment)[at..at + bytes];
         put_u32(out, 0, value.len() as u32);
         put_u16(out, 4, key.id.segment);
@@ -404,6 +406,9 @@ impl Cache {
         let rank = |raw: u64| if raw == 0 { 0 } else { 1 + TableSlot(raw).frequency() };
         let way = (0..WAYS).min_by_key(|&way| rank(slots[way])).unwrap_or(0);
         slots[way] = TableSlot::new(hash, frequency, place).0;
+        debug_assert!(
+            TableSlot(slots[way]).matches(hash) && TableSlot(slots[way]).place() == place
+        );
     }
 
     /// Room for a record at the end of a queue.
@@ -420,6 +425,7 @@ impl Cache {
         let segment = if main { *self.main.back()? } else { *self.small.back()? };
         let offset = self.segments[segment as usize].used;
         self.segments[segment as usize].used += bytes;
+        assert!(offset.is_multiple_of(8) && offset + bytes <= SEGMENT_BYTES);
         Some(CachedRecord { segment, offset: offset as u32 })
     }
 
@@ -512,6 +518,7 @@ impl Cache {
                 }
             }
         }
+        assert!(at == used && self.segments[segment as usize].used == 0, "it was emptied whole");
         self.scratch = bytes;
         self.free.push(segment);
     }

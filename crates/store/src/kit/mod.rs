@@ -2,19 +2,25 @@
 //! what a store's index looks like.
 //!
 //! ```text
-//!   cache      records that were asked for lately
-//!   staging    values larger than a page, until they are on flash      room      is there room for a write?
-//!      │                                                                 │
-//!      ▼                                                                 ▼
-//!   volume ──► writer: pages, groups, what is durable ──► port ──► device
-//!      └─────► blocks: what each block is for, how much of it is dead
+//!   cache    records that were asked for lately
+//!   staging  values larger than a page, until they are on flash
+//!   room     is there room for a write?
+//!      │
+//!      ▼
+//!   volume ─► writer: pages, groups, what is durable ─► port ─► device
+//!         └─► blocks: what each block is for, how much of it is dead
 //!
-//!   page_reads: who waits for which page       assembly: large values that are put together for a read
-//!   scrub: reads everything once               buffers: bytes for answers
+//!   page_reads  who waits for which page
+//!   assembly    large values that are put together for a read
+//!   scrub       reads everything once
+//!   buffers     bytes for answers
 //! ```
 //!
 //! Dependencies go downwards only: a part gets the parts that it needs as arguments, and keeps no
-//! reference to any.
+//! reference to any. [`Kit`] is those that belong to a shard, not to one of its stores.
+//!
+//! Hidden dependency that this cut made explicit: the cache and the staging area know keys by
+//! [`key_id::KeyId`], which has the shape of MFTL's index (segment, tag, check).
 
 pub(crate) mod assembly;
 pub(crate) mod blocks;

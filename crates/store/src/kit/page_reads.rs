@@ -1,8 +1,8 @@
 //! Page reads in flight: a page is read once for all who want it.
 //!
 //! ```text
-//!   wait ─► first for its page? ─► on the device: read      ─► completion ─┐
-//!             └─ no: joins          in a group: next pump   ─► copy ───────┴─► take ─► next, next, … waiters
+//!   wait ─► first for its page? ─► on the device: read    ─► completion ─┐
+//!             └─ no: joins          in a group: next pump ─► copy ───────┴─► arrived ─► next …
 //! ```
 //!
 //! What a waiter is, and what it does with its page, is the store's: this part only keeps it.

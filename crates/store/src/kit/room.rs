@@ -1,14 +1,14 @@
 //! Whether there is room for a write, and what to do when there is none: grow, or say so.
 //!
 //! ```text
-//!   put ─► small, large: enough free blocks? ─ no ─► asked for; refused: Busy, or DeviceFull when stuck
+//!   put ─► small, large: enough free blocks? ─ no ─► asked for; refused: Busy, or DeviceFull
 //!                                                        │
-//!   collection ◄── take_asked ◄──────────────────────────┘        grow ─► device ─► grown, or refused for a while
+//!   collection ◄── take_asked ◄──────────────────────────┘   grow ─► device ─► grown, or not
 //! ```
 //!
 //! Hidden dependencies that this part made explicit: puts told the collector what they asked for in
-//! vain, by writing to its fields; whether the store is *stuck* is judged by collection, and read by
-//! puts and by the figures; a growth under way makes a full store look busy.
+//! vain, by writing to its fields; whether the store is *stuck* is judged by collection, and read
+//! by puts and by the figures; a growth under way makes a full store look busy.
 //!
 //! Invariants: one growth is under way at a time (`growing`); `asked` is what was asked for since
 //! the last [`Room::take_asked`].

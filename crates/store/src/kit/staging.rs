@@ -1,8 +1,8 @@
 //! Values (and keys) larger than a page, from the put until their parts are durable.
 //!
 //! ```text
-//!   accept ─► readable from memory ─► parts programmed ─► durable ─► next_head: the store writes a head,
-//!                                                                    moves its index to it ─► finish
+//!   accept ─► readable from memory ─► parts programmed ─► durable
+//!        ─► next_head: the store writes a head, moves its index to it ─► finish
 //! ```
 //!
 //! The head is written only when its parts are durable, so a head found after a crash has its

@@ -1,8 +1,8 @@
 //! Packing records into pages, pages into groups, and knowing what has become durable.
 //!
 //! ```text
-//!   record ─► open page ─sealed─► group of pages (512 KiB, one block) ─submit─► device ─sync─► durable
-//!                └────────── readable from here ───────────────────────────┘ (until its program completes)
+//!   record ─► open page ─sealed─► group (512 KiB, one block) ─submit─► device ─sync─► durable
+//!                └────────── readable from here ───────────┘ (until its program completes)
 //! ```
 //!
 //! Four streams keep apart what dies at different times: hot puts, survivors of collection, large

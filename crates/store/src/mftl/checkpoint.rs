@@ -1,8 +1,10 @@
 //! Checkpoints: the index on flash, so that a restart need not scan everything.
 //!
 //! ```text
-//!   begin: block table (generation, first page to scan) ─► segments of the index, a few at every pump ─► barrier: everything written so
-//!   far is durable ─► end page, synced: the checkpoint counts ─► the one before is erased
+//!   begin: block table (generation, first page to scan)
+//!     ─► segments of the index, a few at every pump
+//!     ─► barrier: everything written so far is durable
+//!     ─► end page, synced: the checkpoint counts ─► the one before is erased
 //! ```
 //!
 //! The index changes while it is written. That is sound, because recovery scans what was written

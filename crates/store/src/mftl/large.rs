@@ -1,7 +1,7 @@
 //! Values larger than a page: into the staging area, and their heads out of it.
 //!
 //! ```text
-//!   put, collection ─► stage ─► (kit: parts written, durable) ─► head appended ─► index moved to it
+//!   put, collection ─► stage ─► (kit: parts written, durable) ─► head appended ─► index
 //! ```
 //!
 //! Hidden dependency that this module made explicit: a head that is written decides over four

@@ -11,13 +11,13 @@
 //! ```
 //!
 //! The parts own their state, and get the other parts that they need as arguments; this module owns
-//! the parts, takes the calls of [`Store`](crate::Store), hands out what the device completed, and gives every
-//! part its turn in [`Upkeep::pump`].
+//! the parts, takes the calls of [`Store`](crate::Store), hands out what the device completed, and
+//! gives every part its turn in [`Upkeep::pump`].
 //!
 //! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or
 //! below the watermark, is named by the index or included in its key's dead count; (2) a block is
-//! erased only when its survivors are durable elsewhere and no read is under way in it; (3) what the
-//! index names can be read at once: from the cache, a group, the staging area or the device.
+//! erased only when its survivors are durable elsewhere and no read is under way in it; (3) what
+//! the index names can be read at once: from the cache, a group, the staging area or the device.
 
 mod checkpoint;
 mod collect;
@@ -90,7 +90,8 @@ struct GetCounts {
 /// use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Reads, Writes};
 /// use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let device = Box::new(timestone_flash::MemoryDevice::new(timestone_flash::MemoryConfig::default()));
+/// # use timestone_flash::{MemoryConfig, MemoryDevice};
+/// # let device = Box::new(MemoryDevice::new(MemoryConfig::default()));
 /// let (mut store, report) = Mftl::open(device, MftlConfig::default())?;
 /// assert_eq!(report.keys, 0);
 /// let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, b"planet");

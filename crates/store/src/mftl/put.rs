@@ -1,8 +1,8 @@
 //! Writes: values, tombstones, fences.
 //!
 //! ```text
-//!   put ─► index: where would it go? ─► page of the hot stream │ staging area ─► index entered ─► cache
-//!                 └─ there already, or pruned: nothing to do        └─ no room: refused, no trace
+//!   put ─► index: where would it go? ─► page of the hot stream │ staging area ─► index ─► cache
+//!             └─ there already, or pruned: nothing to do   └─ no room: refused, no trace
 //! ```
 //!
 //! A put finds its place in the index first (one probe), appends its record to the hot stream, and

@@ -2,8 +2,10 @@
 //! programmed since.
 //!
 //! ```text
-//!   1 first page of every block ─► what it is, its generation      3 scan: pages behind each block's mark (all pages without one)
-//!   2 checkpoints, newest first ─► marks, fences, index            4 block table; the device learns the write pointers
+//!   1 first page of every block ─► what it is, its generation
+//!   2 checkpoints, newest first ─► marks, fences, index
+//!   3 scan: pages behind each block's mark (all pages without one)
+//!   4 block table; the device learns the write pointers
 //! ```
 //!
 //! Records may be found in any order, and more than once (collection was moving them): the index

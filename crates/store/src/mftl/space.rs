@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   put, get, collect ─► keyspace ─► fences │ index ─► versions of a key
-//!                                       └─ passed by the watermark ─► sweep ─► blocks hear what died
+//!                                       └─ passed by the watermark ─► sweep ─► blocks hear
 //! ```
 //!
 //! Invariants: `list` ascends by keyspace; fences of a keyspace ascend by version; a keyspace is

@@ -7,8 +7,9 @@
 //! about now.
 //!
 //! ```text
-//!   cursor ──► keys in order, found in any order ──► sorted: [ as many as the limit allows │ too many ]   listed up to here
-//!                                                            next cursor ──────────────────┘ found again by the next scan
+//!   cursor ─► keys in order, found in any order
+//!     ─► sorted: [ as many as the limit allows │ too many ]   listed up to here
+//!                                 next cursor ─┘ found again by the next scan
 //! ```
 //! How long keys are is known only when they are found, and many reads are under way at once: so a
 //! scan may find more than its limit. What is too much is dropped, and the cursor goes back to the

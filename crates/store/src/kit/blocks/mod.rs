@@ -2,7 +2,8 @@
 //! next.
 //!
 //! ```text
-//!   Free ──take──► Open(stream) ──full──► Sealed ──choose──► Victim ──survivors durable──► Erasing ──► Free
+//!   Free ─take─► Open(stream) ─full─► Sealed ─choose─► Victim ─all moved─► Erasing ─► Free
+//!   Dirty (found after a crash) ─────────────────────────────────────────────┘
 //! ```
 //!
 //! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   free blocks run short ─► choose a victim (cost-benefit) ─► victims: emptied, erased ─► free
-//!                       │       └─ none is worth it ─► stuck (room)        │
-//!                       └─► grow (room)                                    └─► trial: did that win anything?
+//!             │                 └─ none is worth it ─► stuck (room)    │
+//!             └─► grow (room)                                          └─► trial: a gain?
 //! ```
 //!
 //! Paced by consumption: each pump moves a few pages for every page that puts have used, more when
@@ -18,12 +18,12 @@
 //! although blocks hear of it only when the watermark has passed it. So it is when collection goes
 //! in circles (see [`trial`]).
 //!
-//! Hidden dependencies that this part made explicit: the pace follows the bytes that puts wrote, and
-//! the shortage what they asked for in vain: both are told with each pump; whether collection wins
-//! anything depends on what the staging area wrote for moved values.
+//! Hidden dependencies that this part made explicit: the pace follows the bytes that puts wrote,
+//! and the shortage what they asked for in vain: both are told with each pump; whether collection
+//! wins anything depends on what the staging area wrote for moved values.
 //!
-//! Invariants: at most [`MAX_VICTIMS`] victims; a search that would repeat the last fruitless one is
-//! not made.
+//! Invariants: at most [`MAX_VICTIMS`] victims; a search that would repeat the last fruitless one
+//! is not made.
 
 mod trial;
 pub(super) mod victims;

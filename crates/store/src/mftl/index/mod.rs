@@ -2,7 +2,8 @@
 //! table").
 //!
 //! ```text
-//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [dead count] ─► version ─► …   (descending)
+//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version)
+//!                                   └─► [dead count] ─► version ─► version …  (descending)
 //! ```
 //!
 //! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`]
@@ -14,14 +15,14 @@
 //! **Dead records.** A record is dead when a younger version of its key lies at or below the
 //! watermark. Its node is then freed, but its bytes stay on flash until its block is erased, and a
 //! full scan after a crash would find them: harmless below a living version, a resurrection once a
-//! tombstone above it has gone. So each key has a *dead count*, a node right behind
-//! the head: the collector counts down when the block is erased, and drops a tombstone only when
-//! nothing is below it and no dead record is left. The count may be too high after a recovery from
-//! a checkpoint (a tombstone stays longer), never too low.
+//! tombstone above it has gone. So each key has a *dead count*, a node right behind the head: the
+//! collector counts down when the block is erased, and drops a tombstone only when nothing is below
+//! it and no dead record is left. The count may be too high after a recovery from a checkpoint (a
+//! tombstone stays longer), never too low.
 //!
 //! Invariants: a chain descends (equal versions only as copies of one record that a crash during
-//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a dead count, where
-//! there is one, is the node behind the head and counts at least 1.
+//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a dead count,
+//! where there is one, is the node behind the head and counts at least 1.
 
 mod pool;
 mod segment;
@@ -144,6 +145,21 @@ pub(crate) enum Assessment {
     Untracked,
     /// It was a tombstone (or expired) above nothing at all: its key has left the index.
     DroppedTombstone,
+}
+
+/// What a chain knows of a record that is not its head.
+enum Older {
+    /// Some reader may want it.
+    Needed,
+    /// A younger version, or a copy, lies at or below the watermark: the node, and the one before
+    /// it.
+    Unneeded {
+        previous: Link,
+        at: Link,
+    },
+    /// The index names a copy of the record elsewhere: this one was never counted.
+    Twin,
+    Unknown,
 }
 
 /// The index of one keyspace.
@@ -383,6 +399,7 @@ impl Index {
         }
         let counter =
             if location.may_expire() { &mut self.expiring_heads } else { &mut self.live_heads };
+        assert!(add || *counter > 0, "a head that goes was counted");
         if add { *counter += 1 } else { *counter -= 1 }
     }
 
@@ -441,6 +458,7 @@ impl Index {
         } else {
             self.pool.get_mut(older).next = Link::NONE;
         }
+        assert!(self.further >= u64::from(count), "further versions are counted");
         self.further -= u64::from(count);
         self.count_dead(id, slot, count);
         let head = *self.head(id, slot);
@@ -455,6 +473,7 @@ impl Index {
     }
 
     fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
+        assert!(count > 0, "a dead count holds at least one");
         self.dead += u64::from(count);
         let older = self.head(id, slot).older;
         if older != Link::NONE && self.pool.get(older).is_dead_count() {
@@ -477,6 +496,7 @@ impl Index {
         let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
         self.dead -= 1;
         let dead_count = *self.pool.get(link);
+        assert!(dead_count.dead() > 0, "a dead count holds at least one");
         if dead_count.dead() > 1 {
             self.pool.get_mut(link).set_dead(dead_count.dead() - 1);
         } else {
@@ -485,8 +505,9 @@ impl Index {
         }
     }
 
-    /// Decides what collection does with the record of `version` in `page`. `droppable`: a tombstone
-    /// (or a record that has expired for every reader) that no older write will follow any more.
+    /// Decides what collection does with the record of `version` in `page`. `droppable`: a
+    /// tombstone (or a record that has expired for every reader) that no older write will follow
+    /// any more.
     pub(crate) fn assess(
         &mut self,
         id: KeyId,
@@ -519,42 +540,49 @@ impl Index {
         if version > head.version() {
             return untracked;
         }
+        match self.find_older(&head, version, page, watermark) {
+            Older::Needed => Assessment::Keep,
+            Older::Unneeded { previous, at } => {
+                let next = self.pool.get(at).next;
+                if previous == Link::NONE {
+                    self.head_mut(id, slot).older = next;
+                } else {
+                    self.pool.get_mut(previous).next = next;
+                }
+                self.pool.remove(at);
+                assert!(self.further > 0, "further versions are counted");
+                self.further -= 1;
+                self.count_dead(id, slot, 1);
+                Assessment::Dead
+            }
+            Older::Twin => Assessment::Untracked,
+            Older::Unknown => untracked,
+        }
+    }
+
+    /// Looks for a version that is not the head itself, in a chain.
+    fn find_older(&self, head: &Head, version: Version, page: u32, watermark: Timestamp) -> Older {
         let mut covered = head.version().timestamp <= watermark || head.version() == version;
-        // A copy of the record that the index names elsewhere: this one was never counted.
         let mut twin = head.version() == version;
         let mut previous = Link::NONE;
         let mut at = head.older;
         while at != Link::NONE {
-            let node = *self.pool.get(at);
+            let node = self.pool.get(at);
             if !node.is_dead_count() {
                 let found = node.version();
                 if found < version {
                     break;
                 }
                 if found == version && node.location().page() == page {
-                    if !covered {
-                        return Assessment::Keep;
-                    }
-                    if previous == Link::NONE {
-                        self.head_mut(id, slot).older = node.next;
-                    } else {
-                        self.pool.get_mut(previous).next = node.next;
-                    }
-                    self.pool.remove(at);
-                    self.further -= 1;
-                    self.count_dead(id, slot, 1);
-                    return Assessment::Dead;
+                    return if covered { Older::Unneeded { previous, at } } else { Older::Needed };
                 }
                 twin |= found == version;
                 covered |= found.timestamp <= watermark || found == version;
-                if covered && found.timestamp <= watermark && found < version {
-                    break;
-                }
             }
             previous = at;
             at = node.next;
         }
-        if twin { Assessment::Untracked } else { untracked }
+        if twin { Older::Twin } else { Older::Unknown }
     }
 
     /// Where a version is that somebody at or above the watermark may still read.
@@ -579,6 +607,7 @@ impl Index {
         let head = *self.head(id, slot);
         self.count_head(head.location, false);
         self.segments[id.segment as usize].remove(slot);
+        assert!(self.keys > 0, "a key that goes was counted");
         self.keys -= 1;
     }
 
@@ -704,7 +733,8 @@ impl Index {
         }
     }
 
-    /// The keys of one segment from `tag` on, in the order of tags, with their chains and dead counts.
+    /// The keys of one segment from `tag` on, in the order of tags, with their chains and dead
+    /// counts.
     pub(crate) fn keys_from(
         &self,
         segment: u16,

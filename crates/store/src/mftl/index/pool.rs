@@ -1,9 +1,9 @@
 //! Further versions of keys: 20-byte nodes in chunks, linked, with a free list.
 //!
 //! A key's youngest version lives in its [`super::segment`] entry; every other one is a node here.
-//! One node of a chain may be its *dead count*: it stands for no version, but holds how many records
-//! of the key are dead and whose blocks are not yet erased (see [`super`] for why). Nodes are never
-//! moved; memory is returned when the keyspace goes.
+//! One node of a chain may be its *dead count*: it stands for no version, but holds how many
+//! records of the key are dead and whose blocks are not yet erased (see [`super`] for why). Nodes
+//! are never moved; memory is returned when the keyspace goes.
 //!
 //! Invariant: a link is below `len`, or [`Link::NONE`]; a node is either on exactly one chain or on
 //! the free list.
