@@ -7,7 +7,8 @@
 //!   room     is there room for a write?
 //!      │
 //!      ▼
-//!   volume ─► writer: pages, groups, what is durable ─► port ─► device
+//!   volume ─► writer: pages, groups ─► port ─► device
+//!         │     └─► ledger: what is durable
 //!         └─► blocks: what each block is for, how much of it is dead
 //!
 //!   page_reads  who waits for which page
@@ -27,6 +28,7 @@ pub(crate) mod blocks;
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod key_id;
+pub(crate) mod ledger;
 pub(crate) mod page_reads;
 pub(crate) mod port;
 pub(crate) mod room;

@@ -23,8 +23,9 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version};
 
 use super::key_id::KeyId;
+use super::ledger::Held;
 use super::volume::Volume;
-use super::writer::{Held, StreamId, Writer};
+use super::writer::{StreamId, Writer};
 use crate::layout::{
     Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
     write_part_header,
@@ -249,7 +250,7 @@ impl Staging {
     pub(crate) fn has_work(&self, writer: &Writer) -> bool {
         self.staged().any(|staged| match staged.ordinal {
             None => true,
-            Some(ordinal) => writer.is_durable(StreamId::Large, ordinal),
+            Some(ordinal) => writer.ledger.is_durable(StreamId::Large, ordinal),
         })
     }
 
@@ -339,7 +340,8 @@ impl Staging {
             let slot = self.order[*at];
             match self.slot(slot)?.ordinal {
                 Some(ordinal)
-                    if volume.writer.is_durable(StreamId::Large, ordinal) && !self.is_writing() =>
+                    if volume.writer.ledger.is_durable(StreamId::Large, ordinal)
+                        && !self.is_writing() =>
                 {
                     return Some((slot, self.slots[slot as usize].take()?));
                 }

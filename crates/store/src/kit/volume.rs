@@ -132,7 +132,7 @@ impl Volume {
 
     /// Syncs the device when that is due or wanted.
     pub(crate) fn sync(&mut self, interval: core::time::Duration, wanted: bool) {
-        self.writer.sync(interval, wanted, &mut self.port);
+        self.writer.ledger.sync(self.writer.now(), interval, wanted, &mut self.port);
     }
 
     /// Where a put would go on at the earliest in a block.
@@ -284,7 +284,7 @@ pub(crate) mod tests {
                 let (purpose, number) = Purpose::of(done.token).expect("a token of ours");
                 match purpose {
                     Purpose::Program => volume.writer.programmed(number, &mut volume.blocks),
-                    Purpose::Sync => volume.writer.synced(),
+                    Purpose::Sync => volume.writer.ledger.synced(),
                     Purpose::Erase => volume.erased(BlockId(number as u32)),
                     Purpose::Grow => volume.grown(),
                     _ => {

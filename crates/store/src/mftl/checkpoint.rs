@@ -168,16 +168,16 @@ impl Checkpointer {
                 self.stream((space, segment), volume, spaces, victims);
             }
             Phase::Barrier { ordinals } => {
-                let durable = StreamId::ALL
-                    .iter()
-                    .all(|&stream| volume.writer.is_durable(stream, ordinals[stream as usize]));
+                let durable = StreamId::ALL.iter().all(|&stream| {
+                    volume.writer.ledger.is_durable(stream, ordinals[stream as usize])
+                });
                 if durable {
                     self.end(volume, victims);
                 }
             }
             Phase::Closing => self.close(volume),
             Phase::Ending { ordinal } => {
-                if volume.writer.is_durable(StreamId::Checkpoint, ordinal) {
+                if volume.writer.ledger.is_durable(StreamId::Checkpoint, ordinal) {
                     self.done(volume);
                     return true;
                 }

@@ -110,7 +110,7 @@ fn release_parts(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, watermar
         blocks.unpin(block);
         let bytes = extent.pages * PAGE_BYTES as u32;
         if !outcome.wanted {
-            blocks.died(block, bytes);
+            blocks.usage(block).died(bytes);
         } else if let Some((_, by)) = outcome.superseded {
             blocks.superseded_bytes(block, bytes, by, watermark);
         }
@@ -131,7 +131,7 @@ fn leave_victim(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, victims: 
     for extent in &moved.extents {
         let block = blocks.of(extent.page);
         if blocks.get(block).generation == extent.generation {
-            blocks.died(block, extent.pages * PAGE_BYTES as u32);
+            blocks.usage(block).died(extent.pages * PAGE_BYTES as u32);
         }
     }
     victims.restaged(moved.victim);

@@ -224,7 +224,7 @@ impl Mftl {
             (_, Err(error)) => self.life.fail(error.into(), &mut self.events),
             (Purpose::Program, Ok(())) => volume.writer.programmed(number, &mut volume.blocks),
             (Purpose::Sync, Ok(())) => {
-                volume.writer.synced();
+                volume.writer.ledger.synced();
                 self.spaces.marks.follow(&volume.writer, &self.kit.staging);
             }
             (Purpose::Erase, Ok(())) => {
@@ -514,7 +514,7 @@ impl Upkeep for Mftl {
         }
         let flush =
             writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
-        let sync = writer.sync_deadline(self.config.sync_interval);
+        let sync = writer.ledger.sync_deadline(self.config.sync_interval);
         flush.into_iter().chain(sync).chain(self.life.deadline(volume.now())).min()
     }
 

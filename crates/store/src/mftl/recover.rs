@@ -388,7 +388,7 @@ impl Recovery {
         self.blocks.restore_largest(content.largest);
         for (number, mark) in content.blocks.iter().enumerate() {
             if self.generations.get(number) == Some(&mark.generation) {
-                self.blocks.restore_counts(BlockId(number as u32), mark.counts);
+                self.blocks.usage(BlockId(number as u32)).restore_counts(mark.counts);
                 self.pages[number] = mark.scan_from;
             }
         }
@@ -410,7 +410,7 @@ impl Recovery {
                 content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
             let from = match marked {
                 Some(_) if content.emptied.contains(&block) => {
-                    self.blocks.restore_counts(block, [0; 4]);
+                    self.blocks.usage(block).restore_counts([0; 4]);
                     0
                 }
                 Some(mark) => mark.scan_from,
@@ -494,9 +494,9 @@ impl Recovery {
                 }
             }
             PageKind::LargePart if self.emptied.contains(&block) => {
-                self.blocks.wrote_raw(block);
+                self.blocks.usage(block).wrote_raw();
             }
-            PageKind::LargePart => self.blocks.found_parts(block, 1),
+            PageKind::LargePart => self.blocks.usage(block).found_parts(1),
             PageKind::Checkpoint => {}
         }
         Ok(())
@@ -506,7 +506,7 @@ impl Recovery {
         self.report.scanned_records += 1;
         let block = self.geometry.block_of(page);
         let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
-        self.blocks.wrote(block, (record.bytes() + layout::SLOT_BYTES) as u32, expires);
+        self.blocks.usage(block).wrote((record.bytes() + layout::SLOT_BYTES) as u32, expires);
         let space = self.spaces.ensure(record.keyspace);
         let space = &mut self.spaces.list[space];
         if record.kind == RecordKind::Fence {
@@ -523,7 +523,7 @@ impl Recovery {
         }
         for extent in head.iter().flat_map(|head| &head.extents) {
             let home = self.geometry.block_of(extent.page);
-            self.blocks.found_parts(home, -i64::from(extent.pages));
+            self.blocks.usage(home).found_parts(-i64::from(extent.pages));
         }
         if let Some(head) = &head {
             self.blocks.note_large(head.parts());

@@ -1,5 +1,4 @@
-//! The block table: what each erase block is for, how much of it is dead, and which one to collect
-//! next.
+//! The block table: what each erase block is for, and how much of it is dead.
 //!
 //! ```text
 //!   Free ─take─► Open(stream) ─full─► Sealed ─choose─► Victim ─all moved─► Erasing ─► Free
@@ -9,6 +8,7 @@
 //! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not
 //! erased.
 
+pub(crate) mod choice;
 mod free;
 mod usage;
 
@@ -19,7 +19,7 @@ use timestone_types::Timestamp;
 
 use super::writer::StreamId;
 use free::FreeBlocks;
-use usage::Usage;
+pub(crate) use usage::Usage;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,18 +87,6 @@ impl Block {
     fn is_collectable(&self) -> bool {
         self.state == BlockState::Sealed && self.stream != StreamId::Checkpoint
     }
-}
-
-/// What a search for a block to collect came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Search {
-    /// Collect this one.
-    Found(BlockId),
-    /// Nothing yet: a block will be worth it when the watermark has moved on, or when it is
-    /// programmed and not read any more.
-    Later,
-    /// Nothing, and waiting does not help.
-    Nothing,
 }
 
 /// All blocks of the device.
@@ -239,6 +227,12 @@ impl Blocks {
         self.list.get(block.0 as usize)
     }
 
+    /// What a block holds, to tell what is written to it, or dies.
+    #[inline]
+    pub(crate) fn usage(&mut self, block: BlockId) -> &mut Usage {
+        &mut self.get_mut(block).usage
+    }
+
     fn get_mut(&mut self, block: BlockId) -> &mut Block {
         &mut self.list[block.0 as usize]
     }
@@ -276,11 +270,6 @@ impl Blocks {
         let entry = self.get_mut(block);
         entry.readable += pages;
         assert!(entry.readable <= entry.pages, "what is programmed was begun");
-    }
-
-    /// A page without records was written to a block, or found there.
-    pub(crate) fn wrote_raw(&mut self, block: BlockId) {
-        self.get_mut(block).usage.wrote_raw();
     }
 
     /// Collection begins to empty a sealed block.
@@ -347,16 +336,6 @@ impl Blocks {
         self.free.add(block, generation);
     }
 
-    /// A record was written to a block.
-    pub(crate) fn wrote(&mut self, block: BlockId, bytes: u32, expires_by: Option<Timestamp>) {
-        self.get_mut(block).usage.wrote(bytes, expires_by);
-    }
-
-    /// Counts and dead bytes that a checkpoint remembers.
-    pub(crate) fn restore_counts(&mut self, block: BlockId, counts: [u32; 4]) {
-        self.get_mut(block).usage.restore_counts(counts);
-    }
-
     /// A record in `page` was superseded by a version at `by`.
     pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
         let block = self.of(page);
@@ -381,89 +360,23 @@ impl Blocks {
         self.list.get(self.of(page).0 as usize).is_some_and(|entry| entry.stream == StreamId::Large)
     }
 
-    /// `bytes` of a block are dead for good.
-    pub(crate) fn died(&mut self, block: BlockId, bytes: u32) {
-        self.get_mut(block).usage.died(bytes);
-    }
-
-    /// A part of a large value was found, or (negative) a head that claims `pages` parts: parts
-    /// that no head claims are dead.
-    pub(crate) fn found_parts(&mut self, block: BlockId, pages: i64) {
-        self.get_mut(block).usage.found_parts(pages);
-    }
-
     /// Recovery has found everything: what no head has claimed is dead.
     pub(crate) fn unclaimed_parts_died(&mut self) {
         self.list.iter_mut().for_each(|entry| entry.usage.unclaimed_parts_died());
     }
-
-    /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if
-    /// its live share is below `limit` thousandths. When it is urgent, age does not count.
-    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32, urgent: bool) -> Search {
-        let pages_per_block = self.geometry.pages_per_block;
-        let (mut best, mut later) = (None, false);
-        for (number, block) in self.list.iter().enumerate() {
-            if !block.is_collectable() {
-                continue;
-            }
-            let live = block.live_share(watermark, pages_per_block).min(1000);
-            let busy = block.readable < block.pages || block.readers > 0;
-            if live >= limit || busy {
-                later |= block.live_share_later(watermark, pages_per_block) < limit;
-                continue;
-            }
-            let age =
-                if urgent { 1 } else { u128::from(self.clock.saturating_sub(block.sealed_at) + 1) };
-            let score = u128::from(1000 - live) * age * 1024 / u128::from(1000 + live);
-            if best.is_none_or(|(most, _)| score > most) {
-                best = Some((score, BlockId(number as u32)));
-            }
-        }
-        match best {
-            Some((_, block)) => Search::Found(block),
-            None if later => Search::Later,
-            None => Search::Nothing,
-        }
-    }
-
-    /// The timestamp which the watermark must pass for everything that is superseded already to
-    /// count, if by then a block has a live share below `limit` that has a larger one now.
-    pub(crate) fn worth_waiting_for(&self, watermark: Timestamp, limit: u32) -> Option<Timestamp> {
-        let pages_per_block = self.geometry.pages_per_block;
-        let later = self.list.iter().filter(|block| {
-            block.is_collectable()
-                && block.live_share(watermark, pages_per_block) >= limit
-                && block.live_share_later(watermark, pages_per_block) < limit
-        });
-        later.map(|block| block.usage.superseded_until()).max()
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn table() -> Blocks {
+    pub(crate) fn table() -> Blocks {
         let geometry = Geometry { pages_per_block: 4, blocks: 8, max_blocks: 8 };
         let mut blocks = Blocks::new(geometry);
         for generation in [3, 1, 2, 5, 4, 8, 7, 6] {
             blocks.add_free(Generation(generation));
         }
         blocks
-    }
-
-    /// A table with one sealed block of ten records, and its first page.
-    fn one_sealed() -> (Blocks, BlockId, PageId) {
-        let mut blocks = table();
-        let block = blocks.take(StreamId::Hot, 0).expect("free");
-        for _ in 0..10 {
-            blocks.wrote(block, 1000, None);
-        }
-        (0..4).for_each(|_| blocks.page_begun(block));
-        blocks.programmed(block, 4);
-        blocks.seal(block);
-        let page = blocks.geometry.page(block, 0);
-        (blocks, block, page)
     }
 
     #[test]
@@ -473,30 +386,5 @@ mod tests {
             (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
         assert_eq!(order, [1, 2, 0]);
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
-    }
-
-    #[test]
-    fn what_is_superseded_above_the_watermark_counts_later() {
-        let (mut blocks, block, page) = one_sealed();
-        for _ in 0..9 {
-            blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
-        }
-        assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(10), 4), 1000);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600, false), Search::Later);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 50, false), Search::Nothing);
-        assert_eq!(
-            blocks.worth_waiting_for(Timestamp::from_nanos(10), 600),
-            Some(Timestamp::from_nanos(50))
-        );
-        assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(50), 4), 100);
-        assert_eq!(
-            blocks.choose_victim(Timestamp::from_nanos(50), 600, false),
-            Search::Found(block)
-        );
-        assert_eq!(
-            blocks.worth_waiting_for(Timestamp::from_nanos(50), 600),
-            None,
-            "it is worth it now"
-        );
     }
 }

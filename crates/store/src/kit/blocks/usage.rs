@@ -110,13 +110,13 @@ impl Usage {
     }
 
     /// Counts that a checkpoint remembers.
-    pub(super) fn restore_counts(&mut self, counts: [u32; 4]) {
+    pub(crate) fn restore_counts(&mut self, counts: [u32; 4]) {
         [self.written, self.weight, self.records, self.dead] = counts;
     }
 
     /// A record was written, which expires at a time or never.
     #[inline]
-    pub(super) fn wrote(&mut self, bytes: u32, expires_by: Option<Timestamp>) {
+    pub(crate) fn wrote(&mut self, bytes: u32, expires_by: Option<Timestamp>) {
         assert!(bytes > 0, "a record takes some bytes");
         self.written += bytes;
         self.weight += bytes;
@@ -128,7 +128,7 @@ impl Usage {
     }
 
     /// A page without records was written.
-    pub(super) fn wrote_raw(&mut self) {
+    pub(crate) fn wrote_raw(&mut self) {
         self.written += PAGE_BYTES as u32;
     }
 
@@ -143,12 +143,12 @@ impl Usage {
     }
 
     /// Bytes are dead for good.
-    pub(super) fn died(&mut self, bytes: u32) {
+    pub(crate) fn died(&mut self, bytes: u32) {
         self.dead = self.dead.saturating_add(bytes);
     }
 
     /// Parts of a large value were found, or (negative) a head that claims them.
-    pub(super) fn found_parts(&mut self, pages: i64) {
+    pub(crate) fn found_parts(&mut self, pages: i64) {
         let bytes = pages * PAGE_BYTES as i64;
         if pages > 0 {
             self.written += bytes as u32;

@@ -35,7 +35,7 @@ use super::index::PrefetchStep;
 use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
-use crate::kit::blocks::Search;
+use crate::kit::blocks::choice::{Search, choose_victim};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::limits::MAX_VICTIMS;
@@ -218,7 +218,7 @@ impl Collector {
         let key = SearchKey { clock: blocks.clock() / step, watermark, limit };
         let outcome = match self.fruitless {
             Some((last, outcome)) if last == key => outcome,
-            _ => blocks.choose_victim(watermark, limit, short),
+            _ => choose_victim(blocks, watermark, limit, short),
         };
         self.fruitless = Some((key, outcome));
         match outcome {

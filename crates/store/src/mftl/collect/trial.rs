@@ -17,6 +17,7 @@ use timestone_types::Timestamp;
 
 use super::HARD;
 use crate::kit::blocks::Blocks;
+use crate::kit::blocks::choice::worth_waiting_for;
 
 /// So many victims must have won something together, or collection counts as futile.
 const TRIAL_VICTIMS: u32 = 8;
@@ -80,7 +81,7 @@ impl Trial {
         let wins = won * 1000 >= erased * LEAST_GAIN;
         self.futile = (!wins).then(|| {
             let pause = watermark.saturating_add(FUTILE_PAUSE);
-            let better = blocks.worth_waiting_for(watermark, HARD);
+            let better = worth_waiting_for(blocks, watermark, HARD);
             let until = better.map_or(pause, |at| at.min(pause));
             Futile { until, hope: better.is_some() }
         });

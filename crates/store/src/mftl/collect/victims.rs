@@ -145,8 +145,8 @@ impl Victims {
     pub(in super::super) fn waits(&self, writer: &Writer) -> bool {
         self.list.iter().any(|victim| {
             victim.barrier.is_some_and(|(cold, large)| {
-                !writer.is_durable(StreamId::Cold, cold)
-                    || !writer.is_durable(StreamId::Large, large)
+                !writer.ledger.is_durable(StreamId::Cold, cold)
+                    || !writer.ledger.is_durable(StreamId::Large, large)
             })
         })
     }
@@ -309,8 +309,8 @@ impl MoveOut<'_> {
             }
             return;
         };
-        let durable = volume.writer.is_durable(StreamId::Cold, cold)
-            && volume.writer.is_durable(StreamId::Large, large);
+        let durable = volume.writer.ledger.is_durable(StreamId::Cold, cold)
+            && volume.writer.ledger.is_durable(StreamId::Large, large);
         let read = volume.blocks.get(victim.block).readers > 0;
         if durable && !victim.erasing && !victim.damaged && !read {
             victim.erasing = true;
@@ -449,7 +449,7 @@ impl MoveOut<'_> {
     fn parts_died(&mut self, head: Option<&LargeHead<'_>>) {
         let blocks = &mut self.kit.volume.blocks;
         for extent in head.iter().flat_map(|head| &head.extents) {
-            blocks.died(blocks.of(extent.page), extent.pages * PAGE_BYTES as u32);
+            blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
             self.parts_died = true;
         }
     }
