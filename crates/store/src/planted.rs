@@ -22,6 +22,14 @@ pub struct PlantedBugs {
     pub believe_everything: bool,
     /// A fence leaves no trace at any key, those included that it has hidden.
     pub forget_what_fences_hide: bool,
+    /// The store in memory collects the youngest version at or below the watermark, too, as soon as
+    /// there is a younger one.
+    pub collect_one_too_many: bool,
+    /// The store in memory goes on to serve what a fence has hidden.
+    pub serve_behind_fences: bool,
+    /// The store in memory takes what was promised before a restart, although all that was written
+    /// with it is lost.
+    pub resurrect_what_was_lost: bool,
 }
 
 std::thread_local! {
@@ -34,6 +42,9 @@ std::thread_local! {
             drop_what_a_page_cannot_hold: false,
             believe_everything: false,
             forget_what_fences_hide: false,
+            collect_one_too_many: false,
+            serve_behind_fences: false,
+            resurrect_what_was_lost: false,
         })
     };
 }

@@ -57,6 +57,9 @@ figures! {
     FreeBytes "free_bytes" "Bytes of blocks that hold nothing.",
     Corrupt "corrupt_total" "Pages and records that did not match their checksum.",
     Checkpoints "checkpoints_total" "Checkpoints of the index written.",
+    DramGets "dram_gets_total" "Reads of keyspaces in dram.",
+    DramBytes "dram_bytes" "Memory of the keyspaces in dram: keys, versions and tables.",
+    DramLimitBytes "dram_limit_bytes" "Memory that the keyspaces in dram may take.",
 }
 
 /// A value for every [`Figure`].

@@ -9,6 +9,11 @@ use super::event::StoreEvent;
 
 /// The running of a store. Its owner calls [`pump`](Self::pump) once a turn.
 pub trait Upkeep {
+    /// The replay of logs is over. Every version that an earlier run wrote or promised lies at or
+    /// below `bound`, and nothing but such promises is written at or below it from now on. A store
+    /// that survives restarts has nothing to do.
+    fn recovered(&mut self, _bound: Timestamp) {}
+
     /// Reads below `t` will not be asked any more; only rises.
     fn advance_watermark(&mut self, t: Timestamp);
 
