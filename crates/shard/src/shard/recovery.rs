@@ -38,6 +38,7 @@ use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
+use super::scrub::ScrubAskers;
 use super::{LogPlace, Peers, Shard};
 use crate::error::ShardError;
 use crate::gauges::ShardGauges;
@@ -547,6 +548,7 @@ impl Replay {
             payloads,
             requests: Requests::new(Arc::clone(&with.gauges.latencies)),
             lookups: Lookups::default(),
+            scrub_askers: ScrubAskers::default(),
             replies: Replies::new(
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),
