@@ -192,7 +192,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::*;
 
     fn full() -> FlashError {
@@ -245,7 +245,7 @@ mod tests {
             completions.drain(..).for_each(|_| room.grown(&mut volume));
             volume.polled(completions);
         }
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         assert_eq!((volume.blocks.count(), room.growth_error()), (16, None));
     }
 }
