@@ -151,7 +151,6 @@ impl Room {
 
     /// The device has grown.
     pub(crate) fn grown(&mut self, volume: &mut Volume) {
-        assert!(self.growing, "it was asked to");
         (self.growing, self.stuck) = (false, false);
         self.growth = GrowthPause::default();
         volume.grown();
@@ -159,7 +158,6 @@ impl Room {
 
     /// The device could not grow: it is left alone for a while.
     pub(crate) fn growth_failed(&mut self, now: Timestamp, error: &FlashError) {
-        assert!(self.growing, "it was asked to");
         self.growing = false;
         let is_news = self.growth.cause.is_none();
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
@@ -173,6 +171,7 @@ impl Room {
             last: pause,
             cause: Some(cause.into()),
         };
+        assert!(pause <= limits::MAX_GROWTH_RETRY && self.growth.until >= now);
         if is_news {
             tracing::warn!(
                 %error,
