@@ -11,15 +11,18 @@ use crate::steps::output_of;
 
 /// One thing that is wrong in one place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Finding {
-    pub(crate) path: String,
+pub struct Finding {
+    /// From the root, with `/` between folders.
+    pub path: String,
     /// From 1; 0 when it concerns the whole file.
-    pub(crate) line: usize,
-    pub(crate) message: String,
+    pub line: usize,
+    /// What is wrong and, where it helps, what to do.
+    pub message: String,
 }
 
 impl Finding {
-    pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+    /// A finding on this line, or on the whole file at line 0.
+    pub fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, message: message.into() }
     }
 }
@@ -36,15 +39,15 @@ impl fmt::Display for Finding {
 /// Every text file by its path from the root, with `/` between folders, and the older versions of
 /// the ratchet file.
 #[derive(Default, Debug)]
-pub(crate) struct Tree {
+pub struct Tree {
     files: BTreeMap<String, String>,
     /// Committed versions of the ratchet file; empty where git cannot tell.
-    pub(crate) ratchet_history: Vec<String>,
+    pub ratchet_history: Vec<String>,
 }
 
 impl Tree {
     /// What is committed or about to be: tracked files, and untracked ones that are not ignored.
-    pub(crate) fn load(root: &Path) -> Result<Self, String> {
+    pub fn load(root: &Path) -> Result<Self, String> {
         let listed = output_of(
             root,
             "git",
@@ -66,17 +69,17 @@ impl Tree {
     }
 
     /// The text of one file.
-    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+    pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 
     /// All files, by path.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// The Rust sources.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask scorecard`: fills the marked regions of docs/verification.md from what soaks, tests
+//! `cargo lab scorecard`: fills the marked regions of docs/verification.md from what soaks, tests
 //! and models counted.
 //!
 //! ```text
@@ -21,8 +21,8 @@ use serde_json::Value;
 
 use crate::soak::sums::Sums;
 use crate::soak::target_folder;
-use crate::steps::workspace_root;
 use scores::Scores;
+use xtask::steps::workspace_root;
 
 const PAGE: &str = "docs/verification.md";
 /// Where [`run`] keeps what was counted, below the target folder.
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 pub(crate) fn write(files: &[&str]) -> Result<(), String> {
     let root = workspace_root()?;
     if let Some(option) = files.iter().find(|file| file.starts_with('-')) {
-        return Err(format!("scorecard has no option '{option}' there; see cargo xtask help"));
+        return Err(format!("scorecard has no option '{option}' there; see cargo lab help"));
     }
     let files: Vec<PathBuf> = match files {
         [] => {
@@ -52,7 +52,7 @@ pub(crate) fn write(files: &[&str]) -> Result<(), String> {
         given => given.iter().map(PathBuf::from).collect(),
     };
     if files.is_empty() {
-        return Err("nothing was counted yet: run `cargo xtask soak` or `cargo xtask scorecard \
+        return Err("nothing was counted yet: run `cargo lab soak` or `cargo lab scorecard \
             --run` first"
             .to_owned());
     }
