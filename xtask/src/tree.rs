@@ -3,7 +3,7 @@
 //! Checks are functions from a [`Tree`] to [`Finding`]s, so that a test can hand them a small bad
 //! tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -37,12 +37,14 @@ impl fmt::Display for Finding {
 }
 
 /// Every text file by its path from the root, with `/` between folders, and the older versions of
-/// the ratchet file.
+/// the lists that only shrink.
 #[derive(Default, Debug)]
 pub struct Tree {
     files: BTreeMap<String, String>,
-    /// Committed versions of the ratchet file; empty where git cannot tell.
-    pub ratchet_history: Vec<String>,
+    /// Files that are no text: they exist, and that is all we know.
+    others: BTreeSet<String>,
+    /// Committed versions of the lists that only shrink, the newest first.
+    history: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tree {
@@ -53,19 +55,54 @@ impl Tree {
             "git",
             &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"],
         )?;
-        let mut tree =
-            Self { files: BTreeMap::new(), ratchet_history: crate::tidy::ratchet_history(root) };
+        let mut tree = Self::default();
+        for list in [crate::tidy::RATCHET, crate::counts::FILE] {
+            tree.history.insert(list, versions(root, list));
+        }
         for raw in listed.split(|&byte| byte == 0).filter(|raw| !raw.is_empty()) {
             let path = String::from_utf8_lossy(raw).into_owned();
-            // A deleted file is still listed until the deletion is committed; a binary one is none
-            // of our business.
-            if let Some(text) =
-                std::fs::read(root.join(&path)).ok().and_then(|bytes| String::from_utf8(bytes).ok())
-            {
-                tree.files.insert(path, text);
-            }
+            // A deleted file is still listed until the deletion is committed.
+            let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
+            tree.insert(path, bytes);
         }
         Ok(tree)
+    }
+
+    /// The tree of a commit. It has no history.
+    pub fn at(root: &Path, commit: &str) -> Result<Self, String> {
+        let listed = output_of(root, "git", &["ls-tree", "-r", "-z", "--name-only", commit])?;
+        let mut tree = Self::default();
+        for raw in listed.split(|&byte| byte == 0).filter(|raw| !raw.is_empty()) {
+            let path = String::from_utf8_lossy(raw).into_owned();
+            let bytes = output_of(root, "git", &["show", &format!("{commit}:{path}")])?;
+            tree.insert(path, bytes);
+        }
+        Ok(tree)
+    }
+
+    fn insert(&mut self, path: String, bytes: Vec<u8>) {
+        match String::from_utf8(bytes) {
+            Ok(text) => {
+                self.files.insert(path, text);
+            }
+            Err(_) => {
+                self.others.insert(path);
+            }
+        }
+    }
+
+    /// Whether there is such a file or folder.
+    pub fn exists(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let folder = format!("{path}/");
+        let is_there = |known: &String| known == path || known.starts_with(&folder);
+        path.is_empty() || self.files.keys().chain(&self.others).any(is_there)
+    }
+
+    /// Committed versions of a list that only shrinks, the newest first; none where git cannot
+    /// tell.
+    pub(crate) fn history(&self, list: &str) -> &[String] {
+        self.history.get(list).map_or(&[], Vec::as_slice)
     }
 
     /// The text of one file.
@@ -84,12 +121,28 @@ impl Tree {
     }
 }
 
+/// The committed versions of a file; none where git has no history to tell.
+fn versions(root: &Path, file: &str) -> Vec<String> {
+    let text = |arguments: &[&str]| {
+        output_of(root, "git", arguments).ok().and_then(|out| String::from_utf8(out).ok())
+    };
+    let commits = text(&["log", "--format=%H", "--", file]).unwrap_or_default();
+    commits.lines().filter_map(|commit| text(&["show", &format!("{commit}:{file}")])).collect()
+}
+
+#[cfg(test)]
+impl Tree {
+    pub(crate) fn set_history(&mut self, list: &'static str, history: &[&str]) {
+        self.history.insert(list, history.iter().map(|older| (*older).to_owned()).collect());
+    }
+}
+
 #[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Tree {
     fn from(files: [(&str, &str); N]) -> Self {
         let files =
             files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
-        Self { files, ratchet_history: Vec::new() }
+        Self { files, ..Self::default() }
     }
 }
 
