@@ -4,14 +4,17 @@
 //!   simulation ── the seeds of every scenario that CI runs        soak ── random seeds and fuzzing ─► target/soak
 //!   predictions ── the simulator's throughput beside the real one ─┐
 //!   scorecard ── what tests, models and soaks counted ─────────────┴─► tables in docs/
+//!   structure ── methods, fields, files, assertions, words
 //! ```
 //!
 //! It starts cargo, git and the `timestone` binary, and reads what they print. It knows nothing of
 //! how the store works, and no crate of the store uses it.
 
+mod page;
 mod predictions;
 mod scorecard;
 mod soak;
+mod structure;
 mod table;
 
 use std::process::ExitCode;
@@ -27,7 +30,10 @@ cargo lab predictions [--rounds N] [--costs FILE]
 cargo lab scorecard [FILE…]            writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
 cargo lab scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
-                                       tries every sector and every bit, --fuzz gives each fuzz target so long";
+                                       tries every sector and every bit, --fuzz gives each fuzz target so long
+cargo lab structure [--at COMMIT] [-o text|json]
+                                       methods, files and fields of types, assertions of cores, names and words, of this tree or a commit
+cargo lab structure --page COMMIT      the same of COMMIT and of this tree, side by side, into docs/lab/structure.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
         ["predictions", options @ ..] => predictions::run(options),
         ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
+        ["structure", options @ ..] => structure::run(options),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -91,6 +91,12 @@ impl Tree {
         }
     }
 
+    /// A tree of these files: path and text.
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        Self { files: files.iter().map(own).collect(), ..Self::default() }
+    }
+
     /// Whether there is such a file or folder.
     pub fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
@@ -140,9 +146,7 @@ impl Tree {
 #[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Tree {
     fn from(files: [(&str, &str); N]) -> Self {
-        let files =
-            files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
-        Self { files, ..Self::default() }
+        Self::of(&files)
     }
 }
 
