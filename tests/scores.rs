@@ -1,4 +1,4 @@
-//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file
+//! What tests count for the scorecard of docs/lab/scorecard.md: a line of JSON each, in the file
 //! that `TIMESTONE_TEST_SCORES` names.
 //!
 //! ```text

@@ -26,8 +26,8 @@ cargo lab soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        what ran and what failed is kept in target/soak
 cargo lab predictions [--rounds N] [--costs FILE]
                                        throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it
-                                       from FILE, or from a calibration in each of N rounds (5), into docs/verification.md
-cargo lab scorecard [FILE…]            writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
+                                       from FILE, or from a calibration in each of N rounds (5), into docs/lab/scorecard.md
+cargo lab scorecard [FILE…]            writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/lab/scorecard.md
 cargo lab scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
                                        tries every sector and every bit, --fuzz gives each fuzz target so long

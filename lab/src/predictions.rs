@@ -4,7 +4,7 @@
 //! ```text
 //!   each round:                      calibrate ─► what work costs, this hour
 //!   each workload × cores × layout:  timestone serve + bench, held to so many cores ─┐
-//!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
+//!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/lab/scorecard.md
 //!   meanwhile: how much longer arithmetic takes on these cores than alone ──► the simulated machine has such neighbours
 //! ```
 //! Both sides overwrite their devices once before they are measured, so that collection runs: a

@@ -1,4 +1,4 @@
-//! `cargo lab scorecard`: fills the marked regions of docs/verification.md from what soaks, tests
+//! `cargo lab scorecard`: fills the marked regions of docs/lab/scorecard.md from what soaks, tests
 //! and models counted.
 //!
 //! ```text
@@ -25,7 +25,7 @@ use crate::soak::target_folder;
 use scores::Scores;
 use xtask::steps::workspace_root;
 
-const PAGE: &str = "docs/verification.md";
+const PAGE: &str = "docs/lab/scorecard.md";
 /// Where [`run`] keeps what was counted, below the target folder.
 const SCORES: &str = "scores.jsonl";
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_region_for_everything_that_is_counted() {
-        let page = include_str!("../../docs/verification.md");
+        let page = include_str!("../../docs/lab/scorecard.md");
         for region in ["soak", "fuzz"].into_iter().chain(Scores::REGIONS) {
             assert!(fill(PAGE, page, region, "").is_ok(), "{region}");
         }
