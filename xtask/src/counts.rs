@@ -1,6 +1,6 @@
 //! Counts that may only shrink: uses of retired words, and modules that share a type's name.
 //!
-//! The list has a line for each count above its bound, such as `retired parcel 12` or
+//! The list has a line for each count above its bound, such as `retired WORD 12` or
 //! `homonym Place 9`. A count above its line is refused. A line is lowered by `cargo xtask fix`; it
 //! is never raised, and once it is gone it does not come back.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::tree::{Finding, Tree};
 
 /// The list, from the root.
-pub const FILE: &str = "xtask/words.txt";
+pub const FILE: &str = "xtask/glossary-counts.txt";
 
 /// Of a kind (`retired`, `homonym`) and a name.
 pub(crate) type Key = (String, String);

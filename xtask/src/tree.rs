@@ -127,12 +127,13 @@ impl Tree {
     }
 }
 
-/// The committed versions of a file; none where git has no history to tell.
+/// The versions of a file as they landed, the newest first: what a branch had on its way does not
+/// count. None where git has no history to tell.
 fn versions(root: &Path, file: &str) -> Vec<String> {
     let text = |arguments: &[&str]| {
         output_of(root, "git", arguments).ok().and_then(|out| String::from_utf8(out).ok())
     };
-    let commits = text(&["log", "--format=%H", "--", file]).unwrap_or_default();
+    let commits = text(&["log", "--first-parent", "--format=%H", "--", file]).unwrap_or_default();
     commits.lines().filter_map(|commit| text(&["show", &format!("{commit}:{file}")])).collect()
 }
 
