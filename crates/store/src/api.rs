@@ -1,5 +1,5 @@
 //! The interface of every multi-version store: the [`Store`] trait and its vocabulary (SEMEL §3.1;
-//! storage.md "Stores").
+//! docs/protocol/storage.md, "Stores").
 //!
 //! ```text
 //!   shard stage ──get/put/delete/fence──► Store ──FlashOp──► FlashDevice
