@@ -15,9 +15,7 @@ mod report;
 mod types;
 mod walks;
 
-use std::collections::BTreeSet;
-
-use xtask::glossary::{self, is_production};
+use xtask::glossary;
 use xtask::steps::workspace_root;
 use xtask::tree::Tree;
 
@@ -92,39 +90,11 @@ impl Source {
 }
 
 fn parse(tree: &Tree) -> Result<Vec<Source>, String> {
-    let mut sources = Vec::new();
-    let mut tests = BTreeSet::new();
-    for (path, text) in tree.sources().filter(|(path, _)| is_production(path)) {
+    let parsed = |(path, text): (&str, &str)| {
         let file = syn::parse_file(text).map_err(|error| format!("{path}: {error}"))?;
-        for item in &file.items {
-            if let syn::Item::Mod(module) = item
-                && module.content.is_none()
-                && is_for_tests(&module.attrs)
-            {
-                tests.insert(format!("{}/{}", module_folder(path), module.ident));
-            }
-        }
-        sources.push(Source { path: path.to_owned(), file });
-    }
-    let is_test = |source: &Source| {
-        let stem = source.path.trim_end_matches(".rs");
-        tests.iter().any(|module| {
-            stem == module
-                || stem.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        })
+        Ok(Source { path: path.to_owned(), file })
     };
-    sources.retain(|source| !is_test(source));
-    Ok(sources)
-}
-
-/// Where the modules lie that a file declares.
-fn module_folder(path: &str) -> &str {
-    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    if matches!(name, "mod.rs" | "lib.rs" | "main.rs") {
-        folder
-    } else {
-        path.trim_end_matches(".rs")
-    }
+    glossary::production(tree).into_iter().map(parsed).collect()
 }
 
 /// Whether something stands behind `#[cfg(test)]` or is a test.

@@ -157,7 +157,7 @@ pub fn retired(tree: &Tree, rules: &[Rule]) -> Vec<Vec<Use>> {
 /// modules. Conventional names are left out.
 pub fn homonyms(tree: &Tree) -> BTreeMap<String, Vec<String>> {
     let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (path, text) in tree.sources().filter(|(path, _)| is_production(path)) {
+    for (path, text) in production(tree) {
         let code = code_only(text);
         for line in code.lines().take(production_lines(text)) {
             let Some(name) = defined_type(line) else { continue };
@@ -173,10 +173,36 @@ pub fn homonyms(tree: &Tree) -> BTreeMap<String, Vec<String>> {
     defined
 }
 
-/// Whether a source is neither a test nor a benchmark nor an example.
-pub fn is_production(path: &str) -> bool {
+/// The crates' sources that are neither tests nor benchmarks nor examples.
+pub fn production(tree: &Tree) -> Vec<(&str, &str)> {
     let is_beside = |part: &str| matches!(part, "tests" | "benches" | "examples" | "tests.rs");
-    path.starts_with("crates/") && !path.split('/').any(is_beside)
+    let is_of_crate = |path: &str| path.starts_with("crates/") && !path.split('/').any(is_beside);
+    let sources: Vec<_> = tree.sources().filter(|(path, _)| is_of_crate(path)).collect();
+    let tests: Vec<String> =
+        sources.iter().flat_map(|(path, text)| test_modules(path, text)).collect();
+    let is_test = |path: &str| {
+        let stem = path.trim_end_matches(".rs");
+        tests.iter().any(|module| {
+            stem.strip_prefix(module.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    sources.into_iter().filter(|(path, _)| !is_test(path)).collect()
+}
+
+/// The modules in files of their own that a file declares behind `#[cfg(test)]`: their paths,
+/// without `.rs`.
+fn test_modules(path: &str, text: &str) -> Vec<String> {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_root = matches!(name, "mod.rs" | "lib.rs" | "main.rs");
+    let folder = if is_root { folder } else { path.trim_end_matches(".rs") };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let module = |pair: &[&str]| {
+        let declared = pair[1].strip_suffix(';').filter(|_| pair[0] == "#[cfg(test)]")?;
+        let (_, name) = declared.rsplit_once("mod ")?;
+        Some(format!("{folder}/{name}"))
+    };
+    lines.windows(2).filter_map(module).collect()
 }
 
 fn is_looked_at(path: &str) -> bool {
@@ -313,6 +339,9 @@ mod tests {
             ("crates/b/src/d.rs", "struct Once;\n#[cfg(test)]\nmod tests {\nstruct Once;\n}"),
             ("crates/b/tests/e.rs", "struct Once;"),
             ("crates/b/src/tests.rs", "struct Once;"),
+            ("crates/b/src/lib.rs", "#[cfg(test)]\npub(crate) mod bench;"),
+            ("crates/b/src/bench.rs", "struct Once;"),
+            ("crates/b/src/bench/more.rs", "struct Once;"),
         ]);
         let found = homonyms(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
