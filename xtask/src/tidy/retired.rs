@@ -1,6 +1,6 @@
 //! The glossary's words: what it retired may not spread, and few types share a name.
 //!
-//! Counts that were above their bound when the rule began are listed in `xtask/glossary.txt`.
+//! Counts that were above their bound when the rule began are listed in `xtask/glossary-ratchet.txt`.
 
 use std::collections::BTreeMap;
 
