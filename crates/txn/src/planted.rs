@@ -1,6 +1,6 @@
 //! Bugs on purpose: the tests switch one on and must fail. They act only with the feature
 //! `planted-bugs`; without it every question after one is a constant `false` and the compiler
-//! removes it. The numbers are the classes of verification.md.
+//! removes it. The numbers are the classes of docs/verification.md, "Classes of bugs".
 //!
 //! A test that makes its cores itself gives each its bugs; one that runs whole stages, which make
 //! their cores themselves, plants for its thread ([`plant`]).

@@ -7,7 +7,7 @@
 //! ```
 //! Records come in any order between logs. What is decided goes straight into the store (a version
 //! that is there already changes nothing), so that the memory needed does not grow with the log;
-//! what is not decided stays promised, with its bytes. Source: DTranx §3.5, MILANA §4.5.
+//! what is not decided stays promised, with its bytes. Source: DTranx §4.4, MILANA §4.5.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

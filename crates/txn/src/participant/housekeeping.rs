@@ -8,9 +8,9 @@
 //! the moment it is *asked* to be logged, nothing below it is let in any more.
 //!
 //! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the
-//! own clock less [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md). A
-//! session whose clock is further behind than [`shared::MAX_CLOCK_LAG`] holds it back by that and
-//! no more.
+//! own clock less [`shared::WATERMARK_LAG`]; with no live session it stays where it is
+//! (docs/protocol/time.md, "Watermark"). A session whose clock is further behind than
+//! [`shared::MAX_CLOCK_LAG`] holds it back by that and no more.
 //!
 //! A restart forgets which sessions live, so the watermark waits for them
 //! ([`Participant::wait_for_sessions`]).
