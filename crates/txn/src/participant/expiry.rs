@@ -28,6 +28,7 @@ use timestone_types::{Expiry, Timestamp};
 use super::Participant;
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
+use crate::planted::bugs;
 
 /// What is known of time where expiry is judged by it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +83,7 @@ impl Participant {
     #[inline]
     pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
         let judged = self.expiry.pass(now);
-        if self.bugs().judge_expiry_by_clients { at } else { judged }
+        if bugs().judge_expiry_by_clients { at } else { judged }
     }
 
     /// To be asked just before it is told that a record is present, or absent (and `expires_at` its
@@ -105,7 +106,7 @@ impl Participant {
         } else {
             expires_at.is_never()
                 || expires_at.has_passed(self.expiry.settled)
-                || self.bugs().tell_expiry_at_once
+                || bugs().tell_expiry_at_once
         };
         if is_certain { Ok(()) } else { Err(self.expiry_in_doubt(is_present)) }
     }

@@ -20,6 +20,7 @@ use super::input::{DecisionOrigin, Ticket, Token, Vote, WriteKind};
 use super::output::{LogIntent, Output};
 use super::table::{Fate, Handle, Kept, Phase, Place, Slot};
 use super::{AfterAbort, Participant, Pending};
+use crate::planted::bugs;
 use crate::{Refusal, ShardList};
 
 impl Participant {
@@ -70,7 +71,7 @@ impl Participant {
         let Some(slot) = self.table.alive(record) else {
             return out.push(Output::Ignored { token });
         };
-        let bugs = self.bugs();
+        let bugs = bugs();
         let record = self.table.record_mut(slot);
         match record.phase {
             Phase::Prepared { .. } => {
@@ -260,7 +261,7 @@ impl Participant {
             return out.push(Output::AckDecision { token, txn });
         }
         if outcome != TxnOutcome::Aborted {
-            if self.bugs().apply_empty_write_set {
+            if bugs().apply_empty_write_set {
                 return out.push(Output::AckDecision { token, txn });
             }
             return out.push(Output::AskWriteSet { token, txn });
@@ -317,7 +318,7 @@ impl Participant {
     ) {
         self.table.leave_timeouts(slot);
         #[cfg(feature = "planted-bugs")]
-        let at = if self.bugs().apply_at_prepared { self.table.record(slot).first } else { at };
+        let at = if bugs().apply_at_prepared { self.table.record(slot).first } else { at };
         let record = self.table.record_mut(slot);
         let (txn, applied) = (record.txn, record.writes.is_empty());
         record.phase = Phase::Committed { at, applied, logged };
@@ -325,7 +326,7 @@ impl Participant {
         if !applied {
             out.push(Output::Apply { txn, commit: at });
             #[cfg(feature = "planted-bugs")]
-            if self.bugs().free_before_applied {
+            if bugs().free_before_applied {
                 self.let_go(slot, Some(at), out);
             }
         } else if logged {

@@ -27,6 +27,7 @@ use super::waiting::Timer;
 use super::{Participant, Pending};
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, RETURN_MARGIN};
+use crate::planted::bugs;
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +61,7 @@ impl Participant {
         }
         self.drop_old_marks(now);
         #[cfg(feature = "planted-bugs")]
-        if now >= self.uncertain_until && self.bugs().forget_told_aborts {
+        if now >= self.uncertain_until && bugs().forget_told_aborts {
             self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
         }
         while let Some((slot, by)) = self.table.first_timeout() {
@@ -81,7 +82,7 @@ impl Participant {
             let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
             self.window.rotate(now, held);
             #[cfg(feature = "planted-bugs")]
-            if self.bugs().lower_floor {
+            if bugs().lower_floor {
                 self.window.lower_floor();
             }
             self.keyspaces.drop_scan_marks(self.window.floor());
@@ -153,7 +154,7 @@ impl Participant {
         outage: Duration,
         left: &BTreeSet<ClientId>,
     ) {
-        if self.bugs().forget_sessions {
+        if bugs().forget_sessions {
             return;
         }
         let pause = outage.min(shared::MAX_RECONNECT_PAUSE);
@@ -175,12 +176,11 @@ impl Participant {
     /// promises that are lost included: these are asked for, as long as nothing that was deleted
     /// since can have been collected.
     pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
-        let below =
-            if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
+        let below = if bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
         // What is deleted after the restart lies above the end of the range.
         let is_uncertain = self.uncertain.contains(&at)
-            && (below <= self.uncertain.end || self.bugs().trust_old_decisions)
-            && !self.bugs().trust_raised_watermark;
+            && (below <= self.uncertain.end || bugs().trust_old_decisions)
+            && !bugs().trust_raised_watermark;
         at < below && !is_uncertain
     }
 
@@ -190,7 +190,7 @@ impl Participant {
     pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
         let in_vain = self.uncertain.contains(&at)
             && now >= self.uncertain_until
-            && !self.bugs().trust_old_decisions;
+            && !bugs().trust_old_decisions;
         !in_vain && !self.was_carried_out(at)
     }
 
@@ -200,7 +200,7 @@ impl Participant {
     pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
         begin < self.uncertain.end
             && self.pledged_watermark <= self.uncertain.end
-            && !self.bugs().abort_without_record
+            && !bugs().abort_without_record
     }
 
     fn next_watermark(&self, now: Timestamp) -> Timestamp {
@@ -213,7 +213,7 @@ impl Participant {
             .iter()
             .filter(|one| one.is_live(now))
             .filter_map(|one| one.holds(now));
-        let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
+        let lowest = if bugs().watermark_of_one { reports.next_back() } else { reports.min() };
         let Some(lowest) = lowest else { return self.pledged_watermark };
         let in_flight =
             self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
@@ -251,8 +251,8 @@ impl Participant {
         (watermark, acked, clock): (Timestamp, Sequence, Timestamp),
         closing: bool,
     ) {
-        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !self.bugs().believe_late_clocks;
-        let closing = closing && !self.bugs().deaf_to_farewells;
+        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !bugs().believe_late_clocks;
+        let closing = closing && !bugs().deaf_to_farewells;
         let Some(client) = self.clients.entry(id, now) else { return };
         client.left |= closing;
         client.heard_at = client.heard_at.max(now);
@@ -260,7 +260,7 @@ impl Participant {
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
         client.acked = client.acked.max(acked);
         let (acked, mut first) = (client.acked, client.first_kept);
-        while first != u32::MAX && !self.bugs().hoard_outcomes {
+        while first != u32::MAX && !bugs().hoard_outcomes {
             let kept = self.table.kept(first);
             if kept.txn.sequence >= acked || !kept.durable {
                 break;
@@ -279,12 +279,11 @@ impl Participant {
     fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         for index in 0..self.clients.all().len() {
             // Most clients keep nothing that old, and need no walk.
-            if self.clients.all()[index].oldest_kept < self.watermark && !self.bugs().hoard_outcomes
-            {
+            if self.clients.all()[index].oldest_kept < self.watermark && !bugs().hoard_outcomes {
                 self.forget_of_client(now, index, out);
             }
         }
-        if self.bugs().hoard_clients {
+        if bugs().hoard_clients {
             return;
         }
         let watermark = self.watermark;
@@ -303,7 +302,7 @@ impl Participant {
             let kept = self.table.kept(at);
             let (next, begin, acked) = (kept.next, kept.begin, kept.txn.sequence < client.acked);
             if begin >= self.watermark || !kept.durable {
-                if self.bugs().propagate_first_only {
+                if bugs().propagate_first_only {
                     (last, oldest) = (client.last_kept, begin);
                     break;
                 }

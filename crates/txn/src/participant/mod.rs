@@ -58,7 +58,7 @@ use self::termination::Resolution;
 use self::waiting::Waiting;
 use self::window::Window;
 use crate::Refusal;
-use crate::planted::PlantedBugs;
+use crate::planted::bugs;
 
 /// What can be chosen per shard.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +71,6 @@ pub struct Config {
     pub history_window: Duration,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
-    /// Bugs on purpose.
-    #[cfg(feature = "planted-bugs")]
-    pub bugs: PlantedBugs,
 }
 
 impl Default for Config {
@@ -83,8 +80,6 @@ impl Default for Config {
             vote_later: true,
             history_window: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
-            #[cfg(feature = "planted-bugs")]
-            bugs: PlantedBugs::default(),
         }
     }
 }
@@ -190,7 +185,7 @@ impl Participant {
     /// Takes one input; appends what is to be done to `out`, in order.
     #[inline]
     pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
-        if self.recovery.is_some() && !self.bugs().serve_while_recovering {
+        if self.recovery.is_some() && !bugs().serve_while_recovering {
             return self.step_in_recovery(now, input, out);
         }
         if self.bound.lost && self.step_without_log(now, &input, out) {
@@ -305,7 +300,7 @@ impl Participant {
     /// # Errors
     /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
     pub fn check_answer(&self, at: Timestamp) -> Result<(), Refusal> {
-        if at < self.watermark && !self.bugs().skip_answer_check {
+        if at < self.watermark && !bugs().skip_answer_check {
             return Err(Refusal::TooOld { watermark: self.watermark });
         }
         Ok(())
@@ -376,7 +371,7 @@ impl Participant {
     #[inline]
     fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
         let lead = at.since(now);
-        if lead > shared::MAX_CLOCK_LEAD && !self.bugs().trust_every_clock {
+        if lead > shared::MAX_CLOCK_LEAD && !bugs().trust_every_clock {
             return Err(self.refuse_lead(lead));
         }
         Ok(())
@@ -408,18 +403,5 @@ impl Participant {
         } else {
             Refusal::ClockAhead { lead }
         }
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    #[inline]
-    fn bugs(&self) -> PlantedBugs {
-        crate::planted::of(self.config.bugs)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline]
-    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
-    fn bugs(&self) -> PlantedBugs {
-        PlantedBugs::default()
     }
 }

@@ -28,6 +28,7 @@ use super::table::{Asker, Fate, Kept, Phase, Place, Slot, Written};
 use super::{AfterAbort, Participant, Pending};
 use crate::Refusal;
 use crate::limits::{FENCE_MARGIN, MAX_FLOOR_LEAD, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
+use crate::planted::bugs;
 
 /// What validation found.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ impl Participant {
         let token = prepare.token;
         match self.table.find(prepare.txn) {
             Some(Place::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
-            Some(Place::Kept(index)) if !self.bugs().forget_outcomes => {
+            Some(Place::Kept(index)) if !bugs().forget_outcomes => {
                 return self.vote_as_kept(index, prepare, out);
             }
             Some(Place::Kept(_)) | None => {}
@@ -248,9 +249,9 @@ impl Participant {
         };
         let (latest, absent) =
             if fence > mark.latest { (fence, true) } else { (mark.latest, mark.absent) };
-        let gone_from_store = item.latest.absent && !self.bugs().tell_absences_apart;
-        let put_since = mark.last_present > prepare.begin.max(item.version.timestamp)
-            && !self.bugs().overlook_puts;
+        let gone_from_store = item.latest.absent && !bugs().tell_absences_apart;
+        let put_since =
+            mark.last_present > prepare.begin.max(item.version.timestamp) && !bugs().overlook_puts;
         let still_absent = item.absent && (absent || gone_from_store) && !put_since;
         let reason =
             |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
@@ -292,7 +293,7 @@ impl Participant {
             highest = highest.max(self.keyspaces.scan_mark(item.keyspace));
             highest = highest.max(self.keyspaces.fence(item.keyspace).timestamp);
         }
-        if highest > commit || (highest == commit && !self.bugs().equal_is_enough) {
+        if highest > commit || (highest == commit && !bugs().equal_is_enough) {
             found.later = found.later.max(highest.next());
         }
         if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, Timestamp::MAX)
@@ -345,7 +346,7 @@ impl Participant {
         own: Slot,
         commit: Timestamp,
     ) -> Option<Slot> {
-        let bugs = self.bugs();
+        let bugs = bugs();
         let tolerated =
             |slot: Slot| slot == own || (bugs.relax_rule_1 && self.may_commit_at(slot) > commit);
         if !prepared.is_none() && !tolerated(prepared) {
@@ -385,14 +386,14 @@ impl Participant {
         // expired, may have been collected: no look-up finds it again. Whatever was put since is in
         // the store by now, or blocks the key.
         let is_absent_still =
-            !condition.present && item.latest.absent && !self.bugs().tell_absences_apart;
+            !condition.present && item.latest.absent && !bugs().tell_absences_apart;
         if latest > condition.version.max(fence) && !is_absent_still {
             return Some(Verdict::Stale(reason));
         }
         // A fence leaves no version at its keys: what was found below it is gone, and absence stays
         // absence.
         let is_removed = condition.present && fence > condition.version;
-        if is_removed && !self.bugs().keep_conditions_over_fences {
+        if is_removed && !bugs().keep_conditions_over_fences {
             return Some(Verdict::Stale(AbortReason { at: fence.timestamp, ..reason }));
         }
         let expired_at = condition.expired_at.unwrap_or(Timestamp::ZERO);
@@ -412,7 +413,7 @@ impl Participant {
 
     /// Step 3, first half.
     fn mark_reads(&mut self, prepare: &Prepare<'_>) {
-        if self.bugs().skip_step_3 {
+        if bugs().skip_step_3 {
             return;
         }
         for item in prepare.reads {
@@ -437,7 +438,7 @@ impl Participant {
         let asker = Asker { token: prepare.token, commit: prepare.commit };
         let pending = Pending::Promise { record: self.table.handle(slot), asker, txn: prepare.txn };
         let Prepare { txn, begin, commit, single, .. } = *prepare;
-        if self.bugs().vote_before_durable {
+        if bugs().vote_before_durable {
             self.vote(prepare, Vote::Yes, out);
         }
         let found = prepare.found();
@@ -541,7 +542,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         #[cfg(feature = "planted-bugs")]
-        if self.bugs().revalidate_duplicates
+        if bugs().revalidate_duplicates
             && self.table.record(slot).phase == (Phase::Prepared { durable: true })
             && self.table.record(slot).commit == prepare.commit
         {
@@ -596,7 +597,7 @@ impl Participant {
     ) {
         self.table.record_mut(slot).seen = prepare.commit;
         #[cfg(feature = "planted-bugs")]
-        if self.bugs().drop_old_promise {
+        if bugs().drop_old_promise {
             self.release_keys(slot, None);
         }
         match self.validate(now, prepare, slot) {
@@ -604,7 +605,7 @@ impl Participant {
                 self.mark_reads(prepare);
                 self.table.record_mut(slot).moving_to = Some(prepare.commit);
                 #[cfg(feature = "planted-bugs")]
-                if self.bugs().drop_old_promise {
+                if bugs().drop_old_promise {
                     self.hold_again(slot);
                 }
                 self.log_promise(slot, prepare, out);
@@ -722,7 +723,7 @@ impl Participant {
         }
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing
         // may be written there any more, or what was deleted since would come back.
-        if self.was_carried_out(prepare.commit) && !self.bugs().write_below_watermark {
+        if self.was_carried_out(prepare.commit) && !bugs().write_below_watermark {
             return out.push(Output::AckDecision { token: prepare.token, txn: prepare.txn });
         }
         if !self.know_client(now, prepare.txn.client, prepare.begin) {

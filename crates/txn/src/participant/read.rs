@@ -12,6 +12,7 @@ use super::input::{LatestInStore, ReadAt, Token, Wait};
 use super::output::Output;
 use super::table::{Phase, Slot};
 use crate::Refusal;
+use crate::planted::bugs;
 
 impl Participant {
     #[allow(clippy::too_many_arguments, reason = "the fields of one input")]
@@ -40,7 +41,7 @@ impl Participant {
         if let Err(refusal) = self.may_read_at(now, asked) {
             return out.push(Output::Refuse { token, refusal });
         }
-        let bugs = self.bugs();
+        let bugs = bugs();
         let settled = if self.bound.lost { self.watermark } else { self.pledged_watermark };
         let mark = self.window.mark(key, latest);
         let (prepared, newest, absent) = (mark.prepared, mark.latest.timestamp, mark.absent);
@@ -83,7 +84,7 @@ impl Participant {
     /// Raises `latest_read` of a key whose mark was looked up just before.
     #[inline]
     pub(super) fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {
-        let bugs = self.bugs();
+        let bugs = bugs();
         if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key))
         {
             return;
@@ -160,7 +161,7 @@ impl Participant {
         if judged < self.expiry.told.min(at) {
             return out.push(Output::Refuse { token, refusal: Refusal::Recovering });
         }
-        let is_settled = judged <= self.expiry.settled || self.bugs().tell_expiry_at_once;
+        let is_settled = judged <= self.expiry.settled || bugs().tell_expiry_at_once;
         if !self.bound.admits(at) || !is_settled {
             return self.park_behind_bound(now, token, wait, at, out);
         }
@@ -195,14 +196,11 @@ impl Participant {
         let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
         let (fence, scanned) =
             (self.keyspaces.fence(keyspace).timestamp, self.keyspaces.scan_mark(keyspace));
-        let at = if self.bugs().scan_below_acknowledged {
+        let at = if bugs().scan_below_acknowledged {
             Timestamp::ZERO
         } else {
-            let watermark = if self.bugs().scan_below_watermark {
-                Timestamp::ZERO
-            } else {
-                self.pledged_watermark
-            };
+            let watermark =
+                if bugs().scan_below_watermark { Timestamp::ZERO } else { self.pledged_watermark };
             latest.max(promised).max(fence).max(scanned).max(watermark).max(self.expiry.told)
         };
         out.push(Output::NewestIs { token, at });

@@ -39,6 +39,7 @@ use super::input::{DecisionOrigin, Recovered, WriteItem};
 use super::output::Output;
 use super::table::{Fate, Kept, Phase};
 use crate::ShardList;
+use crate::planted::bugs;
 
 #[derive(Debug)]
 struct Promise {
@@ -143,7 +144,7 @@ impl Participant {
         } = recovery;
         let bound = durable.max(began);
         #[cfg(feature = "planted-bugs")]
-        if self.bugs().forget_found {
+        if bugs().forget_found {
             for decided in decisions.values_mut() {
                 decided.found = PreviousFound::Unasked;
                 if let Fate::Aborted(reason) = &mut decided.fate {
@@ -151,9 +152,9 @@ impl Participant {
                 }
             }
         }
-        if !self.bugs().forget_read_bound {
+        if !bugs().forget_read_bound {
             self.window.raise_floor(bound);
-            self.bound.durable = if self.bugs().read_before_first_bound { bound } else { durable };
+            self.bound.durable = if bugs().read_before_first_bound { bound } else { durable };
             self.bound.asked = bound;
         }
         self.watermark = watermark;
@@ -161,7 +162,7 @@ impl Participant {
         // A session that lived held the watermark below its begin, and one that fell silent for
         // this long after its last word. So nothing that lies above can have been collected by the
         // last run, nor a delete that came after it.
-        let older = if self.bugs().trust_old_decisions {
+        let older = if bugs().trust_old_decisions {
             Timestamp::ZERO
         } else {
             watermark.saturating_sub(shared::SESSION_TTL)
@@ -169,9 +170,9 @@ impl Participant {
         self.uncertain =
             certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
         self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
-        if !self.bugs().forget_expiry {
+        if !bugs().forget_expiry {
             self.expiry = ExpiryTime::after(durable, bound, now);
-            if self.bugs().forget_told_expiry {
+            if bugs().forget_told_expiry {
                 self.expiry.told = Timestamp::ZERO;
             }
         }
@@ -183,7 +184,7 @@ impl Participant {
         for (txn, Decided { begin, fate, found }) in decisions {
             #[cfg(feature = "planted-bugs")]
             let fate = match fate {
-                Fate::Committed { at, .. } if self.bugs().recover_without_participants => {
+                Fate::Committed { at, .. } if bugs().recover_without_participants => {
                     Fate::Committed { at, participants: ShardList::default() }
                 }
                 fate => fate,
@@ -206,7 +207,7 @@ impl Participant {
     }
 
     fn know_client_of_log(&mut self, now: Timestamp, client: ClientId, begin: Timestamp) {
-        if !self.bugs().forget_past_clients {
+        if !bugs().forget_past_clients {
             self.clients.entry_of_log(client, now);
         }
         self.know_client(now, client, begin);
@@ -237,7 +238,7 @@ impl Participant {
             }
             Some(Fate::Committed { at, .. }) => Some(at),
             None if single => Some(commit),
-            None if self.bugs().recover_without_prepared => return,
+            None if bugs().recover_without_prepared => return,
             None => None,
         };
         let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
@@ -246,7 +247,7 @@ impl Participant {
         (record.found, record.recovered) = (found, true);
         match decided {
             Some(at) => self.commit(slot, at, true, out),
-            None if promise.is_applied(txn) && !self.bugs().overlook_applied => {
+            None if promise.is_applied(txn) && !bugs().overlook_applied => {
                 // Of several keys some may not have come to the device before the crash: all are
                 // put again.
                 let outcome = TxnOutcome::Committed(commit);
@@ -318,9 +319,9 @@ mod tests {
     #[test]
     fn outcomes_that_hang_at_no_client_are_noticed() {
         let bugs = crate::planted::PlantedBugs { forget_past_clients: true, ..Default::default() };
-        assert!(
-            left_of_many_clients(Config { bugs, ..Config::default() }) > 0,
-            "the planted bug is found"
-        );
+        crate::plant(Some(bugs));
+        let left = left_of_many_clients(Config::default());
+        crate::plant(None);
+        assert!(left > 0, "the planted bug is found");
     }
 }

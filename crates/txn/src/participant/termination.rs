@@ -24,6 +24,7 @@ use super::waiting::Timer;
 use super::{AfterAbort, Participant};
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;
+use crate::planted::bugs;
 
 /// How far the effort has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,7 +146,7 @@ impl Participant {
         state: FrozenState,
         out: &mut Vec<Output>,
     ) {
-        let ignores_known_ends = self.bugs().ignore_known_ends;
+        let ignores_known_ends = bugs().ignore_known_ends;
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
         let counts = match resolution.role {
             Role::Collecting => true,
@@ -174,7 +175,7 @@ impl Participant {
         let record = self.table.record(slot);
         if !record.recovered
             || record.phase != (Phase::Prepared { durable: true })
-            || self.bugs().wait_for_finished
+            || bugs().wait_for_finished
         {
             return;
         }
@@ -196,7 +197,7 @@ impl Participant {
             None if resolution.answers.iter().any(Option::is_none) => return,
             None => match resolution.answers.first() {
                 Some(Some(FrozenState::Prepared(at)))
-                    if self.bugs().terminate_at_own_timestamp
+                    if bugs().terminate_at_own_timestamp
                         || resolution
                             .answers
                             .iter()
@@ -223,7 +224,7 @@ impl Participant {
         begin: Timestamp,
         out: &mut Vec<Output>,
     ) {
-        let keeps_moving = self.bugs().answer_without_freezing;
+        let keeps_moving = bugs().answer_without_freezing;
         let answer = |state| Output::FreezeAnswer { token, txn, state };
         match self.table.find(txn) {
             Some(Place::Kept(index)) => {

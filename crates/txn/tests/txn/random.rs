@@ -591,10 +591,10 @@ fn random_runs_catch_planted_bugs() {
         "free_before_applied",
     ];
     for name in CAUGHT {
-        let config = Config { bugs: crate::check::bug(name), ..Config::default() };
         let caught = (0..1000u64).any(|seed| {
             let (shards, clients) = (1 + (seed % 4) as u16, 2 + (seed % 5) as u32);
-            !matches!(std::panic::catch_unwind(|| run(seed, shards, clients, config).0), Ok(None))
+            let run = || run(seed, shards, clients, Config::default()).0;
+            !matches!(crate::check::with_bug(name, run), Ok(None))
         });
         assert!(caught, "{name} was not caught within 1000 seeds");
     }

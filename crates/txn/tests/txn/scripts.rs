@@ -20,12 +20,6 @@ use timestone_types::{
 
 use crate::stage::{Event, Part, Read, Request, Stage, Write};
 
-#[cfg(feature = "planted-bugs")]
-type Bugs = timestone_txn::PlantedBugs;
-#[cfg(not(feature = "planted-bugs"))]
-#[derive(Clone, Copy, Default)]
-struct Bugs(());
-
 struct World {
     now: Timestamp,
     stages: BTreeMap<u16, Stage>,
@@ -34,7 +28,6 @@ struct World {
     askers: BTreeMap<Token, u16>,
     next_token: u64,
     text: String,
-    bugs: Bugs,
 }
 
 fn ms(text: &str) -> Timestamp {
@@ -313,7 +306,7 @@ impl<'a> Words<'a> {
 }
 
 impl World {
-    fn new(bugs: Bugs) -> Self {
+    fn new() -> Self {
         Self {
             now: ms("1000"),
             stages: BTreeMap::new(),
@@ -322,15 +315,6 @@ impl World {
             askers: BTreeMap::new(),
             next_token: 0,
             text: String::new(),
-            bugs,
-        }
-    }
-
-    fn config(&self) -> Config {
-        Config {
-            #[cfg(feature = "planted-bugs")]
-            bugs: self.bugs,
-            ..Config::default()
         }
     }
 
@@ -411,7 +395,7 @@ impl World {
             "at" => self.now = ms(rest[0]),
             "shards" => {
                 for shard in 1..=rest[0].parse().unwrap() {
-                    let mut stage = Stage::new(ShardId::new(shard), self.config());
+                    let mut stage = Stage::new(ShardId::new(shard), Config::default());
                     let events = stage.recover(self.now);
                     self.stages.insert(shard, stage);
                     self.absorb(shard, events);
@@ -641,8 +625,7 @@ impl World {
             other => panic!("no such command: {other}"),
         };
         let mut out = Vec::new();
-        let bugs = self.bugs;
-        let coordinator = self.coordinators.entry(client).or_insert_with(|| new_coordinator(bugs));
+        let coordinator = self.coordinators.entry(client).or_default();
         coordinator.step(self.now, input, &mut out);
         for output in out {
             self.print(&format!("c{client}"), &show_coordinator(output));
@@ -650,19 +633,9 @@ impl World {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-fn new_coordinator(bugs: Bugs) -> Coordinator {
-    Coordinator::with_bugs(bugs)
-}
-
-#[cfg(not(feature = "planted-bugs"))]
-fn new_coordinator(_: Bugs) -> Coordinator {
-    Coordinator::new()
-}
-
 /// Runs the commands of a script and puts what came below each.
-fn play(script: &str, bugs: Bugs) -> String {
-    let mut world = World::new(bugs);
+fn play(script: &str) -> String {
+    let mut world = World::new();
     for line in script.lines() {
         if let Some(command) = line.strip_prefix("> ") {
             let _ = writeln!(world.text, "{line}");
@@ -686,7 +659,7 @@ fn scripts() -> Vec<(std::path::PathBuf, String)> {
 #[test]
 fn scripts_give_exactly_what_they_say() {
     for (path, script) in scripts() {
-        let came = play(&script, Bugs::default());
+        let came = play(&script);
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&path, &came).unwrap();
         } else if came != script {
@@ -702,8 +675,7 @@ fn every_planted_bug_is_caught_by_the_scripts_that_name_it() {
     let mut caught = BTreeSet::new();
     for (path, script) in scripts() {
         for name in script.lines().filter_map(|line| line.strip_prefix("# caught: ")) {
-            let bugs = crate::check::bug(name);
-            let came = std::panic::catch_unwind(|| play(&script, bugs));
+            let came = crate::check::with_bug(name, || play(&script));
             assert!(
                 came.is_err() || came.unwrap() != script,
                 "{} does not catch {name}",
