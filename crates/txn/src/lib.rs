@@ -23,6 +23,7 @@ pub mod limits;
 pub mod participant;
 mod planted;
 mod shards;
+pub mod validation;
 
 pub use error::Refusal;
 #[cfg(feature = "planted-bugs")]

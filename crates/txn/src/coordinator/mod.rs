@@ -17,13 +17,11 @@
 //! sends `Prepare` has them.
 
 mod input;
-mod local;
 mod output;
 
 use core::time::Duration;
 
 pub use input::{CommitKind, Input};
-pub use local::LocalValidation;
 pub use output::{CommitResult, Output};
 use timestone_types::limits::MAX_LATER_ROUNDS;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};

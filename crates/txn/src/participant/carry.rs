@@ -5,6 +5,7 @@ use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOu
 
 use super::Participant;
 use super::table::{Fate, Phase, Place, Record};
+use crate::validation::Validation;
 
 /// A durable outcome that somebody may still ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +39,7 @@ pub struct KeptPromise {
     pub found: PreviousFound,
 }
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     /// The timestamp that a transaction is promised at, or committed and not yet applied and
     /// logged. `None` when it is neither.
     #[must_use]

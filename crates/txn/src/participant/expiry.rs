@@ -29,6 +29,7 @@ use super::Participant;
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
 use crate::planted::bugs;
+use crate::validation::Validation;
 
 /// What is known of time where expiry is judged by it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +76,7 @@ impl ExpiryTime {
     }
 }
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     /// As of when the expiry of a latest version is judged that is read at `at`: by this server's
     /// time, which never goes back here. So what one reader has seen expired no later one sees
     /// alive, whatever their clocks show. What is found so may be told if [`Self::check_expiry`]

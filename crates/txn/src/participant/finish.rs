@@ -16,14 +16,15 @@ use timestone_types::{
     AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared,
 };
 
-use super::input::{DecisionOrigin, Ticket, Token, Vote, WriteKind};
+use super::input::{DecisionOrigin, Ticket, Token, Vote};
 use super::output::{LogIntent, Output};
-use super::table::{Fate, Handle, Kept, Phase, Place, Slot};
+use super::table::{Fate, Handle, Holder, Kept, Phase, Place};
 use super::{AfterAbort, Participant, Pending};
 use crate::planted::bugs;
+use crate::validation::Validation;
 use crate::{Refusal, ShardList};
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     /// Every ticket up to this one is durable.
     pub(super) fn durable(&mut self, now: Timestamp, through: Ticket, out: &mut Vec<Output>) {
         while let Some(&(ticket, pending)) = self.pending.front() {
@@ -136,7 +137,7 @@ impl Participant {
         }
     }
 
-    pub(super) fn wake_asking_record(&mut self, slot: Slot, out: &mut Vec<Output>) {
+    pub(super) fn wake_asking_record(&mut self, slot: Holder, out: &mut Vec<Output>) {
         let record = self.table.record_mut(slot);
         if core::mem::take(&mut record.asked) {
             let txn = record.txn;
@@ -189,7 +190,7 @@ impl Participant {
     pub(super) fn decide_in_flight(
         &mut self,
         token: Option<Token>,
-        slot: Slot,
+        slot: Holder,
         outcome: TxnOutcome,
         origin: DecisionOrigin,
         out: &mut Vec<Output>,
@@ -311,7 +312,7 @@ impl Participant {
     /// Decided: the writes go to the store, the keys stay held until they can be read.
     pub(super) fn commit(
         &mut self,
-        slot: Slot,
+        slot: Holder,
         at: Timestamp,
         logged: bool,
         out: &mut Vec<Output>,
@@ -329,8 +330,12 @@ impl Participant {
             if bugs().free_before_applied {
                 self.let_go(slot, Some(at), out);
             }
-        } else if logged {
-            self.finish_committed(slot, at, out);
+        } else {
+            // Nothing is put here; what was read may be held all the same.
+            self.release_keys(slot, Some(at));
+            if logged {
+                self.finish_committed(slot, at, out);
+            }
         }
     }
 
@@ -350,7 +355,7 @@ impl Participant {
     /// Frees the keys, as committed at a timestamp or as they were, and wakes who waits for them.
     pub(super) fn let_go(
         &mut self,
-        slot: Slot,
+        slot: Holder,
         committed: Option<Timestamp>,
         out: &mut Vec<Output>,
     ) {
@@ -359,29 +364,13 @@ impl Participant {
         self.waiting.wake(self.table.record_mut(slot), out);
     }
 
-    pub(super) fn release_keys(&mut self, slot: Slot, committed: Option<Timestamp>) {
-        let record = self.table.record_mut(slot);
-        let client = record.txn.client;
-        let writes = core::mem::take(&mut record.writes);
-        for one in &writes {
-            let version = committed.map(|at| Version::new(at, client));
-            match one.kind {
-                WriteKind::Put => {
-                    self.window.release(one.key, slot, version.map(|version| (version, false)))
-                }
-                WriteKind::Delete => {
-                    self.window.release(one.key, slot, version.map(|version| (version, true)))
-                }
-                WriteKind::Fence => {
-                    self.keyspaces.release(one.keyspace, slot, version);
-                    self.window.note(committed.unwrap_or(Timestamp::ZERO));
-                }
-            }
-        }
-        self.table.record_mut(slot).writes = writes;
+    pub(super) fn release_keys(&mut self, slot: Holder, committed: Option<Timestamp>) {
+        let record = self.table.record(slot);
+        let version = committed.map(|at| Version::new(at, record.txn.client));
+        self.validation.decided(slot, &record.writes, version);
     }
 
-    fn finish_committed(&mut self, slot: Slot, at: Timestamp, out: &mut Vec<Output>) {
+    fn finish_committed(&mut self, slot: Holder, at: Timestamp, out: &mut Vec<Output>) {
         let record = self.table.record_mut(slot);
         let participants = if record.single {
             ShardList::default()
@@ -392,7 +381,7 @@ impl Participant {
     }
 
     /// Turns a record into a durable outcome; its payload is not needed any more.
-    fn finish(&mut self, slot: Slot, fate: Fate, out: &mut Vec<Output>) -> u32 {
+    fn finish(&mut self, slot: Holder, fate: Fate, out: &mut Vec<Output>) -> u32 {
         let txn = self.table.record(slot).txn;
         // However it ended: a promise that was refused later ends without a decision from anybody.
         self.resolutions.remove(&txn);

@@ -28,6 +28,7 @@ use super::{Participant, Pending};
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, RETURN_MARGIN};
 use crate::planted::bugs;
+use crate::validation::Validation;
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,13 +50,14 @@ impl Bound {
     }
 }
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         while let Some(timer) = self.waiting.pop_due(now) {
             match timer {
                 Timer::Waiter(index, generation) => {
                     self.waiting.expire(&mut self.table, index, generation, out)
                 }
+                Timer::Passed(token, deadline) => self.waiting.passed(now, token, deadline, out),
                 Timer::Resolution(txn) => self.resolution_is_due(now, txn, out),
             }
         }
@@ -77,16 +79,9 @@ impl Participant {
 
     /// Turns the window of marks when it is time.
     pub(super) fn drop_old_marks(&mut self, now: Timestamp) {
-        if self.window.is_due(now) {
-            let held = self.table.live().flat_map(|(_, record)| &record.writes);
-            let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
-            self.window.rotate(now, held);
-            #[cfg(feature = "planted-bugs")]
-            if bugs().lower_floor {
-                self.window.lower_floor();
-            }
-            self.keyspaces.drop_scan_marks(self.window.floor());
-        }
+        let held = self.table.live().flat_map(|(_, record)| &record.writes);
+        let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
+        self.validation.retire(now, held);
     }
 
     pub(super) fn deadline(&self) -> Timestamp {
@@ -94,9 +89,9 @@ impl Participant {
             return self
                 .waiting
                 .next_timer()
-                .map_or(self.window.rotate_at(), |at| at.min(self.window.rotate_at()));
+                .map_or(self.validation.retire_at(), |at| at.min(self.validation.retire_at()));
         }
-        let mut next = self.bound.renew_at.min(self.window.rotate_at());
+        let mut next = self.bound.renew_at.min(self.validation.retire_at());
         if let Some(at) = self.waiting.next_timer() {
             next = next.min(at);
         }

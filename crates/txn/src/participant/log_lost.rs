@@ -27,8 +27,9 @@ use super::output::Output;
 use super::table::Place;
 use super::waiting::Timer;
 use crate::Refusal;
+use crate::validation::Validation;
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     /// The log has failed.
     pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
         self.bound.lost = true;
@@ -100,8 +101,12 @@ impl Participant {
     /// Patience ends and marks are dropped as ever; nothing is resolved, and no bound renewed.
     fn tick_without_log(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         while let Some(timer) = self.waiting.pop_due(now) {
-            if let Timer::Waiter(index, generation) = timer {
-                self.waiting.expire(&mut self.table, index, generation, out);
+            match timer {
+                Timer::Waiter(index, generation) => {
+                    self.waiting.expire(&mut self.table, index, generation, out)
+                }
+                Timer::Passed(token, deadline) => self.waiting.passed(now, token, deadline, out),
+                Timer::Resolution(_) => {}
             }
         }
         self.drop_old_marks(now);

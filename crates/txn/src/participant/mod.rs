@@ -26,7 +26,6 @@ mod expiry;
 mod finish;
 mod housekeeping;
 mod input;
-mod keyspaces;
 mod log_lost;
 mod output;
 mod prepare;
@@ -35,7 +34,6 @@ mod recovery;
 mod table;
 mod termination;
 mod waiting;
-mod window;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,14 +49,14 @@ use timestone_types::{AbortReason, KeyHash, ShardId, Timestamp, TxnId, limits as
 use self::clients::Clients;
 use self::expiry::ExpiryTime;
 use self::housekeeping::Bound;
-use self::keyspaces::Keyspaces;
 use self::recovery::Recovery;
 use self::table::{Asker, Handle, Place, Table};
+pub use self::table::{Holder, InFlight, Written};
 use self::termination::Resolution;
 use self::waiting::Waiting;
-use self::window::Window;
 use crate::Refusal;
 use crate::planted::bugs;
+use crate::validation::{Timestamps, Validation};
 
 /// What can be chosen per shard.
 #[derive(Clone, Copy, Debug)]
@@ -124,12 +122,11 @@ pub struct Stats {
 
 /// One shard's primary. Starts in recovery: hand it the log's records, then `Input::RecoveryDone`.
 #[derive(Debug)]
-pub struct Participant {
+pub struct Participant<V: Validation = Timestamps> {
     shard: ShardId,
     config: Config,
     recovery: Option<Recovery>,
-    window: Window,
-    keyspaces: Keyspaces,
+    validation: V,
     table: Table,
     clients: Clients,
     waiting: Waiting,
@@ -155,15 +152,22 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// A participant that knows nothing yet.
+    /// A participant that knows nothing yet, and validates by timestamps.
     #[must_use]
     pub fn new(shard: ShardId, config: Config) -> Self {
+        Self::with_validation(Timestamps::default(), shard, config)
+    }
+}
+
+impl<V: Validation> Participant<V> {
+    /// A participant that knows nothing yet, with a strategy of its own.
+    #[must_use]
+    pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
             shard,
             config,
             recovery: Some(Recovery::default()),
-            window: Window::new(),
-            keyspaces: Keyspaces::default(),
+            validation,
             table: Table::new(),
             clients: Clients::new(),
             waiting: Waiting::default(),
@@ -279,7 +283,7 @@ impl Participant {
     /// processor's cache.
     #[inline]
     pub fn prefetch(&self, key: KeyHash) {
-        core::hint::black_box(self.window.touch(key));
+        self.validation.prefetch(key);
     }
 
     /// Which shard this is.
@@ -319,13 +323,13 @@ impl Participant {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            marks: self.window.len(),
+            marks: self.validation.len(),
             in_flight: self.table.in_flight(),
             kept: self.table.kept_len(),
             waiting: self.waiting.len(),
             clients: self.clients.all().len(),
             resolving: self.resolutions.len(),
-            floor: self.window.floor(),
+            floor: self.validation.low_water(),
         }
     }
 
@@ -381,7 +385,7 @@ impl Participant {
     /// however far ahead it is.
     #[inline]
     fn may_read_at(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
-        if at <= self.window.floor() { Ok(()) } else { self.within_lead(now, at) }
+        if at <= self.validation.low_water() { Ok(()) } else { self.within_lead(now, at) }
     }
 
     /// Who reads what is latest needs no timestamp of its own: one that leads because the server's

@@ -18,39 +18,18 @@
 //! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a
 //! lower one none.
 
-use timestone_types::{
-    AbortKind, AbortReason, PreviousFound, ShardId, Timestamp, TxnOutcome, Version,
-};
+use timestone_types::{AbortKind, AbortReason, PreviousFound, ShardId, Timestamp, TxnOutcome};
 
-use super::input::{DecisionOrigin, Prepare, ReadItem, Vote, Wait, WriteItem, WriteKind};
+use super::input::{DecisionOrigin, Prepare, Token, Vote, Wait, WriteItem};
 use super::output::{LogIntent, Output};
-use super::table::{Asker, Fate, Kept, Phase, Place, Slot, Written};
+use super::table::{Asker, Fate, Holder, Kept, Phase, Place, Written};
 use super::{AfterAbort, Participant, Pending};
 use crate::Refusal;
-use crate::limits::{FENCE_MARGIN, MAX_FLOOR_LEAD, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
+use crate::limits::{MAX_FLOOR_LEAD, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
 use crate::planted::bugs;
+use crate::validation::{Case, Until, Validation, Verdict};
 
-/// What validation found.
-#[derive(Clone, Copy, Debug)]
-enum Verdict {
-    Pass,
-    /// Only the timestamp is too low; this one would do.
-    Later(Timestamp),
-    /// Somebody undecided stands in the way; the reason to give when there is no more waiting.
-    Blocked(Slot, AbortReason),
-    /// The condition was evaluated against a version that is not the latest any more.
-    Stale(AbortReason),
-    No(AbortReason),
-}
-
-/// What validation collects while it walks over the items.
-#[derive(Clone, Copy, Default)]
-struct Findings {
-    later: Timestamp,
-    blocked: Option<(Slot, AbortReason)>,
-}
-
-impl Participant {
+impl<V: Validation> Participant<V> {
     pub(super) fn prepare(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
         let token = prepare.token;
         match self.table.find(prepare.txn) {
@@ -93,15 +72,15 @@ impl Participant {
         if !room || !self.know_client(now, prepare.txn.client, prepare.begin) {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
-        match self.validate(now, prepare, Slot::NONE) {
-            Verdict::Pass if leaves_no_trace => {
-                self.mark_reads(prepare);
+        match self.validate(now, prepare, Holder::NONE) {
+            Verdict::Promise if leaves_no_trace => {
+                self.validation.promise(Holder::NONE, prepare);
                 self.vote(prepare, Vote::Yes, out);
             }
-            Verdict::Pass => self.promise(now, prepare, out),
+            Verdict::Promise => self.promise(now, prepare, out),
             // The floor lies ahead of the clock only after a restart. Nobody is sent into the
             // future for that.
-            Verdict::Later(_) if self.window.floor() > now => {
+            Verdict::Later(_) if self.validation.low_water() > now => {
                 out.push(Output::Refuse { token, refusal: Refusal::Recovering });
             }
             Verdict::Later(at) if self.config.vote_later => {
@@ -115,18 +94,14 @@ impl Participant {
                     out,
                 );
             }
-            Verdict::Blocked(slot, reason) => {
-                match self.may_wait_for(now, slot, prepare, &reason) {
-                    Some(deadline) => {
-                        self.park(token, self.table.handle(slot), false, deadline, out);
-                    }
-                    None => self.refuse(prepare, reason, leaves_no_trace, out),
-                }
-            }
-            Verdict::Stale(_) if prepare.wait != Wait::No => {
+            Verdict::Wait(until, reason) => match self.may_wait_for(now, until, prepare) {
+                Some(deadline) => self.park_until(token, until, deadline, out),
+                None => self.refuse(prepare, reason, leaves_no_trace, out),
+            },
+            Verdict::Again(_) if prepare.wait != Wait::No => {
                 out.push(Output::Again { token, wait: Wait::No })
             }
-            Verdict::Stale(reason) | Verdict::No(reason) => {
+            Verdict::Again(reason) | Verdict::No(reason) => {
                 self.refuse(prepare, reason, leaves_no_trace, out)
             }
         }
@@ -137,31 +112,46 @@ impl Participant {
     /// it.
     #[inline]
     fn clock_has_passed_floor(&self, now: Timestamp) -> Result<(), Refusal> {
-        let left = self.window.floor().since(now);
+        let left = self.validation.low_water().since(now);
         if left > MAX_FLOOR_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
     }
 
-    /// Until when a prepare may wait for the decision about `holder`; `None`: it is refused at
-    /// once. Wait-die: what has promises at other shards waits only for lower timestamps, so that
-    /// no two transactions wait for each other at two shards, and only for a moment, because others
-    /// wait for those promises. A key that was *read* and is being written is not worth a wait:
-    /// when the other one commits, the read is stale.
+    /// Until when a prepare may wait; `None`: it is refused at once. Wait-die: what has promises at
+    /// other shards waits only for lower timestamps, so that no two transactions wait for each
+    /// other at two shards, and only for a moment, because others wait for those promises.
     fn may_wait_for(
         &self,
         now: Timestamp,
-        holder: Slot,
+        until: Until,
         prepare: &Prepare<'_>,
-        reason: &AbortReason,
     ) -> Option<Timestamp> {
-        if reason.kind == AbortKind::Prepared {
-            return None;
-        }
         let deadline = self.may_wait(now, prepare.wait)?;
         if prepare.single {
             return Some(deadline);
         }
-        (self.may_commit_at(holder) < prepare.commit)
-            .then(|| deadline.min(now.saturating_add(PROMISED_WAIT)))
+        let is_older = match until {
+            Until::Decided(holder) => self.table.others().may_commit_at(holder) < prepare.commit,
+            Until::Passed(_) => true,
+        };
+        is_older.then(|| deadline.min(now.saturating_add(PROMISED_WAIT)))
+    }
+
+    fn park_until(
+        &mut self,
+        token: Token,
+        until: Until,
+        deadline: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        match until {
+            Until::Decided(holder) => {
+                self.park(token, self.table.handle(holder), false, deadline, out)
+            }
+            Until::Passed(at) => {
+                self.waiting.park_until(token, at, deadline);
+                out.push(Output::Parked { token });
+            }
+        }
     }
 
     pub(super) fn vote(&self, prepare: &Prepare<'_>, vote: Vote, out: &mut Vec<Output>) {
@@ -173,260 +163,19 @@ impl Participant {
         });
     }
 
-    /// Rules 1 and 2. Changes nothing but which generation marks live in.
-    fn validate(&mut self, now: Timestamp, prepare: &Prepare<'_>, own: Slot) -> Verdict {
-        let mut found = Findings::default();
-        let judged =
+    fn validate(&mut self, now: Timestamp, prepare: &Prepare<'_>, own: Holder) -> Verdict {
+        let expires_by =
             self.judges_expiry(now, prepare.commit).max(prepare.commit).max(self.expiry.told);
-        if prepare.commit <= prepare.begin {
-            found.later = prepare.begin.next();
-        }
-        for (index, item) in prepare.reads.iter().enumerate() {
-            if let Err(reason) =
-                self.check_read(prepare, judged, index as u32, item, own, &mut found)
-            {
-                return Verdict::No(reason);
-            }
-        }
-        let offset = prepare.reads.len() as u32;
-        for (index, item) in prepare.writes.iter().enumerate() {
-            match item.kind {
-                WriteKind::Put | WriteKind::Delete => {
-                    self.check_write(prepare.commit, offset + index as u32, item, own, &mut found);
-                }
-                WriteKind::Fence => self.check_fence(
-                    now,
-                    prepare.commit,
-                    offset + index as u32,
-                    item,
-                    own,
-                    &mut found,
-                ),
-            }
-        }
-        if let Some(verdict) = self.check_condition(prepare, &mut found) {
-            return verdict;
-        }
-        if found.later > Timestamp::ZERO {
-            return Verdict::Later(found.later);
-        }
-        match found.blocked {
-            Some((slot, reason)) => Verdict::Blocked(slot, reason),
-            None => Verdict::Pass,
-        }
-    }
-
-    /// Rule 1 for one key. All absences are equal, and their versions tell nothing: collection
-    /// takes what the mark remembers (a tombstone, or a put that has expired), and a look-up finds
-    /// an older version then, or none. Who read nothing at begin finds nothing at commit if:
-    ///
-    /// 1. Nothing was put since. `last_present` is at or above the youngest put of the keys that
-    ///    share the mark, and above every read that went around a put while that was prepared. A
-    ///    put after the read is a conflict even when it has expired or is deleted by now: others
-    ///    may have read it between begin and commit. A mark that is made anew knows of such a put
-    ///    from the store: collection takes only what had expired, or was deleted, by the watermark,
-    ///    and nobody is let in whose begin lies below that.
-    /// 2. Nothing is there now, by the mark or by the store, which has every commit that blocks the
-    ///    key no more. That is about a put *below* begin which was read around, when the mark that
-    ///    knew of it is gone. Such a put is there as long as it lives. If collection has taken it,
-    ///    it had expired by the watermark, and so by begin: nothing was the right answer for
-    ///    everybody.
-    #[inline]
-    fn check_read(
-        &mut self,
-        prepare: &Prepare<'_>,
-        judged: Timestamp,
-        index: u32,
-        item: &ReadItem,
-        own: Slot,
-        found: &mut Findings,
-    ) -> Result<(), AbortReason> {
-        let mark = *self.window.mark(item.key, item.latest);
-        let fence = if self.keyspaces.is_quiet() {
-            Version::ZERO
-        } else {
-            self.keyspaces.fence(item.keyspace)
-        };
-        let (latest, absent) =
-            if fence > mark.latest { (fence, true) } else { (mark.latest, mark.absent) };
-        let gone_from_store = item.latest.absent && !bugs().tell_absences_apart;
-        let put_since =
-            mark.last_present > prepare.begin.max(item.version.timestamp) && !bugs().overlook_puts;
-        let still_absent = item.absent && (absent || gone_from_store) && !put_since;
-        let reason =
-            |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
-        if latest != item.version && !still_absent {
-            return Err(reason(AbortKind::ReadConflict, None));
-        }
-        if !item.absent && item.expires_at.has_passed(judged) {
-            return Err(AbortReason {
-                at: item.expires_at.timestamp(),
-                ..reason(AbortKind::Expired, None)
-            });
-        }
-        if latest.timestamp >= prepare.commit {
-            found.later = found.later.max(latest.timestamp.next());
-        }
-        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, prepare.commit)
-        {
-            found.blocked.get_or_insert((
-                slot,
-                reason(AbortKind::Prepared, Some(self.table.record(slot).txn)),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Rule 2 for one key.
-    #[inline]
-    fn check_write(
-        &mut self,
-        commit: Timestamp,
-        index: u32,
-        item: &WriteItem,
-        own: Slot,
-        found: &mut Findings,
-    ) {
-        let mark = *self.window.mark(item.key, item.latest);
-        let mut highest = mark.latest_read.max(mark.latest.timestamp).max(self.window.floor());
-        if !self.keyspaces.is_quiet() {
-            highest = highest.max(self.keyspaces.scan_mark(item.keyspace));
-            highest = highest.max(self.keyspaces.fence(item.keyspace).timestamp);
-        }
-        if highest > commit || (highest == commit && !bugs().equal_is_enough) {
-            found.later = found.later.max(highest.next());
-        }
-        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, Timestamp::MAX)
-        {
-            let other = Some(self.table.record(slot).txn);
-            let reason = AbortReason {
-                kind: AbortKind::WriteConflict,
-                item: Some(index),
-                other,
-                at: self.may_commit_at(slot),
-            };
-            found.blocked.get_or_insert((slot, reason));
-        }
-    }
-
-    /// Rule 2 for a whole keyspace: above every mark there is, and nobody else writes in it.
-    fn check_fence(
-        &self,
-        now: Timestamp,
-        commit: Timestamp,
-        index: u32,
-        item: &WriteItem,
-        own: Slot,
-        found: &mut Findings,
-    ) {
-        let highest = self.window.ceiling().max(self.keyspaces.fence(item.keyspace).timestamp);
-        if commit <= highest {
-            found.later = found.later.max(highest.max(now).saturating_add(FENCE_MARGIN));
-        }
-        if let Some(slot) = self.writer_in(item.keyspace, own) {
-            let other = Some(self.table.record(slot).txn);
-            let reason = AbortReason {
-                kind: AbortKind::WriteConflict,
-                item: Some(index),
-                other,
-                at: self.may_commit_at(slot),
-            };
-            found.blocked.get_or_insert((slot, reason));
-        }
-    }
-
-    /// Another transaction's prepared write that covers the key. `commit` matters to a planted bug
-    /// only.
-    #[inline]
-    fn holder(
-        &self,
-        keyspace: timestone_types::KeyspaceId,
-        key: timestone_types::KeyHash,
-        prepared: Slot,
-        own: Slot,
-        commit: Timestamp,
-    ) -> Option<Slot> {
-        let bugs = bugs();
-        let tolerated =
-            |slot: Slot| slot == own || (bugs.relax_rule_1 && self.may_commit_at(slot) > commit);
-        if !prepared.is_none() && !tolerated(prepared) {
-            return Some(prepared);
-        }
-        if self.window.is_crowded() {
-            let other = self.window.crowd(key).find(|&slot| !tolerated(slot));
-            if other.is_some() {
-                return other;
-            }
-        }
-        if self.keyspaces.is_quiet() {
-            return None;
-        }
-        self.keyspaces.prepared(keyspace).find(|&slot| !tolerated(slot))
-    }
-
-    /// The condition of a single-key write. It was evaluated before this turn's `step`; whatever
-    /// could have changed since shows here: a prepared write (wait first), or a younger version
-    /// (evaluate again).
-    fn check_condition(&mut self, prepare: &Prepare<'_>, found: &mut Findings) -> Option<Verdict> {
-        let (Some(condition), Some(item)) = (prepare.condition, prepare.writes.first()) else {
-            return None;
-        };
-        if let Some((slot, reason)) = found.blocked {
-            return Some(Verdict::Blocked(slot, reason));
-        }
-        let latest = self.window.mark(item.key, item.latest).latest;
-        let index = Some(prepare.reads.len() as u32);
-        let reason = AbortReason {
-            item: index,
-            at: latest.timestamp,
-            ..AbortReason::of(AbortKind::WriteConflict)
-        };
-        let fence = self.keyspaces.fence(item.keyspace);
-        // All absences are equal. What the mark remembers, a tombstone or a version that has
-        // expired, may have been collected: no look-up finds it again. Whatever was put since is in
-        // the store by now, or blocks the key.
-        let is_absent_still =
-            !condition.present && item.latest.absent && !bugs().tell_absences_apart;
-        if latest > condition.version.max(fence) && !is_absent_still {
-            return Some(Verdict::Stale(reason));
-        }
-        // A fence leaves no version at its keys: what was found below it is gone, and absence stays
-        // absence.
-        let is_removed = condition.present && fence > condition.version;
-        if is_removed && !bugs().keep_conditions_over_fences {
-            return Some(Verdict::Stale(AbortReason { at: fence.timestamp, ..reason }));
-        }
-        let expired_at = condition.expired_at.unwrap_or(Timestamp::ZERO);
-        if condition.holds {
-            // By the server's time the key was absent, and by the write's timestamp it must be,
-            // too.
-            if expired_at > prepare.commit {
-                found.later = found.later.max(expired_at);
-            }
-            return None;
-        }
-        // The refusal tells what the key holds, so it is a read at commit.
-        let met = latest.max(condition.version).timestamp;
-        self.raise_read(item.key, prepare.commit.max(met).max(expired_at), false);
-        Some(Verdict::No(AbortReason { kind: AbortKind::Condition, at: met, ..reason }))
-    }
-
-    /// Step 3, first half.
-    fn mark_reads(&mut self, prepare: &Prepare<'_>) {
-        if bugs().skip_step_3 {
-            return;
-        }
-        for item in prepare.reads {
-            self.raise_read(item.key, prepare.commit, item.absent);
-        }
+        let case = Case { now, expires_by, own, others: self.table.others() };
+        self.validation.validate(prepare, case)
     }
 
     /// Step 3, both halves, and the promise's way into the log.
     fn promise(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
-        self.mark_reads(prepare);
         let phase = Phase::Prepared { durable: false };
         let slot = self.table.insert(prepare.txn, prepare.begin, prepare.commit, phase);
-        self.adopt(slot, prepare.single, prepare.participants, prepare.writes);
+        self.table.fill(slot, prepare.single, prepare.participants, prepare.writes);
+        self.validation.promise(slot, prepare);
         self.table.record_mut(slot).found = prepare.found();
         if !prepare.single {
             self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
@@ -434,7 +183,7 @@ impl Participant {
         self.log_promise(slot, prepare, out);
     }
 
-    fn log_promise(&mut self, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+    fn log_promise(&mut self, slot: Holder, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
         let asker = Asker { token: prepare.token, commit: prepare.commit };
         let pending = Pending::Promise { record: self.table.handle(slot), asker, txn: prepare.txn };
         let Prepare { txn, begin, commit, single, .. } = *prepare;
@@ -537,11 +286,10 @@ impl Participant {
     fn prepare_again(
         &mut self,
         now: Timestamp,
-        slot: Slot,
+        slot: Holder,
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
-        #[cfg(feature = "planted-bugs")]
         if bugs().revalidate_duplicates
             && self.table.record(slot).phase == (Phase::Prepared { durable: true })
             && self.table.record(slot).commit == prepare.commit
@@ -591,23 +339,18 @@ impl Participant {
     fn next_round(
         &mut self,
         now: Timestamp,
-        slot: Slot,
+        slot: Holder,
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
         self.table.record_mut(slot).seen = prepare.commit;
-        #[cfg(feature = "planted-bugs")]
         if bugs().drop_old_promise {
             self.release_keys(slot, None);
         }
         match self.validate(now, prepare, slot) {
-            Verdict::Pass => {
-                self.mark_reads(prepare);
+            Verdict::Promise => {
+                self.validation.promise(slot, prepare);
                 self.table.record_mut(slot).moving_to = Some(prepare.commit);
-                #[cfg(feature = "planted-bugs")]
-                if bugs().drop_old_promise {
-                    self.hold_again(slot);
-                }
                 self.log_promise(slot, prepare, out);
             }
             Verdict::Later(at) if self.config.vote_later => {
@@ -621,31 +364,26 @@ impl Participant {
                     out,
                 );
             }
-            Verdict::Blocked(other, reason) => {
-                match self.may_wait_for(now, other, prepare, &reason) {
-                    Some(deadline) => {
-                        self.park(prepare.token, self.table.handle(other), false, deadline, out);
-                    }
-                    None => self.abort_promise(slot, prepare, reason, out),
-                }
-            }
-            Verdict::Stale(reason) | Verdict::No(reason) => {
+            Verdict::Wait(until, reason) => match self.may_wait_for(now, until, prepare) {
+                Some(deadline) => self.park_until(prepare.token, until, deadline, out),
+                None => self.abort_promise(slot, prepare, reason, out),
+            },
+            Verdict::Again(reason) | Verdict::No(reason) => {
                 self.abort_promise(slot, prepare, reason, out)
             }
         }
     }
 
     /// Planted: a duplicate is judged by marks that have moved on since, its own among them.
-    #[cfg(feature = "planted-bugs")]
     fn validate_again(
         &mut self,
         now: Timestamp,
-        slot: Slot,
+        slot: Holder,
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
         match self.validate(now, prepare, slot) {
-            Verdict::Pass => self.vote(prepare, Vote::Yes, out),
+            Verdict::Promise => self.vote(prepare, Vote::Yes, out),
             Verdict::Later(at) => {
                 self.abort_promise(
                     slot,
@@ -654,20 +392,8 @@ impl Participant {
                     out,
                 );
             }
-            Verdict::Blocked(_, reason) | Verdict::Stale(reason) | Verdict::No(reason) => {
+            Verdict::Wait(_, reason) | Verdict::Again(reason) | Verdict::No(reason) => {
                 self.abort_promise(slot, prepare, reason, out);
-            }
-        }
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn hold_again(&mut self, slot: Slot) {
-        for one in self.table.record(slot).writes.clone() {
-            match one.kind {
-                WriteKind::Put | WriteKind::Delete => {
-                    self.window.hold(one.key, slot, super::input::LatestInStore::NONE)
-                }
-                WriteKind::Fence => self.keyspaces.hold(one.keyspace, slot),
             }
         }
     }
@@ -676,7 +402,7 @@ impl Participant {
     /// would free the keys of a transaction that recovery finds prepared.
     fn abort_promise(
         &mut self,
-        slot: Slot,
+        slot: Holder,
         prepare: &Prepare<'_>,
         reason: AbortReason,
         out: &mut Vec<Output>,
@@ -740,20 +466,12 @@ impl Participant {
     /// Fills a record with what it writes, and holds the keys whoever else does.
     pub(super) fn adopt(
         &mut self,
-        slot: Slot,
+        slot: Holder,
         single: bool,
         participants: &[ShardId],
         writes: &[WriteItem],
     ) {
-        let record = self.table.record_mut(slot);
-        record.single = single;
-        record.participants.set(participants);
-        record.writes.extend(writes.iter().map(Written::of));
-        for item in writes {
-            match item.kind {
-                WriteKind::Put | WriteKind::Delete => self.window.hold(item.key, slot, item.latest),
-                WriteKind::Fence => self.keyspaces.hold(item.keyspace, slot),
-            }
-        }
+        self.table.fill(slot, single, participants, writes);
+        self.validation.restore(slot, writes);
     }
 }

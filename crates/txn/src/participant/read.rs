@@ -10,11 +10,11 @@ use timestone_types::{KeyHash, KeyspaceId, Timestamp};
 use super::Participant;
 use super::input::{LatestInStore, ReadAt, Token, Wait};
 use super::output::Output;
-use super::table::{Phase, Slot};
 use crate::Refusal;
 use crate::planted::bugs;
+use crate::validation::{KeyRead, Reading, Validation};
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     #[allow(clippy::too_many_arguments, reason = "the fields of one input")]
     #[inline]
     pub(super) fn read(
@@ -43,98 +43,33 @@ impl Participant {
         }
         let bugs = bugs();
         let settled = if self.bound.lost { self.watermark } else { self.pledged_watermark };
-        let mark = self.window.mark(key, latest);
-        let (prepared, newest, absent) = (mark.prepared, mark.latest.timestamp, mark.absent);
-        let at = if any { asked.max(newest).max(settled) } else { asked };
-        // Without a log, the latest version may lie above the bound: its record raises the next
-        // run's floor as the bound does.
-        let is_admitted = self.bound.admits(at)
-            || (self.bound.lost && (any || (bugs.read_beyond_lost_log && at <= now)));
-        if !is_admitted {
-            return self.park_behind_bound(now, token, wait, at, out);
-        }
-        if prepared.is_none()
-            && self.keyspaces.is_quiet()
-            && !bugs.forget_absent_marks
-            && !bugs.mark_only_known_keys
-        {
-            if at > mark.latest_read {
-                mark.latest_read = at;
-                self.window.note(at);
+        let read = KeyRead { keyspace, key, latest: any, store: latest };
+        let (bound, mut at) = (self.bound, asked);
+        let reading = self.validation.read(&read, self.table.others(), |newest| {
+            at = if any { asked.max(newest).max(settled) } else { asked };
+            // Without a log, the latest version may lie above the bound: its record raises the next
+            // run's low-water timestamp as the bound does.
+            let is_admitted = bound.admits(at)
+                || (bound.lost && (any || (bugs.read_beyond_lost_log && at <= now)));
+            is_admitted.then_some(at)
+        });
+        let holder = match reading {
+            Reading::At(at) => {
+                return out.push(Output::ReadNow { token, at, prepared_before: false });
             }
-            return out.push(Output::ReadNow { token, at, prepared_before: false });
+            Reading::NotAdmitted => return self.park_behind_bound(now, token, wait, at, out),
+            Reading::Blocked(_, holder) => holder,
+        };
+        if let Some(deadline) = self.may_wait(now, wait) {
+            let owner = self.table.handle(holder);
+            return self.park(token, owner, true, deadline, out);
         }
-        let limit = if any { Timestamp::MAX } else { at };
-        if let Some(slot) = self.read_blocker(keyspace, key, prepared, limit) {
-            if let Some(deadline) = self.may_wait(now, wait) {
-                let owner = self.table.handle(slot);
-                return self.park(token, owner, true, deadline, out);
-            }
-            if any {
-                let other = self.table.record(slot).txn;
-                return out.push(Output::Refuse { token, refusal: Refusal::Prepared { other } });
-            }
-            self.raise_read(key, at, absent);
-            return out.push(Output::ReadNow { token, at, prepared_before: true });
+        if any {
+            let other = self.table.record(holder).txn;
+            return out.push(Output::Refuse { token, refusal: Refusal::Prepared { other } });
         }
-        self.raise_read(key, at, absent);
-        out.push(Output::ReadNow { token, at, prepared_before: false });
-    }
-
-    /// Raises `latest_read` of a key whose mark was looked up just before.
-    #[inline]
-    pub(super) fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {
-        let bugs = bugs();
-        if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key))
-        {
-            return;
-        }
-        let mark = self.window.mark(key, LatestInStore::NONE);
-        if at > mark.latest_read {
-            mark.latest_read = at;
-            self.window.note(at);
-        }
-    }
-
-    /// Whether the mark of a key carries nothing but the floor: what the planted bug takes for "no
-    /// entry".
-    fn made_now(&mut self, key: KeyHash) -> bool {
-        let floor = self.window.floor();
-        self.window.mark(key, LatestInStore::NONE).latest_read == floor
-    }
-
-    /// Who may still commit a write of the key at or below `limit`.
-    #[inline]
-    fn read_blocker(
-        &self,
-        keyspace: KeyspaceId,
-        key: KeyHash,
-        prepared: Slot,
-        limit: Timestamp,
-    ) -> Option<Slot> {
-        if !prepared.is_none() && self.may_commit_at(prepared) <= limit {
-            return Some(prepared);
-        }
-        if self.window.is_crowded() {
-            let other = self.window.crowd(key).find(|&slot| self.may_commit_at(slot) <= limit);
-            if other.is_some() {
-                return other;
-            }
-        }
-        if self.keyspaces.is_quiet() {
-            return None;
-        }
-        self.keyspaces.prepared(keyspace).find(|&slot| self.may_commit_at(slot) <= limit)
-    }
-
-    /// The lowest timestamp at which a transaction in flight may commit.
-    #[inline]
-    pub(super) fn may_commit_at(&self, slot: Slot) -> Timestamp {
-        let record = self.table.record(slot);
-        match record.phase {
-            Phase::Committed { at, .. } => at,
-            Phase::Prepared { .. } | Phase::Aborting => record.commit,
-        }
+        self.validation.read_around(&read, at);
+        out.push(Output::ReadNow { token, at, prepared_before: true });
     }
 
     /// A scan at `at`: no write of the keyspace commits at or below it from now on.
@@ -165,13 +100,13 @@ impl Participant {
         if !self.bound.admits(at) || !is_settled {
             return self.park_behind_bound(now, token, wait, at, out);
         }
-        let blocker = self.writer_below(keyspace, at);
+        let others = self.table.others();
+        let blocker = others.writers_in(keyspace).find(|&one| others.may_commit_at(one) <= at);
         if let (Some(slot), Some(deadline)) = (blocker, self.may_wait(now, wait)) {
             let owner = self.table.handle(slot);
             return self.park(token, owner, true, deadline, out);
         }
-        self.keyspaces.raise_scan_mark(keyspace, at);
-        self.window.note(at);
+        self.validation.scanned(keyspace, at);
         out.push(Output::FloorRaised { token, at, prepared_before: blocker.is_some() });
     }
 
@@ -189,39 +124,16 @@ impl Participant {
         latest: Timestamp,
         out: &mut Vec<Output>,
     ) {
-        let writers = self
-            .table
-            .live()
-            .filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
-        let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
-        let (fence, scanned) =
-            (self.keyspaces.fence(keyspace).timestamp, self.keyspaces.scan_mark(keyspace));
+        let others = self.table.others();
+        let promised = others.writers_in(keyspace).map(|one| others.may_commit_at(one)).max();
+        let promised = promised.unwrap_or_default().max(self.validation.newest(keyspace));
         let at = if bugs().scan_below_acknowledged {
             Timestamp::ZERO
         } else {
             let watermark =
                 if bugs().scan_below_watermark { Timestamp::ZERO } else { self.pledged_watermark };
-            latest.max(promised).max(fence).max(scanned).max(watermark).max(self.expiry.told)
+            latest.max(promised).max(watermark).max(self.expiry.told)
         };
         out.push(Output::NewestIs { token, at });
-    }
-
-    /// Some transaction in flight that may commit a write of the keyspace at or below `at`.
-    fn writer_below(&self, keyspace: KeyspaceId, at: Timestamp) -> Option<Slot> {
-        self.table
-            .live()
-            .filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace))
-            .map(|(slot, _)| slot)
-            .find(|&slot| self.may_commit_at(slot) <= at)
-    }
-
-    /// Some transaction in flight, other than the one in `except`, that writes in the keyspace.
-    pub(super) fn writer_in(&self, keyspace: KeyspaceId, except: Slot) -> Option<Slot> {
-        self.table
-            .live()
-            .find(|&(slot, record)| {
-                slot != except && record.writes.iter().any(|one| one.keyspace == keyspace)
-            })
-            .map(|(slot, _)| slot)
     }
 }

@@ -40,6 +40,7 @@ use super::output::Output;
 use super::table::{Fate, Kept, Phase};
 use crate::ShardList;
 use crate::planted::bugs;
+use crate::validation::Validation;
 
 #[derive(Debug)]
 struct Promise {
@@ -125,7 +126,7 @@ impl Recovery {
     }
 }
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     pub(super) fn recovery_done(
         &mut self,
         now: Timestamp,
@@ -153,7 +154,6 @@ impl Participant {
             }
         }
         if !bugs().forget_read_bound {
-            self.window.raise_floor(bound);
             self.bound.durable = if bugs().read_before_first_bound { bound } else { durable };
             self.bound.asked = bound;
         }
@@ -176,7 +176,8 @@ impl Participant {
                 self.expiry.told = Timestamp::ZERO;
             }
         }
-        self.window.rotate(now, core::iter::empty());
+        let served = if bugs().forget_read_bound { Timestamp::ZERO } else { bound };
+        self.validation.begin(now, served);
         for (txn, promise) in promises {
             let decision = decisions.remove(&txn);
             self.recover_promise(now, txn, &promise, decision, out);

@@ -19,12 +19,13 @@ use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
 use super::output::Output;
-use super::table::{Fate, Phase, Place, Slot};
+use super::table::{Fate, Holder, Phase, Place};
 use super::waiting::Timer;
 use super::{AfterAbort, Participant};
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;
 use crate::planted::bugs;
+use crate::validation::Validation;
 
 /// How far the effort has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +46,9 @@ pub(super) struct Resolution {
     pause: Duration,
 }
 
-impl Participant {
+impl<V: Validation> Participant<V> {
     /// The oldest promise has waited too long.
-    pub(super) fn lose_patience(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
+    pub(super) fn lose_patience(&mut self, now: Timestamp, slot: Holder, out: &mut Vec<Output>) {
         if !self.is_settled(slot) {
             return self
                 .table
@@ -67,12 +68,12 @@ impl Participant {
 
     /// Whether a promise stands that is durable, and neither being moved nor being taken back: only
     /// such a one may be told to anybody.
-    fn is_settled(&self, slot: Slot) -> bool {
+    fn is_settled(&self, slot: Holder) -> bool {
         let record = self.table.record(slot);
         record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none()
     }
 
-    fn resolve_as(&mut self, now: Timestamp, slot: Slot, role: Role) {
+    fn resolve_as(&mut self, now: Timestamp, slot: Holder, role: Role) {
         let record = self.table.record(slot);
         let participants = record.participants.as_slice().to_vec();
         let pause = self.config.decision_timeout;
@@ -83,7 +84,7 @@ impl Participant {
     }
 
     /// Acts as backup coordinator: freezes its own promise, asks the others.
-    fn collect(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
+    fn collect(&mut self, now: Timestamp, slot: Holder, out: &mut Vec<Output>) {
         self.table.leave_timeouts(slot);
         let record = self.table.record_mut(slot);
         record.frozen = true;

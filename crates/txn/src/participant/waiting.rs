@@ -19,7 +19,7 @@ use timestone_types::{Timestamp, TxnId};
 
 use super::input::{Token, Wait};
 use super::output::Output;
-use super::table::{Ends, Handle, Record, Slot, Table};
+use super::table::{Ends, Handle, Holder, Record, Table};
 use crate::limits::MAX_WAITING;
 
 const END: u32 = u32::MAX;
@@ -28,7 +28,7 @@ const END: u32 = u32::MAX;
 struct Waiter {
     token: Token,
     deadline: Timestamp,
-    owner: Slot,
+    owner: Holder,
     reads: bool,
     before: u32,
     after: u32,
@@ -41,6 +41,9 @@ struct Waiter {
 pub(super) enum Timer {
     /// A waiter's patience: its index and generation.
     Waiter(u32, u32),
+    /// A point in time is reached that an input has waited for, or its patience is over: its
+    /// token, and when that is.
+    Passed(Token, Timestamp),
     /// Another attempt at bringing a transaction to its end.
     Resolution(TxnId),
 }
@@ -52,6 +55,8 @@ pub(super) struct Waiting {
     free: Vec<u32>,
     timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     behind_bound: Vec<(Token, Wait)>,
+    /// How many wait for a point in time.
+    for_time: usize,
     asking: Vec<(TxnId, Token)>,
 }
 
@@ -62,7 +67,10 @@ fn ends(record: &mut Record, reads: bool) -> &mut Ends {
 impl Waiting {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.waiters.len() - self.free.len() + self.behind_bound.len() + self.asking.len()
+        self.waiters.len() - self.free.len()
+            + self.behind_bound.len()
+            + self.asking.len()
+            + self.for_time
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -109,6 +117,26 @@ impl Waiting {
         ends.tail = index;
         let generation = self.waiters[index as usize].generation;
         self.timers.push(Reverse((deadline, Timer::Waiter(index, generation))));
+    }
+
+    /// Lets an input wait for a point in time, no longer than until `deadline`.
+    pub(super) fn park_until(&mut self, token: Token, at: Timestamp, deadline: Timestamp) {
+        self.for_time += 1;
+        self.set_timer(at.min(deadline), Timer::Passed(token, deadline));
+    }
+
+    /// The point in time is reached.
+    pub(super) fn passed(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        deadline: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        assert!(self.for_time > 0, "who is woken has waited");
+        self.for_time -= 1;
+        let wait = if now < deadline { Wait::Until(deadline) } else { Wait::No };
+        out.push(Output::Again { token, wait });
     }
 
     fn release(&mut self, index: u32) {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator, LocalValidation};
+use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator};
 use timestone_txn::participant::{Config, Output, ReadAt, Token, Wait, WriteKind};
+use timestone_txn::validation::LocalValidation;
 use timestone_types::{
     ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
