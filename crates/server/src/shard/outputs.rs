@@ -133,7 +133,7 @@ impl ShardStage {
                     wire::Freeze { txn, begin }.encode(envelope, out)
                 });
             }
-            Output::AskTerminate { to, txn, begin } => self.ask_terminate(ctx, to, txn, begin),
+            Output::AskTerminate { to, txn, begin, .. } => self.ask_terminate(ctx, to, txn, begin),
             Output::TellDecision { to, txn, outcome } => {
                 let decision = decision_of(outcome);
                 self.tell_peer(ctx, to, |envelope, out| {

@@ -145,6 +145,12 @@ pub struct Prepare<'a> {
 }
 
 impl Prepare<'_> {
+    /// A strict read-only transaction: nothing is recorded of it, and its vote ends it.
+    #[inline]
+    pub(super) const fn leaves_no_trace(&self) -> bool {
+        self.single && self.writes.is_empty()
+    }
+
     /// What a single-key write found.
     pub(super) fn found(&self) -> PreviousFound {
         self.condition

@@ -17,122 +17,59 @@
 //! "aborted" although no record keeps it: no prepare is promised any more in this run, and the
 //! coordinator sends none once it has that answer.
 
-use core::time::Duration;
+use timestone_types::{Timestamp, TxnOutcome};
 
-use timestone_types::{Timestamp, TxnId, TxnOutcome};
-
-use super::Participant;
-use super::input::{Input, Token, TxnStatus};
+use super::input::{Input, TxnStatus};
 use super::output::Output;
-use super::table::Place;
-use super::waiting::Timer;
+use super::transactions::{Known, Transactions};
 use crate::Refusal;
-use crate::validation::Validation;
 
-impl<V: Validation> Participant<V> {
-    /// The log has failed.
-    pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
-        self.bound.lost = true;
-        self.waiting.wake_behind_bound(out);
-    }
-
-    /// When a read of what is latest takes place: below the durable bound, unless the version
-    /// itself lies above it, whose record raises the next run's floor as the bound does.
-    #[cold]
-    pub(super) fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
-        asked.min(self.bound.durable.saturating_sub(Duration::from_nanos(1)))
-    }
-
-    /// Deals with what would need the log; false when the input can be taken as ever.
-    #[cold]
-    pub(super) fn step_without_log(
-        &mut self,
-        now: Timestamp,
-        input: &Input<'_>,
-        out: &mut Vec<Output>,
-    ) -> bool {
-        match *input {
-            Input::Prepare(prepare) if prepare.single && prepare.writes.is_empty() => return false,
-            Input::Prepare(prepare) => match self.known(prepare.txn) {
-                Known::Durably => return false,
-                Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
-                Known::Not => {
-                    out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
-                }
-            },
-            Input::DecidedWriteSet { prepare } => {
-                out.push(Output::Ignored { token: prepare.token })
+/// Deals with what would need the log; false when the input can be taken as ever.
+#[cold]
+pub(super) fn answer_without_log(
+    txns: &Transactions,
+    watermark: Timestamp,
+    input: &Input<'_>,
+    out: &mut Vec<Output>,
+) -> bool {
+    match *input {
+        Input::Prepare(prepare) if prepare.leaves_no_trace() => return false,
+        Input::Prepare(prepare) => match txns.known(prepare.txn) {
+            Known::Durably => return false,
+            Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
+            Known::Not => {
+                out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
             }
-            Input::Decide { token, txn, .. } | Input::Freeze { token, txn, .. } => {
-                return self.is_answered_durably(token, txn, out);
-            }
-            Input::Terminate { begin, .. } if begin < self.watermark => return false,
-            Input::Terminate { token, txn, .. } if self.known(txn) == Known::Not => {
-                let status = TxnStatus::Decided(TxnOutcome::Aborted);
-                out.push(Output::StatusIs { token, txn, status });
-            }
-            Input::Terminate { token, txn, .. } => {
-                return self.is_answered_durably(token, txn, out);
-            }
-            Input::Tick => self.tick_without_log(now, out),
-            _ => return false,
+        },
+        Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
+        Input::Terminate { begin, .. } if begin < watermark => return false,
+        Input::Terminate { token, txn, .. } if txns.known(txn) == Known::Not => {
+            let status = TxnStatus::Decided(TxnOutcome::Aborted);
+            out.push(Output::StatusIs { token, txn, status });
         }
-        true
-    }
-
-    /// True, and no answer is owed, unless the answer rests on what is durable already.
-    fn is_answered_durably(&self, token: Token, txn: TxnId, out: &mut Vec<Output>) -> bool {
-        let unanswered = self.known(txn) != Known::Durably;
-        if unanswered {
+        // No answer is owed, unless it rests on what is durable already.
+        Input::Decide { token, txn, .. }
+        | Input::Freeze { token, txn, .. }
+        | Input::Terminate { token, txn, .. } => {
+            if txns.known(txn) == Known::Durably {
+                return false;
+            }
             out.push(Output::Ignored { token });
         }
-        unanswered
+        _ => return false,
     }
-
-    fn known(&self, txn: TxnId) -> Known {
-        match self.table.find(txn) {
-            Some(Place::Kept(index)) if self.table.kept(index).durable => Known::Durably,
-            Some(_) => Known::Perhaps,
-            None if self.is_acked(txn) => Known::Durably,
-            None => Known::Not,
-        }
-    }
-
-    /// Patience ends and marks are dropped as ever; nothing is resolved, and no bound renewed.
-    fn tick_without_log(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        while let Some(timer) = self.waiting.pop_due(now) {
-            match timer {
-                Timer::Waiter(index, generation) => {
-                    self.waiting.expire(&mut self.table, index, generation, out)
-                }
-                Timer::Passed(token, deadline) => self.waiting.passed(now, token, deadline, out),
-                Timer::Resolution(_) => {}
-            }
-        }
-        self.drop_old_marks(now);
-    }
-}
-
-/// What is known of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
-    /// Its end, or that it has ended.
-    Durably,
-    /// Something, part of which may be on the device or not.
-    Perhaps,
-    /// Nothing.
-    Not,
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
 
-    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId};
+    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, Prepare, ReadAt, Recovered, Ticket, Vote, Wait,
-        WriteItem, WriteKind,
+        Config, DecisionOrigin, LatestInStore, Participant, Prepare, ReadAt, Recovered, Ticket,
+        Token, Vote, Wait, WriteItem, WriteKind,
     };
     use super::*;
 
@@ -174,7 +111,7 @@ mod tests {
         }
 
         fn durable(&mut self) -> Vec<Output> {
-            let through = self.participant.last_ticket;
+            let through = self.participant.life.tickets.last();
             self.step(Input::Durable { through: Ticket(through.0) })
         }
 
@@ -215,7 +152,7 @@ mod tests {
     #[test]
     fn no_read_is_served_past_the_durable_bound() {
         let mut bench = Bench::new();
-        let bound = bench.participant.bound.durable;
+        let bound = bench.participant.horizon.bound.durable();
         bench.now = bound.saturating_add(Duration::from_secs(5));
         assert!(
             matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]),

@@ -48,6 +48,31 @@ pub enum LogIntent {
     },
 }
 
+impl LogIntent {
+    /// A commit at a timestamp.
+    pub(super) const fn committed(
+        txn: TxnId,
+        begin: Timestamp,
+        at: Timestamp,
+        origin: DecisionOrigin,
+    ) -> Self {
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        let outcome = TxnOutcome::Committed(at);
+        Self::Decision { txn, begin, outcome, abort: None, found, met, origin }
+    }
+
+    /// An abort, but for one because of a condition.
+    pub(super) const fn aborted(
+        txn: TxnId,
+        begin: Timestamp,
+        abort: Option<AbortKind>,
+        origin: DecisionOrigin,
+    ) -> Self {
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, origin }
+    }
+}
+
 /// What a participant wants done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
@@ -200,6 +225,8 @@ pub enum Output {
         txn: TxnId,
         /// Its snapshot.
         begin: Timestamp,
+        /// The timestamp that it is promised at here.
+        commit: Timestamp,
     },
     /// Send `Input::Decide` to that shard's primary; its acknowledgement comes back as
     /// `Input::DecisionAcked`.

@@ -30,14 +30,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{
     AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version,
-    limits as shared,
 };
 
-use super::Participant;
+use super::decisions::Decision;
 use super::expiry::ExpiryTime;
+use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Recovered, WriteItem};
+use super::life::Life;
 use super::output::Output;
-use super::table::{Fate, Kept, Phase};
+use super::table::{Fate, Kept, Phase, Place};
 use crate::ShardList;
 use crate::planted::bugs;
 use crate::validation::Validation;
@@ -126,138 +127,106 @@ impl Recovery {
     }
 }
 
-impl<V: Validation> Participant<V> {
-    pub(super) fn recovery_done(
-        &mut self,
+/// The sessions that are to be waited for: how long the outage was, and who is gone.
+pub(super) type Sessions = (Duration, BTreeSet<ClientId>);
+
+impl Recovery {
+    /// Begins a run with what the log has said; tells whether sessions are to be waited for.
+    pub(super) fn restore<V: Validation>(
+        mut self,
         now: Timestamp,
-        recovery: Recovery,
+        horizon: &mut Horizon,
+        life: &mut Life<V>,
         out: &mut Vec<Output>,
-    ) {
-        let Recovery {
-            promises,
-            mut decisions,
-            bound: durable,
-            began,
-            watermark,
-            outage,
-            left,
-            certain,
-        } = recovery;
-        let bound = durable.max(began);
-        #[cfg(feature = "planted-bugs")]
-        if bugs().forget_found {
-            for decided in decisions.values_mut() {
-                decided.found = PreviousFound::Unasked;
-                if let Fate::Aborted(reason) = &mut decided.fate {
-                    *reason = AbortReason::of(AbortKind::Terminated);
-                }
-            }
-        }
-        if !bugs().forget_read_bound {
-            self.bound.durable = if bugs().read_before_first_bound { bound } else { durable };
-            self.bound.asked = bound;
-        }
-        self.watermark = watermark;
-        self.pledged_watermark = watermark;
-        // A session that lived held the watermark below its begin, and one that fell silent for
-        // this long after its last word. So nothing that lies above can have been collected by the
-        // last run, nor a delete that came after it.
-        let older = if bugs().trust_old_decisions {
-            Timestamp::ZERO
-        } else {
-            watermark.saturating_sub(shared::SESSION_TTL)
-        };
-        self.uncertain =
-            certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
-        self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
-        if !bugs().forget_expiry {
-            self.expiry = ExpiryTime::after(durable, bound, now);
-            if bugs().forget_told_expiry {
-                self.expiry.told = Timestamp::ZERO;
-            }
-        }
+    ) -> Option<Sessions> {
+        self.restore_horizon(now, horizon);
+        let bound = self.bound.max(self.began);
         let served = if bugs().forget_read_bound { Timestamp::ZERO } else { bound };
-        self.validation.begin(now, served);
-        for (txn, promise) in promises {
-            let decision = decisions.remove(&txn);
-            self.recover_promise(now, txn, &promise, decision, out);
+        life.validation.begin(now, served);
+        if bugs().forget_found {
+            self.forget_found();
         }
-        for (txn, Decided { begin, fate, found }) in decisions {
-            #[cfg(feature = "planted-bugs")]
-            let fate = match fate {
-                Fate::Committed { at, .. } if bugs().recover_without_participants => {
-                    Fate::Committed { at, participants: ShardList::default() }
-                }
-                fate => fate,
-            };
-            self.know_client_of_log(now, txn.client, begin);
-            self.keep(Kept {
-                txn,
-                begin,
-                fate,
-                found,
-                durable: true,
-                asked: false,
-                next: u32::MAX,
-            });
+        for (txn, promise) in core::mem::take(&mut self.promises) {
+            let decision = self.decisions.remove(&txn);
+            restore_promise(now, life, txn, &promise, decision, out);
         }
-        if let Some(outage) = outage {
-            self.wait_for_sessions(now, outage, &left);
+        for (txn, Decided { begin, mut fate, found }) in self.decisions {
+            if let Fate::Committed { participants, .. } = &mut fate
+                && bugs().recover_without_participants
+            {
+                *participants = ShardList::default();
+            }
+            life.txns.know_client_of_log(now, txn.client, begin);
+            life.txns.keep(Kept::recovered(txn, begin, fate, found));
         }
-        self.ask_bound(now, now, out);
+        let left = self.left;
+        self.outage.map(|outage| (outage, left))
     }
 
-    fn know_client_of_log(&mut self, now: Timestamp, client: ClientId, begin: Timestamp) {
-        if !bugs().forget_past_clients {
-            self.clients.entry_of_log(client, now);
+    fn restore_horizon(&self, now: Timestamp, horizon: &mut Horizon) {
+        let (durable, bound) = (self.bound, self.bound.max(self.began));
+        if !bugs().forget_read_bound {
+            let known = if bugs().read_before_first_bound { bound } else { durable };
+            horizon.bound.begin(known, bound);
         }
-        self.know_client(now, client, begin);
+        horizon.watermark.begin(now, self.watermark, self.certain, bound);
+        if !bugs().forget_expiry {
+            horizon.expiry = ExpiryTime::after(durable, bound, now);
+            if bugs().forget_told_expiry {
+                horizon.expiry.forget_told();
+            }
+        }
     }
 
-    fn recover_promise(
-        &mut self,
-        now: Timestamp,
-        txn: TxnId,
-        promise: &Promise,
-        decision: Option<Decided>,
-        out: &mut Vec<Output>,
-    ) {
-        let &Promise { begin, commit, single, found, .. } = promise;
-        self.know_client_of_log(now, txn.client, begin);
-        let decided = match decision.map(|decided| decided.fate) {
-            Some(fate @ Fate::Aborted(_)) => {
-                self.keep(Kept {
-                    txn,
-                    begin,
-                    fate,
-                    found,
-                    durable: true,
-                    asked: false,
-                    next: u32::MAX,
-                });
-                return out.push(Output::ForgetPayload { txn });
+    /// Planted: nobody knows what single-key writes found, nor why one was refused.
+    fn forget_found(&mut self) {
+        for decided in self.decisions.values_mut() {
+            decided.found = PreviousFound::Unasked;
+            if let Fate::Aborted(reason) = &mut decided.fate {
+                *reason = AbortReason::of(AbortKind::Terminated);
             }
-            Some(Fate::Committed { at, .. }) => Some(at),
-            None if single => Some(commit),
-            None if bugs().recover_without_prepared => return,
-            None => None,
-        };
-        let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
-        self.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
-        let record = self.table.record_mut(slot);
-        (record.found, record.recovered) = (found, true);
-        match decided {
-            Some(at) => self.commit(slot, at, true, out),
-            None if promise.is_applied(txn) && !bugs().overlook_applied => {
-                // Of several keys some may not have come to the device before the crash: all are
-                // put again.
-                let outcome = TxnOutcome::Committed(commit);
-                self.decide_in_flight(None, slot, outcome, DecisionOrigin::Participant, out);
-            }
-            None => {
-                self.table.record_mut(slot).frozen = true;
-                self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
-            }
+        }
+    }
+}
+
+fn restore_promise<V: Validation>(
+    now: Timestamp,
+    life: &mut Life<V>,
+    txn: TxnId,
+    promise: &Promise,
+    decision: Option<Decided>,
+    out: &mut Vec<Output>,
+) {
+    let &Promise { begin, commit, single, found, .. } = promise;
+    life.txns.know_client_of_log(now, txn.client, begin);
+    let decided = match decision.map(|decided| decided.fate) {
+        Some(fate @ Fate::Aborted(_)) => {
+            life.txns.keep(Kept::recovered(txn, begin, fate, found));
+            return out.push(Output::ForgetPayload { txn });
+        }
+        Some(Fate::Committed { at, .. }) => Some(at),
+        None if single => Some(commit),
+        None if bugs().recover_without_prepared => return,
+        None => None,
+    };
+    assert!(life.txns.table.find(txn).is_none(), "a promise is restored once");
+    let slot = life.txns.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
+    life.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
+    let record = life.txns.table.record_mut(slot);
+    (record.found, record.recovered) = (found, true);
+    match decided {
+        Some(at) => life.commit(slot, at, true, out),
+        None if promise.is_applied(txn) && !bugs().overlook_applied => {
+            // Of several keys some may not have come to the device before the crash: all are put
+            // again.
+            let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Participant);
+            let decision = Decision { token: None, txn, outcome, origin };
+            life.decide(Place::Flight(slot), decision, out);
+        }
+        None => {
+            life.txns.table.record_mut(slot).frozen = true;
+            let by = now.saturating_add(life.config.decision_timeout);
+            life.txns.table.join_timeouts(slot, by);
         }
     }
 }
@@ -266,7 +235,7 @@ impl<V: Validation> Participant<V> {
 mod tests {
     use timestone_types::{Sequence, ShardId};
 
-    use super::super::{Config, Input};
+    use super::super::{Config, Input, Participant};
     use super::*;
     use crate::limits::MAX_CLIENTS;
 

@@ -164,6 +164,24 @@ pub(super) struct Kept {
     pub(super) next: u32,
 }
 
+impl Kept {
+    /// An abort whose record is on its way to the log.
+    pub(super) const fn aborted(txn: TxnId, begin: Timestamp, reason: AbortReason) -> Self {
+        let (fate, found) = (Fate::Aborted(reason), PreviousFound::Unasked);
+        Self { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX }
+    }
+
+    /// An outcome that the log has kept.
+    pub(super) const fn recovered(
+        txn: TxnId,
+        begin: Timestamp,
+        fate: Fate,
+        found: PreviousFound,
+    ) -> Self {
+        Self { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX }
+    }
+}
+
 /// Where a transaction is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {

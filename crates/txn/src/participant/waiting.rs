@@ -19,7 +19,7 @@ use timestone_types::{Timestamp, TxnId};
 
 use super::input::{Token, Wait};
 use super::output::Output;
-use super::table::{Ends, Handle, Holder, Record, Table};
+use super::table::{Ends, Holder, Record, Table};
 use crate::limits::MAX_WAITING;
 
 const END: u32 = u32::MAX;
@@ -45,7 +45,7 @@ pub(super) enum Timer {
     /// token, and when that is.
     Passed(Token, Timestamp),
     /// Another attempt at bringing a transaction to its end.
-    Resolution(TxnId),
+    Effort(TxnId),
 }
 
 /// See the module.
@@ -77,16 +77,15 @@ impl Waiting {
         self.len() >= MAX_WAITING
     }
 
-    /// Lets an input wait for the record in `owner` until `deadline`.
+    /// Lets an input wait for the record in `slot` until `deadline`.
     pub(super) fn park(
         &mut self,
         table: &mut Table,
-        owner: Handle,
+        slot: Holder,
         reads: bool,
         token: Token,
         deadline: Timestamp,
     ) {
-        let slot = owner.slot;
         let ends = ends(table.record_mut(slot), reads);
         let waiter = Waiter {
             token,

@@ -144,7 +144,7 @@ impl World {
                 Output::AskFreeze { to, txn, begin } => {
                     self.send(from, peer(to), Body::Ask(Request::Freeze { txn, begin }));
                 }
-                Output::AskTerminate { to, txn, begin } => {
+                Output::AskTerminate { to, txn, begin, .. } => {
                     let participants = self.stages[shard].core.participants_of(txn).to_vec();
                     self.send(
                         from,

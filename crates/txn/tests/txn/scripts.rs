@@ -333,7 +333,7 @@ impl World {
                 Output::AskFreeze { to, txn, begin } => {
                     self.send(shard, to, Request::Freeze { txn, begin })
                 }
-                Output::AskTerminate { to, txn, begin } => {
+                Output::AskTerminate { to, txn, begin, .. } => {
                     let participants = self.stages[&shard].core.participants_of(txn).to_vec();
                     self.send(shard, to, Request::Terminate { txn, begin, participants });
                 }
