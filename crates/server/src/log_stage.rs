@@ -22,7 +22,9 @@ use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
 use crate::error::ServerError;
-use crate::event::{Event, LogAppend, LogShortage};
+use timestone_shard::{LogAppend, LogShortage};
+
+use crate::event::Event;
 use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LAST_LOG_POLL, LOG_ROOM_STEP_BYTES};
 
 /// Makes the log for what a run without one leaves. Blocks, for as long as a small file takes to be
@@ -209,8 +211,9 @@ impl LogStage {
     fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
         // Whoever has left a run without a log behind lets all go that earlier runs have logged;
         // what it leaves itself is to stay.
-        let keeps_own =
-            self.is_last && keep_from == BatchNumber::MAX && !is_planted!(ReleasedLastLog);
+        let keeps_own = self.is_last
+            && keep_from == BatchNumber::MAX
+            && !timestone_types::is_planted!(ReleasedLastLog);
         let own = self.log.iter_mut().filter(|_| !keeps_own);
         own.chain(&mut self.adopted).for_each(|log| log.release(shard, keep_from));
     }
@@ -218,8 +221,7 @@ impl LogStage {
     /// Carries out the releases that stand behind a batch without room: the file that one of them
     /// frees may be what that batch waits for. Their order to batches means nothing.
     fn release_behind(&mut self, events: &mut VecDeque<Event>) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::WaitingRelease) {
+        if timestone_types::is_planted!(WaitingRelease) {
             return;
         }
         events.retain(|event| {
@@ -342,7 +344,7 @@ impl Stage<Event> for LogStage {
                 Event::LogAppend(append) if self.failed => {
                     // A last log is taken by one shard after the other: this one may not have heard
                     // of it.
-                    if self.is_last && !is_planted!(UntoldLastLog) {
+                    if self.is_last && !timestone_types::is_planted!(UntoldLastLog) {
                         self.tell(ctx, append.head.shard, Event::LogFailed { log: ctx.stage() });
                     }
                     ctx.give_buffer(append.bytes);
