@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator};
 use timestone_txn::participant::{Config, Output, ReadAt, Token, Wait, WriteKind};
-use timestone_txn::validation::LocalValidation;
+use timestone_txn::validation::{LocalValidation, Timestamps, Validation};
 use timestone_types::{
     ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
@@ -58,11 +58,13 @@ struct Client {
     since: Timestamp,
 }
 
-struct World {
+struct World<V: Validation> {
     dice: Dice,
     now: Timestamp,
     faults: bool,
-    stages: Vec<Stage>,
+    stages: Vec<Stage<V>>,
+    /// Read-only transactions are validated by the shards as well.
+    strict: bool,
     clients: Vec<Client>,
     flying: BTreeMap<(Timestamp, u64), (Address, Address, Body)>,
     sent: u64,
@@ -81,8 +83,8 @@ fn shard_of(key: &Key, shards: usize) -> usize {
     key.1.bytes().map(usize::from).sum::<usize>() % shards
 }
 
-impl World {
-    fn new(seed: u64, shards: u16, clients: u32, config: Config) -> Self {
+impl<V: Validation + Default> World<V> {
+    fn new(seed: u64, shards: u16, clients: u32, strict: bool) -> Self {
         let mut dice = Dice(seed);
         let clients = (1..=clients)
             .map(|id| Client {
@@ -104,7 +106,10 @@ impl World {
             dice,
             now: Timestamp::from_nanos(10_000_000_000),
             faults: true,
-            stages: (0..shards).map(|shard| Stage::new(ShardId::new(shard), config)).collect(),
+            stages: (0..shards)
+                .map(|shard| Stage::new(ShardId::new(shard), Config::default()))
+                .collect(),
+            strict,
             clients,
             flying: BTreeMap::new(),
             sent: 0,
@@ -243,7 +248,7 @@ impl World {
         let reads: Vec<(Key, Version)> =
             one.reads.iter().map(|(key, read)| (key.clone(), read.0.version)).collect();
         one.called = now;
-        if one.writes.is_empty() {
+        if one.writes.is_empty() && !self.strict {
             let mut validation = LocalValidation::default();
             one.reads.values().for_each(|read| validation.observe(read.1));
             if validation.commits() {
@@ -266,7 +271,11 @@ impl World {
             begin: one.begin,
             commit,
             participants: &participants,
-            kind: CommitKind::ReadWrite,
+            kind: if self.clients[client].writes.is_empty() {
+                CommitKind::StrictReadOnly
+            } else {
+                CommitKind::ReadWrite
+            },
             external_wait: false,
             error_bound: Duration::ZERO,
             deadline: now.saturating_add(Duration::from_secs(60)),
@@ -505,7 +514,7 @@ impl World {
         let known: BTreeMap<_, TxnId> = self
             .stages
             .iter()
-            .flat_map(Stage::commits)
+            .flat_map(|stage| stage.commits())
             .map(|(txn, at)| ((txn.client, at), txn))
             .collect();
         for (at, keys) in &mut applied {
@@ -533,8 +542,13 @@ impl World {
 
 /// Runs one world to its end; says what is wrong, and how many read-write transactions were
 /// committed.
-fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>, usize) {
-    let mut world = World::new(seed, shards, clients, config);
+pub fn run<V: Validation + Default>(
+    seed: u64,
+    shards: u16,
+    clients: u32,
+    strict: bool,
+) -> (Option<String>, usize) {
+    let mut world = World::<V>::new(seed, shards, clients, strict);
     for _ in 0..1500 {
         world.turn();
     }
@@ -570,7 +584,7 @@ proptest! {
     fn whatever_happens_the_committed_history_is_serializable(seed: u64, shards in 1u16..4, clients in 2u32..6) {
         // A short run with few clients and much bad luck may commit nothing; `many_seeds` sees to
         // it that enough is committed.
-        let (problem, _) = run(seed, shards, clients, Config::default());
+        let (problem, _) = run::<Timestamps>(seed, shards, clients, false);
         prop_assert_eq!(problem, None);
     }
 }
@@ -594,7 +608,7 @@ fn random_runs_catch_planted_bugs() {
     for name in CAUGHT {
         let caught = (0..1000u64).any(|seed| {
             let (shards, clients) = (1 + (seed % 4) as u16, 2 + (seed % 5) as u32);
-            let run = || run(seed, shards, clients, Config::default()).0;
+            let run = || run::<Timestamps>(seed, shards, clients, false).0;
             !matches!(crate::check::with_bug(name, run), Ok(None))
         });
         assert!(caught, "{name} was not caught within 1000 seeds");
@@ -609,7 +623,7 @@ fn many_seeds() {
     let mut commits = 0;
     for seed in 0..seeds {
         let (problem, count) =
-            run(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, Config::default());
+            run::<Timestamps>(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, false);
         assert_eq!(problem, None, "seed {seed}");
         commits += count;
     }

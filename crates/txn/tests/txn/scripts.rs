@@ -395,7 +395,7 @@ impl World {
             "at" => self.now = ms(rest[0]),
             "shards" => {
                 for shard in 1..=rest[0].parse().unwrap() {
-                    let mut stage = Stage::new(ShardId::new(shard), Config::default());
+                    let mut stage: Stage = Stage::new(ShardId::new(shard), Config::default());
                     let events = stage.recover(self.now);
                     self.stages.insert(shard, stage);
                     self.absorb(shard, events);

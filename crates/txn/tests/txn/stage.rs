@@ -9,6 +9,7 @@ use timestone_txn::participant::{
     Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output,
     Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
 };
+use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
     TxnOutcome, Version, hash_key,
@@ -122,9 +123,9 @@ struct Logged {
     part: Option<Part>,
 }
 
-pub struct Stage {
+pub struct Stage<V: Validation = Timestamps> {
     pub shard: ShardId,
-    pub core: Participant,
+    pub core: Participant<V>,
     pub config: Config,
     store: BTreeMap<Key, BTreeMap<Version, Record>>,
     fences: BTreeMap<KeyspaceId, Version>,
@@ -147,11 +148,11 @@ pub fn hash(key: &Key) -> KeyHash {
     hash_key(HashSeed(1), key.0, key.1.as_bytes())
 }
 
-impl Stage {
+impl<V: Validation + Default> Stage<V> {
     pub fn new(shard: ShardId, config: Config) -> Self {
         Self {
             shard,
-            core: Participant::new(shard, config),
+            core: Participant::with_validation(V::default(), shard, config),
             config,
             store: BTreeMap::new(),
             fences: BTreeMap::new(),
@@ -232,7 +233,7 @@ impl Stage {
         outage: Option<Duration>,
         left: &[ClientId],
     ) -> Vec<Event> {
-        self.core = Participant::new(self.shard, self.config);
+        self.core = Participant::with_validation(V::default(), self.shard, self.config);
         self.first_ticket = 1;
         self.payloads.clear();
         self.parked.clear();
@@ -368,7 +369,7 @@ impl Stage {
     fn feed(
         &mut self,
         now: Timestamp,
-        step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>),
+        step: impl FnOnce(&mut Participant<V>, Timestamp, &mut Vec<Output>),
     ) -> Vec<Event> {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         step(&mut self.core, now, &mut out);
