@@ -8,7 +8,7 @@ use timestone_seda::Latencies;
 use timestone_store::StoreStats;
 use timestone_txn::Refusal;
 use timestone_txn::limits::MAX_FLOOR_LEAD;
-use timestone_txn::participant::{Stats, Vote};
+use timestone_txn::participant::{View, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wire::Kind;
 
@@ -299,10 +299,10 @@ impl ShardGauges {
     }
 
     /// The sizes of the participant's tables.
-    pub fn publish_tables(&self, stats: &Stats) {
-        self.floor.store(stats.floor.as_nanos(), Relaxed);
+    pub fn publish_tables(&self, stats: &View) {
+        self.floor.store(stats.low_water.as_nanos(), Relaxed);
         let sizes = [
-            stats.marks,
+            stats.access_records,
             stats.in_flight,
             stats.kept,
             stats.waiting,
@@ -364,7 +364,8 @@ mod tests {
         for (ahead, left) in
             [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
         {
-            gauges.publish_tables(&Stats { floor: now.saturating_add(ahead), ..Stats::default() });
+            gauges
+                .publish_tables(&View { low_water: now.saturating_add(ahead), ..View::default() });
             assert_eq!(gauges.clock_behind(now), left);
         }
     }

@@ -13,8 +13,8 @@
 use std::time::{Duration, Instant};
 
 use timestone_txn::participant::{
-    Config, Input, LatestInStore, LogIntent, Output, Participant, Prepare, ReadAt, ReadItem,
-    Ticket, Token, Wait, WriteItem, WriteKind,
+    Config, Input, LatestInStore, LogIntent, Lookup, Output, Participant, Prepare, ReadAt,
+    ReadItem, Ticket, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
@@ -133,7 +133,8 @@ impl Bench {
             participants,
             reads: &reads,
             writes: &writes,
-            condition: None,
+            condition: Lookup::NotNeeded,
+            has_room: true,
         };
         self.core.step(self.now, Input::Prepare(prepare), &mut self.out);
         (txn, written, commit)
@@ -175,10 +176,10 @@ fn measure(name: &str, keys: u64, operations: u64, mut operation: impl FnMut(&mu
         }
         best = best.min(start.elapsed().as_nanos() as f64 / operations as f64);
     }
-    let stats = bench.core.stats();
+    let stats = bench.core.view(bench.now);
     println!(
         "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} marks, {} kept)",
-        stats.marks, stats.kept
+        stats.access_records, stats.kept
     );
 }
 

@@ -39,7 +39,9 @@ use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{self, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
+use timestone_txn::participant::{
+    self, Collected, Participant, ReadItem, Ticket, Token, Wait, WriteItem,
+};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
@@ -85,6 +87,8 @@ pub struct Shard {
     map_version: MapVersion,
     seed: HashSeed,
     participant: Participant,
+    /// What has been let be collected.
+    collected: Collected,
     store: Box<dyn Store + Send>,
     log: LogPlace,
     peers: Peers,
@@ -203,7 +207,7 @@ impl Shard {
             return;
         }
         let now = ctx.now();
-        let watermark = self.participant.watermark();
+        let watermark = self.collected.below();
         if let Some(closed) = self.journal.close(now, watermark, || ctx.take_buffer()) {
             self.store.begin_batch(self.journal.open_batch().get());
             self.append(ctx, closed);
@@ -395,14 +399,14 @@ impl Shard {
         if self.log != LogPlace::Nowhere {
             return is_over || self.payloads.len() == 0;
         }
-        self.step(ctx, participant::Input::Closing, None);
-        let is_owed = self.payloads.len() > 0 || self.participant.owes_decisions(Timestamp::MAX);
+        let (owes_decisions, owes_aborts) = self.owes(ctx, participant::Input::Closing);
+        let is_owed = self.payloads.len() > 0 || owes_decisions;
         if is_owed && !is_over {
             return false;
         }
         match self.retained.first() {
             Some(&(stage, _))
-                if (is_owed || self.participant.must_remember())
+                if (is_owed || owes_aborts)
                     && !timestone_types::is_planted!(LeavesNothing | EndsUndecided) =>
             {
                 self.take_log(ctx, stage);
@@ -461,7 +465,7 @@ impl Shard {
         self.pump_store(ctx);
         self.apply_rest(ctx);
         self.hand_over(ctx);
-        if self.participant.next_deadline().is_some_and(|at| at <= ctx.now()) {
+        if self.participant.poll_deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
         self.close_batch(ctx);
@@ -479,7 +483,7 @@ impl Shard {
         self.promised.change(self.promised.bytes(), self.payloads.bytes());
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
-            self.publish();
+            self.publish(ctx.now());
             self.resize_cache();
         }
     }
@@ -488,7 +492,7 @@ impl Shard {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
         let deadlines = [
-            self.participant.next_deadline(),
+            self.participant.poll_deadline(),
             self.store.next_deadline(),
             apply,
             self.hand_over_deadline(),
@@ -509,7 +513,7 @@ impl Shard {
 }
 
 impl Shard {
-    fn publish(&self) {
+    fn publish(&self, now: Timestamp) {
         let stats = self.store.stats();
         if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
             if stats.full {
@@ -525,11 +529,11 @@ impl Shard {
         self.gauges.full_for.set(if stats.full { self.store.growth_refusal() } else { None });
         self.gauges.publish(
             &stats,
-            self.participant.watermark(),
+            self.collected.below(),
             self.requests.len(),
             self.payloads.len(),
         );
-        self.gauges.publish_tables(&self.participant.stats());
+        self.gauges.publish_tables(&self.participant.view(now));
     }
 
     /// Follows a wish for another size of the record cache.

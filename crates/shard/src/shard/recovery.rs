@@ -20,7 +20,9 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
-use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
+use timestone_txn::participant::{
+    self, Collected, Input, Participant, Recovered, WriteItem, WriteKind,
+};
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
     AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
@@ -537,6 +539,7 @@ impl Replay {
             map_version: with.map_version,
             seed,
             participant,
+            collected: Collected::default(),
             store,
             log: with.log,
             peers: with.peers,

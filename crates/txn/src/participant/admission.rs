@@ -9,7 +9,7 @@ use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnOutcome}
 use super::Participant;
 use super::decisions::Decision;
 use super::horizon::Horizon;
-use super::input::{DecisionOrigin, Prepare, ReadAt, Token, Vote, Wait};
+use super::input::{DecisionOrigin, Lookup, Prepare, ReadAt, Token, Vote, Wait};
 use super::output::Output;
 use super::promises::{Round, vote};
 use super::table::{Holder, Place};
@@ -67,7 +67,10 @@ impl<V: Validation> Participant<V> {
             (bound.admits(at) || (bound.is_lost() && may_pass)).then_some(at)
         });
         match reading {
-            Reading::At(at) => out.push(Output::ReadNow { token, at, prepared_before: false }),
+            Reading::At(at) => {
+                let expiry = self.horizon.expiry_rule(now, at);
+                out.push(Output::ReadNow { token, at, prepared_before: false, expiry });
+            }
             Reading::NotAdmitted => self.park_behind_bound(now, token, read.wait, at, out),
             Reading::Blocked(at, holder) => self.read_blocked(now, &read, at, holder, out),
         }
@@ -91,7 +94,8 @@ impl<V: Validation> Participant<V> {
             return out.push(Output::Refuse { token, refusal: Refusal::Prepared { other } });
         }
         self.life.validation.read_around(&read.key, at);
-        out.push(Output::ReadNow { token, at, prepared_before: true });
+        let expiry = self.horizon.expiry_rule(now, at);
+        out.push(Output::ReadNow { token, at, prepared_before: true, expiry });
     }
 
     /// Something at `at` has to wait until a bound above it is durable.
@@ -148,6 +152,16 @@ impl<V: Validation> Participant<V> {
                 true => self.life.refuse(prepare, too_old(pledged), out),
                 false => out.push(Output::Refuse { token, refusal: Refusal::Busy }),
             };
+        }
+        // It is a new one, and may stay that until room is made or its key is looked up.
+        if !prepare.has_room {
+            return out.push(Output::NoRoom { token });
+        }
+        if prepare.condition == Lookup::Needed {
+            let latest =
+                prepare.writes.first().map_or(Timestamp::ZERO, |one| one.latest.version.timestamp);
+            let expiry = self.horizon.expiry_rule(now, prepare.commit.max(latest));
+            return out.push(Output::LookUp { token, expiry });
         }
         if !self.horizon.bound.admits(prepare.commit) {
             return self.park_behind_bound(now, token, prepare.wait, prepare.commit, out);
@@ -261,7 +275,8 @@ impl<V: Validation> Participant<V> {
             return self.life.park_read(token, holder, deadline, out);
         }
         self.life.validation.scanned(keyspace, at);
-        out.push(Output::FloorRaised { token, at, prepared_before: blocker.is_some() });
+        let prepared_before = blocker.is_some();
+        out.push(Output::ScanNow { token, at, as_of: judged, prepared_before });
     }
 
     /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every

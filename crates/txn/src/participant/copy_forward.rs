@@ -1,14 +1,35 @@
 //! What a participant still needs from old log files: asked for when they hold up space, and
 //! appended again (DTranx §3.4).
 
-use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, PreviousFound, Timestamp, TxnId, TxnOutcome};
 
-use super::table::{Phase, Place, Record};
+use super::table::{Kept, Phase, Place, Record};
 use super::transactions::Transactions;
+use crate::ShardList;
+
+/// Everything that must survive a crash.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CopyForward {
+    /// Promises, by transaction.
+    pub promises: Vec<KeptPromise>,
+    /// Durable outcomes that somebody may still ask for, by transaction. There may be millions.
+    pub outcomes: Vec<KeptOutcome>,
+    /// No timestamp at or above it has been served.
+    pub bound: Timestamp,
+}
+
+impl CopyForward {
+    /// What must survive of a promise.
+    #[must_use]
+    pub fn promise(&self, txn: TxnId) -> Option<&KeptPromise> {
+        let found = self.promises.binary_search_by_key(&txn, |promise| promise.txn);
+        found.ok().map(|index| &self.promises[index])
+    }
+}
 
 /// A durable outcome that somebody may still ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptOutcome<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptOutcome {
     /// Whose.
     pub txn: TxnId,
     /// Its snapshot.
@@ -23,12 +44,14 @@ pub struct KeptOutcome<'a> {
     pub met: Timestamp,
     /// Of a commit over several shards: all of them. They must come back after a crash, or nobody
     /// could tell one that still waits for the decision.
-    pub participants: &'a [ShardId],
+    pub participants: ShardList,
 }
 
 /// A promise that must survive a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptPromise {
+    /// Whose.
+    pub txn: TxnId,
     /// Its timestamp; of one that is moving, the later one.
     pub commit: Timestamp,
     /// It is committed, and the decision is on its way to the log: without it, a promise that is
@@ -39,67 +62,64 @@ pub struct KeptPromise {
 }
 
 impl Transactions {
-    /// The timestamp that a transaction is promised at, or committed and not yet applied and
-    /// logged. `None` when it is neither.
-    pub(super) fn promised(&self, txn: TxnId) -> Option<Timestamp> {
-        self.kept_record(txn).map(|record| record.commit)
-    }
-
-    /// What must survive a crash of what [`Self::promised`] tells.
-    pub(super) fn kept_promise(&self, txn: TxnId) -> Option<KeptPromise> {
-        let record = self.kept_record(txn)?;
-        let found = record.found;
-        Some(match record.phase {
-            Phase::Committed { logged, .. } => {
-                KeptPromise { commit: record.commit, is_decided: !logged, found }
+    /// Everything that must survive a crash of what is known here.
+    pub(super) fn copy_forward(&self, bound: Timestamp) -> CopyForward {
+        let mut copy = CopyForward { bound, ..CopyForward::default() };
+        for (_, place) in self.table.places() {
+            match place {
+                Place::Flight(slot) => {
+                    let record = self.table.record(slot);
+                    copy.promises.extend(promise_of(record));
+                    copy.outcomes.extend(outcome_of_record(record));
+                }
+                Place::Kept(index) => copy.outcomes.extend(outcome_of(self.table.kept(index))),
             }
-            _ => KeptPromise {
-                commit: record.moving_to.unwrap_or(record.commit),
-                is_decided: false,
-                found,
-            },
-        })
-    }
-
-    fn kept_record(&self, txn: TxnId) -> Option<&Record> {
-        let Some(Place::Flight(slot)) = self.table.find(txn) else { return None };
-        let record = self.table.record(slot);
-        match record.phase {
-            Phase::Prepared { durable: true } | Phase::Committed { .. } => Some(record),
-            Phase::Prepared { durable: false } | Phase::Aborting => None,
         }
+        copy.promises.sort_unstable_by_key(|promise| promise.txn);
+        copy.outcomes.sort_unstable_by_key(|kept| kept.txn);
+        copy
     }
+}
 
-    /// Every durable outcome that somebody may still ask for, by transaction.
-    pub(super) fn kept_outcomes(&self) -> Vec<KeptOutcome<'_>> {
-        let outcome = |txn, place| match place {
-            Place::Flight(slot) => {
-                let record = self.table.record(slot);
-                let Phase::Committed { at, logged: true, .. } = record.phase else { return None };
-                let participants =
-                    if record.single { &[][..] } else { record.participants.as_slice() };
-                let (begin, outcome) = (record.begin, TxnOutcome::Committed(at));
-                let (found, met) = (record.found, Timestamp::ZERO);
-                Some(KeptOutcome { txn, begin, outcome, abort: None, found, met, participants })
-            }
-            Place::Kept(index) => {
-                let kept = self.table.kept(index);
-                let ((abort, met), participants) = (kept.fate.abort(), kept.fate.participants());
-                let (begin, outcome, found) = (kept.begin, kept.fate.outcome(), kept.found);
-                kept.durable.then_some(KeptOutcome {
-                    txn,
-                    begin,
-                    outcome,
-                    abort,
-                    found,
-                    met,
-                    participants,
-                })
-            }
-        };
-        let mut outcomes: Vec<_> =
-            self.table.places().filter_map(|(txn, place)| outcome(txn, place)).collect();
-        outcomes.sort_unstable_by_key(|kept| kept.txn);
-        outcomes
+const fn promise_of(record: &Record) -> Option<KeptPromise> {
+    let (txn, found) = (record.txn, record.found);
+    let (commit, is_decided) = match (record.phase, record.moving_to) {
+        (Phase::Committed { logged, .. }, _) => (record.commit, !logged),
+        (Phase::Prepared { durable: true }, Some(later)) => (later, false),
+        (Phase::Prepared { durable: true }, None) => (record.commit, false),
+        (Phase::Prepared { durable: false } | Phase::Aborting, _) => return None,
+    };
+    Some(KeptPromise { txn, commit, is_decided, found })
+}
+
+fn outcome_of_record(record: &Record) -> Option<KeptOutcome> {
+    let Phase::Committed { at, logged: true, .. } = record.phase else { return None };
+    Some(KeptOutcome {
+        txn: record.txn,
+        begin: record.begin,
+        outcome: TxnOutcome::Committed(at),
+        abort: None,
+        found: record.found,
+        met: Timestamp::ZERO,
+        participants: match record.single {
+            true => ShardList::default(),
+            false => record.participants.clone(),
+        },
+    })
+}
+
+fn outcome_of(kept: &Kept) -> Option<KeptOutcome> {
+    if !kept.durable {
+        return None;
     }
+    let (abort, met) = kept.fate.abort();
+    Some(KeptOutcome {
+        txn: kept.txn,
+        begin: kept.begin,
+        outcome: kept.fate.outcome(),
+        abort,
+        found: kept.found,
+        met,
+        participants: ShardList::new(kept.fate.participants()),
+    })
 }

@@ -29,6 +29,50 @@ use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
 use crate::planted::bugs;
 
+/// As of when the expiry of what is looked up is judged, and what of it may be told. It goes with
+/// every output that has something looked up, and holds for whatever comes of that, also when a
+/// page has to be read first: what may be told then only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExpiryRule {
+    /// This server's time, which never goes back here: a latest version that expires by then is
+    /// absent, whatever the reader's clock shows.
+    pub as_of: Timestamp,
+    settled: Timestamp,
+    told: Timestamp,
+    is_log_lost: bool,
+}
+
+impl ExpiryRule {
+    /// Whether it may be told that a record is present, or absent (and `expires_at` its expiry, if
+    /// it has one): it may be in doubt whether it had expired before a restart, or will have after
+    /// the next one. `snapshot` is what is read, [`Timestamp::MAX`] for what is latest.
+    ///
+    /// # Errors
+    /// [`Refusal::Recovering`] while time has not come so far again as the last run may have told
+    /// of, or the log is late; [`Refusal::LogLost`] where no log will ever know of the expiry.
+    #[inline]
+    pub fn may_tell(
+        &self,
+        snapshot: Timestamp,
+        is_present: bool,
+        expires_at: Expiry,
+    ) -> Result<(), Refusal> {
+        let is_certain = if is_present {
+            !expires_at.has_passed(self.told.min(snapshot))
+        } else {
+            expires_at.is_never()
+                || expires_at.has_passed(self.settled)
+                || bugs().tell_expiry_at_once
+        };
+        if is_certain { Ok(()) } else { Err(self.doubt(is_present)) }
+    }
+
+    #[cold]
+    const fn doubt(&self, is_present: bool) -> Refusal {
+        if self.is_log_lost && !is_present { Refusal::LogLost } else { Refusal::Recovering }
+    }
+}
+
 /// What is known of time where expiry is judged by it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpiryTime {
@@ -88,29 +132,11 @@ impl ExpiryTime {
         self.told = Timestamp::ZERO;
     }
 
-    /// See [`super::Participant::check_expiry`].
+    /// What goes with an answer that is looked up now, at `at`.
     #[inline]
-    pub(super) fn check(
-        &self,
-        at: Timestamp,
-        is_present: bool,
-        expires_at: Expiry,
-        is_log_lost: bool,
-    ) -> Result<(), Refusal> {
-        let is_certain = if is_present {
-            !expires_at.has_passed(self.told.min(at))
-        } else {
-            expires_at.is_never()
-                || expires_at.has_passed(self.settled)
-                || bugs().tell_expiry_at_once
-        };
-        if is_certain {
-            Ok(())
-        } else if is_log_lost && !is_present {
-            Err(Refusal::LogLost)
-        } else {
-            Err(Refusal::Recovering)
-        }
+    pub(super) fn rule(&mut self, now: Timestamp, at: Timestamp, is_log_lost: bool) -> ExpiryRule {
+        let as_of = self.judge(now, at);
+        ExpiryRule { as_of, settled: self.settled, told: self.told, is_log_lost }
     }
 
     #[cold]

@@ -23,7 +23,7 @@ use core::time::Duration;
 
 use timestone_types::{Timestamp, limits as shared};
 
-use super::expiry::ExpiryTime;
+use super::expiry::{ExpiryRule, ExpiryTime};
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_FLOOR_LEAD};
 use crate::planted::bugs;
@@ -92,6 +92,40 @@ impl ReadBound {
     #[cold]
     fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
         asked.min(self.durable.saturating_sub(Duration::from_nanos(1)))
+    }
+}
+
+/// What the stage has let be collected: what [`super::Output::Began`] and the last
+/// [`super::Output::AdvanceWatermark`] told. Whoever
+/// answers later than in the step that let a read take place asks it: versions may have been
+/// collected while a page was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Collected(Timestamp);
+
+impl Collected {
+    /// The watermark rose.
+    pub fn advance(&mut self, watermark: Timestamp) {
+        assert!(watermark >= self.0, "the watermark only rises");
+        self.0 = watermark;
+    }
+
+    /// Versions below it may be gone.
+    #[inline]
+    #[must_use]
+    pub const fn below(self) -> Timestamp {
+        self.0
+    }
+
+    /// Whether a read at `at` may still be answered.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
+    #[inline]
+    pub fn check(self, at: Timestamp) -> Result<(), Refusal> {
+        if at < self.0 && !bugs().skip_answer_check {
+            return Err(Refusal::TooOld { watermark: self.0 });
+        }
+        Ok(())
     }
 }
 
@@ -263,6 +297,12 @@ impl Horizon {
         self.bound.durable = bound;
         self.expiry.bound_is_durable(bound);
         self.watermark.is_durable(watermark)
+    }
+
+    /// What goes with an answer that is looked up now, at `at`.
+    #[inline]
+    pub(super) fn expiry_rule(&mut self, now: Timestamp, at: Timestamp) -> ExpiryRule {
+        self.expiry.rule(now, at, self.bound.lost)
     }
 
     /// The guard against broken clocks.

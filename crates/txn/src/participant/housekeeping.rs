@@ -102,7 +102,8 @@ impl<V: Validation> Participant<V> {
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
         let held_at = self.life.txns.hold_watermark(now, self.life.config.history_window);
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
-        let intent = LogIntent::ReadBound { bound, watermark };
+        let is_propagating = self.propagation.is_active();
+        let intent = LogIntent::ReadBound { bound, watermark, is_propagating };
         self.life.tickets.log(intent, Pending::Bound { bound, watermark }, out);
     }
 
@@ -118,13 +119,16 @@ impl<V: Validation> Participant<V> {
         recovery: Recovery,
         out: &mut Vec<Output>,
     ) {
+        let watermark = recovery.watermark();
+        if watermark > Timestamp::ZERO {
+            out.push(Output::Began { watermark });
+        }
         let sessions = recovery.restore(now, &mut self.horizon, &mut self.life, out);
         if let Some((outage, left)) = sessions
             && !bugs().forget_sessions
         {
             let pause = outage.min(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
             self.horizon.watermark.wait_for_sessions(now.saturating_add(pause));
-            let watermark = self.horizon.watermark.durable();
             self.life.txns.expect_clients(now, watermark, &left);
         }
         self.ask_bound(now, now, out);

@@ -139,9 +139,34 @@ pub struct Prepare<'a> {
     pub reads: &'a [ReadItem],
     /// The keys of this shard that it writes.
     pub writes: &'a [WriteItem],
-    /// For single-key writes that depend on what is there, or return it. A repeat (see
-    /// [`super::Participant::is_new`]) needs none.
-    pub condition: Option<Condition>,
+    /// For single-key writes that depend on what is there, or return it.
+    pub condition: Lookup,
+    /// Whether the stage has room for what this writes. Without, one that was not seen before is
+    /// answered by [`super::Output::NoRoom`]; what was promised or decided is answered as it was.
+    pub has_room: bool,
+}
+
+/// Whether a prepare depends on what its key holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// It does not.
+    NotNeeded,
+    /// It does, and nobody has looked yet. One that was not seen before is answered by
+    /// [`super::Output::LookUp`]; a repeat needs no look.
+    Needed,
+    /// It does, and this was found.
+    Found(Condition),
+}
+
+impl Lookup {
+    /// What was found.
+    #[must_use]
+    pub const fn found(self) -> Option<Condition> {
+        match self {
+            Self::Found(condition) => Some(condition),
+            Self::NotNeeded | Self::Needed => None,
+        }
+    }
 }
 
 impl Prepare<'_> {
@@ -154,6 +179,7 @@ impl Prepare<'_> {
     /// What a single-key write found.
     pub(super) fn found(&self) -> PreviousFound {
         self.condition
+            .found()
             .map_or(PreviousFound::Unasked, |condition| PreviousFound::of(condition.present))
     }
 }
@@ -305,7 +331,7 @@ pub enum Input<'a> {
         /// It ends: it begins nothing more, and holds the watermark back no longer.
         closing: bool,
     },
-    /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at
+    /// Time passed: deadlines, rotation, read bound, watermark. Due at `poll_deadline`, harmless at
     /// any time.
     Tick,
     /// What is known of a transaction, without changing it. Answered by `StatusIs`.
@@ -354,8 +380,8 @@ pub enum Input<'a> {
         txn: TxnId,
     },
     /// A scan or count of a keyspace at a snapshot: no write may commit at or below `at` in it from
-    /// now on. Answered by `FloorRaised`, `Again` or `Refuse`.
-    RaiseFloor {
+    /// now on. Answered by `ScanNow`, `Again` or `Refuse`.
+    Scan {
         /// Recognises the answer.
         token: Token,
         /// Which keyspace.
@@ -383,9 +409,16 @@ pub enum Input<'a> {
     /// is durable, and of what is latest; writes are refused.
     LogLost,
     /// The run ends, and has no log, so that its outcomes end with it: commits over several shards
-    /// are told to whoever may not have them. May come again.
-    /// [`super::Participant::owes_decisions`] tells whether that is done.
+    /// are told to whoever may not have them. May come again. Answered by `Owed`, about all of them.
     Closing,
+    /// What would be lost with this run. Answered by `Owed`.
+    Owes {
+        /// Commits at or below it count.
+        until: Timestamp,
+    },
+    /// Old log files are to go: what must survive a crash is wanted again. Answered by
+    /// `CopyForward`.
+    CopyForward,
     /// So far the physical clock leads the time that is handed in, because a step of it is held or
     /// being followed. A timestamp that leads by no more than that (and what is allowed anyway) is
     /// nobody's fault.

@@ -68,8 +68,8 @@ mod tests {
     use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, Participant, Prepare, ReadAt, Recovered, Ticket,
-        Token, Vote, Wait, WriteItem, WriteKind,
+        Config, DecisionOrigin, LatestInStore, Lookup, Participant, Prepare, ReadAt, Recovered,
+        Ticket, Token, Vote, Wait, WriteItem, WriteKind,
     };
     use super::*;
 
@@ -144,7 +144,8 @@ mod tests {
                 participants,
                 reads: &[],
                 writes: &writes,
-                condition: None,
+                condition: Lookup::NotNeeded,
+                has_room: true,
             }))
         }
     }
@@ -168,7 +169,7 @@ mod tests {
         for at in [bound, bench.now] {
             let refused = |token| [Output::Refuse { token, refusal: Refusal::LogLost }];
             assert_eq!(bench.read_at(2, ReadAt::Snapshot(at)), refused(Token(2)));
-            let scan = Input::RaiseFloor { token: Token(3), keyspace: SPACE, at, wait: Wait::Yes };
+            let scan = Input::Scan { token: Token(3), keyspace: SPACE, at, wait: Wait::Yes };
             assert_eq!(bench.step(scan), refused(Token(3)));
             // What is latest is told for ever, below the bound.
             let latest = bench.read(4, at);
@@ -239,7 +240,7 @@ mod tests {
         }
         // Long afterwards nothing is written, and nobody is woken for it.
         for _ in 0..20 {
-            bench.now = bench.participant.next_deadline().unwrap().max(bench.now.next());
+            bench.now = bench.participant.poll_deadline().unwrap().max(bench.now.next());
             let out = bench.step(Input::Tick);
             assert!(!out.iter().any(|output| matches!(output, Output::Log { .. })), "{out:?}");
         }

@@ -42,13 +42,15 @@ mod waiting;
 
 use core::time::Duration;
 
-pub use copy_forward::KeptOutcome;
+pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
+pub use expiry::ExpiryRule;
+pub use horizon::Collected;
 pub use input::{
-    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem,
-    Recovered, Ticket, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Lookup, Prepare, ReadAt,
+    ReadItem, Recovered, Ticket, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, Output};
-use timestone_types::{KeyHash, ShardId, Timestamp, TxnId, limits as shared};
+use timestone_types::{KeyHash, ShardId, Timestamp, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
 use self::decisions::Decision;
@@ -88,11 +90,13 @@ impl Default for Config {
     }
 }
 
-/// Counts for metrics.
+/// Figures of a participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Marks in both generations.
-    pub marks: usize,
+pub struct View {
+    /// Versions below it may be gone.
+    pub watermark: Timestamp,
+    /// Keys whose use is remembered.
+    pub access_records: usize,
     /// Transactions promised, or committed and not yet applied and logged.
     pub in_flight: usize,
     /// Outcomes that are kept for replays.
@@ -101,16 +105,17 @@ pub struct Stats {
     pub waiting: usize,
     /// Client incarnations that are known.
     pub clients: usize,
-    /// Transactions that this shard is bringing to their end.
+    /// Transactions that this shard is bringing to their end, or telling others of.
     pub resolving: usize,
-    /// At or above every mark that was dropped.
-    pub floor: Timestamp,
+    /// At or above every access record that was dropped.
+    pub low_water: Timestamp,
+    /// As of when expiry is judged.
+    pub expiry: ExpiryRule,
 }
 
 /// One shard's primary. Starts in recovery: hand it the log's records, then `Input::RecoveryDone`.
 #[derive(Debug)]
 pub struct Participant<V: Validation = Timestamps> {
-    shard: ShardId,
     recovery: Option<Recovery>,
     horizon: Horizon,
     life: Life<V>,
@@ -131,7 +136,6 @@ impl<V: Validation> Participant<V> {
     #[must_use]
     pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
-            shard,
             recovery: Some(Recovery::default()),
             horizon: Horizon::default(),
             life: Life::new(validation, config),
@@ -169,7 +173,7 @@ impl<V: Validation> Participant<V> {
                 self.life.txns.report(now, Report { client, watermark, acked, clock, closing })
             }
             Input::Tick => self.tick(now, out),
-            Input::RaiseFloor { token, keyspace, at, wait } => {
+            Input::Scan { token, keyspace, at, wait } => {
                 self.scan(now, ScanAsked { token, keyspace, at, wait }, out)
             }
             Input::Newest { token, keyspace, latest } => {
@@ -183,7 +187,9 @@ impl<V: Validation> Participant<V> {
             | Input::Freeze { .. }
             | Input::FreezeAnswer { .. }
             | Input::DecisionAcked { .. }
-            | Input::Closing => self.step_to_the_end(now, input, out),
+            | Input::Closing
+            | Input::Owes { .. }
+            | Input::CopyForward => self.step_to_the_end(now, input, out),
         }
     }
 
@@ -209,8 +215,26 @@ impl<V: Validation> Participant<V> {
                 self.termination.frozen(life, from, txn, state, out)
             }
             Input::DecisionAcked { from, txn } => self.propagation.acked(&mut life.txns, from, txn),
-            Input::Closing => self.propagation.begin_all(now, &life.txns, &mut life.waiting, out),
-            _ => {}
+            Input::Closing => {
+                self.propagation.begin_all(now, &life.txns, &mut life.waiting, out);
+                out.push(self.owed(Timestamp::MAX));
+            }
+            Input::Owes { until } => out.push(self.owed(until)),
+            Input::CopyForward => {
+                let copy = life.txns.copy_forward(self.horizon.bound.durable());
+                out.push(Output::CopyForward(Box::new(copy)));
+            }
+            _ => debug_assert!(false, "an input is taken by one of the two"),
+        }
+    }
+
+    /// What would be lost with this run, of commits at or below `until`.
+    fn owed(&self, until: Timestamp) -> Output {
+        let (txns, watermark) = (&self.life.txns, &self.horizon.watermark);
+        Output::Owed {
+            decisions: txns.owes_decisions(until),
+            aborts: watermark.is_uncertain_after(watermark.durable())
+                && txns.keeps_aborts(watermark.uncertain_end()),
         }
     }
 
@@ -234,7 +258,7 @@ impl<V: Validation> Participant<V> {
             | Input::Status { token, .. }
             | Input::Terminate { token, .. }
             | Input::Freeze { token, .. }
-            | Input::RaiseFloor { token, .. }
+            | Input::Scan { token, .. }
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
             Input::ClockHeld { back } => return self.horizon.hold_clock(back),
@@ -244,6 +268,8 @@ impl<V: Validation> Participant<V> {
             | Input::Tick
             | Input::LogLost
             | Input::Closing
+            | Input::Owes { .. }
+            | Input::CopyForward
             | Input::FreezeAnswer { .. }
             | Input::DecisionAcked { .. } => return,
         };
@@ -252,7 +278,7 @@ impl<V: Validation> Participant<V> {
 
     /// When the next `Tick` is due; `None` while recovering.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub fn poll_deadline(&self) -> Option<Timestamp> {
         self.recovery.is_none().then(|| self.deadline())
     }
 
@@ -263,132 +289,20 @@ impl<V: Validation> Participant<V> {
         self.life.validation.prefetch(key);
     }
 
-    //QUESTIONS
-    /// The durable watermark: versions below it may be gone.
+    /// Figures for gauges and tests; nothing is decided by them.
     #[must_use]
-    pub fn watermark(&self) -> Timestamp {
-        self.horizon.watermark.durable()
-    }
-
-    /// To be asked just before a read at `at` is answered: versions may have been collected while a
-    /// page was read.
-    ///
-    /// # Errors
-    /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
-    pub fn check_answer(&self, at: Timestamp) -> Result<(), Refusal> {
-        let watermark = self.watermark();
-        if at < watermark && !bugs().skip_answer_check {
-            return Err(Refusal::TooOld { watermark });
-        }
-        Ok(())
-    }
-
-    /// As of when expiry is judged.
-    #[inline]
-    pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
-        self.horizon.expiry.judge(now, at)
-    }
-
-    /// To be asked just before it is told that a record is present, or absent (and `expires_at` its
-    /// expiry, if it has one).
-    ///
-    /// # Errors
-    /// [`Refusal::Recovering`], [`Refusal::LogLost`].
-    #[inline]
-    pub fn check_expiry(
-        &self,
-        at: Timestamp,
-        is_present: bool,
-        expires_at: timestone_types::Expiry,
-    ) -> Result<(), Refusal> {
-        self.horizon.expiry.check(at, is_present, expires_at, self.horizon.bound.is_lost())
-    }
-
-    /// All participants of a transaction that is in flight here; empty when it is not.
-    #[must_use]
-    pub fn participants_of(&self, txn: TxnId) -> &[ShardId] {
-        match self.life.txns.table.find(txn) {
-            Some(table::Place::Flight(slot)) => {
-                self.life.txns.table.record(slot).participants.as_slice()
-            }
-            _ => &[],
-        }
-    }
-
-    /// The timestamp that a transaction is promised at.
-    #[must_use]
-    pub fn promised(&self, txn: TxnId) -> Option<Timestamp> {
-        self.life.txns.promised(txn)
-    }
-
-    /// What must survive a crash of what [`Self::promised`] tells.
-    #[must_use]
-    pub fn kept_promise(&self, txn: TxnId) -> Option<copy_forward::KeptPromise> {
-        self.life.txns.kept_promise(txn)
-    }
-
-    /// Whether a prepare of the transaction would be looked at as a new one.
-    #[must_use]
-    pub fn is_new(&self, txn: TxnId, begin: Timestamp) -> bool {
-        let (txns, watermark) = (&self.life.txns, &self.horizon.watermark);
-        txns.table.find(txn).is_none()
-            && !txns.is_acked(txn)
-            && begin >= watermark.durable()
-            && begin >= watermark.pledged()
-    }
-
-    /// Every durable outcome that somebody may still ask for, by transaction.
-    #[must_use]
-    pub fn kept_outcomes(&self) -> Vec<KeptOutcome<'_>> {
-        self.life.txns.kept_outcomes()
-    }
-
-    /// Whether others may still have to be told of a commit at or below `until`.
-    #[must_use]
-    pub fn owes_decisions(&self, until: Timestamp) -> bool {
-        self.life.txns.owes_decisions(until)
-    }
-
-    /// Whether an abort that was told must survive a restart, as its commit could still be carried
-    /// out after one. Others need no record: who is asked about a transaction that it does not know
-    /// says that it was aborted.
-    #[must_use]
-    pub fn must_remember(&self) -> bool {
-        let watermark = &self.horizon.watermark;
-        watermark.is_uncertain_after(watermark.durable())
-            && self.life.txns.keeps_aborts(watermark.uncertain_end())
-    }
-
-    /// Whether commits are being propagated.
-    #[must_use]
-    pub fn is_spreading(&self) -> bool {
-        self.propagation.is_active()
-    }
-
-    /// No timestamp at or above it has been served.
-    #[must_use]
-    pub fn read_bound(&self) -> Timestamp {
-        self.horizon.bound.durable()
-    }
-
-    /// Which shard this is.
-    #[must_use]
-    pub fn shard(&self) -> ShardId {
-        self.shard
-    }
-    //END
-
-    /// Counts for metrics.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats {
-            marks: self.life.validation.len(),
+    pub fn view(&self, now: Timestamp) -> View {
+        let mut expiry = self.horizon.expiry;
+        View {
+            expiry: expiry.rule(now, Timestamp::MAX, self.horizon.bound.is_lost()),
+            watermark: self.horizon.watermark.durable(),
+            access_records: self.life.validation.len(),
             in_flight: self.life.txns.table.in_flight(),
             kept: self.life.txns.table.kept_len(),
             waiting: self.life.waiting.len(),
             clients: self.life.txns.clients(),
             resolving: self.termination.len() + self.propagation.len(),
-            floor: self.life.validation.low_water(),
+            low_water: self.life.validation.low_water(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
+use super::copy_forward::CopyForward;
+use super::expiry::ExpiryRule;
 use super::input::{DecisionOrigin, FrozenState, Ticket, Token, TxnStatus, Vote, Wait};
 use crate::Refusal;
 
@@ -45,6 +47,10 @@ pub enum LogIntent {
         bound: Timestamp,
         /// The watermark that comes into force with it.
         watermark: Timestamp,
+        /// Commits below the watermark are being told to participants that have not acknowledged
+        /// them. Until they have, the records of these commits must survive a crash, or be copied
+        /// forward.
+        is_propagating: bool,
     },
 }
 
@@ -74,10 +80,10 @@ impl LogIntent {
 }
 
 /// What a participant wants done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Look the key up in the store at `at` and answer; check [`super::Participant::check_answer`]
-    /// just before answering.
+    /// Look the key up in the store at `at` and answer, if [`super::ExpiryRule::may_tell`] lets what
+    /// is found; later than in this step, check [`super::Collected::check`] just before.
     ReadNow {
         /// Which read.
         token: Token,
@@ -85,6 +91,21 @@ pub enum Output {
         at: Timestamp,
         /// Whether a prepared write at or below `at` is undecided: the snapshot is not certain.
         prepared_before: bool,
+        /// As of when expiry is judged, and what of it may be told.
+        expiry: ExpiryRule,
+    },
+    /// The prepare is a new one and depends on what its key holds: look that up, and submit it again
+    /// with [`super::Lookup::Found`], if [`super::ExpiryRule::may_tell`] lets what is found.
+    LookUp {
+        /// Which prepare.
+        token: Token,
+        /// As of when expiry is judged, and what of it may be told.
+        expiry: ExpiryRule,
+    },
+    /// The prepare is a new one, and there is no room for it: nothing was recorded.
+    NoRoom {
+        /// Which prepare.
+        token: Token,
     },
     /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of
     /// this step were handled (log intents keep their order), before any other input. Several are
@@ -125,7 +146,7 @@ pub enum Output {
     },
     /// The vote about a single-key write that was decided before, for a repeat of it. Its answer
     /// carries the previous value as the first one did: the version that is found at `at`. Check
-    /// [`super::Participant::check_answer`] for `at` just before answering.
+    /// [`super::Collected::check`] for `at` just before answering.
     Repeated {
         /// Which prepare.
         token: Token,
@@ -183,11 +204,14 @@ pub enum Output {
         status: TxnStatus,
     },
     /// The keyspace may be read at `at`.
-    FloorRaised {
+    ScanNow {
         /// Which scan.
         token: Token,
         /// The snapshot.
         at: Timestamp,
+        /// As of when expiry is judged: no later than the snapshot, which may lie ahead of this
+        /// server's time. What expires between the two is alive to every other reader.
+        as_of: Timestamp,
         /// Whether a prepared write at or below `at` is undecided.
         prepared_before: bool,
     },
@@ -216,8 +240,8 @@ pub enum Output {
         /// Its state here.
         state: FrozenState,
     },
-    /// Send `Input::Terminate` to that shard's primary, with
-    /// [`super::Participant::participants_of`]; no answer is awaited.
+    /// Send `Input::Terminate` to that shard's primary, with the participants that the promise was
+    /// asked for with; no answer is awaited.
     AskTerminate {
         /// To whom.
         to: ShardId,
@@ -238,6 +262,22 @@ pub enum Output {
         /// What became of it.
         outcome: TxnOutcome,
     },
-    /// The watermark rose, durably.
+    /// A run begins at a watermark that an earlier one has left; without one, nothing is put out.
+    Began {
+        /// Versions below it may be gone.
+        watermark: Timestamp,
+    },
+    /// The watermark rose, durably: versions below it may be collected.
     AdvanceWatermark(Timestamp),
+    /// What would be lost with this run.
+    Owed {
+        /// Others may still have to be told of a commit.
+        decisions: bool,
+        /// An abort was told that must survive a restart, as its commit could still be carried out
+        /// after one. Others need no record: who is asked about a transaction that it does not know
+        /// says that it was aborted.
+        aborts: bool,
+    },
+    /// What must survive a crash.
+    CopyForward(Box<CopyForward>),
 }

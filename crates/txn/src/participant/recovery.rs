@@ -131,6 +131,11 @@ impl Recovery {
 pub(super) type Sessions = (Duration, BTreeSet<ClientId>);
 
 impl Recovery {
+    /// The watermark that was in force.
+    pub(super) const fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
     /// Begins a run with what the log has said; tells whether sessions are to be waited for.
     pub(super) fn restore<V: Validation>(
         mut self,
@@ -261,7 +266,7 @@ mod tests {
             participant.step(second(10), Input::Recovered(record), &mut out);
         }
         participant.step(second(10), Input::RecoveryDone, &mut out);
-        assert_eq!(participant.stats().kept, count as usize);
+        assert_eq!(participant.view(second(10)).kept, count as usize);
         let reporter = ClientId::new(1);
         for seconds in [12, 30] {
             let (now, watermark, acked) = (second(seconds), second(seconds), Sequence::ZERO);
@@ -276,8 +281,11 @@ mod tests {
             let through = tickets.max().unwrap();
             participant.step(now, Input::Durable { through }, &mut out);
         }
-        assert!(participant.stats().clients < 10, "clients that keep nothing are forgotten");
-        participant.stats().kept
+        assert!(
+            participant.view(second(30)).clients < 10,
+            "clients that keep nothing are forgotten"
+        );
+        participant.view(second(30)).kept
     }
 
     #[test]

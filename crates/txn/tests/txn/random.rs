@@ -150,7 +150,7 @@ impl<V: Validation + Default> World<V> {
                     self.send(from, peer(to), Body::Ask(Request::Freeze { txn, begin }));
                 }
                 Output::AskTerminate { to, txn, begin, .. } => {
-                    let participants = self.stages[shard].core.participants_of(txn).to_vec();
+                    let participants = self.stages[shard].participants_of(txn);
                     self.send(
                         from,
                         peer(to),
@@ -161,7 +161,7 @@ impl<V: Validation + Default> World<V> {
                     self.send(from, peer(to), Body::Ask(Request::Decide { txn, outcome }));
                 }
                 Output::ReadNow { token, at, .. }
-                    if self.stages[shard].core.check_answer(at).is_ok() =>
+                    if self.stages[shard].collected.check(at).is_ok() =>
                 {
                     self.answer(shard, token, output, value);
                 }
@@ -557,7 +557,7 @@ pub fn run<V: Validation + Default>(
         world.turn();
         let idle = world.clients.iter().all(|one| one.open.is_none());
         let settled = world.stages.iter().all(|stage| {
-            let stats = stage.core.stats();
+            let stats = stage.core.view(Timestamp::ZERO);
             stats.in_flight == 0 && stats.waiting == 0
         });
         if idle && settled && world.flying.is_empty() {
@@ -567,7 +567,7 @@ pub fn run<V: Validation + Default>(
     let stuck: Vec<_> = world
         .stages
         .iter()
-        .map(|stage| stage.core.stats())
+        .map(|stage| stage.core.view(Timestamp::ZERO))
         .filter(|one| one.in_flight > 0)
         .collect();
     if !stuck.is_empty() {

@@ -174,7 +174,7 @@ fn show(event: &Event) -> String {
             LogIntent::Decision { txn, outcome, origin, .. } => {
                 format!("log {txn} {} by {origin:?}", show_outcome(outcome)).to_lowercase()
             }
-            LogIntent::ReadBound { bound, watermark } => {
+            LogIntent::ReadBound { bound, watermark, .. } => {
                 format!("log bound {} watermark {}", show_time(bound), show_time(watermark))
             }
         },
@@ -183,7 +183,7 @@ fn show(event: &Event) -> String {
         Output::AskWriteSet { txn, .. } => format!("ask write set {txn}"),
         Output::ForgetPayload { txn } => format!("forget payload {txn}"),
         Output::StatusIs { txn, status, .. } => format!("status {txn} {}", show_status(status)),
-        Output::FloorRaised { at, prepared_before, .. } => {
+        Output::ScanNow { at, prepared_before, .. } => {
             format!(
                 "scan at {}{}",
                 show_time(at),
@@ -196,6 +196,13 @@ fn show(event: &Event) -> String {
         Output::AskTerminate { to, txn, .. } => format!("ask s{to} terminate {txn}"),
         Output::TellDecision { to, txn, outcome } => {
             format!("tell s{to} {txn} {}", show_outcome(outcome))
+        }
+        Output::Began { watermark } => format!("began at watermark {}", show_time(watermark)),
+        Output::LookUp { .. } => "look up".into(),
+        Output::NoRoom { .. } => "no room".into(),
+        Output::Owed { decisions, aborts } => format!("owes decisions {decisions} aborts {aborts}"),
+        Output::CopyForward(ref copy) => {
+            format!("keep {} promises, {} outcomes", copy.promises.len(), copy.outcomes.len())
         }
         Output::AdvanceWatermark(at) => format!("watermark {}", show_time(at)),
     }
@@ -334,7 +341,7 @@ impl World {
                     self.send(shard, to, Request::Freeze { txn, begin })
                 }
                 Output::AskTerminate { to, txn, begin, .. } => {
-                    let participants = self.stages[&shard].core.participants_of(txn).to_vec();
+                    let participants = self.stages[&shard].participants_of(txn);
                     self.send(shard, to, Request::Terminate { txn, begin, participants });
                 }
                 Output::TellDecision { to, txn, outcome } => {
@@ -481,12 +488,12 @@ impl World {
                 return;
             }
             "answerable" => {
-                let verdict = stage.core.check_answer(ms(words.0[0].trim_start_matches('@')));
+                let verdict = stage.collected.check(ms(words.0[0].trim_start_matches('@')));
                 let text = verdict.map_or_else(show_refusal, |()| "answerable".into());
                 return self.print(&format!("s{shard}"), &text);
             }
             "judges" => {
-                let judged = stage.core.judges_expiry(now, now);
+                let judged = stage.core.view(now).expiry.as_of;
                 return self.print(
                     &format!("s{shard}"),
                     &format!("judges expiry as of {}", show_time(judged)),
@@ -495,8 +502,11 @@ impl World {
             "tells" => {
                 let (at, is_present) =
                     (words.value("at").map_or(Timestamp::MAX, ms), words.has("present"));
-                let verdict =
-                    stage.core.check_expiry(at, is_present, Expiry::at(words.time("until")));
+                let verdict = stage.core.view(now).expiry.may_tell(
+                    at,
+                    is_present,
+                    Expiry::at(words.time("until")),
+                );
                 let text = verdict.map_or_else(
                     |refusal| format!("refused: {}", show_refusal(refusal)),
                     |()| "told".into(),
@@ -504,7 +514,7 @@ impl World {
                 return self.print(&format!("s{shard}"), &text);
             }
             "stats" => {
-                let stats = stage.core.stats();
+                let stats = stage.core.view(Timestamp::ZERO);
                 let text = format!(
                     "in flight {} kept {} waiting {} resolving {} clients {} floor {}",
                     stats.in_flight,
@@ -512,7 +522,7 @@ impl World {
                     stats.waiting,
                     stats.resolving,
                     stats.clients,
-                    show_time(stats.floor)
+                    show_time(stats.low_water)
                 );
                 return self.print(&format!("s{shard}"), &text);
             }

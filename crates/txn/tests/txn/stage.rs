@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output,
-    Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
+    Collected, Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent,
+    Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait,
+    WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
@@ -127,6 +128,7 @@ pub struct Stage<V: Validation = Timestamps> {
     pub shard: ShardId,
     pub core: Participant<V>,
     pub config: Config,
+    pub collected: Collected,
     store: BTreeMap<Key, BTreeMap<Version, Record>>,
     fences: BTreeMap<KeyspaceId, Version>,
     log: Vec<Logged>,
@@ -154,6 +156,7 @@ impl<V: Validation + Default> Stage<V> {
             shard,
             core: Participant::with_validation(V::default(), shard, config),
             config,
+            collected: Collected::default(),
             store: BTreeMap::new(),
             fences: BTreeMap::new(),
             log: Vec::new(),
@@ -234,6 +237,7 @@ impl<V: Validation + Default> Stage<V> {
         left: &[ClientId],
     ) -> Vec<Event> {
         self.core = Participant::with_validation(V::default(), self.shard, self.config);
+        self.collected = Collected::default();
         self.first_ticket = 1;
         self.payloads.clear();
         self.parked.clear();
@@ -275,7 +279,7 @@ impl<V: Validation + Default> Stage<V> {
                         logged.part.as_ref().map_or(&[][..], |part| &part.participants);
                     Recovered::Decision { txn, begin, outcome, abort, found, met, participants }
                 }
-                LogIntent::ReadBound { bound, watermark } => {
+                LogIntent::ReadBound { bound, watermark, .. } => {
                     Recovered::ReadBound { bound, watermark }
                 }
             };
@@ -448,7 +452,8 @@ impl<V: Validation + Default> Stage<V> {
                     participants: &part.participants,
                     reads: &reads,
                     writes: &writes,
-                    condition,
+                    condition: condition.map_or(Lookup::NotNeeded, Lookup::Found),
+                    has_room: true,
                 };
                 let input = if decided {
                     Input::DecidedWriteSet { prepare }
@@ -483,7 +488,7 @@ impl<V: Validation + Default> Stage<V> {
             }
             Request::RaiseFloor { keyspace, at, wait: asked } => {
                 let wait = wait.unwrap_or(asked);
-                self.core.step(now, Input::RaiseFloor { token, keyspace, at, wait }, &mut out);
+                self.core.step(now, Input::Scan { token, keyspace, at, wait }, &mut out);
             }
             Request::Newest { keyspace } => {
                 let latest = self.newest(keyspace);
@@ -515,6 +520,11 @@ impl<V: Validation + Default> Stage<V> {
             |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
         self.synced -= self.log[..self.synced].iter().filter(|one| is_decision(one)).count();
         self.log.retain(|one| !is_decision(one));
+    }
+
+    /// All participants of a transaction that is promised here.
+    pub fn participants_of(&self, txn: TxnId) -> Vec<ShardId> {
+        self.payloads[&txn].participants.clone()
     }
 
     /// What a decision's record takes from the payload: a commit is decided while its write set is
@@ -561,6 +571,9 @@ impl<V: Validation + Default> Stage<V> {
                         LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => None,
                     };
                     self.log.push(Logged { intent, part });
+                }
+                Output::Began { watermark: at } | Output::AdvanceWatermark(at) => {
+                    self.collected.advance(at)
                 }
                 Output::Apply { txn, commit } => self.to_apply.push_back((txn, commit)),
                 Output::ForgetPayload { txn } => {

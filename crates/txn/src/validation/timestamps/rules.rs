@@ -212,7 +212,8 @@ impl Timestamps {
     /// could have changed since shows here: a prepared write (wait first), or a younger version
     /// (evaluate again).
     fn check_condition(&mut self, prepare: &Prepare<'_>, found: &mut Findings) -> Option<Verdict> {
-        let (Some(condition), Some(item)) = (prepare.condition, prepare.writes.first()) else {
+        let (Some(condition), Some(item)) = (prepare.condition.found(), prepare.writes.first())
+        else {
             return None;
         };
         if let Some(blocked) = found.verdict_of_blocked() {
