@@ -13,8 +13,8 @@
 use std::time::{Duration, Instant};
 
 use timestone_txn::participant::{
-    Config, Input, LatestInStore, LogIntent, Lookup, Output, Participant, Prepare, ReadAt,
-    ReadItem, Ticket, Token, Wait, WriteItem, WriteKind,
+    Config, Input, LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant,
+    Prepare, ReadAt, ReadItem, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
@@ -25,7 +25,7 @@ struct Bench {
     core: Participant,
     now: Timestamp,
     out: Vec<Output>,
-    durable: Ticket,
+    durable: LogSequence,
     latest: Vec<Version>,
     keys: Vec<KeyHash>,
     sequence: u64,
@@ -40,7 +40,7 @@ impl Bench {
             core: Participant::new(ShardId::new(0), Config::default()),
             now,
             out: Vec::with_capacity(64),
-            durable: Ticket(0),
+            durable: LogSequence(0),
             latest: vec![Version::ZERO; count as usize],
             keys: (0..count).map(key).collect(),
             sequence: 0,
@@ -64,12 +64,16 @@ impl Bench {
 
     fn log_is_durable(&mut self) {
         for output in self.out.drain(..) {
-            if let Output::Log { ticket, intent } = output {
+            if let Output::Log { sequence, intent } = output {
                 std::hint::black_box::<LogIntent>(intent);
-                self.durable = ticket;
+                self.durable = sequence;
             }
         }
-        self.core.step(self.now, Input::Durable { through: self.durable }, &mut self.out);
+        self.core.step(
+            self.now,
+            Input::Durable { range: LogRange::through(self.durable) },
+            &mut self.out,
+        );
         self.out.clear();
     }
 

@@ -5,7 +5,7 @@
 //!   parcel ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
 //!                                                                        ├─► replies (one parcel per origin and turn)
 //!   store.pump ─► reads that went to flash, scans, counts ──────────────┤
-//!   log stage ─► durable(batch) ─► Durable(ticket) ─► votes, applies ────┤
+//!   log stage ─► durable(batch) ─► Durable(sequence) ─► votes, applies ────┤
 //!                                                                        └─► journal (one log batch per turn)
 //! ```
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
@@ -40,7 +40,7 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::participant::{
-    self, Collected, Participant, ReadItem, Ticket, Token, Wait, WriteItem,
+    self, Collected, LogSequence, Participant, ReadItem, Token, Wait, WriteItem,
 };
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
@@ -122,8 +122,8 @@ pub struct Shard {
     // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
     // it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
-    // The highest ticket that is durable without a log.
-    durable_at_once: Option<Ticket>,
+    // The highest sequence that is durable without a log.
+    durable_at_once: Option<LogSequence>,
     // When to try again what the store had no room for.
     apply_again_at: Timestamp,
     next_publish: Timestamp,
@@ -254,7 +254,11 @@ impl Shard {
             self.carrying = None;
         }
         if let Some(through) = self.journal.durable(batch) {
-            self.step(ctx, participant::Input::Durable { through }, None);
+            self.step(
+                ctx,
+                participant::Input::Durable { range: participant::LogRange::through(through) },
+                None,
+            );
         }
         if let Some(keep_from) = self.journal.release() {
             for index in 0..self.retained.len() {

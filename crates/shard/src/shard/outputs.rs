@@ -6,7 +6,8 @@ use timestone_seda::{Origin, Parcel};
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    ExpiryRule, FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait,
+    ExpiryRule, FrozenState, Input, LogIntent, LogRange, LogSequence, Output, Token, TxnStatus,
+    Vote, Wait,
 };
 use timestone_types::{
     AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version,
@@ -50,7 +51,11 @@ impl Shard {
     /// Without a log, what was just recorded is durable already.
     fn durable_soon(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
         if let Some(through) = self.durable_at_once.take() {
-            self.participant.step(ctx.now(), Input::Durable { through }, &mut self.outputs);
+            self.participant.step(
+                ctx.now(),
+                Input::Durable { range: LogRange::through(through) },
+                &mut self.outputs,
+            );
             if !self.outputs.is_empty() {
                 self.carry_out(ctx, current);
             }
@@ -87,7 +92,7 @@ impl Shard {
                     current,
                 );
             }
-            Output::Log { ticket, intent } => self.log(ticket, intent, current),
+            Output::Log { sequence, intent } => self.log(sequence, intent, current),
             Output::Apply { txn, commit } => {
                 self.gauges.commit();
                 self.apply(ctx, Unapplied { txn, commit, done: 0 });
@@ -137,6 +142,10 @@ impl Shard {
             // It is answered where it is asked for, with the frame at hand.
             Output::LookUp { token, .. } | Output::NoRoom { token } => {
                 self.fail(ctx, token, &StoreError::Busy)
+            }
+            Output::NotHere(what) => {
+                tracing::error!(shard = %self.shard, ?what, "this server has no replicas, and was \
+                    told something that only those know");
             }
             // They are taken where they are asked for.
             Output::Owed { .. } | Output::CopyForward(_) => {}
@@ -263,7 +272,12 @@ impl Shard {
             && self.collected.below() > now
     }
 
-    fn log(&mut self, ticket: Ticket, intent: LogIntent, current: Option<(Token, &Frame<'_>)>) {
+    fn log(
+        &mut self,
+        sequence: LogSequence,
+        intent: LogIntent,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         let recorded = self.log != LogPlace::Nowhere;
         match intent {
             LogIntent::Prepare { txn, begin, commit, single, found } => {
@@ -289,7 +303,7 @@ impl Shard {
                         participants,
                         body,
                     };
-                    self.journal.record(ticket, &record);
+                    self.journal.record(sequence, &record);
                 }
             }
             LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
@@ -310,16 +324,16 @@ impl Shard {
                     met,
                     participants,
                 };
-                self.journal.record(ticket, &record);
+                self.journal.record(sequence, &record);
             }
             LogIntent::ReadBound { bound, watermark, is_propagating } if recorded => {
-                self.journal.record(ticket, &LogRecord::ReadBound { bound, watermark });
+                self.journal.record(sequence, &LogRecord::ReadBound { bound, watermark });
                 self.announce(is_propagating);
             }
             LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
         }
         if !recorded {
-            self.durable_at_once = Some(ticket);
+            self.durable_at_once = Some(sequence);
         }
     }
 

@@ -13,12 +13,12 @@
 
 use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, limits as shared};
 
+use super::appended::{AfterAbort, Pending};
 use super::horizon::Watermark;
 use super::input::{DecisionOrigin, Prepare, Token, Vote};
 use super::life::Life;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, Place};
-use super::tickets::{AfterAbort, Pending};
 use crate::planted::bugs;
 use crate::validation::Validation;
 use crate::{Refusal, ShardList};
@@ -220,7 +220,7 @@ impl<V: Validation> Life<V> {
         let begin = self.txns.table.record(slot).begin;
         let pending = Pending::Committed { record: self.txns.table.handle(slot), txn, token };
         self.wake_asking(slot, out);
-        self.tickets.log(LogIntent::committed(txn, begin, at, origin), pending, out);
+        self.log.append(LogIntent::committed(txn, begin, at, origin), pending, out);
         self.commit(slot, at, false, out);
     }
 
@@ -240,7 +240,7 @@ impl<V: Validation> Life<V> {
         kept.asked = asked;
         let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
         let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
-        self.tickets.log(intent, Pending::Aborted { txn, then }, out);
+        self.log.append(intent, Pending::Aborted { txn, then }, out);
     }
 
     /// A decision about a transaction that is not known here. An abort that overtook its prepare is
@@ -297,7 +297,7 @@ impl<V: Validation> Life<V> {
         }
         self.txns.keep(Kept::aborted(txn, begin, AbortReason::of(kind)));
         let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
-        self.tickets.log(intent, Pending::Aborted { txn, then }, out);
+        self.log.append(intent, Pending::Aborted { txn, then }, out);
         true
     }
 
@@ -310,7 +310,7 @@ impl<V: Validation> Life<V> {
         self.adopt(slot, single, prepare.participants, prepare.writes);
         let found = timestone_types::PreviousFound::Unasked;
         let intent = LogIntent::Prepare { txn, begin, commit, single, found };
-        self.tickets.log(intent, Pending::Nothing, out);
+        self.log.append(intent, Pending::Nothing, out);
         let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Client);
         self.decide_in_flight(slot, Decision { token: Some(token), txn, outcome, origin }, out);
     }

@@ -4,10 +4,10 @@
 use timestone_types::{Timestamp, TxnId, limits as shared};
 
 use super::Participant;
-use super::input::Ticket;
+use super::appended::Pending;
+use super::input::LogRange;
 use super::output::{LogIntent, Output};
 use super::recovery::Recovery;
-use super::tickets::Pending;
 use super::waiting::Timer;
 use crate::limits::RETURN_MARGIN;
 use crate::planted::bugs;
@@ -68,9 +68,10 @@ impl<V: Validation> Participant<V> {
         next.min(self.horizon.bound.renew_at())
     }
 
-    /// Every ticket up to this one is durable.
-    pub(super) fn durable(&mut self, now: Timestamp, through: Ticket, out: &mut Vec<Output>) {
-        while let Some(pending) = self.life.tickets.next_durable(through) {
+    /// A range of records is durable.
+    pub(super) fn durable(&mut self, now: Timestamp, range: LogRange, out: &mut Vec<Output>) {
+        self.life.log.durable(range);
+        while let Some(pending) = self.life.log.next_durable() {
             if let Pending::Bound { bound, watermark } = pending {
                 self.bound_is_durable(now, bound, watermark, out);
             } else if let Some(txn) = self.life.recorded(pending, out) {
@@ -104,7 +105,7 @@ impl<V: Validation> Participant<V> {
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
         let is_propagating = self.propagation.is_active();
         let intent = LogIntent::ReadBound { bound, watermark, is_propagating };
-        self.life.tickets.log(intent, Pending::Bound { bound, watermark }, out);
+        self.life.log.append(intent, Pending::Bound { bound, watermark }, out);
     }
 
     /// The log was read to its end: the run begins.

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
+    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
     ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 
@@ -15,9 +15,36 @@ use timestone_types::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
-/// Counts what a participant wants in the log, from 1, without gaps.
+/// Numbers what a participant wants in the log, from 1, without gaps: the shard's own sequence, which
+/// no other shard and no local batch knows. It lets holes be seen and filled; it never orders
+/// execution, timestamps do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Ticket(pub u64);
+pub struct LogSequence(pub u64);
+
+impl LogSequence {
+    /// The next number.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// A range of a shard's sequence numbers, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LogRange {
+    /// The lowest.
+    pub first: LogSequence,
+    /// The highest.
+    pub last: LogSequence,
+}
+
+impl LogRange {
+    /// Everything up to and including a number, as a log tells that is one prefix.
+    #[must_use]
+    pub const fn through(last: LogSequence) -> Self {
+        Self { first: LogSequence(1), last }
+    }
+}
 
 /// What the store's index knows of a key, looked up by the stage in the same turn in which it calls
 /// `step`.
@@ -307,10 +334,26 @@ pub enum Input<'a> {
         /// The prepare as it was decided: its `commit` is the decided timestamp.
         prepare: Prepare<'a>,
     },
-    /// Every ticket up to and including this one is durable.
+    /// A range of records is durable: on as many replicas as the shard asks for, which on one node
+    /// is its own log. Ranges may come in any order, twice, and overlap; what rests on a record
+    /// waits until no hole is left below it.
     Durable {
-        /// The highest durable ticket.
-        through: Ticket,
+        /// The records.
+        range: LogRange,
+    },
+    /// The master has given the shard a higher epoch than the one that this participant serves in,
+    /// maybe with another primary: this one is deposed. Not here yet: answered by `NotHere`, and
+    /// nothing changes.
+    EpochEnded {
+        /// The higher epoch.
+        epoch: Epoch,
+    },
+    /// The table that a new epoch begins with (what of all replicas' promises and decisions is
+    /// merged) is durable at this replica and at enough others: the primary may serve. Not here yet:
+    /// answered by `NotHere`, and nothing changes.
+    TableInstalled {
+        /// The epoch that begins with it.
+        epoch: Epoch,
     },
     /// Everything that `Apply` asked for can be read in the store.
     Applied {

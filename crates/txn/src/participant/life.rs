@@ -21,10 +21,10 @@
 use timestone_types::{ShardId, Timestamp, TxnId, Version};
 
 use super::Config;
+use super::appended::Appended;
 use super::input::{Token, Wait, WriteItem};
 use super::output::Output;
 use super::table::Holder;
-use super::tickets::Tickets;
 use super::transactions::Transactions;
 use super::waiting::Waiting;
 use crate::Refusal;
@@ -37,7 +37,7 @@ pub(super) struct Life<V> {
     pub(super) config: Config,
     pub(super) txns: Transactions,
     pub(super) waiting: Waiting,
-    pub(super) tickets: Tickets,
+    pub(super) log: Appended,
     pub(super) validation: V,
 }
 
@@ -47,7 +47,7 @@ impl<V: Validation> Life<V> {
             config,
             txns: Transactions::new(),
             waiting: Waiting::default(),
-            tickets: Tickets::default(),
+            log: Appended::default(),
             validation,
         }
     }

@@ -68,8 +68,8 @@ mod tests {
     use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, Lookup, Participant, Prepare, ReadAt, Recovered,
-        Ticket, Token, Vote, Wait, WriteItem, WriteKind,
+        Config, DecisionOrigin, LatestInStore, LogRange, Lookup, Participant, Prepare, ReadAt,
+        Recovered, Token, Vote, Wait, WriteItem, WriteKind,
     };
     use super::*;
 
@@ -111,8 +111,8 @@ mod tests {
         }
 
         fn durable(&mut self) -> Vec<Output> {
-            let through = self.participant.life.tickets.last();
-            self.step(Input::Durable { through: Ticket(through.0) })
+            let through = self.participant.life.log.last();
+            self.step(Input::Durable { range: LogRange::through(through) })
         }
 
         fn read(&mut self, token: u64, at: Timestamp) -> Vec<Output> {

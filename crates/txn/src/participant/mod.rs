@@ -8,7 +8,7 @@
 //!                   ├─ termination.rs   when the client is silent       ├─ propagation.rs  telling commits
 //!                   ├─ housekeeping.rs  time, durability, the watermark  ├─ log_lost.rs     without the log
 //!                   └─ recovery.rs      the log after a restart                               ──▶ Output
-//!   state: transactions.rs (table.rs, clients.rs) · waiting.rs · tickets.rs · horizon.rs (expiry.rs)
+//!   state: transactions.rs (table.rs, clients.rs) · waiting.rs · appended.rs · horizon.rs (expiry.rs)
 //! ```
 //!
 //! Each part owns its state; [`Participant`] owns the parts and passes each what it needs.
@@ -21,6 +21,7 @@
 //! Deliberately absent: values, key bytes, message layouts, the clock.
 
 mod admission;
+mod appended;
 mod clients;
 mod copy_forward;
 mod decisions;
@@ -36,7 +37,7 @@ mod propagation;
 mod recovery;
 mod table;
 mod termination;
-mod tickets;
+
 mod transactions;
 mod waiting;
 
@@ -46,10 +47,10 @@ pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
 pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
-    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Lookup, Prepare, ReadAt,
-    ReadItem, Recovered, Ticket, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, LogRange, LogSequence, Lookup,
+    Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
-pub use output::{LogIntent, Output};
+pub use output::{LogIntent, NotHere, Output};
 use timestone_types::{KeyHash, ShardId, Timestamp, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
@@ -167,7 +168,11 @@ impl<V: Validation> Participant<V> {
                 self.decide(now, Decision { token: Some(token), txn, outcome, origin }, out)
             }
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
-            Input::Durable { through } => self.durable(now, through, out),
+            Input::Durable { range } => self.durable(now, range, out),
+            Input::EpochEnded { epoch } => out.push(Output::NotHere(NotHere::EpochEnded(epoch))),
+            Input::TableInstalled { epoch } => {
+                out.push(Output::NotHere(NotHere::TableInstalled(epoch)))
+            }
             Input::Applied { txn } => self.life.applied(txn, out),
             Input::Report { client, watermark, acked, clock, closing } => {
                 self.life.txns.report(now, Report { client, watermark, acked, clock, closing })
@@ -262,6 +267,12 @@ impl<V: Validation> Participant<V> {
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
             Input::ClockHeld { back } => return self.horizon.hold_clock(back),
+            Input::EpochEnded { epoch } => {
+                return out.push(Output::NotHere(NotHere::EpochEnded(epoch)));
+            }
+            Input::TableInstalled { epoch } => {
+                return out.push(Output::NotHere(NotHere::TableInstalled(epoch)));
+            }
             Input::Durable { .. }
             | Input::Applied { .. }
             | Input::Report { .. }

@@ -1,10 +1,10 @@
 //! Everything that a participant can want done.
 
-use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, Epoch, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::copy_forward::CopyForward;
 use super::expiry::ExpiryRule;
-use super::input::{DecisionOrigin, FrozenState, Ticket, Token, TxnStatus, Vote, Wait};
+use super::input::{DecisionOrigin, FrozenState, LogSequence, Token, TxnStatus, Vote, Wait};
 use crate::Refusal;
 
 /// What to append to the log. The stage adds the bytes that it keeps (write set, participants).
@@ -77,6 +77,15 @@ impl LogIntent {
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
         Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, origin }
     }
+}
+
+/// What this participant cannot do: its shard has one replica. See [`Output::NotHere`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHere {
+    /// [`super::Input::EpochEnded`].
+    EpochEnded(Epoch),
+    /// [`super::Input::TableInstalled`].
+    TableInstalled(Epoch),
 }
 
 /// What a participant wants done.
@@ -161,10 +170,10 @@ pub enum Output {
         /// Whether the version there was visible to the write, whatever its expiry says now.
         present: bool,
     },
-    /// Append to the log; answer with `Input::Durable` later. Tickets rise by one.
+    /// Append to the log; answer with `Input::Durable` later. Numbers rise by one.
     Log {
         /// Its number.
-        ticket: Ticket,
+        sequence: LogSequence,
         /// What to append.
         intent: LogIntent,
     },
@@ -269,6 +278,9 @@ pub enum Output {
     },
     /// The watermark rose, durably: versions below it may be collected.
     AdvanceWatermark(Timestamp),
+    /// The input belongs to a cluster, and this participant has no replicas: nothing was changed.
+    /// Whoever put it in must not take it for done.
+    NotHere(NotHere),
     /// What would be lost with this run.
     Owed {
         /// Others may still have to be told of a commit.

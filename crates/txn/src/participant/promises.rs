@@ -5,11 +5,11 @@
 
 use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome};
 
+use super::appended::{AfterAbort, Pending};
 use super::input::{DecisionOrigin, Prepare, Vote, Wait};
 use super::life::Life;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Holder, Kept, Phase, Written};
-use super::tickets::{AfterAbort, Pending};
 use crate::Refusal;
 use crate::planted::bugs;
 use crate::validation::{Case, Validation, Verdict};
@@ -95,7 +95,7 @@ impl<V: Validation> Life<V> {
             vote(prepare, Vote::Yes, out);
         }
         let found = prepare.found();
-        self.tickets.log(LogIntent::Prepare { txn, begin, commit, single, found }, pending, out);
+        self.log.append(LogIntent::Prepare { txn, begin, commit, single, found }, pending, out);
     }
 
     /// Records a no, durably before it is sent. A strict read leaves no trace: its no binds nobody.
@@ -120,7 +120,7 @@ impl<V: Validation> Life<V> {
         let (origin, pending) = (DecisionOrigin::Participant, Pending::Aborted { txn, then });
         let (outcome, abort) = (TxnOutcome::Aborted, Some(reason.kind));
         let intent = LogIntent::Decision { txn, begin, outcome, abort, found, met, origin };
-        self.tickets.log(intent, pending, out);
+        self.log.append(intent, pending, out);
     }
 
     /// A duplicate gets the same answer again.
@@ -308,7 +308,7 @@ impl<V: Validation> Life<V> {
         let pending = Pending::AbortedPromise { record, txn, asker, reason };
         let abort = Some(reason.kind);
         let intent = LogIntent::aborted(txn, prepare.begin, abort, DecisionOrigin::Participant);
-        self.tickets.log(intent, pending, out);
+        self.log.append(intent, pending, out);
     }
 }
 

@@ -240,7 +240,7 @@ fn restore_promise<V: Validation>(
 mod tests {
     use timestone_types::{Sequence, ShardId};
 
-    use super::super::{Config, Input, Participant};
+    use super::super::{Config, Input, LogRange, Participant};
     use super::*;
     use crate::limits::MAX_CLIENTS;
 
@@ -274,12 +274,12 @@ mod tests {
                 Input::Report { client: reporter, watermark, acked, clock: now, closing: false };
             participant.step(now, report, &mut out);
             participant.step(now, Input::Tick, &mut out);
-            let tickets = out.iter().filter_map(|one| match one {
-                Output::Log { ticket, .. } => Some(*ticket),
+            let sequences = out.iter().filter_map(|one| match one {
+                Output::Log { sequence, .. } => Some(*sequence),
                 _ => None,
             });
-            let through = tickets.max().unwrap();
-            participant.step(now, Input::Durable { through }, &mut out);
+            let through = sequences.max().unwrap();
+            participant.step(now, Input::Durable { range: LogRange::through(through) }, &mut out);
         }
         assert!(
             participant.view(second(30)).clients < 10,

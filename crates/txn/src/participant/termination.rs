@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 
 use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome};
 
+use super::appended::AfterAbort;
 use super::decisions::{Decision, Unseen};
 use super::horizon::Watermark;
 use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
 use super::life::Life;
 use super::output::Output;
 use super::table::{Holder, Phase, Place};
-use super::tickets::AfterAbort;
 use super::waiting::Timer;
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;

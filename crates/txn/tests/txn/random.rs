@@ -250,7 +250,7 @@ impl<V: Validation + Default> World<V> {
         one.called = now;
         if one.writes.is_empty() && !self.strict {
             let mut validation = LocalValidation::default();
-            one.reads.values().for_each(|read| validation.observe(read.1));
+            one.reads.values().for_each(|read| validation.observe(0, read.1));
             if validation.commits() {
                 let committed = Committed { reads, called: now, told: now, ..Committed::default() };
                 self.history.insert(txn, committed);

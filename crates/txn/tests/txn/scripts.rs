@@ -198,6 +198,7 @@ fn show(event: &Event) -> String {
             format!("tell s{to} {txn} {}", show_outcome(outcome))
         }
         Output::Began { watermark } => format!("began at watermark {}", show_time(watermark)),
+        Output::NotHere(what) => format!("not here: {what:?}"),
         Output::LookUp { .. } => "look up".into(),
         Output::NoRoom { .. } => "no room".into(),
         Output::Owed { decisions, aborts } => format!("owes decisions {decisions} aborts {aborts}"),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use timestone_txn::participant::{
     Collected, Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent,
-    Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait,
-    WriteItem, WriteKind,
+    LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered,
+    Token, Wait, WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
@@ -133,7 +133,7 @@ pub struct Stage<V: Validation = Timestamps> {
     fences: BTreeMap<KeyspaceId, Version>,
     log: Vec<Logged>,
     synced: usize,
-    first_ticket: u64,
+    first_sequence: u64,
     payloads: BTreeMap<TxnId, Part>,
     parked: BTreeMap<Token, Request>,
     to_apply: VecDeque<(TxnId, Timestamp)>,
@@ -161,7 +161,7 @@ impl<V: Validation + Default> Stage<V> {
             fences: BTreeMap::new(),
             log: Vec::new(),
             synced: 0,
-            first_ticket: 1,
+            first_sequence: 1,
             payloads: BTreeMap::new(),
             parked: BTreeMap::new(),
             to_apply: VecDeque::new(),
@@ -238,7 +238,7 @@ impl<V: Validation + Default> Stage<V> {
     ) -> Vec<Event> {
         self.core = Participant::with_validation(V::default(), self.shard, self.config);
         self.collected = Collected::default();
-        self.first_ticket = 1;
+        self.first_sequence = 1;
         self.payloads.clear();
         self.parked.clear();
         self.to_apply.clear();
@@ -314,11 +314,11 @@ impl<V: Validation + Default> Stage<V> {
         if self.synced == self.log.len() {
             return false;
         }
-        let through = Ticket(self.first_ticket + (self.log.len() - self.synced) as u64 - 1);
-        self.first_ticket = through.0 + 1;
+        let through = LogSequence(self.first_sequence + (self.log.len() - self.synced) as u64 - 1);
+        self.first_sequence = through.0 + 1;
         self.synced = self.log.len();
         let mut out = Vec::new();
-        self.core.step(now, Input::Durable { through }, &mut out);
+        self.core.step(now, Input::Durable { range: LogRange::through(through) }, &mut out);
         self.absorb(now, out, events);
         true
     }
@@ -561,8 +561,11 @@ impl<V: Validation + Default> Stage<V> {
                     };
                     value = Some(self.lookup(key, at));
                 }
-                Output::Log { ticket, intent } => {
-                    assert_eq!(ticket.0, self.first_ticket + (self.log.len() - self.synced) as u64);
+                Output::Log { sequence, intent } => {
+                    assert_eq!(
+                        sequence.0,
+                        self.first_sequence + (self.log.len() - self.synced) as u64
+                    );
                     let part = match intent {
                         LogIntent::Prepare { txn, .. } => self.payloads.get(&txn).cloned(),
                         LogIntent::Decision { txn, outcome: TxnOutcome::Committed(_), .. } => {
