@@ -16,9 +16,10 @@
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
 
-use timestone_store::{Lookup, ReadOutcome};
+use timestone_store::{Lookup, PutSize, ReadOutcome};
 use timestone_txn::participant::{
-    self, Condition, ExpiryRule, Input, Output, Prepare, Token, Wait, WriteItem, WriteKind,
+    self, Condition, ExpiryRule, Input, LatestInStore, Output, Prepare, Token, Wait, WriteItem,
+    WriteKind,
 };
 use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
@@ -71,13 +72,14 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
         if let Some(request) = self.requests.get_mut(token) {
             request.unconditional = write.condition == wire::Condition::Always;
             request.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
             request.previous.known &= wait.is_none();
         }
-        self.validate_write(ctx, token, frame, &write, key, wait);
+        self.validate_write(ctx, token, frame, &write, (key, latest), wait);
         Ok(())
     }
 
@@ -89,7 +91,7 @@ impl Shard {
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
-        key: KeyRef<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
         expiry: &ExpiryRule,
     ) -> bool {
         let Some(request) = self.requests.get_mut(token) else { return false };
@@ -101,7 +103,7 @@ impl Shard {
         if request.previous.known {
             return self.judge_found(ctx, token, expiry);
         }
-        let at = write.commit.max(self.store.latest(key).version.timestamp);
+        let at = write.commit.max(latest.version.timestamp);
         let found = self.store.get_as_of(key, at, expiry.as_of, read_token(token));
         if let Err(refusal) = expiry::check(expiry, Timestamp::MAX, &found) {
             self.refuse(ctx, token, &refusal);
@@ -283,31 +285,36 @@ impl Shard {
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
-        key: KeyRef<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
         wait: Option<Wait>,
     ) {
         let refused = match write.action {
             WriteAction::Delete => None,
-            _ => self.admission_error(&|| std::iter::once(write.key.len() + write.value.len())),
+            _ => self.admission_error(&|| {
+                std::iter::once(PutSize {
+                    keyspace: write.keyspace,
+                    bytes: write.key.len() + write.value.len(),
+                })
+            }),
         };
         let has_room = refused.is_none();
         if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
             // A repeat is answered as its first copy was, before anything is looked up.
-            self.step_write(ctx, write, (token, key, wait), Needs::Lookup, has_room);
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Lookup, has_room);
         } else if needs_record(write) {
             let expiry = self.participant.view(ctx.now()).expiry;
             self.outputs.push(Output::LookUp { token, expiry });
         } else {
-            self.step_write(ctx, write, (token, key, wait), Needs::Nothing, has_room);
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Nothing, has_room);
         }
         if let [Output::LookUp { token: asked, expiry }] = self.outputs[..]
             && asked == token
         {
             self.outputs.clear();
-            if !self.find_previous(ctx, token, frame, write, key, &expiry) {
+            if !self.find_previous(ctx, token, frame, write, (key, latest), &expiry) {
                 return;
             }
-            self.step_write(ctx, write, (token, key, wait), Needs::Previous, has_room);
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Previous, has_room);
         }
         self.carry_out_prepare(ctx, token, frame, refused);
     }
@@ -317,11 +324,10 @@ impl Shard {
         &mut self,
         ctx: &mut Turn<'_>,
         write: &wire::Write<'_>,
-        (token, key, wait): (Token, KeyRef<'_>, Option<Wait>),
+        (token, (key, latest), wait): (Token, (KeyRef<'_>, LatestInStore), Option<Wait>),
         needs: Needs,
         has_room: bool,
     ) {
-        let latest = self.latest(key);
         let Some(request) = self.requests.get_mut(token) else { return };
         let previous = request.previous;
         let condition = match needs {

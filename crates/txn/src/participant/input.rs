@@ -454,6 +454,17 @@ pub enum Input<'a> {
     /// The run ends, and has no log, so that its outcomes end with it: commits over several shards
     /// are told to whoever may not have them. May come again. Answered by `Owed`, about all of them.
     Closing,
+    /// Whether a prepare of the transaction would be looked at as a new one: the stage cannot hand it
+    /// in, since what it needs cannot be read, and must not deny what may be carried out. Answered
+    /// by `Recognised`.
+    Recognise {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+    },
     /// What would be lost with this run. Answered by `Owed`.
     Owes {
         /// Commits at or below it count.

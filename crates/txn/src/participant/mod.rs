@@ -194,6 +194,7 @@ impl<V: Validation> Participant<V> {
             | Input::DecisionAcked { .. }
             | Input::Closing
             | Input::Owes { .. }
+            | Input::Recognise { .. }
             | Input::CopyForward => self.step_to_the_end(now, input, out),
         }
     }
@@ -225,6 +226,12 @@ impl<V: Validation> Participant<V> {
                 out.push(self.owed(Timestamp::MAX));
             }
             Input::Owes { until } => out.push(self.owed(until)),
+            Input::Recognise { token, txn, begin } => {
+                let is_new = life.txns.table.find(txn).is_none()
+                    && !life.txns.is_acked(txn)
+                    && begin >= watermark.pledged();
+                out.push(Output::Recognised { token, is_new });
+            }
             Input::CopyForward => {
                 let copy = life.txns.copy_forward(self.horizon.bound.durable());
                 out.push(Output::CopyForward(Box::new(copy)));
@@ -264,6 +271,7 @@ impl<V: Validation> Participant<V> {
             | Input::Terminate { token, .. }
             | Input::Freeze { token, .. }
             | Input::Scan { token, .. }
+            | Input::Recognise { token, .. }
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
             Input::ClockHeld { back } => return self.horizon.hold_clock(back),

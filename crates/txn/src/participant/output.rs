@@ -281,6 +281,13 @@ pub enum Output {
     /// The input belongs to a cluster, and this participant has no replicas: nothing was changed.
     /// Whoever put it in must not take it for done.
     NotHere(NotHere),
+    /// Whether a prepare of the transaction would be looked at as a new one.
+    Recognised {
+        /// Which question.
+        token: Token,
+        /// If not, it may have been promised, or committed.
+        is_new: bool,
+    },
     /// What would be lost with this run.
     Owed {
         /// Others may still have to be told of a commit.

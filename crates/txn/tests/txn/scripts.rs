@@ -199,6 +199,7 @@ fn show(event: &Event) -> String {
         }
         Output::Began { watermark } => format!("began at watermark {}", show_time(watermark)),
         Output::NotHere(what) => format!("not here: {what:?}"),
+        Output::Recognised { is_new, .. } => format!("is new: {is_new}"),
         Output::LookUp { .. } => "look up".into(),
         Output::NoRoom { .. } => "no room".into(),
         Output::Owed { decisions, aborts } => format!("owes decisions {decisions} aborts {aborts}"),
