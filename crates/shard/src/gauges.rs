@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use timestone_seda::Latencies;
 use timestone_store::{Figure, FigureValues};
 use timestone_txn::Refusal;
-use timestone_txn::limits::MAX_FLOOR_LEAD;
+use timestone_txn::limits::MAX_LOW_WATER_LEAD;
 use timestone_txn::participant::{View, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wire::Kind;
@@ -197,7 +197,7 @@ impl ShardGauges {
     /// before the restart.
     pub fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
-        (left > MAX_FLOOR_LEAD).then_some(left)
+        (left > MAX_LOW_WATER_LEAD).then_some(left)
     }
 
     /// Counts a request that was refused because of its timestamp.
@@ -310,7 +310,7 @@ mod tests {
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         assert_eq!(gauges.clock_behind(now), None);
         for (ahead, left) in
-            [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
+            [(MAX_LOW_WATER_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
         {
             gauges
                 .publish_tables(&View { low_water: now.saturating_add(ahead), ..View::default() });

@@ -182,7 +182,7 @@ fn measure(name: &str, keys: u64, operations: u64, mut operation: impl FnMut(&mu
     }
     let stats = bench.core.view(bench.now);
     println!(
-        "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} marks, {} kept)",
+        "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} access records, {} kept)",
         stats.access_records, stats.kept
     );
 }

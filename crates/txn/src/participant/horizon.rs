@@ -25,7 +25,7 @@ use timestone_types::{Timestamp, limits as shared};
 
 use super::expiry::{ExpiryRule, ExpiryTime};
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_FLOOR_LEAD};
+use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
 use crate::planted::bugs;
 
 /// The durable read bound and its renewal.
@@ -333,7 +333,7 @@ impl Horizon {
     #[inline]
     pub(super) fn may_write(now: Timestamp, low_water: Timestamp) -> Result<(), Refusal> {
         let left = low_water.since(now);
-        if left > MAX_FLOOR_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
+        if left > MAX_LOW_WATER_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
     }
 
     /// Who reads what is latest needs no timestamp of its own: one that leads because the server's

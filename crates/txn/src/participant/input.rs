@@ -214,7 +214,7 @@ impl Prepare<'_> {
 /// A record of the log, handed back after a restart, in any order.
 #[derive(Clone, Copy, Debug)]
 pub enum Recovered<'a> {
-    /// A prepare. `reads` need not be kept: the read bound stands for their marks.
+    /// A prepare. `reads` need not be kept: the read bound stands for them.
     Prepare {
         /// Which transaction.
         txn: TxnId,

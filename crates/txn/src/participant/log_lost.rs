@@ -8,8 +8,8 @@
 //! read the log. So a copy of such a prepare gets no answer, and neither does a question whose
 //! answer must survive (Freeze, Decide).
 //!
-//! **Reads above the bound.** The bound cannot be renewed, and the next run's floor is the bound
-//! that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
+//! **Reads above the bound.** The bound cannot be renewed, and the next run's low-water
+//! timestamp is the bound that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
 //! at or above the bound is refused. Who reads what is *latest* is served for ever, below the
 //! bound: nothing is committed here any more, so the latest version then is the latest version now.
 //!

@@ -1,10 +1,11 @@
-//! After a restart: what the log says, in any order, becomes marks, promises and outcomes again.
+//! After a restart: what the log says, in any order, becomes promises and outcomes again.
 //!
 //! Records are grouped by transaction; of several promises the latest counts. A promise of a
 //! single-shard transaction *is* its commit. A decision says whom to tell of it: its promise may
 //! have left the log before every participant had acknowledged. Whatever is committed is applied
 //! again at the decided timestamp (a put that is there already changes nothing). Promises are
-//! frozen: nobody knows whom their timestamp was told. The read bound becomes the floor, or the
+//! frozen: nobody knows whom their timestamp was told. The read bound becomes the low-water timestamp,
+//! or the
 //! time at which the run begins if that is later; reads between the two wait until the first bound
 //! of the run is durable, or the next run would not know of them. Nothing is served, and above all
 //! no vote is cast, before the log was read to its end.
@@ -16,11 +17,11 @@
 //! more; and another transaction of this client with that key and timestamp can not have committed,
 //! unless the abort of this one is found here, too:
 //! - while the promise stood, it held the key;
-//! - whoever committed there before it left a mark, or the floor, at that timestamp, and the
+//! - whoever committed there before it left an access record, or the low-water timestamp, there, and the
 //!   promise would have been made above that;
 //! - behind its abort in the run that promised, the abort is in the log before the other one's
 //!   promise;
-//! - in later runs the floor lies above every timestamp that was promised before.
+//! - in later runs the low-water timestamp lies above everything that was promised before.
 //!
 //! Where the version is gone (written over, deleted and collected), the promise waits for its
 //! decision as if nothing were known.

@@ -10,7 +10,7 @@
 //! are reused, so whatever outlives a record (a pending log ticket) names it by (slot, generation).
 //! Iteration is over `live`, in a fixed order.
 //!
-//! It does not touch marks, clients or the log; MILANA §4.1 calls it the transaction table.
+//! It does not touch keys, clients or the log; MILANA §4.1 calls it the transaction table.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -123,7 +123,7 @@ pub(super) struct Record {
     pub(super) writes: Vec<Written>,
     pub(super) reads_waiting: Ends,
     pub(super) others_waiting: Ends,
-    /// When this participant loses patience; the list of those that wait for it is sorted.
+    /// When this participant begins to end it; the list of those that wait for it is sorted.
     pub(super) decide_by: Timestamp,
     timeout_before: Holder,
     timeout_after: Holder,

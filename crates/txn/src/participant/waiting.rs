@@ -39,10 +39,10 @@ struct Waiter {
 /// What a deadline is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
-    /// A waiter's patience: its index and generation.
+    /// A waiter has waited long enough: its index and generation.
     Waiter(u32, u32),
-    /// A point in time is reached that an input has waited for, or its patience is over: its
-    /// token, and when that is.
+    /// A point in time is reached that an input has waited for, or it has waited long
+    /// enough: its token, and when that is.
     Passed(Token, Timestamp),
     /// Another attempt at bringing a transaction to its end.
     Effort(TxnId),
@@ -160,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// A waiter's patience is over: it is answered around what stands in its way.
+    /// A waiter has waited long enough: it is answered around what stands in its way.
     pub(super) fn expire(
         &mut self,
         table: &mut Table,

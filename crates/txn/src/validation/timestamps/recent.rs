@@ -201,7 +201,7 @@ impl RecentAccess {
         self.rotate_at = now.saturating_add(shared::WINDOW);
     }
 
-    /// Marks a key as prepared by `holder`.
+    /// Notes a key as prepared by `holder`.
     pub(super) fn hold(&mut self, key: KeyHash, holder: Holder, store: LatestInStore) {
         let record = self.record(key, store);
         if record.prepared.is_none() || record.prepared == holder {
