@@ -12,6 +12,7 @@
 //! what nobody points at is squeezed out before it exceeds them.
 
 use hashbrown::HashTable;
+use timestone_txn::validation::LocalValidation;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
 
 use crate::{KeyName, LimitError, OpId, ValueView, limits, shards::Place};
@@ -186,14 +187,15 @@ impl KeySet {
         self.reads_of(place).chain(self.writes_of(place)).nth(item as usize).map(|(at, _)| at)
     }
 
-    pub(crate) fn has_reads(&self) -> bool {
-        self.entries.iter().any(|entry| entry.read == Read::Known)
-    }
-
-    /// The first key whose read met a prepared write that was not decided in time.
-    pub(crate) fn first_uncertain(&self) -> Option<u32> {
-        let uncertain = |entry: &Entry| entry.read == Read::Known && entry.prepared_before;
-        self.entries.iter().position(uncertain).map(|at| at as u32)
+    /// What its reads come to, were it to commit without writes: the places are those of entries.
+    pub(crate) fn validate_locally(&self, must_be_latest: bool) -> LocalValidation {
+        let mut validation = LocalValidation::new(must_be_latest);
+        for (at, entry) in self.entries.iter().enumerate() {
+            if entry.read == Read::Known {
+                validation.observe(at as u32, entry.prepared_before);
+            }
+        }
+        validation
     }
 
     /// The highest timestamp of any version read.

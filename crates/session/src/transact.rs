@@ -290,11 +290,12 @@ impl Engine {
         let Name { index, generation } = name;
         self.fail_reads(index, &SessionError::NoTransaction);
         let txn = self.txns.at_mut(index);
-        let uncertain = txn.keys.first_uncertain();
-        let validate = txn.options.strict || txn.options.external_wait || uncertain.is_some();
+        let must_be_latest = txn.options.strict || txn.options.external_wait;
+        let local = txn.keys.validate_locally(must_be_latest);
+        let uncertain = local.uncertain();
         let kind =
             if txn.keys.writes() > 0 { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
-        if txn.keys.writes() == 0 && (!validate || !txn.keys.has_reads()) {
+        if txn.keys.writes() == 0 && local.commits() {
             let begin = txn.begin;
             self.stats.committed_locally += 1;
             self.txns.at_mut(index).keys.close();

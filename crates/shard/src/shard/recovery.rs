@@ -21,7 +21,7 @@ use timestone_seda::{Memory, MemoryUse, StageId, Tally};
 use timestone_store::{LatestLookup, ReadToken, Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{
-    self, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
+    self, Collected, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
 };
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
@@ -541,6 +541,7 @@ impl Replay {
             map_version: with.map_version,
             seed,
             participant,
+            collected: Collected::default(),
             store,
             log: with.log,
             peers: with.peers,

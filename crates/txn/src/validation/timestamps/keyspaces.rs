@@ -2,17 +2,17 @@
 //! or below).
 //!
 //! Both are rare, so these are short lists which the fast paths only ask for emptiness. A committed
-//! fence is remembered for good, one per keyspace; a scan's mark is dropped once the floor has
-//! passed it.
+//! fence is remembered for good, one per keyspace; a scan is forgotten once the low-water
+//! timestamp has passed it.
 
 use timestone_types::{KeyspaceId, Timestamp, Version};
 
-use super::table::Slot;
+use crate::participant::Holder;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Keyspaces {
-    prepared: Vec<(KeyspaceId, Slot)>,
+    prepared: Vec<(KeyspaceId, Holder)>,
     fenced: Vec<(KeyspaceId, Version)>,
     scanned: Vec<(KeyspaceId, Timestamp)>,
 }
@@ -25,18 +25,23 @@ impl Keyspaces {
     }
 
     /// Those who have a fence prepared in the keyspace.
-    pub(super) fn prepared(&self, keyspace: KeyspaceId) -> impl Iterator<Item = Slot> {
+    pub(super) fn prepared(&self, keyspace: KeyspaceId) -> impl Iterator<Item = Holder> {
         self.prepared.iter().filter(move |one| one.0 == keyspace).map(|one| one.1)
     }
 
-    pub(super) fn hold(&mut self, keyspace: KeyspaceId, slot: Slot) {
-        if !self.prepared.contains(&(keyspace, slot)) {
-            self.prepared.push((keyspace, slot));
+    pub(super) fn hold(&mut self, keyspace: KeyspaceId, holder: Holder) {
+        if !self.prepared.contains(&(keyspace, holder)) {
+            self.prepared.push((keyspace, holder));
         }
     }
 
-    pub(super) fn release(&mut self, keyspace: KeyspaceId, slot: Slot, committed: Option<Version>) {
-        self.prepared.retain(|&one| one != (keyspace, slot));
+    pub(super) fn release(
+        &mut self,
+        keyspace: KeyspaceId,
+        holder: Holder,
+        committed: Option<Version>,
+    ) {
+        self.prepared.retain(|&one| one != (keyspace, holder));
         let Some(version) = committed else { return };
         match self.fenced.iter_mut().find(|one| one.0 == keyspace) {
             Some(one) => one.1 = one.1.max(version),
@@ -50,18 +55,18 @@ impl Keyspaces {
     }
 
     /// The highest timestamp at which the keyspace was scanned.
-    pub(super) fn scan_mark(&self, keyspace: KeyspaceId) -> Timestamp {
+    pub(super) fn scanned_at(&self, keyspace: KeyspaceId) -> Timestamp {
         self.scanned.iter().find(|one| one.0 == keyspace).map_or(Timestamp::ZERO, |one| one.1)
     }
 
-    pub(super) fn raise_scan_mark(&mut self, keyspace: KeyspaceId, at: Timestamp) {
+    pub(super) fn note_scan(&mut self, keyspace: KeyspaceId, at: Timestamp) {
         match self.scanned.iter_mut().find(|one| one.0 == keyspace) {
             Some(one) => one.1 = one.1.max(at),
             None => self.scanned.push((keyspace, at)),
         }
     }
 
-    pub(super) fn drop_scan_marks(&mut self, floor: Timestamp) {
-        self.scanned.retain(|one| one.1 > floor);
+    pub(super) fn drop_scans(&mut self, low_water: Timestamp) {
+        self.scanned.retain(|one| one.1 > low_water);
     }
 }
