@@ -17,28 +17,20 @@
 //! cache between transactions, which will slot in front of [`Engine::get`] without changing it.
 
 mod config;
-mod deliver;
 mod done;
 mod engine;
 mod error;
-mod frames;
 mod handle;
-mod jitter;
-mod keys;
 pub mod limits;
-mod number;
-mod offset;
+mod managers;
 mod options;
 mod patience;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
-mod record;
 mod routes;
-mod shards;
-mod single;
-mod slab;
-mod sweep;
-mod transact;
+
+use engine::{frames, jitter, number, offset, shards, single, slab};
+use managers::timestamps::{keys, record, transact};
 
 pub use config::EngineConfig;
 pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, Written};

@@ -18,6 +18,16 @@
 //!
 //! Deliberately absent: clocks (`now` is an argument), sockets, wakers.
 
+mod deliver;
+pub(crate) mod frames;
+pub(crate) mod jitter;
+pub(crate) mod number;
+pub(crate) mod offset;
+pub(crate) mod shards;
+pub(crate) mod single;
+pub(crate) mod slab;
+mod sweep;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 

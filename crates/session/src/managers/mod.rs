@@ -1,0 +1,3 @@
+//! Transaction managers: what a transaction of one kind does at begin, read and commit.
+
+pub(crate) mod timestamps;
