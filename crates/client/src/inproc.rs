@@ -102,7 +102,7 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
             return;
         }
         let mut engine = core.engine.borrow_mut();
-        while let Some((shard, outbox)) = engine.next_dirty() {
+        while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
             match self.stage_of(shard) {
                 Some(stage) => self.send(context, stage, outbox),
                 None => outbox.clear(),

@@ -27,7 +27,7 @@ pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `connect` tries servers that refuse the connection, or speak another protocol.
-pub const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+pub const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 /// A newer shard map is asked for at most this often.
 pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
 /// While some shard has no server, a newer map is asked for this often.

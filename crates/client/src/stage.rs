@@ -84,7 +84,7 @@ impl<T> ClientStage<T> {
     fn renew(&mut self, core: &Rc<Core>) {
         let (routes, client) = {
             let engine = core.engine.borrow();
-            (engine.wants_routes(), engine.wants_client())
+            (engine.shards().wants_routes(), engine.wants_client())
         };
         if (!routes && !client) || core.now() < self.next_map {
             return;
@@ -101,7 +101,7 @@ impl<T> ClientStage<T> {
             }
             if routes
                 && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await
-                && !core.engine.borrow_mut().routes_are_of(map.version())
+                && !core.engine.borrow_mut().shards_mut().routes_are_of(map.version())
             {
                 core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
                 *core.newer_map.borrow_mut() = Some(map);
@@ -147,7 +147,7 @@ impl<T> ClientStage<T> {
         if !over && core.engine.borrow().unresolved() > 0 {
             return;
         }
-        core.engine.borrow_mut().say_goodbye(now);
+        core.engine.borrow_mut().close(now);
         self.transport.ship(context, core);
         self.transport.leave(context);
         self.gone = true;

@@ -21,23 +21,19 @@ mod done;
 mod engine;
 mod error;
 mod handle;
+mod idle_timeout;
 pub mod limits;
 mod managers;
 mod options;
-mod patience;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod routes;
-
-use engine::{frames, jitter, number, offset, shards, single, slab};
-use managers::timestamps::{keys, record, transact};
 
 pub use config::EngineConfig;
 pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, Written};
+pub use engine::offset::ClockOffset;
+pub use engine::shards::Shards;
 pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};
-pub use offset::ClockOffset;
+pub use idle_timeout::IdleTimeout;
 pub use options::{Condition, Mutation, RequestOptions, Step, TxnOptions};
-pub use patience::Patience;
 pub use routes::Routes;

@@ -115,7 +115,7 @@ impl GatewayStage {
         // There is no way from here to shards of other processes. They hear nothing of this
         // gateway, and their own gateways move their watermarks.
         let own: Vec<ShardId> = seat.shards.iter().map(|(shard, _)| *shard).collect();
-        core.engine.reach_only(&own);
+        core.engine.shards_mut().reach_only(&own);
         core.name_servers(&seat.map);
         core.gauges = gauges;
         Self {
@@ -175,7 +175,7 @@ impl GatewayStage {
         match node {
             Some(frame) => self.node_replied(now, &frame),
             None => {
-                if let Err(error) = self.core.engine.deliver_parcel(now, bytes) {
+                if let Err(error) = self.core.engine.deliver_batch(now, bytes) {
                     tracing::error!(%error, "a shard's answer could not be read; the request will \
                         be sent again");
                 }
@@ -187,7 +187,7 @@ impl GatewayStage {
         match frame.kind() {
             Kind::MapIs => {
                 if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
-                    && !self.core.engine.routes_are_of(map.version())
+                    && !self.core.engine.shards_mut().routes_are_of(map.version())
                 {
                     self.core.engine.set_routes(now, Routes::from(&map));
                     self.core.name_servers(&map);
@@ -235,7 +235,8 @@ impl GatewayStage {
 
     /// Asks the node for a newer map or a new client id, when the engine misses one.
     fn ask_node(&mut self, ctx: &mut Context<'_, Event>) {
-        let (routes, client) = (self.core.engine.wants_routes(), self.core.engine.wants_client());
+        let (routes, client) =
+            (self.core.engine.shards().wants_routes(), self.core.engine.wants_client());
         if !(routes || client) || ctx.now() < self.next_ask {
             return;
         }
@@ -261,7 +262,7 @@ impl GatewayStage {
 
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((shard, outbox)) = self.core.engine.next_dirty() {
+        while let Some((shard, outbox)) = self.core.engine.shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             let to = self.stage_of(shard);
             let mut parcel = Parcel::new(self.own, bytes);
@@ -391,7 +392,7 @@ impl GatewayStage {
         let (is_done, is_over) = (self.is_done(), waited >= LAST_ANSWERS && !waits);
         if !self.said_goodbye && (is_done || is_over) {
             self.said_goodbye = true;
-            self.core.engine.say_goodbye(now);
+            self.core.engine.close(now);
         }
         if is_over && !is_done && !self.gave_up {
             self.gave_up = true;
@@ -470,7 +471,7 @@ impl Stage<Event> for GatewayStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
+        let misses = self.core.engine.shards().wants_routes() || self.core.engine.wants_client();
         let core = if self.said_goodbye { None } else { self.core.next_deadline() };
         let memory = self.core.memory_deadline(self.now);
         let end = self.end_deadline();

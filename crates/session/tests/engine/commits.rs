@@ -390,10 +390,10 @@ fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
     let shard = timestone_types::ShardId::new(0);
     let ahead = Duration::from_millis(40);
     world.shards[0].clock_ahead = Some(ahead);
-    assert_eq!(world.engine.clock_offset(shard), None);
+    assert_eq!(world.engine.shards().clock_offset(shard), None);
     let txn = world.begin(session);
     world.get(txn, b"k");
-    let offset = world.engine.clock_offset(shard).expect("the answer had a reading");
+    let offset = world.engine.shards().clock_offset(shard).expect("the answer had a reading");
     let truth = ahead.as_nanos() as i64;
     assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     assert_eq!(offset.at, world.now);
@@ -402,7 +402,7 @@ fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
     world.weather.doubled = 1000;
     for n in 0..50u8 {
         world.read_latest(session, &[n], RequestOptions::default());
-        let offset = world.engine.clock_offset(shard).unwrap();
+        let offset = world.engine.shards().clock_offset(shard).unwrap();
         assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     }
 }
@@ -416,11 +416,12 @@ fn a_commit_to_a_full_outbox_is_refused_and_nothing_of_it_is_sent_or_kept() {
     let txn = world.begin(session);
     world.put(txn, &a, b"one");
     world.put(txn, &b, b"two");
-    *world.engine.outbox(id).unwrap() = vec![0; timestone_session::limits::MAX_OUTBOX_BYTES];
+    *world.engine.shards_mut().outbox(id).unwrap() =
+        vec![0; timestone_session::limits::MAX_OUTBOX_BYTES];
     let op = world.op();
     let refused = pending(world.engine.commit(world.now, txn, op));
     assert!(matches!(refused, Err(SessionError::Busy { .. })), "{refused:?}");
-    world.engine.outbox(id).unwrap().clear();
+    world.engine.shards_mut().outbox(id).unwrap().clear();
     world.pass(Duration::from_millis(10));
     assert_eq!(world.shards.iter().map(|shard| shard.seen(Kind::Prepare)).sum::<u32>(), 0);
     assert_eq!(

@@ -9,7 +9,7 @@ use timestone_session::{
 use timestone_types::{
     AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Timestamp, TxnId, limits,
 };
-use timestone_wire::{ErrorCode, Kind};
+use timestone_wire::{ErrorCode, Frame, Kind};
 
 use crate::shard::Refuse;
 use crate::world::{BEGIN, Outcome, SPACE, World, pending, routes};
@@ -95,9 +95,9 @@ fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
     let op = world.op();
     assert!(matches!(world.engine.get(world.now, txn, SPACE, &a, op), Ok(Step::Pending(_))));
     world.pass(Duration::from_millis(5));
-    assert!(world.engine.wants_routes() && world.done.is_empty());
+    assert!(world.engine.shards().wants_routes() && world.done.is_empty());
     world.engine.set_routes(world.now, routes(2, 2, 2));
-    assert!(!world.engine.wants_routes());
+    assert!(!world.engine.shards().wants_routes());
     assert!(matches!(world.wait(op), Outcome::Value(None, _)));
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
@@ -107,7 +107,7 @@ fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
     let op = world.op();
     assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
     world.pass(Duration::from_millis(5));
-    assert!(world.engine.wants_routes());
+    assert!(world.engine.shards().wants_routes());
     world.engine.set_routes(world.now, routes(3, 2, 3));
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
     world.pass(Duration::from_millis(5));
@@ -270,8 +270,8 @@ fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out(
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_copy_that_fails_for_all_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { fails_for_copies: true, ..PlantedBugs::default() });
+    use timestone_types::planted::{Bug, set};
+    set(Some(Bug::FailsForCopies));
     let mut world = World::new(1);
     let session = world.session();
     world.cut[0] = true;
@@ -285,7 +285,7 @@ fn a_copy_that_fails_for_all_is_found() {
     world.cut[0] = false;
     world.shards[0].refuse = refuse(ErrorCode::Corrupt, 0, Duration::ZERO, 1);
     let told = world.wait(op);
-    plant(PlantedBugs::default());
+    set(None);
     assert!(matches!(told, Outcome::Failed(_)), "{told:?}");
 }
 
@@ -353,11 +353,11 @@ fn a_write_that_is_too_old_was_not_carried_out_when_all_earlier_copies_were_refu
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_counts_as_forgotten_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
+    use timestone_types::planted::{Bug, set};
     for met in [None, Some(ErrorCode::SnapshotTooOld), Some(ErrorCode::ClockBehind)] {
-        plant(PlantedBugs { doubts_refusals: true, ..PlantedBugs::default() });
+        set(Some(Bug::DoubtsRefusals));
         let (told, _) = told_after_a_restart(false, met);
-        plant(PlantedBugs::default());
+        set(None);
         assert!(matches!(told, Outcome::Unknown(_)), "{told:?}");
     }
 }
@@ -415,13 +415,13 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
 #[test]
 fn reports_go_only_where_the_host_says() {
     let mut world = World::new(2);
-    world.engine.reach_only(&[ShardId::new(1)]);
+    world.engine.shards_mut().reach_only(&[ShardId::new(1)]);
     world.engine.connected(world.now, ShardId::new(0));
     world.engine.set_routes(world.now, routes(2, 3, 1));
     world.shards.push(crate::shard::Shard::new(ShardId::new(2)));
     world.cut.push(false);
     world.pass(limits::REPORT_INTERVAL * 10);
-    world.engine.say_goodbye(world.now);
+    world.engine.close(world.now);
     world.pass(Duration::from_millis(1));
     let reports: Vec<usize> = world.shards.iter().map(|shard| shard.reports.len()).collect();
     assert!(reports[0] == 0 && reports[1] >= 10 && reports[2] == 0, "{reports:?}");
@@ -432,9 +432,9 @@ fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back()
     let mut world = World::new(2);
     let (own, other) = (world.key_on(1, 0), world.key_on(0, 0));
     let session = world.session();
-    world.engine.reach_only(&[ShardId::new(1)]);
-    world.engine.name_server(ShardId::new(0), "server 7 (redis://10.0.0.7:7401)");
-    world.engine.name_server(ShardId::new(1), "nobody, for there is a way");
+    world.engine.shards_mut().reach_only(&[ShardId::new(1)]);
+    world.engine.shards_mut().name_server(ShardId::new(0), "server 7 (redis://10.0.0.7:7401)");
+    world.engine.shards_mut().name_server(ShardId::new(1), "nobody, for there is a way");
     let options = RequestOptions::default();
     let said = |error: Result<(), SessionError>| error.unwrap_err().to_string();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
@@ -488,7 +488,7 @@ fn a_shard_owes_an_answer_from_the_first_request_until_anything_comes_from_it() 
     let (zero, one) = (ShardId::new(0), ShardId::new(1));
     let session = world.session();
     world.pass(limits::REPORT_INTERVAL * 2);
-    assert_eq!(world.engine.asked_since(&[zero, one]), None, "reports are not answered");
+    assert_eq!(world.engine.shards().asked_since(&[zero, one]), None, "reports are not answered");
     world.cut[0] = true;
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let (begun, op) = (world.now, world.op());
@@ -496,23 +496,23 @@ fn a_shard_owes_an_answer_from_the_first_request_until_anything_comes_from_it() 
     let read = world.engine.get_latest(world.now, session, SPACE, &a, options, op);
     assert_eq!(pending(read), Ok(true));
     world.pass(Duration::from_secs(3));
-    assert_eq!(world.engine.asked_since(&[zero]), Some(begun), "repetitions do not count");
+    assert_eq!(world.engine.shards().asked_since(&[zero]), Some(begun), "repetitions do not count");
     assert!(matches!(world.read_latest(session, &b, options), Outcome::Value(..)));
-    assert_eq!(world.engine.asked_since(&[one]), None, "it has answered");
+    assert_eq!(world.engine.shards().asked_since(&[one]), None, "it has answered");
     assert_eq!(
-        world.engine.asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]),
+        world.engine.shards().asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]),
         Some(begun)
     );
     // The host gives the connection up and makes another one: what was asked is asked there.
     world.engine.disconnected(world.now, zero);
-    assert_eq!(world.engine.asked_since(&[zero]), None);
+    assert_eq!(world.engine.shards().asked_since(&[zero]), None);
     world.pass(Duration::from_secs(1));
     world.cut[0] = false;
     let again = world.now;
     world.engine.connected(again, zero);
-    assert_eq!(world.engine.asked_since(&[zero]), Some(again));
+    assert_eq!(world.engine.shards().asked_since(&[zero]), Some(again));
     assert!(matches!(world.wait(op), Outcome::Value(..)));
-    assert_eq!(world.engine.asked_since(&[zero]), None);
+    assert_eq!(world.engine.shards().asked_since(&[zero]), None);
 }
 
 #[test]
@@ -526,15 +526,15 @@ fn every_request_of_a_commit_is_owed_an_answer() {
     world.put(txn, &b, b"2");
     let (begun, op) = (world.now, world.op());
     assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
-    assert_eq!(both.map(|shard| world.engine.asked_since(&[shard])), [Some(begun); 2]);
+    assert_eq!(both.map(|shard| world.engine.shards().asked_since(&[shard])), [Some(begun); 2]);
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
-    let decided = world.engine.asked_since(&both);
+    let decided = world.engine.shards().asked_since(&both);
     assert!(
         decided.is_some_and(|decided| decided > begun),
         "the decisions are acknowledged: {decided:?}"
     );
     world.pass(Duration::from_millis(1));
-    assert_eq!(world.engine.asked_since(&both), None);
+    assert_eq!(world.engine.shards().asked_since(&both), None);
     assert_eq!(world.engine.unresolved(), 0);
 }
 
@@ -687,7 +687,7 @@ fn garbage_is_counted_and_changes_nothing() {
     let txn = world.begin(session);
     let op = world.op();
     assert_eq!(pending(world.engine.get(world.now, txn, SPACE, b"k", op)), Ok(true));
-    let asked = world.engine.outbox(ShardId::new(0)).unwrap().clone();
+    let asked = world.engine.shards_mut().outbox(ShardId::new(0)).unwrap().clone();
     let mut reply = Vec::new();
     world.shards[0].take(world.now, &asked, &mut reply);
     for at in 0..reply.len() {
@@ -695,12 +695,17 @@ fn garbage_is_counted_and_changes_nothing() {
         damaged[at] ^= 0x55;
         if at < 24 {
             // The body stays whole; only whose reply it is changes.
-            world.engine.deliver(world.now, ShardId::new(0), &damaged);
+            match Frame::parse(&damaged) {
+                Ok(frame) => world.engine.deliver_frame(world.now, ShardId::new(0), &frame),
+                Err(_) => assert!(world.engine.deliver_batch(world.now, &damaged).is_err()),
+            }
         }
-        world.engine.deliver(world.now, ShardId::new(0), &reply[..at]);
-        world.engine.deliver(world.now, ShardId::new(9), &reply);
+        let cut = world.engine.deliver_batch(world.now, &reply[..at]);
+        assert_eq!(cut.is_err(), at > 0, "{at} bytes of a frame: {cut:?}");
+        let whole = Frame::parse(&reply).unwrap();
+        world.engine.deliver_frame(world.now, ShardId::new(9), &whole);
     }
-    assert!(world.engine.stats().ignored_replies >= 2 * reply.len() as u64);
+    assert!(world.engine.stats().ignored_replies >= reply.len() as u64);
     assert!(matches!(world.wait(op), Outcome::Value(None, _)));
 }
 

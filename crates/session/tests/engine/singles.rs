@@ -356,12 +356,12 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_holds_the_watermark_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { keeps_refused_writes: true, ..PlantedBugs::default() });
+    use timestone_types::planted::{Bug, set};
+    set(Some(Bug::KeepsRefusedWrites));
     let mut world = World::new(1);
     let session = world.session();
     let (risen, ..) = refused_again_and_again(&mut world, session);
-    plant(PlantedBugs::default());
+    set(None);
     assert!(risen <= Duration::from_secs(1), "the planted bug is found: {risen:?}");
 }
 
@@ -497,20 +497,20 @@ fn a_value_stays_until_the_next_result_is_taken() {
             Ok(true)
         );
     }
-    let bytes = std::mem::take(world.engine.outbox(ShardId::new(0)).unwrap());
+    let bytes = std::mem::take(world.engine.shards_mut().outbox(ShardId::new(0)).unwrap());
     let mut replies = Vec::new();
     for frame in timestone_wire::Frames::new(&bytes) {
         world.shards[0].take(world.now, frame.unwrap().bytes(), &mut replies);
     }
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
+    world.engine.deliver_batch(world.now, &replies).unwrap();
+    world.engine.deliver_batch(world.now, &replies).unwrap();
     for op in ops {
         let done = world.engine.next_done().unwrap();
         let OpResult::Value(view) = done.result else { panic!("{:?}", done.result) };
         assert_eq!((done.op, view.value), (op, Some(&b"v"[..])));
     }
     assert!(world.engine.next_done().is_none());
-    assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
+    assert!(world.engine.deliver_batch(world.now, &replies[..replies.len() - 1]).is_err());
     assert_eq!(
         world.engine.stats().ignored_replies,
         3,

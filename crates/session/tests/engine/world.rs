@@ -181,7 +181,7 @@ impl World {
 
     fn ship(&mut self) {
         let mut parcels = Vec::new();
-        while let Some((shard, bytes)) = self.engine.next_dirty() {
+        while let Some((shard, bytes)) = self.engine.shards_mut().next_dirty() {
             parcels.push((usize::from(shard.get()), std::mem::take(bytes)));
         }
         for (shard, bytes) in parcels {
@@ -266,9 +266,9 @@ impl World {
             let mut out = Vec::new();
             match to {
                 To::Engine => {
-                    self.engine.deliver_parcel(self.now, &frame).unwrap();
-                    if self.engine.wants_arrival() {
-                        self.engine.arrived(self.now);
+                    self.engine.deliver_batch(self.now, &frame).unwrap();
+                    if self.engine.shards().wants_arrival() {
+                        self.engine.shards_mut().arrived(self.now);
                     }
                 }
                 To::Shard(shard) => {
