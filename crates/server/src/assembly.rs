@@ -29,8 +29,8 @@ use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig, StageLayout};
 use crate::error::ServerError;
 use crate::event::Event;
-use crate::gateway::{CommandLatencies, GatewayGauges};
-use crate::gauges::{LogGauges, ShardGauges};
+use crate::gateway_stage::GatewayStage;
+use crate::gauges::LogGauges;
 use crate::http::HttpServer;
 use crate::limits;
 use crate::manifest::{Beginning, Manifest};
@@ -40,7 +40,10 @@ use crate::node::{Embedded, Joining, MasterLink, NodeParts, NodeStage};
 use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
-use crate::shard::{LogPlace, Peers, Recovering, Replay};
+use crate::shard_stage::ShardStage;
+use timestone_gateway::{CommandLatencies, Gateway, GatewayGauges, Setup};
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{LogPlace, Peers, Recovering, Replay};
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
 pub type Guest = Box<dyn Stage<Event>>;
@@ -271,7 +274,8 @@ pub(crate) fn assemble_on(
             participant: tuning.participant,
             memory: Arc::clone(&memory),
         };
-        stages[plan.shard(index).index()] = Some(Box::new(replay.finish(recovering)));
+        let shard_stage = ShardStage::new(shard, replay.finish(recovering));
+        stages[plan.shard(index).index()] = Some(Box::new(shard_stage));
     }
     let mut log_gauges = Vec::new();
     for (thread, (stage, gauges)) in log_stages.into_iter().enumerate() {
@@ -310,8 +314,17 @@ pub(crate) fn assemble_on(
         let gauges =
             GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
         gateways.push(Arc::clone(&gauges.latencies));
-        let gateway =
-            crate::gateway::GatewayStage::new(seat, plan.node(), premises.draw(), &memory, gauges);
+        let gateway = Gateway::new(Setup {
+            stage: seat.stage,
+            thread,
+            client: seat.client,
+            map: seat.map,
+            shards: seat.shards.iter().map(|(shard, _)| *shard).collect(),
+            seed: premises.draw(),
+            memory: Arc::clone(&memory),
+            gauges,
+        });
+        let gateway = GatewayStage::new(thread, gateway, plan.node(), seat.shards);
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
     let mut seats = Vec::new();
@@ -379,8 +392,10 @@ pub(crate) fn assemble_on(
     layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
     let mut admission: Vec<_> =
         (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
-    admission
-        .extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
+    admission.extend(
+        (0..plan.threads)
+            .map(|thread| (plan.gateway(thread), timestone_gateway::GATEWAY_ADMISSION)),
+    );
     let runtime =
         RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
     Ok(Assembled {

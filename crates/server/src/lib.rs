@@ -20,7 +20,7 @@ mod datadir;
 mod error;
 mod event;
 mod exposition;
-mod gateway;
+mod gateway_stage;
 mod gauges;
 mod guest;
 #[allow(
@@ -30,7 +30,6 @@ mod guest;
 )]
 mod http;
 mod http_listener;
-mod latencies;
 pub mod limits;
 mod log_stage;
 mod manifest;
@@ -59,18 +58,18 @@ mod raw;
 )]
 mod restart;
 mod running;
-mod shard;
+mod shard_stage;
 mod stages;
-mod strangers;
 
 pub use assembly::{Guest, GuestSeat};
 pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
 pub use datadir::accepted_losses;
 pub use error::ServerError;
-pub use event::{Event, LogAppend};
+pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};
 pub use premises::Premises;
 pub use running::{Addresses, Server};
 pub use stages::{Caches, ConnectionFigures, ServerStages, ShardFigures, joining};
 pub use timestone_cluster::DirectoryId;
+pub use timestone_shard::{LogAppend, ShardError};
 pub use timestone_wal::DeviceKind;

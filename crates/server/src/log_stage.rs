@@ -22,7 +22,9 @@ use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
 use crate::error::ServerError;
-use crate::event::{Event, LogAppend, LogShortage};
+use timestone_shard::{LogAppend, LogShortage};
+
+use crate::event::Event;
 use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LAST_LOG_POLL, LOG_ROOM_STEP_BYTES};
 
 /// Makes the log for what a run without one leaves. Blocks, for as long as a small file takes to be

@@ -31,7 +31,7 @@ use crate::config::AcceptedLoss;
 use crate::error::ServerError;
 use crate::limits::{MAX_MISSING_NAMED, MAX_OWN_CLIENTS};
 use crate::premises::Premises;
-use crate::shard::Served;
+use timestone_shard::{Past, Served};
 
 /// Begins the last line: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "# checksum = ";
@@ -97,17 +97,6 @@ pub(crate) struct Beginning {
     pub(crate) lived_until: Timestamp,
     /// The latest read bound that is in the logs.
     pub(crate) bound: Timestamp,
-}
-
-/// What the manifest tells a run of earlier ones.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Past {
-    /// What they served, as far as the logs may not tell it.
-    pub(crate) served: Served,
-    /// How long nobody was served, if the sessions that were live are to be waited for: their last
-    /// server has not been gone for long, the logs tell of them, and it did not begin again and
-    /// again before they can have come back.
-    pub(crate) outage: Option<Duration>,
 }
 
 impl Contents {

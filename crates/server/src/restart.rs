@@ -26,7 +26,7 @@ use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
 use crate::log_stage::{LastLog, LogStage};
 use crate::manifest::Manifest;
 use crate::premises::Premises;
-use crate::shard::{RecordPlace, Replay};
+use timestone_shard::{RecordPlace, Replay};
 
 /// Opens or creates the store of every shard.
 pub(crate) fn open_stores(
@@ -311,7 +311,7 @@ fn replay_side_by_side(
 ) -> Result<(), ServerError> {
     let workers = workers.min(replays.len());
     if workers <= 1 {
-        return read(&mut |index, place, bytes| replays[index].record(now, place, bytes));
+        return read(&mut |index, place, bytes| Ok(replays[index].record(now, place, bytes)?));
     }
     let mut shares: Vec<Vec<&mut Replay>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, replay) in replays.iter_mut().enumerate() {

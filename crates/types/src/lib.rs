@@ -32,6 +32,7 @@ mod key;
 pub mod limits;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+pub mod random;
 mod time;
 
 pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};

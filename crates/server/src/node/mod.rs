@@ -398,7 +398,7 @@ impl NodeStage {
                 if let Some(&(_, stage)) = stage {
                     let mut out = ctx.take_buffer();
                     out.extend_from_slice(frame.bytes());
-                    let origin = Origin { stage, ..crate::shard::own_origin(ctx.stage()) };
+                    let origin = Origin { stage, ..timestone_shard::own_origin(ctx.stage()) };
                     self.send(ctx, stage, Event::Parcel(Parcel::new(origin, out)));
                 }
             }
@@ -505,7 +505,7 @@ impl NodeStage {
             map_version: self.map.version(),
             ..Envelope::default()
         };
-        crate::shard::reading(&*self.clock).encode(&envelope, bytes);
+        timestone_shard::reading(&*self.clock).encode(&envelope, bytes);
     }
 
     fn send_all(
@@ -645,7 +645,10 @@ mod tests {
             MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
         }
         driver
-            .send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), bytes)))
+            .send(
+                stage(0),
+                Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), bytes)),
+            )
             .unwrap();
         driver.turn();
         let mut told = Vec::new();
@@ -689,7 +692,7 @@ mod tests {
         MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
         wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
         driver
-            .send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(asker), asked)))
+            .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(asker), asked)))
             .unwrap();
         driver.turn();
         if is_remote {
@@ -700,7 +703,7 @@ mod tests {
             driver
                 .send(
                     stage(0),
-                    Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), told)),
+                    Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), told)),
                 )
                 .unwrap();
             driver.turn();
