@@ -110,7 +110,7 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
         })?;
     shared.set_notifier(notifier(handle.injector(), CLIENT));
     let end = move || {
-        if let Err(error) = handle.shutdown(limits::SHUTDOWN_PATIENCE) {
+        if let Err(error) = handle.shutdown(limits::SHUTDOWN_TIMEOUT) {
             tracing::warn!(%error, "The client ended before its last messages were sent.");
         }
     };

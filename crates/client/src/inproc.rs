@@ -1,5 +1,5 @@
-//! The way to shards in the same process: parcels are sent to their stages directly, no socket, no
-//! copy.
+//! The transport to shards in the same process: parcels are sent to their stages directly, no socket,
+//! no copy.
 //!
 //! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and
 //! answers there.

@@ -33,13 +33,13 @@ pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
 /// While some shard has no server, a newer map is asked for this often.
 pub const UNOWNED_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a client that is dropped waits for its last transactions to be acknowledged.
-pub const FAREWELL: Duration = Duration::from_secs(1);
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long dropping the last handle waits for the event loop's thread.
-pub const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(3);
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the clock's error bound is read.
 pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
 
-const _: () = assert!(FAREWELL.as_nanos() < SHUTDOWN_PATIENCE.as_nanos());
+const _: () = assert!(CLOSE_TIMEOUT.as_nanos() < SHUTDOWN_TIMEOUT.as_nanos());
 /// Keys that a scan asks a shard for at a time.
 pub const SCAN_PAGE_KEYS: u32 = 512;
 /// Bytes of keys and values that a scan reads together, as far as those before tell.

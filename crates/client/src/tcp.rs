@@ -1,5 +1,5 @@
-//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a
-//! loss.
+//! The transport to servers over TCP: dials, greets, keeps one connection per server, dials again
+//! after a loss.
 //!
 //! ```text
 //!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)

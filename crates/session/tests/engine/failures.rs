@@ -171,7 +171,7 @@ fn a_participant_that_stays_away_is_resolved_by_the_others_and_nothing_stays_pro
 }
 
 #[test]
-fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
+fn a_commit_that_nobody_answers_is_unknown_and_its_outcome_is_told_later() {
     let mut world = World::new(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
@@ -434,7 +434,7 @@ fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back()
     let session = world.session();
     world.engine.shards_mut().reach_only(&[ShardId::new(1)]);
     world.engine.shards_mut().name_server(ShardId::new(0), "server 7 (redis://10.0.0.7:7401)");
-    world.engine.shards_mut().name_server(ShardId::new(1), "nobody, for there is a way");
+    world.engine.shards_mut().name_server(ShardId::new(1), "nobody, for it can be reached");
     let options = RequestOptions::default();
     let said = |error: Result<(), SessionError>| error.unwrap_err().to_string();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };

@@ -100,7 +100,7 @@ fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
     }
 }
 
-/// A put of `k` that nobody answers in time; the way to the shard stays cut.
+/// A put of `k` that nobody answers in time; the network to the shard stays cut.
 fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> TxnId {
     world.cut[0] = true;
     let options = RequestOptions {
@@ -114,7 +114,7 @@ fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> Tx
 }
 
 #[test]
-fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
+fn a_write_that_nobody_answers_is_unknown_and_its_outcome_is_told_later() {
     let mut world = World::new(1);
     let session = world.session();
     let txn = write_into_silence(&mut world, session, b"v");
@@ -125,7 +125,7 @@ fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let op = world.op();
     let begun = pending(world.engine.status(world.now, txn, plain(), op));
     let Outcome::Status(TxnStatus::Committed(at)) = world.outcome(op, begun) else {
-        panic!("its fate is not known")
+        panic!("its outcome is not known")
     };
     assert_eq!(world.shards[0].latest_version(b"k").timestamp, at);
 }
@@ -155,7 +155,7 @@ fn a_write_that_was_given_up_takes_place_at_its_time_or_never() {
 
 /// Its timestamp may have been raised above the clock, by marks of others.
 #[test]
-fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
+fn what_a_session_does_after_a_write_of_unknown_outcome_comes_after_it() {
     let mut world = World::new(1);
     let session = world.session();
     let ahead = world.now.saturating_add(Duration::from_secs(60));

@@ -65,7 +65,7 @@ impl Clerk {
         assert!(matches!(step, Ok(Step::Pending(_))), "{step:?}");
     }
 
-    /// Goes on with a result; tells the fate when the transfer is over.
+    /// Goes on with a result; tells the end when the transfer is over.
     fn go_on(&mut self, world: &mut World, outcome: Outcome) -> Option<Outcome> {
         match outcome {
             Outcome::Value(value, _) if !self.is_committing => {
@@ -106,7 +106,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 Clerk::start(&mut world, session)
             })
             .collect();
-        let mut fates: BTreeMap<TxnId, bool> = BTreeMap::new();
+        let mut ends: BTreeMap<TxnId, bool> = BTreeMap::new();
         let until = world.now.saturating_add(Duration::from_secs(20));
         while world.now < until {
             world.pass(Duration::from_millis(1));
@@ -118,10 +118,10 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 let Some(at) = clerks.iter().position(|clerk| clerk.waits_for == op) else {
                     panic!("seed {seed}: {op:?} is nobody's")
                 };
-                if let Some(fate) = clerks[at].go_on(&mut world, outcome) {
-                    match fate {
+                if let Some(end) = clerks[at].go_on(&mut world, outcome) {
+                    match end {
                         Outcome::Committed(_, Some(txn)) => {
-                            assert_eq!(fates.insert(txn, true), None, "seed {seed}")
+                            assert_eq!(ends.insert(txn, true), None, "seed {seed}")
                         }
                         Outcome::Aborted { .. }
                         | Outcome::Unknown(_)
@@ -145,7 +145,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
             })
             .sum();
         assert_eq!(total, ACCOUNTS as u64 * START, "seed {seed}");
-        for txn in fates.keys() {
+        for txn in ends.keys() {
             let executed: Vec<_> =
                 world.shards.iter().filter_map(|shard| shard.executed.get(txn)).collect();
             assert!(
@@ -153,7 +153,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 "seed {seed}: {txn} was acknowledged"
             );
         }
-        commits += fates.len();
+        commits += ends.len();
     }
     assert!(commits > 20 * seeds().count(), "the storm let only {commits} transfers through");
 }
