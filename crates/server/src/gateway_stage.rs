@@ -15,6 +15,7 @@ use timestone_types::{ShardId, Timestamp};
 use timestone_wire::count_frames;
 
 use crate::event::Event;
+use crate::outgoing::Outgoing;
 
 /// See the module.
 pub(crate) struct GatewayStage {
@@ -24,8 +25,7 @@ pub(crate) struct GatewayStage {
     shards: Vec<(ShardId, StageId)>,
     /// Emptied by every call.
     outputs: Vec<Output>,
-    /// What a full stage did not take, in order.
-    unsent: VecDeque<(StageId, Event)>,
+    outgoing: Outgoing,
 }
 
 impl GatewayStage {
@@ -43,7 +43,7 @@ impl GatewayStage {
             node,
             shards,
             outputs: Vec::new(),
-            unsent: VecDeque::new(),
+            outgoing: Outgoing::default(),
         }
     }
 
@@ -57,7 +57,7 @@ impl GatewayStage {
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut turn = Turn::new(now, ctx.parcels(), &mut outputs)
             .shutting_down(ends)
-            .with_unsent(!self.unsent.is_empty());
+            .with_unsent(!self.outgoing.is_empty());
         run(&mut self.core, &mut turn);
         let (wants_turn, (requests, bytes)) = (turn.wants_turn(), turn.released());
         if wants_turn {
@@ -70,21 +70,20 @@ impl GatewayStage {
             self.carry_out(ctx, output);
         }
         self.outputs = outputs;
-        if !self.unsent.is_empty() {
-            ctx.want_turn();
-        }
     }
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(parcel) => self.send(ctx, parcel.origin.stage, Event::Parcel(parcel)),
-            Output::ToShard { shard, parcel } => self.to_shard(ctx, shard, parcel),
-            Output::ToNode(parcel) => self.send(ctx, self.node, Event::Parcel(parcel)),
-            Output::Net { to, command } => self.send(ctx, to, Event::NetCommand(command)),
+            Output::Answer(parcel) => {
+                self.outgoing.send(ctx, parcel.origin.stage, Event::Parcel(parcel))
+            }
+            Output::ToShard { shard, parcel } => self.send_to_shard(ctx, shard, parcel),
+            Output::ToNode(parcel) => self.outgoing.send(ctx, self.node, Event::Parcel(parcel)),
+            Output::Net { to, command } => self.outgoing.send(ctx, to, Event::NetCommand(command)),
         }
     }
 
-    fn to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
+    fn send_to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
         let found = self.shards.iter().find(|(id, _)| *id == shard);
         let to = found.map_or(self.node, |(_, stage)| *stage);
         // The shard releases what it has dealt with, frame by frame: as much must be counted in.
@@ -92,24 +91,7 @@ impl GatewayStage {
             parcel.frames = count_frames(&parcel.bytes);
             ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
         }
-        self.send(ctx, to, Event::Parcel(parcel));
-    }
-
-    fn send(&mut self, ctx: &mut Context<'_, Event>, to: StageId, event: Event) {
-        if !self.unsent.is_empty() {
-            self.unsent.push_back((to, event));
-        } else if let Err(event) = ctx.send(to, event) {
-            self.unsent.push_back((to, event));
-        }
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((to, event)) = self.unsent.pop_front() {
-            if let Err(event) = ctx.send(to, event) {
-                self.unsent.push_front((to, event));
-                return;
-            }
-        }
+        self.outgoing.send(ctx, to, Event::Parcel(parcel));
     }
 }
 
@@ -146,7 +128,7 @@ impl Stage<Event> for GatewayStage {
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {
-        self.send_again(ctx);
+        self.outgoing.send_again(ctx);
         self.call(ctx, Gateway::turn);
     }
 
@@ -155,6 +137,6 @@ impl Stage<Event> for GatewayStage {
     }
 
     fn drained(&self) -> bool {
-        self.unsent.is_empty() && self.core.is_drained()
+        self.outgoing.is_empty() && self.core.is_drained()
     }
 }

@@ -36,6 +36,7 @@ mod manifest;
 mod memory;
 mod native;
 mod node;
+mod outgoing;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 #[allow(

@@ -68,7 +68,7 @@ pub fn plant(bug: Option<Bug>) {
         drop_tombstones_early: is(Bug::EarlyTombstone),
         trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
-        bury_by_what_is_not_durable: is(Bug::BuriedTooEarly),
+        prune_by_what_is_not_durable: is(Bug::BuriedTooEarly),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
         ..timestone_store::planted::PlantedBugs::default()

@@ -40,5 +40,5 @@ pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(8);
 /// Free blocks beyond those that a put needs, without which no put is promised: collection may take
 /// as many between promise and put.
 pub const PROMISE_MARGIN: u32 = 2;
-/// Idle bytes kept for reuse by [`crate::Store::recycle`].
+/// Idle bytes kept for reuse by [`crate::Reads::recycle`].
 pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;

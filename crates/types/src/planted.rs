@@ -72,6 +72,8 @@ pub enum Bug {
     HoardedLog,
     /// Log files stay on the manifest when they go.
     StaleManifest,
+    /// What was committed while a look-up was under way is missing in its answer.
+    StaleLookups,
     /// Recovery believes promises whose decisions are gone from the log.
     RevivedPromise,
     /// A shard counts writes in recovered batches as settled by the watermark, although a log can

@@ -21,10 +21,12 @@ use timestone_wire::{
 };
 
 use super::*;
+use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::shard_stage::ShardStage;
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+use timestone_wal::BatchNumber;
 
 const SHARD: ShardId = ShardId::new(0);
 const SHARD_STAGE: StageId = StageId::new(0);

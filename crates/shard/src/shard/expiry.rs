@@ -50,7 +50,8 @@ pub(super) mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Parcel, Stage, StageId};
-    use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Store, StoreEvent};
+    use timestone_store::prelude::*;
+    use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, StoreEvent};
     use timestone_txn::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
     use timestone_types::{
         AbortKind, ClientId, Epoch, Expiry, KeyRef, KeyspaceId, Sequence, ShardId, Timestamp,

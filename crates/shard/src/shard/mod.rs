@@ -18,7 +18,10 @@ mod ahead;
 mod ending;
 mod expiry;
 mod hand_over;
+#[cfg(test)]
+mod hesitant;
 mod journal;
+mod lookups;
 mod order;
 mod outputs;
 mod payload;
@@ -38,7 +41,7 @@ use std::time::Duration;
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
-use timestone_store::{Store, StoreError, StoreEvent};
+use timestone_store::{Figure, PutSize, Store, StoreError, StoreEvent};
 use timestone_txn::participant::{self, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
@@ -52,6 +55,7 @@ use crate::turn::{Input, LogAppend, LogShortage, Output, Turn};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
+use lookups::Lookups;
 pub use order::RecordPlace;
 use payload::Payloads;
 pub use peers::{Peers, own_origin};
@@ -91,6 +95,7 @@ pub struct Shard {
     journal: Journal,
     payloads: Payloads,
     requests: Requests,
+    lookups: Lookups,
     replies: Replies,
     memory: Arc<Memory>,
     // Bytes of the payloads, as far as others know.
@@ -284,7 +289,7 @@ impl Shard {
         // A log that has not spoken yet may hold anything.
         let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
         if let Some(settled) = oldest.and_then(|oldest| self.journal.settled(oldest)) {
-            self.store.advance_settled(settled);
+            self.store.advance_replay_floor(settled);
         }
     }
 
@@ -306,21 +311,24 @@ impl Shard {
         self.store_events = events;
     }
 
-    /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store
-    /// has no room, or what is promised already waits for room.
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
+    /// Whether these puts may be promised now.
+    ///
+    /// # Errors
+    /// The admission error: the store has no room, or what is promised already waits for room.
+    fn admit(&mut self, puts: &mut dyn Iterator<Item = PutSize>) -> Result<(), StoreError> {
         if !self.has_memory() {
-            return Some(StoreError::Busy);
+            return Err(StoreError::Busy);
         }
-        if let Some(refusal) = self.store.refusal(puts, self.payloads.bytes()) {
-            return Some(refusal);
-        }
+        self.store.admit(puts, self.payloads.bytes())?;
         match self.no_room {
-            _ if self.unapplied.is_empty() => None,
+            _ if self.unapplied.is_empty() => Ok(()),
             Some(StoreError::DeviceFull { live_blocks, blocks, ref growth }) => {
-                Some(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
+                Err(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
             }
-            _ => Some(StoreError::Busy),
+            Some(StoreError::MemoryFull { used_bytes, limit_bytes }) => {
+                Err(StoreError::MemoryFull { used_bytes, limit_bytes })
+            }
+            _ => Err(StoreError::Busy),
         }
     }
 
@@ -510,11 +518,11 @@ impl Shard {
 
 impl Shard {
     fn publish(&self) {
-        let stats = self.store.stats();
-        if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
-            if stats.full {
+        let (figures, full) = (self.store.figures(), self.store.is_full());
+        if full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
+            if full {
                 tracing::warn!(
-                    shard = %self.shard, blocks = stats.blocks, cause = self.store.growth_refusal().unwrap_or("its capacity is reached"),
+                    shard = %self.shard, blocks = figures.get(Figure::Blocks), cause = self.store.growth_error().unwrap_or("its capacity is reached"),
                     "the shard has no room for writes: reads and deletes go on; delete something, \
                      free space on its disk or raise the capacity"
                 );
@@ -522,9 +530,10 @@ impl Shard {
                 tracing::info!(shard = %self.shard, "the shard has room for writes again");
             }
         }
-        self.gauges.full_for.set(if stats.full { self.store.growth_refusal() } else { None });
+        self.gauges.full_for.set(if full { self.store.growth_error() } else { None });
         self.gauges.publish(
-            &stats,
+            &figures,
+            full,
             self.participant.watermark(),
             self.requests.len(),
             self.payloads.len(),

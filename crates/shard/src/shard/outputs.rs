@@ -135,7 +135,7 @@ impl Shard {
                 self.store.advance_watermark(at);
                 if self.is_without_log() {
                     // Nothing can be replayed, and the core lets no write below the watermark in.
-                    self.store.advance_settled(at);
+                    self.store.advance_replay_floor(at);
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Shard {
     }
 
     /// A request is handed in again later: its frame is needed then.
-    fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
+    pub(super) fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
         if let Some((at_hand, frame)) = current
             && at_hand == token
             && let Some(request) = self.requests.get_mut(token)
@@ -438,6 +438,17 @@ impl Shard {
                 self.no_room = Some(error);
                 return false;
             }
+            if !self.lookups.is_empty() {
+                match write.kind {
+                    wire::WriteKind::Fence => self.lookups.raise_all(write.keyspace, version),
+                    kind => self.lookups.raise(
+                        write.keyspace,
+                        key.hash,
+                        version,
+                        kind == wire::WriteKind::Delete,
+                    ),
+                }
+            }
         }
         self.journal.applied(batch.unwrap_or_else(|| self.journal.open_batch()));
         self.inherited_applied(txn);
@@ -471,6 +482,10 @@ impl Shard {
         match event {
             StoreEvent::ReadDone { token, outcome } => {
                 self.read_done(ctx, token_of(token), outcome)
+            }
+            StoreEvent::LatestDone { token, found } => {
+                let answered = self.lookups.answer(token, found);
+                self.looked_up(ctx, answered);
             }
             StoreEvent::ScanDone { token, keys, next } => {
                 self.scan_done(ctx, token_of(token), &keys, next)
@@ -725,7 +740,7 @@ impl Shard {
         };
         let code = match error {
             StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
-            StoreError::DeviceFull { .. } => ErrorCode::DeviceFull,
+            StoreError::DeviceFull { .. } | StoreError::MemoryFull { .. } => ErrorCode::DeviceFull,
             StoreError::Busy => ErrorCode::Busy,
             StoreError::Corrupt { .. } => ErrorCode::Corrupt,
             StoreError::KeyTooLong { .. } => ErrorCode::KeyTooLong,
@@ -779,7 +794,7 @@ impl Shard {
 
     pub(super) fn answer_stats(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let stats = self.store.stats();
+        let figures = self.store.figures();
         let out = self.replies.buffer(ctx, origin);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
         let own = [
@@ -787,7 +802,8 @@ impl Shard {
             ("prepared", self.payloads.len() as u64),
             ("requests", self.requests.len() as u64),
         ];
-        for (name, value) in crate::gauges::store_figures(&stats).chain(own) {
+        for (name, value) in figures.iter().map(|(figure, value)| (figure.name(), value)).chain(own)
+        {
             assert!(list.push(name, &value.to_string()), "a shard's figures fit a frame by far");
         }
         list.finish();

@@ -18,9 +18,11 @@ use hashbrown::HashMap;
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, StageId, Tally};
-use timestone_store::{Store, StoreError, StoreEvent};
+use timestone_store::{LatestLookup, ReadToken, Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
-use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
+use timestone_txn::participant::{
+    self, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
+};
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
     AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
@@ -31,6 +33,7 @@ use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
 
 use super::hand_over::{HandOver, Inherited};
 use super::journal::Journal;
+use super::lookups::{Lookups, in_store};
 use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
@@ -491,7 +494,7 @@ impl Replay {
             else {
                 continue;
             };
-            let writes = write_items(&mut *store, seed, &payload.body);
+            let writes = write_items(&mut *store, seed, (with.now, bound), &payload.body);
             let (begin, single, participants) =
                 (payload.begin, payload.single, &payload.participants[..]);
             let found = decided.get(&txn).map_or(PreviousFound::Unasked, |decided| decided.found);
@@ -543,6 +546,7 @@ impl Replay {
             journal,
             payloads,
             requests: Requests::new(Arc::clone(&with.gauges.latencies)),
+            lookups: Lookups::default(),
             replies: Replies::new(
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),
@@ -594,6 +598,7 @@ impl Replay {
 fn write_items(
     store: &mut (dyn Store + Send),
     seed: timestone_types::HashSeed,
+    (now, bound): (Timestamp, Timestamp),
     body: &[u8],
 ) -> Vec<WriteItem> {
     let Ok(body) = PrepareBody::parse(body) else { return Vec::new() };
@@ -604,14 +609,40 @@ fn write_items(
             WireWriteKind::Delete => WriteKind::Delete,
             WireWriteKind::Fence => WriteKind::Fence,
         };
-        let latest = store.latest(key);
-        let latest = timestone_txn::participant::LatestInStore {
-            version: latest.version,
-            absent: latest.absent,
-        };
+        let latest = latest_now(store, key, now).unwrap_or_else(|error| {
+            tracing::error!(%error, "the youngest version of a key that was promised cannot be \
+                looked up: readers of it are refused for a moment");
+            // As young as anything can be: whoever read an older one, or nothing, is refused.
+            let version = Version::new(bound, ClientId::new(0));
+            LatestInStore { version, absent: false }
+        });
         WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
     });
     items.collect()
+}
+
+/// Looks up the youngest version of a key, waiting for the device. Nobody else uses the store yet.
+fn latest_now(
+    store: &mut (dyn Store + Send),
+    key: KeyRef<'_>,
+    now: Timestamp,
+) -> Result<LatestInStore, StoreError> {
+    const ASKED: ReadToken = ReadToken(u64::MAX);
+    if let LatestLookup::Known(latest) = store.latest(key, ASKED) {
+        return Ok(in_store(latest));
+    }
+    let mut events = Vec::new();
+    loop {
+        store.pump(now, &mut events);
+        for event in events.drain(..) {
+            match event {
+                StoreEvent::LatestDone { token: ASKED, found } => return found.map(in_store),
+                StoreEvent::DeviceFailed(error) => return Err(error),
+                _ => {}
+            }
+        }
+        store.wait(DEVICE_WAIT);
+    }
 }
 
 #[cfg(test)]

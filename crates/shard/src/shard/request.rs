@@ -1,7 +1,7 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
 use timestone_seda::Origin;
-use timestone_store::Lookup;
+use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
 use timestone_txn::participant::{
     DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
     Wait, WriteItem, WriteKind,
@@ -12,6 +12,7 @@ use timestone_wire::{
 };
 
 use super::ahead::LookAhead;
+use super::lookups::{Answered, Item, in_store};
 use super::pending::{Purpose, read_token};
 use super::{Shard, expiry};
 use crate::gauges::Timed;
@@ -156,7 +157,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let latest = self.latest(key);
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -264,7 +265,9 @@ impl Shard {
         {
             return Ok(());
         }
-        self.look_up(&prepare.body);
+        if !self.look_up(token, frame, wait, &prepare.body) {
+            return Ok(());
+        }
         self.participants.clear();
         self.participants.extend(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
@@ -292,7 +295,9 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
-        self.look_up(&set.body);
+        if !self.look_up(token, frame, None, &set.body) {
+            return Ok(());
+        }
         self.participants.clear();
         self.participants.push(self.shard);
         let prepare = Prepare {
@@ -429,15 +434,112 @@ impl Shard {
         }
     }
 
-    /// What the index knows of a key, as the core wants it.
+    /// The youngest version of a request's only key, as the core wants it. `None`: the store looks
+    /// it up, and the request is handed in again with the answer.
     #[inline]
-    pub(super) fn latest(&mut self, key: KeyRef<'_>) -> LatestInStore {
-        let latest = self.store.latest(key);
-        LatestInStore { version: latest.version, absent: latest.absent }
+    pub(super) fn latest(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        key: KeyRef<'_>,
+    ) -> Option<LatestInStore> {
+        if let Some(items) = self.lookups.take(token) {
+            return items.first().map(|item| item.latest);
+        }
+        match self.store.latest(key, self.lookups.token()) {
+            LatestLookup::Known(latest) => Some(in_store(latest)),
+            LatestLookup::Pending => {
+                self.lookups.note_pending(0);
+                let (keyspace, key) = (key.keyspace, key.hash);
+                let item = Item { keyspace, key, latest: LatestInStore::NONE };
+                self.lookups.begin(token, wait, std::iter::once(item));
+                self.keep_frame(token, Some((token, frame)));
+                None
+            }
+        }
     }
 
-    /// Fills the read and write items of a body.
-    pub(super) fn look_up(&mut self, body: &PrepareBody<'_>) {
+    /// A look-up of youngest versions was answered.
+    pub(super) fn looked_up(&mut self, ctx: &mut Turn<'_>, answered: Answered) {
+        match answered {
+            Answered::Waiting => {}
+            Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
+            Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
+        }
+    }
+
+    /// What a request needs cannot be read. What was promised or decided before is not told that
+    /// it failed, since it may be carried out: whoever asks repeats it.
+    fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
+            Kind::Get => true,
+            Kind::Prepare => wire::Prepare::decode(&frame)
+                .is_ok_and(|prepare| self.participant.is_new(prepare.txn, prepare.begin)),
+            Kind::Write => wire::Write::decode(&frame)
+                .is_ok_and(|write| self.participant.is_new(write.txn, write.begin)),
+            _ => false,
+        });
+        if is_new {
+            self.fail(ctx, token, error);
+        } else {
+            tracing::error!(shard = %self.shard, %error, "a request that is under way already \
+                cannot be looked up again");
+            self.requests.close(token);
+        }
+    }
+
+    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
+    /// known. If not, the request is handed in again when they are.
+    pub(super) fn look_up(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        body: &PrepareBody<'_>,
+    ) -> bool {
+        self.list_items(body);
+        if let Some(items) = self.lookups.take(token) {
+            assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
+            let (reads, writes) = items.split_at(self.reads.len());
+            self.reads.iter_mut().zip(reads).for_each(|(item, found)| item.latest = found.latest);
+            self.writes.iter_mut().zip(writes).for_each(|(item, found)| item.latest = found.latest);
+            return true;
+        }
+        for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
+            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
+            match self.store.latest(key, self.lookups.token()) {
+                LatestLookup::Known(latest) => item.latest = in_store(latest),
+                LatestLookup::Pending => self.lookups.note_pending(index),
+            }
+        }
+        let offset = self.reads.len();
+        for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
+            if item.kind != WriteKind::Fence {
+                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
+                match self.store.latest(key, self.lookups.token()) {
+                    LatestLookup::Known(latest) => item.latest = in_store(latest),
+                    LatestLookup::Pending => self.lookups.note_pending(offset + index),
+                }
+            }
+        }
+        if !self.lookups.is_pending() {
+            return true;
+        }
+        let reads = self.reads.iter().map(|read| (read.keyspace, read.key, read.latest));
+        let writes = self.writes.iter().map(|write| (write.keyspace, write.key, write.latest));
+        let items = reads.chain(writes);
+        let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
+        self.lookups.begin(token, wait, items);
+        self.keep_frame(token, Some((token, frame)));
+        false
+    }
+
+    /// The read and write items of a body, without what the store knows of them.
+    #[inline]
+    fn list_items(&mut self, body: &PrepareBody<'_>) {
         self.reads.clear();
         self.writes.clear();
         for read in body.reads() {
@@ -461,18 +563,6 @@ impl Shard {
                 latest: LatestInStore::NONE,
             });
         }
-        for (read, item) in body.reads().zip(&mut self.reads) {
-            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
-            let latest = self.store.latest(key);
-            item.latest = LatestInStore { version: latest.version, absent: latest.absent };
-        }
-        for (write, item) in body.writes().zip(&mut self.writes) {
-            if item.kind != WriteKind::Fence {
-                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
-                let latest = self.store.latest(key);
-                item.latest = LatestInStore { version: latest.version, absent: latest.absent };
-            }
-        }
     }
 
     /// Refuses a prepare that wants to put something while the store has no room; deletes and
@@ -486,8 +576,12 @@ impl Shard {
             self.refuse_full(ctx, token, &words);
             return true;
         }
-        match self.refusal(&mut puts().map(|write| write.key.len() + write.value.len())) {
-            Some(error) if puts().next().is_some() => {
+        let mut sizes = puts().map(|write| PutSize {
+            keyspace: write.keyspace,
+            bytes: write.key.len() + write.value.len(),
+        });
+        match self.admit(&mut sizes) {
+            Err(error) if puts().next().is_some() => {
                 self.fail(ctx, token, &error);
                 true
             }

@@ -140,7 +140,8 @@ mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Parcel, Stage, StageId};
-    use timestone_store::{Mftl, MftlConfig, Store};
+    use timestone_store::prelude::*;
+    use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 

@@ -16,8 +16,10 @@
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
 
-use timestone_store::{Lookup, ReadOutcome, StoreError};
-use timestone_txn::participant::{Condition, Input, Prepare, Token, Wait, WriteItem, WriteKind};
+use timestone_store::{Lookup, PutSize, ReadOutcome, StoreError};
+use timestone_txn::participant::{
+    Condition, Input, LatestInStore, Prepare, Token, Wait, WriteItem, WriteKind,
+};
 use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter,
@@ -69,23 +71,29 @@ impl Shard {
         }
         if write.action != WriteAction::Delete
             && is_new
-            && let Some(error) =
-                self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
+            && let Err(error) = self.admit(&mut std::iter::once(PutSize {
+                keyspace: write.keyspace,
+                bytes: write.key.len() + write.value.len(),
+            }))
         {
             self.fail(ctx, token, &error);
             return Ok(());
         }
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
         if let Some(request) = self.requests.get_mut(token) {
             request.unconditional = write.condition == wire::Condition::Always;
             request.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
             request.previous.known &= wait.is_none();
         }
-        if is_new && needs_record(&write) && !self.find_previous(ctx, token, frame, &write, key) {
+        if is_new
+            && needs_record(&write)
+            && !self.find_previous(ctx, token, frame, &write, (key, latest))
+        {
             return Ok(());
         }
-        self.validate_write(ctx, token, frame, &write, key, wait);
+        self.validate_write(ctx, token, frame, &write, (key, latest), wait);
         Ok(())
     }
 
@@ -104,9 +112,9 @@ impl Shard {
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
-        key: KeyRef<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
     ) -> bool {
-        let at = write.commit.max(self.store.latest(key).version.timestamp);
+        let at = write.commit.max(latest.version.timestamp);
         let judged = self.participant.judges_expiry(ctx.now(), at);
         let Some(request) = self.requests.get_mut(token) else { return false };
         if request.previous.known {
@@ -303,10 +311,9 @@ impl Shard {
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
-        key: KeyRef<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
         wait: Option<Wait>,
     ) {
-        let latest = self.latest(key);
         let Some(request) = self.requests.get_mut(token) else { return };
         let previous = request.previous;
         let condition = previous.known.then(|| Condition {

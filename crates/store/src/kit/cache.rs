@@ -2,9 +2,9 @@
 //! (S3-FIFO).
 //!
 //! ```text
-//!   insert ─► small queue (a tenth) ──asked for meanwhile──► main queue ──asked for meanwhile──► main again
-//!                     └──not asked for──► ghost (remembers the key)      └──not──► gone
-//!                          insert of a remembered key ─► main queue
+//!   insert ─► small queue (a tenth) ──asked for──► main queue ──asked for──► main again
+//!                     └──not──► ghost (remembers the key)  └──not──► gone
+//!                                  └─ insert of a remembered key ─► main queue
 //! ```
 //!
 //! Most of what fills up such a cache under writes is versions that were superseded since. They
@@ -20,15 +20,16 @@
 //! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
 //! in a page that is being written.
 //!
-//! Invariant: a slot in the table points to a record whose header repeats what it is filed under; a
-//! record without slot is dead.
+//! Invariants: the last segment of each queue is being filled, and one more is always free or
+//! unallocated; a slot in the table points to a record whose header repeats what it is filed under;
+//! a record without slot is dead.
 
 use std::collections::VecDeque;
 
 use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
-use super::index::KeyId;
+use super::key_id::KeyId;
 use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// Bytes of a log segment: small enough that giving one up takes tens of microseconds.
@@ -61,7 +62,7 @@ pub(crate) struct CacheKey<'a> {
 
 impl CacheKey<'_> {
     /// Mixes what finds the record: not the key's bytes, which the id stands for.
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         let version =
             self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
         let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
@@ -78,7 +79,7 @@ impl CacheKey<'_> {
 
 /// A record's place, valid until the next insert.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CachedRecord {
     segment: u32,
     offset: u32,
 }
@@ -86,15 +87,15 @@ pub(crate) struct Place {
 /// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero
 /// is an empty slot).
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Slot(u64);
+struct TableSlot(u64);
 
-impl Slot {
+impl TableSlot {
     const PLACE_BITS: u32 = 35;
     const OFFSET_BITS: u32 = 15;
     const SUPERSEDED: u64 = 1 << 37;
     const FINGERPRINT_SHIFT: u32 = 38;
 
-    fn new(hash: u64, frequency: u64, place: Place) -> Self {
+    fn new(hash: u64, frequency: u64, place: CachedRecord) -> Self {
         let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
         let fingerprint = hash >> Self::FINGERPRINT_SHIFT << Self::FINGERPRINT_SHIFT;
         Self(fingerprint | frequency << Self::PLACE_BITS | raw)
@@ -125,16 +126,16 @@ impl Slot {
         self.0 & Self::SUPERSEDED != 0
     }
 
-    fn place(self) -> Place {
+    fn place(self) -> CachedRecord {
         let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
-        Place {
+        CachedRecord {
             segment: (raw >> Self::OFFSET_BITS) as u32,
             offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8,
         }
     }
 }
 
-const _: () = assert!(SEGMENT_BYTES / 8 == 1 << Slot::OFFSET_BITS);
+const _: () = assert!(SEGMENT_BYTES / 8 == 1 << TableSlot::OFFSET_BITS);
 
 /// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is
 /// not known before it is here.
@@ -144,7 +145,7 @@ const PREFETCHED_BYTES: usize = 640;
 const SEGMENTS_PER_REGION: usize = HUGE_PAGE_BYTES / SEGMENT_BYTES;
 
 #[derive(Debug, Default)]
-struct Segment {
+struct LogSegment {
     used: usize,
     /// About how many bytes of it were superseded.
     superseded: usize,
@@ -152,7 +153,7 @@ struct Segment {
 
 /// What is kept of a segment that is emptied; never what was superseded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Emptying {
+enum Retention {
     Clean,
     KeepAskedFor,
     DropAll,
@@ -174,7 +175,7 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(crate) struct Cache {
     buckets: Vec<[u64; WAYS]>,
     ghosts: Vec<u32>,
-    segments: Vec<Segment>,
+    segments: Vec<LogSegment>,
     /// The memory of the segments, in their order.
     regions: Vec<Region>,
     /// What a segment held that is being given up.
@@ -233,14 +234,14 @@ impl Cache {
     }
 
     /// Finds a record and notes that it was asked for.
-    pub(crate) fn find(&mut self, key: CacheKey<'_>) -> Option<Place> {
+    pub(crate) fn find(&mut self, key: CacheKey<'_>) -> Option<CachedRecord> {
         if self.max_segments == 0 {
             return None;
         }
         let hash = key.hash();
         let bucket = self.bucket_of(hash);
         for way in 0..WAYS {
-            let slot = Slot(self.buckets[bucket][way]);
+            let slot = TableSlot(self.buckets[bucket][way]);
             if slot.matches(hash) && self.is(slot.place(), key) {
                 self.buckets[bucket][way] = slot.asked_for().0;
                 return Some(slot.place());
@@ -262,7 +263,8 @@ impl Cache {
             return;
         }
         let bucket = &self.buckets[self.bucket_of(hash)];
-        if let Some(slot) = bucket.iter().map(|&raw| Slot(raw)).find(|slot| slot.matches(hash)) {
+        if let Some(slot) = bucket.iter().map(|&raw| TableSlot(raw)).find(|slot| slot.matches(hash))
+        {
             let record = self.record(slot.place());
             prefetch_bytes(&record[..record.len().min(PREFETCHED_BYTES)]);
         }
@@ -274,22 +276,25 @@ impl Cache {
         keyspace: KeyspaceId,
         id: KeyId,
         version: Version,
-    ) -> Option<Place> {
+    ) -> Option<CachedRecord> {
         if self.max_segments == 0 {
             return None;
         }
         let key = CacheKey { keyspace, id, version, key: &[] };
         let hash = key.hash();
         let bucket = &self.buckets[self.bucket_of(hash)];
-        bucket.iter().map(|&raw| Slot(raw)).filter(|slot| slot.matches(hash)).map(Slot::place).find(
-            |&place| {
+        bucket
+            .iter()
+            .map(|&raw| TableSlot(raw))
+            .filter(|slot| slot.matches(hash))
+            .map(TableSlot::place)
+            .find(|&place| {
                 let found = self.filed_under(place);
                 found.keyspace == keyspace && found.id == id && found.version == version
-            },
-        )
+            })
     }
 
-    fn record(&self, place: Place) -> &[u8] {
+    fn record(&self, place: CachedRecord) -> &[u8] {
         &self.bytes_of(place.segment)[place.offset as usize..]
     }
 
@@ -303,7 +308,7 @@ impl Cache {
         &mut self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
     }
 
-    fn filed_under(&self, place: Place) -> CacheKey<'_> {
+    fn filed_under(&self, place: CachedRecord) -> CacheKey<'_> {
         let bytes = self.record(place);
         let key_end = HEADER + usize::from(u16_at(bytes, 6));
         CacheKey {
@@ -321,25 +326,25 @@ impl Cache {
         }
     }
 
-    fn is(&self, place: Place, key: CacheKey<'_>) -> bool {
+    fn is(&self, place: CachedRecord, key: CacheKey<'_>) -> bool {
         let found = self.filed_under(place);
         found.version == key.version && found.keyspace == key.keyspace && found.key == key.key
     }
 
     /// The key of a record.
-    pub(crate) fn key(&self, place: Place) -> &[u8] {
+    pub(crate) fn key(&self, place: CachedRecord) -> &[u8] {
         self.filed_under(place).key
     }
 
     /// The value of a record.
-    pub(crate) fn value(&self, place: Place) -> &[u8] {
+    pub(crate) fn value(&self, place: CachedRecord) -> &[u8] {
         let bytes = self.record(place);
         let start = HEADER + usize::from(u16_at(bytes, 6));
         &bytes[start..start + u32_at(bytes, 0) as usize]
     }
 
     /// The expiry of a record.
-    pub(crate) fn expires_at(&self, place: Place) -> Expiry {
+    pub(crate) fn expires_at(&self, place: CachedRecord) -> Expiry {
         Expiry::at(Timestamp::from_nanos(u64_at(self.record(place), 32)))
     }
 
@@ -354,6 +359,7 @@ impl Cache {
         let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
         let Some(place) = self.reserve(remembered, bytes) else { return };
         let at = place.offset as usize;
+        assert!(at + bytes <= SEGMENT_BYTES, "a record lies in one segment");
         let out = &mut self.bytes_of_mut(place.segment)[at..at + bytes];
         put_u32(out, 0, value.len() as u32);
         put_u16(out, 4, key.id.segment);
@@ -383,10 +389,10 @@ impl Cache {
         // costs a read later.
         let found = self.buckets[bucket]
             .iter_mut()
-            .find(|raw| Slot(**raw).matches(hash) && !Slot(**raw).is_superseded());
+            .find(|raw| TableSlot(**raw).matches(hash) && !TableSlot(**raw).is_superseded());
         if let Some(raw) = found {
-            *raw = Slot(*raw).supersede().0;
-            let segment = &mut self.segments[Slot(*raw).place().segment as usize];
+            *raw = TableSlot(*raw).supersede().0;
+            let segment = &mut self.segments[TableSlot(*raw).place().segment as usize];
             // Its own length is not at hand without a look at the record; versions of a key are of
             // a size more often than not.
             segment.superseded += (HEADER + key.key.len() + value_bytes).next_multiple_of(8);
@@ -394,16 +400,19 @@ impl Cache {
     }
 
     /// Puts a slot into its bucket, over an empty one or the one asked for least.
-    fn file(&mut self, hash: u64, frequency: u64, place: Place) {
+    fn file(&mut self, hash: u64, frequency: u64, place: CachedRecord) {
         let bucket = self.bucket_of(hash);
         let slots = &mut self.buckets[bucket];
-        let rank = |raw: u64| if raw == 0 { 0 } else { 1 + Slot(raw).frequency() };
+        let rank = |raw: u64| if raw == 0 { 0 } else { 1 + TableSlot(raw).frequency() };
         let way = (0..WAYS).min_by_key(|&way| rank(slots[way])).unwrap_or(0);
-        slots[way] = Slot::new(hash, frequency, place).0;
+        slots[way] = TableSlot::new(hash, frequency, place).0;
+        debug_assert!(
+            TableSlot(slots[way]).matches(hash) && TableSlot(slots[way]).place() == place
+        );
     }
 
     /// Room for a record at the end of a queue.
-    fn reserve(&mut self, main: bool, bytes: usize) -> Option<Place> {
+    fn reserve(&mut self, main: bool, bytes: usize) -> Option<CachedRecord> {
         let last = if main { self.main.back() } else { self.small.back() };
         let fits = last
             .is_some_and(|&segment| self.segments[segment as usize].used + bytes <= SEGMENT_BYTES);
@@ -416,7 +425,8 @@ impl Cache {
         let segment = if main { *self.main.back()? } else { *self.small.back()? };
         let offset = self.segments[segment as usize].used;
         self.segments[segment as usize].used += bytes;
-        Some(Place { segment, offset: offset as u32 })
+        assert!(offset.is_multiple_of(8) && offset + bytes <= SEGMENT_BYTES);
+        Some(CachedRecord { segment, offset: offset as u32 })
     }
 
     /// An empty segment; one more always stays free, for what is kept when a segment is given up.
@@ -431,15 +441,15 @@ impl Cache {
             if cleaned < MAX_CLEANED
                 && let Some(segment) = self.worth_cleaning()
             {
-                self.empty(segment, Emptying::Clean);
+                self.empty(segment, Retention::Clean);
                 cleaned += 1;
                 continue;
             }
             let victim =
                 if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
             match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
-                Some(segment) if round >= 2 => self.empty(segment, Emptying::DropAll),
-                Some(segment) => self.empty(segment, Emptying::KeepAskedFor),
+                Some(segment) if round >= 2 => self.empty(segment, Retention::DropAll),
+                Some(segment) => self.empty(segment, Retention::KeepAskedFor),
                 None => return None,
             }
             round += 1;
@@ -477,12 +487,12 @@ impl Cache {
                 }
             }
         }
-        self.segments.push(Segment::default());
+        self.segments.push(LogSegment::default());
         Some((self.segments.len() - 1) as u32)
     }
 
     /// Empties a segment; what is worth keeping moves to the main queue.
-    fn empty(&mut self, segment: u32, how: Emptying) {
+    fn empty(&mut self, segment: u32, how: Retention) {
         let used = core::mem::take(&mut self.segments[segment as usize]).used;
         let mut bytes = core::mem::take(&mut self.scratch);
         bytes.clear();
@@ -492,22 +502,23 @@ impl Cache {
         }
         let mut at = 0;
         for record in records(&bytes) {
-            let place = Place { segment, offset: at as u32 };
+            let place = CachedRecord { segment, offset: at as u32 };
             at += record.len();
             let (hash, family) = Self::hashes(record);
             let Some((bucket, way)) = self.slot_at(hash, place) else { continue };
-            let slot = Slot(core::mem::take(&mut self.buckets[bucket][way]));
+            let slot = TableSlot(core::mem::take(&mut self.buckets[bucket][way]));
             let frequency = slot.frequency();
             match how {
                 _ if slot.is_superseded() => {}
-                Emptying::Clean => self.keep(hash, frequency, record),
-                Emptying::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
-                Emptying::KeepAskedFor | Emptying::DropAll => {
+                Retention::Clean => self.keep(hash, frequency, record),
+                Retention::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
+                Retention::KeepAskedFor | Retention::DropAll => {
                     let ghost = (family as usize) % self.ghosts.len();
                     self.ghosts[ghost] = (family >> 32) as u32;
                 }
             }
         }
+        assert!(at == used && self.segments[segment as usize].used == 0, "it was emptied whole");
         self.scratch = bytes;
         self.free.push(segment);
     }
@@ -529,10 +540,11 @@ impl Cache {
         (key.hash(), key.family())
     }
 
-    fn slot_at(&self, hash: u64, place: Place) -> Option<(usize, usize)> {
+    fn slot_at(&self, hash: u64, place: CachedRecord) -> Option<(usize, usize)> {
         let bucket = self.bucket_of(hash);
-        let way =
-            self.buckets[bucket].iter().position(|&raw| raw != 0 && Slot(raw).place() == place)?;
+        let way = self.buckets[bucket]
+            .iter()
+            .position(|&raw| raw != 0 && TableSlot(raw).place() == place)?;
         Some((bucket, way))
     }
 
@@ -553,7 +565,7 @@ impl Cache {
         let offset = self.segments[last as usize].used;
         self.bytes_of_mut(last)[offset..offset + record.len()].copy_from_slice(record);
         self.segments[last as usize].used += record.len();
-        self.file(hash, frequency, Place { segment: last, offset: offset as u32 });
+        self.file(hash, frequency, CachedRecord { segment: last, offset: offset as u32 });
     }
 }
 

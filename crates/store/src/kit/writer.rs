@@ -1,8 +1,8 @@
 //! Packing records into pages, pages into groups, and knowing what has become durable.
 //!
 //! ```text
-//!   record ─► open page ─sealed─► group of pages (512 KiB, one block) ─submit─► device ─sync─► durable
-//!                └────────── readable from here ───────────────────────────┘ (until its program completes)
+//!   record ─► open page ─sealed─► group (512 KiB, one block) ─submit─► device ─sync─► durable
+//!                └────────── readable from here ───────────┘ (until its program completes)
 //! ```
 //!
 //! Four streams keep apart what dies at different times: hot puts, survivors of collection, large
@@ -10,19 +10,17 @@
 //! until all its programs have completed, so whatever was written can be read at once; the device
 //! gets a copy.
 //!
-//! The *ledger* lists programs in the order of submission. A sync covers the prefix of the ledger
-//! that had completed when it was submitted; when it completes, that prefix is durable. A stream's
-//! pages are numbered by *ordinals*, so that anybody can wait for "everything up to here".
+//! A stream's pages are numbered by *ordinals*, so that anybody can wait for "everything up to
+//! here"; what of it is durable is in the [`super::ledger`].
 //!
-//! Invariants: pages of a block are submitted in order; `submitted ≤ sealed ≤ pages ≤ capacity` in
-//! every group; ordinals become durable in order.
-
-use std::collections::VecDeque;
+//! Invariants: pages of a block are submitted in order; `completed ≤ submitted ≤ sealed ≤ pages ≤
+//! capacity` in every group.
 
 use timestone_flash::{BlockId, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, Timestamp};
 
 use super::blocks::Blocks;
+use super::ledger::{Held, Ledger, Program};
 use super::port::{Port, Purpose};
 use crate::layout::{self, HEADER_BYTES, PageHeader, PageKind, Record};
 use crate::limits::GROUP_PAGES;
@@ -54,31 +52,10 @@ struct Stream {
     group: Option<u64>,
     /// Pages begun.
     started: u64,
-    /// Pages durable.
-    durable: u64,
     /// The last page begun takes more records.
     open: bool,
     open_since: Timestamp,
     sealed_since: Option<Timestamp>,
-}
-
-/// What of the caller's puts some pages hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
-    /// The lowest log batch.
-    pub(crate) batch: u64,
-    /// The lowest timestamp.
-    pub(crate) oldest: Timestamp,
-}
-
-impl Held {
-    /// Nothing but what the store wrote by itself.
-    const NOTHING: Self = Self { batch: u64::MAX, oldest: Timestamp::MAX };
-
-    fn add(&mut self, other: Self) {
-        self.batch = self.batch.min(other.batch);
-        self.oldest = self.oldest.min(other.oldest);
-    }
 }
 
 #[derive(Debug)]
@@ -105,16 +82,6 @@ impl Group {
     }
 }
 
-#[derive(Debug)]
-struct Program {
-    group: u64,
-    stream: StreamId,
-    pages: u32,
-    ordinal: u64,
-    held: Held,
-    done: bool,
-}
-
 /// Identity that is stamped into pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
@@ -126,28 +93,24 @@ pub(crate) struct Stamp {
 pub(crate) struct Writer {
     pub(crate) stamp: Stamp,
     /// The sequence number of the next page.
-    pub(crate) sequence: u64,
+    sequence: u64,
     /// The log batch of puts from now on.
-    pub(crate) batch: u64,
-    pub(crate) now: Timestamp,
-    pub(crate) programmed_pages: u64,
+    batch: u64,
+    now: Timestamp,
+    programmed_pages: u64,
     streams: [Stream; 4],
     groups: Vec<Group>,
     next_group: u64,
     spare: Vec<Box<[u8]>>,
-    ledger: VecDeque<Program>,
-    /// The number of the ledger's first program.
-    first: u64,
-    sync_target: Option<u64>,
-    last_sync: Timestamp,
+    pub(crate) ledger: Ledger,
 }
 
 impl Writer {
-    /// Streams without blocks.
-    pub(crate) fn new(stamp: Stamp) -> Self {
+    /// Streams without blocks, whose first page has this sequence number.
+    pub(crate) fn new(stamp: Stamp, sequence: u64) -> Self {
         Self {
             stamp,
-            sequence: 1,
+            sequence,
             batch: 0,
             now: Timestamp::ZERO,
             programmed_pages: 0,
@@ -155,11 +118,35 @@ impl Writer {
             groups: Vec::new(),
             next_group: 0,
             spare: Vec::new(),
-            ledger: VecDeque::new(),
-            first: 0,
-            sync_target: None,
-            last_sync: Timestamp::ZERO,
+            ledger: Ledger::default(),
         }
+    }
+
+    /// The time that it was told last.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Time goes on.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Puts from now on belong to a log batch.
+    #[inline]
+    pub(crate) fn begin_batch(&mut self, batch: u64) {
+        debug_assert!(batch >= self.batch, "batch numbers rise");
+        self.batch = self.batch.max(batch);
+    }
+
+    /// The log batch that puts belong to.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// Pages handed to the device since opening.
+    pub(crate) fn programmed_pages(&self) -> u64 {
+        self.programmed_pages
     }
 
     /// Whether so much waits for the device that puts should wait, too.
@@ -228,7 +215,7 @@ impl Writer {
         let block = group.block;
         let page = blocks.geometry.page(block, group.first + index as u32);
         let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
-        blocks.wrote(block, (bytes + layout::SLOT_BYTES) as u32, expires);
+        blocks.usage(block).wrote((bytes + layout::SLOT_BYTES) as u32, expires);
         Some(page)
     }
 
@@ -263,8 +250,7 @@ impl Writer {
         fill(bytes);
         let block = group.block;
         let page = blocks.geometry.page(block, group.first + index as u32);
-        let written = &mut blocks.get_mut(block).written;
-        *written += PAGE_BYTES as u32;
+        blocks.usage(block).wrote_raw();
         self.seal(stream, blocks, port);
         Some(page)
     }
@@ -313,8 +299,7 @@ impl Writer {
         let begin = group.pages as usize * PAGE_BYTES;
         layout::init_page(&mut group.bytes[begin..begin + PAGE_BYTES], &header);
         group.pages += 1;
-        blocks.get_mut(group.block).pages += 1;
-        blocks.clock += 1;
+        blocks.page_begun(group.block);
         self.sequence += 1;
         self.streams[stream as usize].started += 1;
         Some(())
@@ -390,18 +375,16 @@ impl Writer {
         let begin = group.submitted as usize * PAGE_BYTES;
         buffer.copy_from_slice(&group.bytes[begin..begin + pages as usize * PAGE_BYTES]);
         let page = blocks.geometry.page(group.block, group.first + group.submitted);
-        let number = self.first + self.ledger.len() as u64;
-        port.write(FlashOp::Program { token: Purpose::Program.token(number), page, buffer });
         group.submitted = group.sealed;
         let unsealed = u64::from(group.pages - group.sealed);
-        self.ledger.push_back(Program {
+        let number = self.ledger.submitted(Program {
             group: group.id,
             stream,
             pages,
             ordinal: state.started - unsealed,
             held: core::mem::replace(&mut group.sealed_held, Held::NOTHING),
-            done: false,
         });
+        port.write(FlashOp::Program { token: Purpose::Program.token(number), page, buffer });
         self.programmed_pages += u64::from(pages);
         if group.submitted == group.capacity {
             state.group = None;
@@ -469,17 +452,12 @@ impl Writer {
 
     /// A program has completed.
     pub(crate) fn programmed(&mut self, number: u64, blocks: &mut Blocks) {
-        let Some(program) =
-            number.checked_sub(self.first).and_then(|at| self.ledger.get_mut(at as usize))
-        else {
-            return;
-        };
-        program.done = true;
-        let (id, pages) = (program.group, program.pages);
+        let Some((id, pages)) = self.ledger.programmed(number) else { return };
         let Some(at) = self.group_index(id) else { return };
         let group = &mut self.groups[at];
         group.completed += pages;
-        blocks.get_mut(group.block).readable += pages;
+        assert!(group.completed <= group.submitted, "what completes was submitted");
+        blocks.programmed(group.block, pages);
         self.retire();
     }
 
@@ -510,55 +488,14 @@ impl Writer {
         Some(group.page(index))
     }
 
-    fn completed(&self) -> u64 {
-        self.first + self.ledger.iter().take_while(|program| program.done).count() as u64
-    }
-
-    /// Submits a sync when it is due or wanted, none is running, and it would make something
-    /// durable.
-    pub(crate) fn sync(&mut self, interval: core::time::Duration, wanted: bool, port: &mut Port) {
-        if self.sync_target.is_some()
-            || (!wanted && self.now < self.last_sync.saturating_add(interval))
-        {
-            return;
-        }
-        let target = self.completed();
-        if target > self.first {
-            self.sync_target = Some(target);
-            self.last_sync = self.now;
-            port.write(FlashOp::Sync { token: Purpose::Sync.token(0) });
-        }
-    }
-
-    /// When a background sync is due, if one would make something durable.
-    pub(crate) fn sync_deadline(&self, interval: core::time::Duration) -> Option<Timestamp> {
-        (self.sync_target.is_none() && self.completed() > self.first)
-            .then(|| self.last_sync.saturating_add(interval))
-    }
-
-    /// The sync has completed: the prefix it covers is durable.
-    pub(crate) fn synced(&mut self) {
-        let Some(target) = self.sync_target.take() else { return };
-        while self.first < target {
-            let Some(program) = self.ledger.pop_front() else { break };
-            self.first += 1;
-            self.streams[program.stream as usize].durable = program.ordinal;
-        }
-    }
-
     /// The number of the page begun last in a stream.
     pub(crate) fn ordinal(&self, stream: StreamId) -> u64 {
         self.streams[stream as usize].started
     }
 
-    /// Whether the pages of a stream up to an ordinal are durable.
-    pub(crate) fn is_durable(&self, stream: StreamId, ordinal: u64) -> bool {
-        self.streams[stream as usize].durable >= ordinal
-    }
-
     /// Whether everything that was written is durable.
     pub(crate) fn all_durable(&self) -> bool {
-        self.streams.iter().all(|state| state.durable == state.started)
+        StreamId::ALL.iter().all(|&stream| self.ledger.is_durable(stream, self.ordinal(stream)))
     }
 
     /// The lowest batch with a put that is not durable.
@@ -572,7 +509,7 @@ impl Writer {
     }
 
     fn not_durable(&self) -> impl Iterator<Item = Held> + '_ {
-        let pending = self.ledger.iter().map(|program| program.held);
+        let pending = self.ledger.held();
         let packed = self.groups.iter().flat_map(|group| [group.sealed_held, group.open_held]);
         pending.chain(packed)
     }

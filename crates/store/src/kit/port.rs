@@ -45,6 +45,11 @@ impl Purpose {
         Token((self as u64) << 56 | number)
     }
 
+    /// Whether it reads, for whoever waits.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::PageRead | Self::VictimRead | Self::PartRead | Self::ScrubRead)
+    }
+
     /// What [`Self::token`] was given.
     pub(crate) fn of(token: Token) -> Option<(Self, u64)> {
         let purpose = match token.0 >> 56 {
@@ -168,6 +173,7 @@ impl Port {
 
     /// Notes that a read has come back.
     pub(crate) fn read_done(&mut self) {
+        assert!(self.reads_in_flight > 0, "a read that comes back was counted");
         self.reads_in_flight -= 1;
     }
 }
