@@ -13,9 +13,11 @@
 //!
 //! One [`Engine`] belongs to one event loop and carries many sessions. The host (native client,
 //! RESP gateway, simulator) moves the bytes, supplies the time and wakes whoever waits for an
-//! operation. What is deliberately absent: sockets, clocks, threads, futures and entropy; and the
-//! cache between transactions, which will slot in front of [`Engine::get`] without changing it.
+//! operation. `engine` has what is the same for every kind of transaction, `managers` what each
+//! kind does at begin, read and commit, `cache` the place of a cache between transactions. What is
+//! deliberately absent: sockets, clocks, threads, futures and entropy.
 
+mod cache;
 mod config;
 mod done;
 mod engine;

@@ -10,11 +10,12 @@ use core::mem;
 
 use timestone_txn::coordinator::{CommitKind, CommitResult, Input, Output};
 use timestone_txn::participant::Vote;
-use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp};
+use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
 
 use super::Timestamps;
 use super::frames::{self, PrepareAs};
 use super::record::{Ending, Phase, TxnResult};
+use crate::cache::Cache;
 use crate::engine::context::Context;
 use crate::engine::frames::Route;
 use crate::engine::number::Asker;
@@ -25,7 +26,7 @@ use crate::engine::slab::SlabKey;
 use crate::handle::TicketKind;
 use crate::{OpId, SessionError, Step, Ticket, limits};
 
-impl Timestamps {
+impl<C: Cache> Timestamps<C> {
     /// Commits an open transaction without reads under way.
     pub(super) fn commit_open(
         &mut self,
@@ -235,6 +236,16 @@ impl Timestamps {
             }
         };
         txn.result = Some(result);
+        if C::IS_THERE {
+            let outcome = match result {
+                TxnResult::Committed(at) => Some(TxnOutcome::Committed(at)),
+                TxnResult::Aborted { .. } | TxnResult::Failed(_) => Some(TxnOutcome::Aborted),
+                TxnResult::Unknown => None,
+            };
+            for (key, is_write) in txn.keys.taking_part() {
+                self.cache.ended(key, is_write, outcome);
+            }
+        }
         if learned > Timestamp::ZERO.next() {
             context.session_learned(txn.session, learned);
         }

@@ -156,8 +156,16 @@ impl KeySet {
         entry.write != PendingWrite::None || entry.read == ReadState::Known
     }
 
+    /// The keys that take part in the commit, and whether each is to be written.
+    pub(crate) fn taking_part(&self) -> impl Iterator<Item = (KeyName<'_>, bool)> {
+        self.committed().map(|entry| {
+            let key = KeyName { keyspace: entry.keyspace, key: self.bytes(entry.key) };
+            (key, entry.write != PendingWrite::None)
+        })
+    }
+
     /// The entries that take part in the commit: read, or to be written.
-    fn taking_part(&self) -> impl Iterator<Item = &Entry> {
+    fn committed(&self) -> impl Iterator<Item = &Entry> {
         self.entries
             .iter()
             .filter(|entry| entry.read == ReadState::Known || entry.write != PendingWrite::None)
@@ -165,7 +173,7 @@ impl KeySet {
 
     /// The shards that take part, with repetitions.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ShardIndex> + '_ {
-        self.taking_part().map(|entry| entry.shard)
+        self.committed().map(|entry| entry.shard)
     }
 
     /// The entries of a shard that were read, in order: the reads of its part of the prepare.
@@ -407,6 +415,7 @@ impl KeySet {
         let first = entry.write == PendingWrite::None;
         entry.write = if value.is_some() { PendingWrite::Put } else { PendingWrite::Delete };
         self.writes += u32::from(first);
+        assert!(self.writes as usize <= self.entries.len(), "more writes than keys");
         Ok(())
     }
 
@@ -417,6 +426,7 @@ impl KeySet {
             return Err(LimitError::TransactionTooLarge { bytes });
         }
         self.charged = bytes;
+        debug_assert!(self.charged <= self.arena.len() + new, "bytes are charged that nobody has");
         Ok(())
     }
 
@@ -446,6 +456,7 @@ impl KeySet {
                 span.start = start;
             }
         }
+        assert!(fresh.len() <= self.arena.len(), "squeezing does not grow");
         self.arena = fresh;
         self.dead = 0;
     }

@@ -13,6 +13,11 @@
 //! `reads.rs` has what concerns reads under way, `commit.rs` the commits; this file the open
 //! transactions and their ends. Source: MILANA §4.2–4.3; `transactions.md`.
 
+#![expect(
+    private_bounds,
+    reason = "caches are of this crate; hosts name an engine by its kind of transactions"
+)]
+
 mod commit;
 mod frames;
 mod keys;
@@ -28,6 +33,7 @@ use timestone_types::{
 use self::keys::{PendingWrite, ReadState};
 use self::record::{Ending, Phase, Txn, TxnResult};
 use super::Manager;
+use crate::cache::{Cache, NoCache};
 use crate::engine::context::Context;
 use crate::engine::number::{Asker, Number};
 use crate::engine::replies::Reply;
@@ -43,11 +49,12 @@ use crate::{
 
 /// See the module's description.
 #[derive(Debug)]
-pub struct Timestamps {
+pub struct Timestamps<C = NoCache> {
     txns: Slab<Txn>,
     /// Kept for its memory.
     outputs: Vec<Output>,
     hash_seed: HashSeed,
+    cache: C,
 }
 
 impl From<TxnHandle> for SlabKey {
@@ -57,12 +64,13 @@ impl From<TxnHandle> for SlabKey {
     }
 }
 
-impl Manager for Timestamps {
+impl<C: Cache> Manager for Timestamps<C> {
     fn new(seed: u64) -> Self {
         Self {
             txns: Slab::new(limits::MAX_TRANSACTIONS),
             outputs: Vec::new(),
             hash_seed: HashSeed(seed),
+            cache: C::default(),
         }
     }
 
@@ -104,7 +112,8 @@ impl Manager for Timestamps {
     ) -> Result<Step<'_>, SessionError> {
         let slot = self.open(context, txn)?;
         let at = self.entry_to_read(context, slot, key)?;
-        if self.txns.at(slot.index).keys.is_known(at) {
+        let is_known = self.txns.at(slot.index).keys.is_known(at);
+        if is_known || self.read_from_cache(slot, at)? {
             return match self.txns.at(slot.index).keys.view(at) {
                 Some(view) => Ok(Step::Value(view)),
                 None => Err(SessionError::NoTransaction),
@@ -313,7 +322,7 @@ impl Manager for Timestamps {
 }
 
 /// Open transactions, and their ends.
-impl Timestamps {
+impl<C: Cache> Timestamps<C> {
     #[inline]
     fn hash(&self, key: KeyName<'_>) -> u64 {
         hash_key(self.hash_seed, key.keyspace, key.key).0

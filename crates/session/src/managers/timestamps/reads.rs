@@ -6,6 +6,7 @@ use super::Timestamps;
 use super::frames;
 use super::keys::ReadState;
 use super::record::Ending;
+use crate::cache::Cache;
 use crate::engine::context::Context;
 use crate::engine::number::Asker;
 use crate::engine::replies::{Fault, Reply};
@@ -14,7 +15,7 @@ use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::{KeyName, OpId, SessionError};
 
-impl Timestamps {
+impl<C: Cache> Timestamps<C> {
     /// The entry of a key that is to be read; a new one only if its shard can be asked.
     #[inline]
     pub(super) fn entry_to_read(
@@ -31,6 +32,24 @@ impl Timestamps {
         let shard = context.shard_of(key.key)?;
         context.check_room(shard)?;
         Ok(txn.keys.add(hash, key.keyspace, key.key, shard)?)
+    }
+
+    /// Lets the cache answer a read that nobody has asked yet, when it can.
+    #[inline]
+    pub(super) fn read_from_cache(&mut self, slot: SlabKey, at: u32) -> Result<bool, SessionError> {
+        if !C::IS_THERE {
+            return Ok(false);
+        }
+        let txn = self.txns.at_mut(slot.index);
+        let is_strict = txn.options.strict || txn.options.external_wait;
+        if is_strict || txn.keys.entry(at).read != ReadState::None {
+            return Ok(false);
+        }
+        let Some(answer) = self.cache.look_up(txn.keys.key(at), txn.begin) else {
+            return Ok(false);
+        };
+        txn.keys.learn(at, answer)?;
+        Ok(true)
     }
 
     /// Lets an operation wait for a key's read, which is asked if it is not under way.
@@ -152,8 +171,13 @@ impl Timestamps {
             if let Some(op) = op {
                 context.fail(op, (*limit).into());
             }
-        } else if let Some(op) = op {
-            context.finish(op, ResultAt::Read(slot, item));
+        } else {
+            if C::IS_THERE {
+                self.cache.fetched(txn.keys.key(item), txn.begin, &answer);
+            }
+            if let Some(op) = op {
+                context.finish(op, ResultAt::Read(slot, item));
+            }
         }
         if !txn.waiters.is_empty() {
             self.tell_waiters(context, slot, item, learned.err().map(SessionError::from));
