@@ -10,7 +10,7 @@ use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator};
 use timestone_txn::participant::{Config, Output, ReadAt, Token, Wait, WriteKind};
 use timestone_txn::validation::{LocalValidation, Timestamps, Validation};
 use timestone_types::{
-    ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, random,
 };
 
 use crate::check::{Committed, violation};
@@ -19,15 +19,11 @@ use crate::stage::{Event, Key, Part, Read, Request, Stage, Value, Write};
 const KEYS: u64 = 6;
 const STEP: Duration = Duration::from_millis(2);
 
-struct Dice(u64);
+struct Dice(random::Dice);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
+        self.0.roll() % sides
     }
 }
 
@@ -85,7 +81,7 @@ fn shard_of(key: &Key, shards: usize) -> usize {
 
 impl<V: Validation + Default> World<V> {
     fn new(seed: u64, shards: u16, clients: u32, strict: bool) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(random::Seed(seed).dice());
         let clients = (1..=clients)
             .map(|id| Client {
                 id: ClientId::new(id),

@@ -84,10 +84,10 @@ pub(crate) struct OffsetProbe {
 
 impl OffsetProbe {
     /// The first copy of a request is on its way. One at a time is watched, and given up after
-    /// `patience`.
+    /// `timeout`.
     #[inline]
-    pub(crate) fn sent(&mut self, request: u64, now: Timestamp, patience: Duration) {
-        if self.asked.is_none_or(|(_, sent)| now.since(sent) >= patience) {
+    pub(crate) fn sent(&mut self, request: u64, now: Timestamp, timeout: Duration) {
+        if self.asked.is_none_or(|(_, sent)| now.since(sent) >= timeout) {
             self.asked = Some((request, now));
         }
     }
@@ -138,7 +138,7 @@ impl OffsetProbe {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const TIMEOUT: Duration = Duration::from_secs(1);
 
     const fn at(nanos: u64) -> Timestamp {
         Timestamp::from_nanos(nanos)
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn a_bound_comes_from_one_request_its_reading_and_its_arrival() {
         let mut probe = OffsetProbe::default();
-        probe.sent(7, at(100), PATIENCE);
-        probe.sent(8, at(110), PATIENCE);
+        probe.sent(7, at(100), TIMEOUT);
+        probe.sent(8, at(110), TIMEOUT);
         probe.read(reading(150));
         assert!(!probe.answered(8), "it was not watched");
         probe.read(reading(160));
@@ -185,15 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_ends_with_the_connection_or_the_patience() {
+    fn what_is_under_way_ends_with_the_connection_or_the_timeout() {
         let mut probe = OffsetProbe::default();
-        probe.sent(7, at(100), PATIENCE);
+        probe.sent(7, at(100), TIMEOUT);
         probe.read(reading(150));
         probe.lost();
         assert!(!probe.answered(7));
-        probe.sent(8, at(200), PATIENCE);
+        probe.sent(8, at(200), TIMEOUT);
         assert!(!probe.answered(8), "an answer without a reading");
-        probe.sent(9, at(200).saturating_add(PATIENCE), PATIENCE);
+        probe.sent(9, at(200).saturating_add(TIMEOUT), TIMEOUT);
         probe.read(reading(250));
         assert!(!probe.answered(8) && probe.answered(9));
     }

@@ -3,25 +3,25 @@
 //!
 //! A freed slot's value stays where it is and is handed out again as it is: whoever takes a slot
 //! resets the value. The generation of a slot is odd while it is taken, and rises at every take and
-//! release, so an old name never finds a new value.
+//! release, so an old key never finds a new value.
 
 /// Slots of `T`.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<Entry<T>>,
     free: Vec<u32>,
     bound: usize,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct Entry<T> {
     generation: u32,
     value: T,
 }
 
 /// Where a value lives, and which of the slot's values it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
+pub(crate) struct SlabKey {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
@@ -33,11 +33,11 @@ impl<T: Default> Slab<T> {
     }
 
     /// Takes a slot with whatever value it held last; `None` when the slab is full.
-    pub(crate) fn take(&mut self) -> Option<(Name, &mut T)> {
+    pub(crate) fn take(&mut self) -> Option<(SlabKey, &mut T)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() < self.bound => {
-                self.slots.push(Slot { generation: 0, value: T::default() });
+                self.slots.push(Entry { generation: 0, value: T::default() });
                 u32::try_from(self.slots.len() - 1).ok()?
             }
             None => return None,
@@ -45,7 +45,7 @@ impl<T: Default> Slab<T> {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         assert!(slot.generation % 2 == 1, "slot {index} was taken twice");
-        Some((Name { index, generation: slot.generation }, &mut slot.value))
+        Some((SlabKey { index, generation: slot.generation }, &mut slot.value))
     }
 
     /// Gives a slot back.
@@ -56,19 +56,19 @@ impl<T: Default> Slab<T> {
         self.free.push(index);
     }
 
-    /// The value of this name, unless the slot has moved on.
-    pub(crate) fn get(&self, name: Name) -> Option<&T> {
+    /// The value of this key, unless the slot has moved on.
+    pub(crate) fn get(&self, key: SlabKey) -> Option<&T> {
         self.slots
-            .get(name.index as usize)
-            .filter(|slot| slot.generation == name.generation)
+            .get(key.index as usize)
+            .filter(|slot| slot.generation == key.generation)
             .map(|slot| &slot.value)
     }
 
-    /// The value of this name, unless the slot has moved on.
-    pub(crate) fn get_mut(&mut self, name: Name) -> Option<&mut T> {
+    /// The value of this key, unless the slot has moved on.
+    pub(crate) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         self.slots
-            .get_mut(name.index as usize)
-            .filter(|slot| slot.generation == name.generation)
+            .get_mut(key.index as usize)
+            .filter(|slot| slot.generation == key.generation)
             .map(|slot| &mut slot.value)
     }
 
@@ -86,10 +86,10 @@ impl<T: Default> Slab<T> {
         &mut slot.value
     }
 
-    /// The present name of a slot, when it is taken.
-    pub(crate) fn name(&self, index: u32) -> Option<Name> {
+    /// The present key of a slot, when it is taken.
+    pub(crate) fn key(&self, index: u32) -> Option<SlabKey> {
         let generation = self.slots.get(index as usize)?.generation;
-        (generation % 2 == 1).then_some(Name { index, generation })
+        (generation % 2 == 1).then_some(SlabKey { index, generation })
     }
 
     /// How many slots there are, taken or free; indexes are below it.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_name_does_not_find_a_new_value() {
+    fn an_old_key_does_not_find_a_new_value() {
         let mut slab = Slab::<Vec<u8>>::new(1);
         let (old, value) = slab.take().unwrap();
         value.extend_from_slice(b"kept buffer");

@@ -14,7 +14,8 @@
 
 use timestone_types::limits as shared;
 
-use crate::{limits, slab::Name};
+use super::slab::SlabKey;
+use crate::limits;
 
 const SLOT_BITS: u32 = 18;
 const ITEM_BITS: u32 = 17;
@@ -27,9 +28,9 @@ const _: () = assert!(shared::MAX_TXN_KEYS < 1 << ITEM_BITS);
 
 /// Whom a reply is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Asker {
     /// Nobody: reports.
-    None = 0,
+    Nobody = 0,
     /// One key's read in a transaction.
     Read = 1,
     /// A transaction's commit.
@@ -41,8 +42,8 @@ pub(crate) enum Kind {
 /// A request's number, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Number {
-    pub(crate) kind: Kind,
-    pub(crate) name: Name,
+    pub(crate) asker: Asker,
+    pub(crate) slot: SlabKey,
     pub(crate) item: u32,
 }
 
@@ -54,34 +55,34 @@ const fn low(bits: u32) -> u64 {
 }
 
 impl Number {
-    pub(crate) const fn new(kind: Kind, name: Name, item: u32) -> Self {
-        Self { kind, name, item }
+    pub(crate) const fn new(asker: Asker, slot: SlabKey, item: u32) -> Self {
+        Self { asker, slot, item }
     }
 
     pub(crate) const fn pack(self) -> u64 {
-        let generation = self.name.generation as u64 & low(GENERATION_BITS);
-        let slot = self.name.index as u64 & low(SLOT_BITS);
+        let generation = self.slot.generation as u64 & low(GENERATION_BITS);
+        let slot = self.slot.index as u64 & low(SLOT_BITS);
         let item = self.item as u64 & low(ITEM_BITS);
-        (self.kind as u64) << 62 | generation << (SLOT_BITS + ITEM_BITS) | slot << ITEM_BITS | item
+        (self.asker as u64) << 62 | generation << (SLOT_BITS + ITEM_BITS) | slot << ITEM_BITS | item
     }
 
     /// Takes a number apart; the generation is cut to its low bits, see [`Number::is_for`].
     pub(crate) const fn unpack(raw: u64) -> Self {
-        let kind = match raw >> 62 {
-            1 => Kind::Read,
-            2 => Kind::Commit,
-            3 => Kind::Single,
-            _ => Kind::None,
+        let asker = match raw >> 62 {
+            1 => Asker::Read,
+            2 => Asker::Commit,
+            3 => Asker::Single,
+            _ => Asker::Nobody,
         };
         let index = (raw >> ITEM_BITS & low(SLOT_BITS)) as u32;
         let generation = (raw >> (SLOT_BITS + ITEM_BITS) & low(GENERATION_BITS)) as u32;
-        Self { kind, name: Name { index, generation }, item: (raw & low(ITEM_BITS)) as u32 }
+        Self { asker, slot: SlabKey { index, generation }, item: (raw & low(ITEM_BITS)) as u32 }
     }
 
     /// Whether the number was made for the present holder of its slot.
-    pub(crate) const fn is_for(self, holder: Name) -> bool {
-        self.name.index == holder.index
-            && self.name.generation as u64 == holder.generation as u64 & low(GENERATION_BITS)
+    pub(crate) const fn is_for(self, holder: SlabKey) -> bool {
+        self.slot.index == holder.index
+            && self.slot.generation as u64 == holder.generation as u64 & low(GENERATION_BITS)
     }
 }
 
@@ -91,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_number_reads_back_and_an_old_one_is_told_from_a_new_one() {
-        let name = Name { index: 0x3_fffe, generation: 0xf7ff_fff3 };
-        let number = Number::new(Kind::Read, name, 99_999);
+        let slot = SlabKey { index: 0x3_fffe, generation: 0xf7ff_fff3 };
+        let number = Number::new(Asker::Read, slot, 99_999);
         let back = Number::unpack(number.pack());
-        assert_eq!((back.kind, back.item, back.name.index), (Kind::Read, 99_999, name.index));
-        assert!(back.is_for(name));
-        assert!(!back.is_for(Name { generation: name.generation + 2, ..name }));
-        assert_eq!(Number::unpack(NOBODY).kind, Kind::None);
+        assert_eq!((back.asker, back.item, back.slot.index), (Asker::Read, 99_999, slot.index));
+        assert!(back.is_for(slot));
+        assert!(!back.is_for(SlabKey { generation: slot.generation + 2, ..slot }));
+        assert_eq!(Number::unpack(NOBODY).asker, Asker::Nobody);
     }
 }

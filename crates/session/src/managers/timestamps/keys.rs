@@ -15,7 +15,9 @@ use hashbrown::HashTable;
 use timestone_txn::validation::LocalValidation;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
 
-use crate::{KeyName, LimitError, OpId, ValueView, limits, shards::Place};
+use crate::engine::replies::ReadAnswer;
+use crate::engine::shards::ShardIndex;
+use crate::{KeyName, LimitError, OpId, ValueView, limits};
 
 /// A run of bytes in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,7 +34,7 @@ impl Span {
 
 /// How far a key's read has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Read {
+pub(crate) enum ReadState {
     /// Nobody asked.
     None,
     /// A request is under way; its answer goes to this operation, when somebody still waits.
@@ -43,7 +45,7 @@ pub(crate) enum Read {
 
 /// What is to become of a key at commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Write {
+pub(crate) enum PendingWrite {
     /// Nothing.
     None,
     /// It gets a value.
@@ -63,29 +65,27 @@ pub(crate) struct Entry {
     value_read: Span,
     value_written: Span,
     pub(crate) keyspace: KeyspaceId,
-    pub(crate) place: Place,
-    pub(crate) read: Read,
-    pub(crate) write: Write,
+    pub(crate) shard: ShardIndex,
+    pub(crate) read: ReadState,
+    pub(crate) write: PendingWrite,
     pub(crate) present: bool,
     pub(crate) prepared_before: bool,
     pub(crate) version: Version,
     pub(crate) expires_read: Expiry,
     pub(crate) expires_written: Expiry,
-    /// While asked: when to ask again.
-    pub(crate) due: Timestamp,
-    /// While asked: when to give up.
-    pub(crate) deadline: Timestamp,
-    /// While asked: how often it was refused for a while.
-    pub(crate) attempts: u32,
+    /// While asked.
+    pub(crate) asked: Asked,
 }
 
-/// A read's answer as it came.
+/// A read that is under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer<'a> {
-    pub(crate) version: Version,
-    pub(crate) expires_at: Expiry,
-    pub(crate) prepared_before: bool,
-    pub(crate) value: Option<&'a [u8]>,
+pub(crate) struct Asked {
+    /// When to ask again.
+    pub(crate) due: Timestamp,
+    /// When to give up.
+    pub(crate) deadline: Timestamp,
+    /// How often it was refused for a while.
+    pub(crate) attempts: u32,
 }
 
 /// The read set and the write set.
@@ -154,44 +154,60 @@ impl KeySet {
     /// Whether the transaction can answer a read of this key by itself.
     pub(crate) fn is_known(&self, at: u32) -> bool {
         let entry = self.entry(at);
-        entry.write != Write::None || entry.read == Read::Known
+        entry.write != PendingWrite::None || entry.read == ReadState::Known
+    }
+
+    /// The keys that take part in the commit, and whether each is to be written.
+    pub(crate) fn taking_part(&self) -> impl Iterator<Item = (KeyName<'_>, bool)> {
+        self.committed().map(|entry| {
+            let key = KeyName { keyspace: entry.keyspace, key: self.bytes(entry.key) };
+            (key, entry.write != PendingWrite::None)
+        })
     }
 
     /// The entries that take part in the commit: read, or to be written.
-    fn taking_part(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.read == Read::Known || entry.write != Write::None)
+    fn committed(&self) -> impl Iterator<Item = &Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.read == ReadState::Known || entry.write != PendingWrite::None)
     }
 
     /// The shards that take part, with repetitions.
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        self.taking_part().map(|entry| entry.place)
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardIndex> + '_ {
+        self.committed().map(|entry| entry.shard)
     }
 
     /// The entries of a shard that were read, in order: the reads of its part of the prepare.
-    pub(crate) fn reads_of(&self, place: Place) -> impl Iterator<Item = (u32, &Entry)> + Clone {
+    pub(crate) fn reads_of(
+        &self,
+        shard: ShardIndex,
+    ) -> impl Iterator<Item = (u32, &Entry)> + Clone {
         (0u32..)
             .zip(&self.entries)
-            .filter(move |(_, entry)| entry.place == place && entry.read == Read::Known)
+            .filter(move |(_, entry)| entry.shard == shard && entry.read == ReadState::Known)
     }
 
     /// The entries of a shard that are to be written, in order: the writes of its part of the
     /// prepare.
-    pub(crate) fn writes_of(&self, place: Place) -> impl Iterator<Item = (u32, &Entry)> + Clone {
+    pub(crate) fn writes_of(
+        &self,
+        shard: ShardIndex,
+    ) -> impl Iterator<Item = (u32, &Entry)> + Clone {
         (0u32..)
             .zip(&self.entries)
-            .filter(move |(_, entry)| entry.place == place && entry.write != Write::None)
+            .filter(move |(_, entry)| entry.shard == shard && entry.write != PendingWrite::None)
     }
 
     /// The entry that a participant counts as `item`: its reads first, then its writes.
-    pub(crate) fn item(&self, place: Place, item: u32) -> Option<u32> {
-        self.reads_of(place).chain(self.writes_of(place)).nth(item as usize).map(|(at, _)| at)
+    pub(crate) fn item(&self, shard: ShardIndex, item: u32) -> Option<u32> {
+        self.reads_of(shard).chain(self.writes_of(shard)).nth(item as usize).map(|(at, _)| at)
     }
 
     /// What its reads come to, were it to commit without writes: the places are those of entries.
     pub(crate) fn validate_locally(&self, must_be_latest: bool) -> LocalValidation {
         let mut validation = LocalValidation::new(must_be_latest);
         for (at, entry) in self.entries.iter().enumerate() {
-            if entry.read == Read::Known {
+            if entry.read == ReadState::Known {
                 validation.observe(at as u32, entry.prepared_before);
             }
         }
@@ -200,13 +216,13 @@ impl KeySet {
 
     /// The highest timestamp of any version read.
     pub(crate) fn highest_read(&self) -> Timestamp {
-        let read = self.entries.iter().filter(|entry| entry.read == Read::Known);
+        let read = self.entries.iter().filter(|entry| entry.read == ReadState::Known);
         read.map(|entry| entry.version.timestamp).max().unwrap_or(Timestamp::ZERO)
     }
 
     /// Takes the operation off that waits for a key's read.
     pub(crate) fn take_waiter(&mut self, at: u32) -> Option<OpId> {
-        let Read::Asked(op) = &mut self.entry_mut(at).read else { return None };
+        let ReadState::Asked(op) = &mut self.entry_mut(at).read else { return None };
         op.take()
     }
 
@@ -219,20 +235,20 @@ impl KeySet {
     pub(crate) fn view(&self, at: u32) -> Option<ValueView<'_>> {
         let entry = self.entry(at);
         match entry.write {
-            Write::Put => {
+            PendingWrite::Put => {
                 let value = Some(self.bytes(entry.value_written));
                 Some(ValueView { value, version: Version::ZERO, expires_at: entry.expires_written })
             }
-            Write::Delete | Write::Fence => {
+            PendingWrite::Delete | PendingWrite::Fence => {
                 Some(ValueView { value: None, version: Version::ZERO, expires_at: Expiry::NEVER })
             }
-            Write::None => self.view_read(at),
+            PendingWrite::None => self.view_read(at),
         }
     }
 
     /// What a key's read found, own writes left aside.
     pub(crate) fn view_read(&self, at: u32) -> Option<ValueView<'_>> {
-        let entry = self.entries.get(at as usize).filter(|entry| entry.read == Read::Known)?;
+        let entry = self.entries.get(at as usize).filter(|entry| entry.read == ReadState::Known)?;
         let value = entry.present.then(|| self.bytes(entry.value_read));
         Some(ValueView { value, version: entry.version, expires_at: entry.expires_read })
     }
@@ -240,9 +256,9 @@ impl KeySet {
     /// An operation does not wait for this key's read any more.
     pub(crate) fn forget_waiter(&mut self, at: u32, op: OpId) {
         if let Some(entry) = self.entries.get_mut(at as usize)
-            && entry.read == Read::Asked(Some(op))
+            && entry.read == ReadState::Asked(Some(op))
         {
-            entry.read = Read::Asked(None);
+            entry.read = ReadState::Asked(None);
         }
     }
 
@@ -251,7 +267,7 @@ impl KeySet {
         let same = |entry: &Entry| {
             entry.hash == hash
                 && entry.keyspace == keyspace
-                && entry.write != Write::Fence
+                && entry.write != PendingWrite::Fence
                 && self.bytes(entry.key) == key
         };
         if self.entries.len() <= limits::LINEAR_KEYS {
@@ -267,11 +283,11 @@ impl KeySet {
         hash: u64,
         keyspace: KeyspaceId,
         key: &[u8],
-        place: Place,
+        shard: ShardIndex,
     ) -> Result<u32, LimitError> {
         match self.find(hash, keyspace, key) {
             Some(at) => Ok(at),
-            None => self.add(hash, keyspace, key, place),
+            None => self.add(hash, keyspace, key, shard),
         }
     }
 
@@ -281,7 +297,7 @@ impl KeySet {
         hash: u64,
         keyspace: KeyspaceId,
         key: &[u8],
-        place: Place,
+        shard: ShardIndex,
     ) -> Result<u32, LimitError> {
         if key.is_empty() {
             return Err(LimitError::EmptyKey);
@@ -289,7 +305,7 @@ impl KeySet {
         if key.len() > shared::MAX_KEY_BYTES {
             return Err(LimitError::KeyTooLong { bytes: key.len() });
         }
-        self.insert(hash, keyspace, key, place)
+        self.insert(hash, keyspace, key, shard)
     }
 
     fn insert(
@@ -297,7 +313,7 @@ impl KeySet {
         hash: u64,
         keyspace: KeyspaceId,
         key: &[u8],
-        place: Place,
+        shard: ShardIndex,
     ) -> Result<u32, LimitError> {
         if self.entries.len() >= shared::MAX_TXN_KEYS {
             return Err(LimitError::TooManyKeys);
@@ -311,17 +327,15 @@ impl KeySet {
             value_read: Span::default(),
             value_written: Span::default(),
             keyspace,
-            place,
-            read: Read::None,
-            write: Write::None,
+            shard,
+            read: ReadState::None,
+            write: PendingWrite::None,
             present: false,
             prepared_before: false,
             version: Version::ZERO,
             expires_read: Expiry::NEVER,
             expires_written: Expiry::NEVER,
-            due: Timestamp::MAX,
-            deadline: Timestamp::MAX,
-            attempts: 0,
+            asked: Asked { due: Timestamp::MAX, deadline: Timestamp::MAX, attempts: 0 },
         });
         let (index, entries) = (&mut self.index, &self.entries);
         let hash_of = |&at: &u32| entries[at as usize].hash;
@@ -336,27 +350,31 @@ impl KeySet {
     }
 
     /// Adds a fence of a keyspace on one shard.
-    pub(crate) fn fence(&mut self, keyspace: KeyspaceId, place: Place) -> Result<(), LimitError> {
+    pub(crate) fn fence(
+        &mut self,
+        keyspace: KeyspaceId,
+        shard: ShardIndex,
+    ) -> Result<(), LimitError> {
         let known = |entry: &Entry| {
-            entry.write == Write::Fence && entry.keyspace == keyspace && entry.place == place
+            entry.write == PendingWrite::Fence && entry.keyspace == keyspace && entry.shard == shard
         };
         if self.entries.iter().any(known) {
             return Ok(());
         }
-        let at = self.insert(0, keyspace, &[], place)?;
-        self.entry_mut(at).write = Write::Fence;
+        let at = self.insert(0, keyspace, &[], shard)?;
+        self.entry_mut(at).write = PendingWrite::Fence;
         self.writes += 1;
         Ok(())
     }
 
     /// Records what a read found. The first answer stays.
-    pub(crate) fn learn(&mut self, at: u32, answer: Answer<'_>) -> Result<(), LimitError> {
+    pub(crate) fn learn(&mut self, at: u32, answer: ReadAnswer<'_>) -> Result<(), LimitError> {
         let bytes = answer.value.unwrap_or_default();
         self.charge(0, bytes.len())?;
         let value_read = self.store(bytes);
         let entry = self.entry_mut(at);
-        assert!(entry.read != Read::Known, "a read was answered twice");
-        entry.read = Read::Known;
+        assert!(entry.read != ReadState::Known, "a read was answered twice");
+        entry.read = ReadState::Known;
         entry.value_read = value_read;
         entry.present = answer.value.is_some();
         entry.prepared_before = answer.prepared_before;
@@ -396,9 +414,10 @@ impl KeySet {
         let entry = self.entry_mut(at);
         entry.value_written = span;
         entry.expires_written = expires_at;
-        let first = entry.write == Write::None;
-        entry.write = if value.is_some() { Write::Put } else { Write::Delete };
+        let first = entry.write == PendingWrite::None;
+        entry.write = if value.is_some() { PendingWrite::Put } else { PendingWrite::Delete };
         self.writes += u32::from(first);
+        assert!(self.writes as usize <= self.entries.len(), "more writes than keys");
         Ok(())
     }
 
@@ -409,6 +428,7 @@ impl KeySet {
             return Err(LimitError::TransactionTooLarge { bytes });
         }
         self.charged = bytes;
+        debug_assert!(self.charged <= self.arena.len() + new, "bytes are charged that nobody has");
         Ok(())
     }
 
@@ -438,6 +458,7 @@ impl KeySet {
                 span.start = start;
             }
         }
+        assert!(fresh.len() <= self.arena.len(), "squeezing does not grow");
         self.arena = fresh;
         self.dead = 0;
     }
@@ -453,16 +474,21 @@ mod tests {
 
     const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
-    fn found(value: &[u8], at: u64) -> Answer<'_> {
+    fn found(value: &[u8], at: u64) -> ReadAnswer<'_> {
         let version = Version::new(
             timestone_types::Timestamp::from_nanos(at),
             timestone_types::ClientId::new(1),
         );
-        Answer { version, expires_at: Expiry::NEVER, prepared_before: false, value: Some(value) }
+        ReadAnswer {
+            version,
+            expires_at: Expiry::NEVER,
+            prepared_before: false,
+            value: Some(value),
+        }
     }
 
     fn insert(set: &mut KeySet, key: &[u8]) -> u32 {
-        set.find_or_insert(u64::from(key[0]), SPACE, key, Place(0)).unwrap()
+        set.find_or_insert(u64::from(key[0]), SPACE, key, ShardIndex(0)).unwrap()
     }
 
     #[test]
@@ -483,7 +509,8 @@ mod tests {
     fn keys_are_found_below_and_above_the_linear_bound_even_with_equal_hashes() {
         let mut set = KeySet::default();
         for raw in 0..100u8 {
-            let at = set.find_or_insert(u64::from(raw % 3), SPACE, &[raw, 1], Place(0)).unwrap();
+            let at =
+                set.find_or_insert(u64::from(raw % 3), SPACE, &[raw, 1], ShardIndex(0)).unwrap();
             assert_eq!(at, u32::from(raw));
         }
         for raw in 0..100u8 {
@@ -498,10 +525,10 @@ mod tests {
     #[test]
     fn limits_are_told_and_leave_the_set_as_it_was() {
         let mut set = KeySet::default();
-        assert_eq!(set.find_or_insert(0, SPACE, b"", Place(0)), Err(LimitError::EmptyKey));
+        assert_eq!(set.find_or_insert(0, SPACE, b"", ShardIndex(0)), Err(LimitError::EmptyKey));
         let long = vec![1; shared::MAX_KEY_BYTES + 1];
         assert_eq!(
-            set.find_or_insert(0, SPACE, &long, Place(0)),
+            set.find_or_insert(0, SPACE, &long, ShardIndex(0)),
             Err(LimitError::KeyTooLong { bytes: long.len() })
         );
         let at = insert(&mut set, b"a");

@@ -1,8 +1,9 @@
-//! A naive participant in memory that speaks wire frames: every version of every key in a map, one
-//! shard per instance.
+//! The reference shard: a naive participant in memory that speaks the frames of the native
+//! protocol, with every version of every key in a map.
 //!
-//! It shows the rules in the plainest form, without window, floor, log or index, so that what goes
-//! wrong in a test is the engine's doing.
+//! It shows the rules in their simplest form, without recent-access table, log or index, so that
+//! what goes wrong in a test is the doing of what is under test. Source:
+//! docs/protocol/transactions.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use wire::{
 };
 
 /// A waiting request is answered around the prepared write after this long.
-const PATIENCE: Duration = Duration::from_millis(50);
+const DECISION_WAIT: Duration = Duration::from_millis(50);
 
 type Key = (KeyspaceId, Vec<u8>);
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct History {
     /// Ascending; `None` is a tombstone.
     versions: Vec<(Version, Expiry, Option<Vec<u8>>)>,
@@ -46,7 +47,7 @@ impl History {
 type Writes = Vec<(Key, Option<Vec<u8>>, Expiry)>;
 
 #[derive(Clone, Debug)]
-enum Fate {
+enum Outcome {
     Prepared { commit: Timestamp, writes: Writes },
     Committed(Timestamp),
     Aborted(AbortReason),
@@ -54,39 +55,52 @@ enum Fate {
 
 /// What the shard is told to refuse everything with, for a test.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refuse {
-    pub(crate) code: ErrorCode,
-    pub(crate) detail: u64,
-    pub(crate) retry_after: Duration,
+pub struct Refuse {
+    /// The code of the refusal.
+    pub code: ErrorCode,
+    /// Its detail.
+    pub detail: u64,
+    /// Its hint.
+    pub retry_after: Duration,
     /// How many requests still.
-    pub(crate) times: u32,
+    pub times: u32,
 }
 
-pub(crate) struct Shard {
-    pub(crate) id: ShardId,
-    pub(crate) epoch: Epoch,
+/// See the module's description.
+#[derive(Debug)]
+pub struct ReferenceShard {
+    /// Its id.
+    pub id: ShardId,
+    /// Frames of an older one are refused.
+    pub epoch: Epoch,
     keys: BTreeMap<Key, History>,
-    fates: BTreeMap<TxnId, Fate>,
+    outcomes: BTreeMap<TxnId, Outcome>,
     /// Frames that wait for a decision, and until when.
     parked: Vec<(Timestamp, Vec<u8>)>,
-    pub(crate) refuse: Option<Refuse>,
+    /// What it refuses with for now.
+    pub refuse: Option<Refuse>,
     /// How far its clock is ahead; its answers carry a reading of it then.
-    pub(crate) clock_ahead: Option<Duration>,
+    pub clock_ahead: Option<Duration>,
     /// Reads of the latest are answered around a prepared write, as a shard may whose writes are
     /// decided and not applied in time.
-    pub(crate) reads_around: bool,
-    pub(crate) reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
-    pub(crate) executed: BTreeMap<TxnId, u32>,
-    pub(crate) frames_seen: BTreeMap<Kind, u32>,
+    pub reads_around: bool,
+    /// The reports that came: when, of whom, watermark, acknowledged bound.
+    pub reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
+    /// How often each transaction's writes were carried out: once, if all is right.
+    pub executed: BTreeMap<TxnId, u32>,
+    /// How many frames of each kind came.
+    pub frames_seen: BTreeMap<Kind, u32>,
 }
 
-impl Shard {
-    pub(crate) fn new(id: ShardId) -> Self {
+impl ReferenceShard {
+    /// An empty shard.
+    #[must_use]
+    pub fn new(id: ShardId) -> Self {
         Self {
             id,
             epoch: Epoch::new(1),
             keys: BTreeMap::new(),
-            fates: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             parked: Vec::new(),
             refuse: None,
             clock_ahead: None,
@@ -97,53 +111,61 @@ impl Shard {
         }
     }
 
-    pub(crate) fn seen(&self, kind: Kind) -> u32 {
+    /// How many frames of this kind came.
+    #[must_use]
+    pub fn seen(&self, kind: Kind) -> u32 {
         self.frames_seen.get(&kind).copied().unwrap_or(0)
     }
 
     /// The latest value of a key of the default keyspace.
-    pub(crate) fn latest(&self, key: &[u8]) -> Option<&[u8]> {
+    #[must_use]
+    pub fn latest(&self, key: &[u8]) -> Option<&[u8]> {
         let history = self.keys.get(&(KeyspaceId::DEFAULT, key.to_vec()))?;
         history.versions.last().and_then(|entry| entry.2.as_deref())
     }
 
-    pub(crate) fn latest_version(&self, key: &[u8]) -> Version {
+    /// Its version.
+    #[must_use]
+    pub fn latest_version(&self, key: &[u8]) -> Version {
         self.keys.get(&(KeyspaceId::DEFAULT, key.to_vec())).map_or(Version::ZERO, History::latest)
     }
 
-    /// Raises a key's mark as somebody else's read would.
-    pub(crate) fn read_by_other(&mut self, key: &[u8], at: Timestamp) {
+    /// Raises a key's access record as somebody else's read would.
+    pub fn read_by_other(&mut self, key: &[u8], at: Timestamp) {
         let history = self.keys.entry((KeyspaceId::DEFAULT, key.to_vec())).or_default();
         history.latest_read = history.latest_read.max(at);
     }
 
     /// Writes a version as somebody else's transaction would.
-    pub(crate) fn written_by_other(&mut self, key: &[u8], version: Version, value: &[u8]) {
+    pub fn written_by_other(&mut self, key: &[u8], version: Version, value: &[u8]) {
         let history = self.keys.entry((KeyspaceId::DEFAULT, key.to_vec())).or_default();
         history.versions.push((version, Expiry::NEVER, Some(value.to_vec())));
     }
 
     /// Prepares a key as somebody else's transaction would; `None` takes it away.
-    pub(crate) fn prepared_by_other(&mut self, key: &[u8], prepared: Option<(TxnId, Timestamp)>) {
+    pub fn prepared_by_other(&mut self, key: &[u8], prepared: Option<(TxnId, Timestamp)>) {
         self.keys.entry((KeyspaceId::DEFAULT, key.to_vec())).or_default().prepared = prepared;
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+    /// When a frame that waits has waited long enough.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         self.parked.iter().map(|entry| entry.0).min()
     }
 
     /// Answers a transaction or a write from now on as one that was refused.
-    pub(crate) fn refused(&mut self, txn: TxnId, reason: AbortReason) {
-        self.fates.insert(txn, Fate::Aborted(reason));
+    pub fn refused(&mut self, txn: TxnId, reason: AbortReason) {
+        self.outcomes.insert(txn, Outcome::Aborted(reason));
     }
 
     /// Whether nothing is promised here.
-    pub(crate) fn is_settled(&self) -> bool {
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
         self.keys.values().all(|history| history.prepared.is_none())
     }
 
     /// Takes one frame; appends what is answered.
-    pub(crate) fn take(&mut self, now: Timestamp, bytes: &[u8], out: &mut Vec<u8>) {
+    pub fn take(&mut self, now: Timestamp, bytes: &[u8], out: &mut Vec<u8>) {
         let frame = Frame::parse(bytes).unwrap();
         *self.frames_seen.entry(frame.kind()).or_default() += 1;
         if frame.kind() != Kind::Report
@@ -163,7 +185,7 @@ impl Shard {
     }
 
     /// Serves what has waited long enough, or can be served now.
-    pub(crate) fn turn(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+    pub fn turn(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         for (until, bytes) in std::mem::take(&mut self.parked) {
             let frame = Frame::parse(&bytes).unwrap();
             let parked = self.parked.len();
@@ -182,22 +204,22 @@ impl Shard {
     }
 
     fn park(&mut self, now: Timestamp, frame: &Frame<'_>) {
-        self.parked.push((now.saturating_add(PATIENCE), frame.bytes().to_vec()));
+        self.parked.push((now.saturating_add(DECISION_WAIT), frame.bytes().to_vec()));
     }
 
-    fn serve(&mut self, now: Timestamp, frame: &Frame<'_>, patient: bool, out: &mut Vec<u8>) {
+    fn serve(&mut self, now: Timestamp, frame: &Frame<'_>, is_late: bool, out: &mut Vec<u8>) {
         let envelope = self.envelope(frame);
         match frame.kind() {
-            Kind::Get => self.get(now, frame, &wire::Get::decode(frame).unwrap(), patient, out),
+            Kind::Get => self.get(now, frame, &wire::Get::decode(frame).unwrap(), is_late, out),
             Kind::Prepare => {
-                self.prepare(now, frame, &wire::Prepare::decode(frame).unwrap(), patient, out)
+                self.prepare(now, frame, &wire::Prepare::decode(frame).unwrap(), is_late, out)
             }
             Kind::Write => {
-                self.write(now, frame, &wire::Write::decode(frame).unwrap(), patient, out)
+                self.write(now, frame, &wire::Write::decode(frame).unwrap(), is_late, out)
             }
             Kind::Decide => {
                 let decide = Decide::decode(frame).unwrap();
-                match (decide.decision(), self.fates.contains_key(&decide.txn)) {
+                match (decide.decision(), self.outcomes.contains_key(&decide.txn)) {
                     (Some(commit), false) => {
                         return wire::FetchWriteSet { txn: decide.txn, commit }
                             .encode(&envelope, out);
@@ -210,7 +232,9 @@ impl Shard {
             Kind::WriteSet => {
                 let set = wire::WriteSet::decode(frame).unwrap();
                 let writes = writes_of(&set.body);
-                self.fates.entry(set.txn).or_insert(Fate::Prepared { commit: set.commit, writes });
+                self.outcomes
+                    .entry(set.txn)
+                    .or_insert(Outcome::Prepared { commit: set.commit, writes });
                 self.decide(set.txn, Some(set.commit));
                 DecideAck { txn: set.txn }.encode(&envelope, out);
                 self.turn(now, out);
@@ -233,7 +257,7 @@ impl Shard {
         now: Timestamp,
         frame: &Frame<'_>,
         get: &wire::Get<'_>,
-        patient: bool,
+        is_late: bool,
         out: &mut Vec<u8>,
     ) {
         let history = self.keys.entry((get.keyspace, get.key.to_vec())).or_default();
@@ -241,7 +265,7 @@ impl Shard {
             ReadAt::Snapshot(at) => (at, history.prepared.is_some_and(|(_, commit)| commit <= at)),
             ReadAt::Latest(at) => (at.max(history.latest().timestamp), history.prepared.is_some()),
         };
-        if blocked && get.wait && !patient {
+        if blocked && get.wait && !is_late {
             return self.park(now, frame);
         }
         if blocked && matches!(get.at, ReadAt::Latest(_)) && !self.reads_around {
@@ -264,14 +288,14 @@ impl Shard {
         now: Timestamp,
         frame: &Frame<'_>,
         prepare: &wire::Prepare<'_>,
-        patient: bool,
+        is_late: bool,
         out: &mut Vec<u8>,
     ) {
         let txn = prepare.txn;
-        let verdict = match self.fates.get(&txn) {
-            Some(Fate::Prepared { commit, .. }) if prepare.commit <= *commit => Verdict::Yes,
-            Some(Fate::Committed(_)) => Verdict::Yes,
-            Some(Fate::Aborted(reason)) => Verdict::No(*reason),
+        let verdict = match self.outcomes.get(&txn) {
+            Some(Outcome::Prepared { commit, .. }) if prepare.commit <= *commit => Verdict::Yes,
+            Some(Outcome::Committed(_)) => Verdict::Yes,
+            Some(Outcome::Aborted(reason)) => Verdict::No(*reason),
             _ => {
                 self.unprepare(txn);
                 match self.validate(prepare) {
@@ -279,11 +303,11 @@ impl Shard {
                         kind: AbortKind::Prepared | AbortKind::WriteConflict,
                         at,
                         ..
-                    }) if prepare.wait && !patient && at == Timestamp::ZERO => {
+                    }) if prepare.wait && !is_late && at == Timestamp::ZERO => {
                         return self.park(now, frame);
                     }
                     Err(reason) => {
-                        self.fates.insert(txn, Fate::Aborted(reason));
+                        self.outcomes.insert(txn, Outcome::Aborted(reason));
                         Verdict::No(reason)
                     }
                     Ok(Some(later)) => Verdict::Later(later),
@@ -347,7 +371,7 @@ impl Shard {
         if prepare.single && writes.is_empty() {
             return;
         }
-        self.fates.insert(prepare.txn, Fate::Prepared { commit: prepare.commit, writes });
+        self.outcomes.insert(prepare.txn, Outcome::Prepared { commit: prepare.commit, writes });
         if prepare.single {
             self.decide(prepare.txn, Some(prepare.commit));
         }
@@ -360,13 +384,15 @@ impl Shard {
     }
 
     /// Decides a transaction here; a second time it must be the same.
-    pub(crate) fn decide(&mut self, txn: TxnId, decision: Option<Timestamp>) {
-        match (self.fates.get(&txn).cloned(), decision) {
-            (Some(Fate::Committed(at)), decision) => {
+    pub fn decide(&mut self, txn: TxnId, decision: Option<Timestamp>) {
+        match (self.outcomes.get(&txn).cloned(), decision) {
+            (Some(Outcome::Committed(at)), decision) => {
                 assert_eq!(decision, Some(at), "{txn} was committed")
             }
-            (Some(Fate::Aborted(_)), decision) => assert_eq!(decision, None, "{txn} was aborted"),
-            (Some(Fate::Prepared { writes, .. }), Some(commit)) => {
+            (Some(Outcome::Aborted(_)), decision) => {
+                assert_eq!(decision, None, "{txn} was aborted")
+            }
+            (Some(Outcome::Prepared { writes, .. }), Some(commit)) => {
                 self.unprepare(txn);
                 for (key, value, expiry) in writes {
                     let history = self.keys.entry(key).or_default();
@@ -375,29 +401,31 @@ impl Shard {
                     history.versions.insert(place, (version, expiry, value));
                 }
                 *self.executed.entry(txn).or_default() += 1;
-                self.fates.insert(txn, Fate::Committed(commit));
+                self.outcomes.insert(txn, Outcome::Committed(commit));
             }
             (_, Some(commit)) => panic!("{txn} commits at {commit} without its write set"),
             (_, None) => {
                 self.unprepare(txn);
-                self.fates.insert(txn, Fate::Aborted(AbortReason::of(AbortKind::Terminated)));
+                self.outcomes.insert(txn, Outcome::Aborted(AbortReason::of(AbortKind::Terminated)));
             }
         }
     }
 
     /// Where a transaction stands, after which it stands still.
-    pub(crate) fn freeze(&mut self, txn: TxnId) -> TxnState {
-        let aborted = Fate::Aborted(AbortReason::of(AbortKind::Terminated));
-        self.fates.entry(txn).or_insert(aborted);
+    pub fn freeze(&mut self, txn: TxnId) -> TxnState {
+        let aborted = Outcome::Aborted(AbortReason::of(AbortKind::Terminated));
+        self.outcomes.entry(txn).or_insert(aborted);
         self.state(txn)
     }
 
-    pub(crate) fn state(&self, txn: TxnId) -> TxnState {
-        match self.fates.get(&txn) {
+    /// Where a transaction stands.
+    #[must_use]
+    pub fn state(&self, txn: TxnId) -> TxnState {
+        match self.outcomes.get(&txn) {
             None => TxnState::Unknown,
-            Some(Fate::Prepared { commit, .. }) => TxnState::Prepared(*commit),
-            Some(Fate::Committed(at)) => TxnState::Committed(*at),
-            Some(Fate::Aborted(_)) => TxnState::Aborted,
+            Some(Outcome::Prepared { commit, .. }) => TxnState::Prepared(*commit),
+            Some(Outcome::Committed(at)) => TxnState::Committed(*at),
+            Some(Outcome::Aborted(_)) => TxnState::Aborted,
         }
     }
 
@@ -406,7 +434,7 @@ impl Shard {
         now: Timestamp,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
-        patient: bool,
+        is_late: bool,
         out: &mut Vec<u8>,
     ) {
         let txn = write.txn;
@@ -415,10 +443,10 @@ impl Shard {
         let (version, expiry, value) = history.at(Timestamp::MAX.previous());
         let previous = (version, expiry, value.map(<[u8]>::to_vec));
         let mark = history.latest_read.max(history.latest().timestamp);
-        let (verdict, commit) = match self.fates.get(&txn) {
-            Some(Fate::Committed(at)) => (Verdict::Yes, *at),
-            Some(Fate::Aborted(reason)) => (Verdict::No(*reason), write.commit),
-            _ if history.prepared.is_some() && write.wait && !patient => {
+        let (verdict, commit) = match self.outcomes.get(&txn) {
+            Some(Outcome::Committed(at)) => (Verdict::Yes, *at),
+            Some(Outcome::Aborted(reason)) => (Verdict::No(*reason), write.commit),
+            _ if history.prepared.is_some() && write.wait && !is_late => {
                 return self.park(now, frame);
             }
             _ if history.prepared.is_some() => {
@@ -437,12 +465,12 @@ impl Shard {
                 if holds {
                     let value = (write.action != WriteAction::Delete).then(|| write.value.to_vec());
                     let writes = vec![(key, value, write.expires_at)];
-                    self.fates.insert(txn, Fate::Prepared { commit: write.commit, writes });
+                    self.outcomes.insert(txn, Outcome::Prepared { commit: write.commit, writes });
                     self.decide(txn, Some(write.commit));
                     (Verdict::Yes, write.commit)
                 } else {
                     let reason = AbortReason::of(AbortKind::Condition);
-                    self.fates.insert(txn, Fate::Aborted(reason));
+                    self.outcomes.insert(txn, Outcome::Aborted(reason));
                     (Verdict::No(reason), write.commit)
                 }
             }

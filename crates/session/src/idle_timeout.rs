@@ -21,14 +21,14 @@
 
 use core::time::Duration;
 
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, is_planted};
 
 use crate::limits;
 
 /// What one side of a connection knows about the silence of the other. Belongs to the peer, over
 /// all its connections in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Patience {
+pub struct IdleTimeout {
     /// When the first thing was asked since the last was heard.
     asked: Option<Timestamp>,
     heard: Timestamp,
@@ -36,7 +36,7 @@ pub struct Patience {
     given_up: u32,
 }
 
-impl Patience {
+impl IdleTimeout {
     /// Something was sent at `at` that the peer answers.
     pub fn asked(&mut self, at: Timestamp) {
         self.asked = Some(self.asked.map_or(at, |before| before.min(at)));
@@ -56,8 +56,7 @@ impl Patience {
     /// connection, twice as much for each further one in a row, [`limits::MAX_SILENCE`] at most.
     #[must_use]
     pub fn is_over(&self, now: Timestamp, limit: Duration) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().never_gives_up {
+        if is_planted!(NeverRedials) {
             return false;
         }
         let doubled =
@@ -90,51 +89,51 @@ mod tests {
 
     #[test]
     fn silence_counts_from_the_first_question_or_the_last_sound() {
-        let mut patience = Patience::default();
-        assert!(!patience.is_over(at(3_600_000), LIMIT), "nothing was asked");
-        patience.asked(at(1_000));
-        patience.asked(at(4_000));
-        assert!(!patience.is_over(at(5_999), LIMIT));
-        assert!(patience.is_over(at(6_000), LIMIT));
-        patience.heard(at(5_000));
+        let mut idle = IdleTimeout::default();
+        assert!(!idle.is_over(at(3_600_000), LIMIT), "nothing was asked");
+        idle.asked(at(1_000));
+        idle.asked(at(4_000));
+        assert!(!idle.is_over(at(5_999), LIMIT));
+        assert!(idle.is_over(at(6_000), LIMIT));
+        idle.heard(at(5_000));
         assert!(
-            !patience.is_over(at(3_600_000), LIMIT),
+            !idle.is_over(at(3_600_000), LIMIT),
             "what was asked is answered, or will be asked again"
         );
         // One of many questions is old, and answers to others keep coming.
-        patience.asked(at(1_000));
-        assert!(!patience.is_over(at(9_999), LIMIT));
-        assert!(patience.is_over(at(10_000), LIMIT));
+        idle.asked(at(1_000));
+        assert!(!idle.is_over(at(9_999), LIMIT));
+        assert!(idle.is_over(at(10_000), LIMIT));
     }
 
     #[test]
     fn the_limit_doubles_until_something_is_heard() {
-        let mut patience = Patience::default();
+        let mut idle = IdleTimeout::default();
         let mut now = 0;
         for expected in [5_000, 10_000, 20_000, 40_000, 60_000, 60_000] {
-            patience.renewed();
-            patience.asked(at(now));
-            assert!(!patience.is_over(at(now + expected - 1), LIMIT));
-            assert!(patience.is_over(at(now + expected), LIMIT));
-            patience.give_up();
+            idle.renewed();
+            idle.asked(at(now));
+            assert!(!idle.is_over(at(now + expected - 1), LIMIT));
+            assert!(idle.is_over(at(now + expected), LIMIT));
+            idle.give_up();
             now += expected;
             assert!(
-                !patience.is_over(at(now + 3_600_000), LIMIT),
+                !idle.is_over(at(now + 3_600_000), LIMIT),
                 "nothing was asked on the next connection"
             );
         }
-        patience.asked(at(now));
-        patience.heard(at(now + 1));
-        patience.asked(at(now + 2));
-        assert!(patience.is_over(at(now + 5_002), LIMIT));
+        idle.asked(at(now));
+        idle.heard(at(now + 1));
+        idle.asked(at(now + 2));
+        assert!(idle.is_over(at(now + 5_002), LIMIT));
     }
 
     #[test]
     fn a_limit_above_the_longest_is_kept() {
-        let mut patience = Patience::default();
-        patience.asked(at(0));
+        let mut idle = IdleTimeout::default();
+        idle.asked(at(0));
         let hour = Duration::from_secs(3_600);
-        assert!(!patience.is_over(at(3_599_999), hour));
-        assert!(patience.is_over(at(3_600_000), hour));
+        assert!(!idle.is_over(at(3_599_999), hour));
+        assert!(idle.is_over(at(3_600_000), hour));
     }
 }
