@@ -2,9 +2,8 @@
 //! say anything.
 
 use timestone_flash::{Generation, MemoryConfig, MemoryMedia, PAGE_BYTES, PageId};
-use timestone_store::{
-    Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, fuzz,
-};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent, fuzz};
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 const STORE: u64 = 1;
@@ -79,7 +78,7 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
         let _ = store.put(key, version, &[7; 3000], Expiry::NEVER);
         let _ = store.get(key, late, ReadToken(3 + round));
         store.advance_watermark(Timestamp::from_nanos(1 << (round * 20)));
-        store.advance_settled(Timestamp::from_nanos(1 << (round * 20)));
+        store.advance_replay_floor(Timestamp::from_nanos(1 << (round * 20)));
         store.checkpoint_now();
         for _ in 0..60 {
             now += 1_000_000;

@@ -1,5 +1,5 @@
-//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a
-//! loss.
+//! The transport to servers over TCP: dials, greets, keeps one connection per server, dials again
+//! after a loss.
 //!
 //! ```text
 //!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)
@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel,
-    Protocol, Split, StageId,
+    Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
+    Protocol, ReplyAddress, Split, StageId,
 };
-use timestone_session::{OpId, Patience, Routes};
+use timestone_session::{IdleTimeout, OpId, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
@@ -81,8 +81,8 @@ enum State {
     Idle { retry_at: Timestamp },
     Resolving,
     Dialing(DialId),
-    Greeting { origin: Origin, until: Timestamp },
-    Up(Origin),
+    Greeting { reply_to: ReplyAddress, until: Timestamp },
+    Up(ReplyAddress),
 }
 
 #[derive(Debug)]
@@ -94,7 +94,7 @@ struct Server {
     shards: Vec<ShardId>,
     /// Operations asked here that no engine repeats.
     asked: Vec<OpId>,
-    patience: Patience,
+    idle: IdleTimeout,
     /// The last attempt was answered, with a no: nobody listens there, or somebody else does.
     refused: bool,
 }
@@ -109,14 +109,14 @@ impl Server {
             attempts: 0,
             shards: Vec::new(),
             asked: Vec::new(),
-            patience: Patience::default(),
+            idle: IdleTimeout::default(),
             refused: false,
         }
     }
 
-    const fn origin(&self) -> Option<Origin> {
+    const fn reply_to(&self) -> Option<ReplyAddress> {
         match self.state {
-            State::Up(origin) | State::Greeting { origin, .. } => Some(origin),
+            State::Up(reply_to) | State::Greeting { reply_to, .. } => Some(reply_to),
             _ => None,
         }
     }
@@ -124,6 +124,17 @@ impl Server {
 
 /// A name that was resolved by a helper thread: which server, and its address.
 type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
+
+/// How long servers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Until the first welcome.
+    pub(crate) connect: Duration,
+    /// Until the first welcome, by servers that refuse connections or speak something else.
+    pub(crate) refused: Duration,
+    /// Until a connection that owes an answer and is silent is given up.
+    pub(crate) silence: Duration,
+}
 
 /// Connections to the servers of one cluster.
 pub(crate) struct Tcp {
@@ -138,10 +149,7 @@ pub(crate) struct Tcp {
     /// Told once, when the first welcome came or time is over.
     ready: Option<Sender<Result<()>>>,
     give_up_at: Option<Timestamp>,
-    connect_timeout: Duration,
-    /// For how long servers that refuse connections, or speak something else, are tried before the
-    /// first welcome.
-    refused_patience: Duration,
+    timeouts: Timeouts,
     began: Timestamp,
     last_failure: String,
     /// Some shard of the map has no server: a newer one is asked for then.
@@ -155,7 +163,7 @@ impl Tcp {
         net: StageId,
         name: String,
         seeds: Vec<String>,
-        (connect_timeout, refused_patience): (Duration, Duration),
+        timeouts: Timeouts,
         ready: Sender<Result<()>>,
     ) -> Self {
         Self {
@@ -169,8 +177,7 @@ impl Tcp {
             resolved: Arc::default(),
             ready: Some(ready),
             give_up_at: None,
-            connect_timeout,
-            refused_patience,
+            timeouts,
             began: Timestamp::ZERO,
             last_failure: "no server was reached".to_owned(),
             ask_map_at: None,
@@ -178,8 +185,8 @@ impl Tcp {
         }
     }
 
-    fn find(&self, origin: Origin) -> Option<usize> {
-        self.servers.iter().position(|server| server.origin() == Some(origin))
+    fn find(&self, reply_to: ReplyAddress) -> Option<usize> {
+        self.servers.iter().position(|server| server.reply_to() == Some(reply_to))
     }
 
     fn command(&self, context: &mut Context<'_, ClientStageEvent>, command: NetCommand) {
@@ -289,17 +296,17 @@ impl Tcp {
         let dialled =
             |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
         let Some(index) = self.servers.iter().position(dialled) else {
-            return self.command(context, NetCommand::Abort(view.origin));
+            return self.command(context, NetCommand::Abort(view.reply_to));
         };
         let until = core.now().saturating_add(limits::HELLO_TIMEOUT);
-        self.servers[index].state = State::Greeting { origin: view.origin, until };
-        let mut parcel = context.take_parcel(view.origin);
+        self.servers[index].state = State::Greeting { reply_to: view.reply_to, until };
+        let mut frame_batch = context.take_frame_batch(view.reply_to);
         let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
         hello.encode(
             &Envelope { request: RequestId::new(1), ..Envelope::default() },
-            &mut parcel.bytes,
+            &mut frame_batch.bytes,
         );
-        self.command(context, NetCommand::Send(parcel));
+        self.command(context, NetCommand::Send(frame_batch));
     }
 
     /// The first frame of a server's connection.
@@ -322,8 +329,8 @@ impl Tcp {
                 .map_or_else(|error| error.to_string(), |reply| reply.to_string()),
             other => format!("it answered the hello with {}", other.name()),
         };
-        if let Some(origin) = self.servers[index].origin() {
-            self.command(context, NetCommand::Abort(origin));
+        if let Some(reply_to) = self.servers[index].reply_to() {
+            self.command(context, NetCommand::Abort(reply_to));
         }
         tracing::warn!(
             address = self.servers[index].address,
@@ -341,9 +348,9 @@ impl Tcp {
         welcome: &Welcome<'_>,
         map: ShardMap,
     ) {
-        let Some(origin) = self.servers[index].origin() else { return };
+        let Some(reply_to) = self.servers[index].reply_to() else { return };
         if self.cluster != ClusterId::ZERO && welcome.cluster != self.cluster {
-            self.command(context, NetCommand::Abort(origin));
+            self.command(context, NetCommand::Abort(reply_to));
             return self.failed(
                 core,
                 index,
@@ -359,9 +366,9 @@ impl Tcp {
             core.engine.borrow_mut().renew_client(core.now(), welcome.client);
         }
         let server = &mut self.servers[index];
-        server.state = State::Up(origin);
+        server.state = State::Up(reply_to);
         server.attempts = 0;
-        server.patience.renewed();
+        server.idle.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
             self.follow(core, index, map);
         }
@@ -433,11 +440,11 @@ impl Tcp {
         &mut self,
         context: &mut Context<'_, ClientStageEvent>,
         core: &Core,
-        parcel: Parcel,
+        frame_batch: FrameBatch,
     ) {
-        let origin = parcel.origin;
-        let mut bytes = &parcel.bytes[..];
-        if let Some(index) = self.find(origin) {
+        let reply_to = frame_batch.reply_to;
+        let mut bytes = &frame_batch.bytes[..];
+        if let Some(index) = self.find(reply_to) {
             if let State::Greeting { .. } = self.servers[index].state
                 && let Ok(Some((frame, rest))) = Frame::split(bytes)
             {
@@ -445,19 +452,19 @@ impl Tcp {
                 bytes = rest;
             }
             if let State::Up(_) = self.servers[index].state {
-                self.servers[index].patience.heard(core.now());
+                self.servers[index].idle.heard(core.now());
                 if !self.servers[index].asked.is_empty() {
                     for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {
                         self.servers[index].asked.retain(|&asked| asked != op);
                     }
                 }
                 if let Err(error) = take_frames(core, bytes) {
-                    self.command(context, NetCommand::Abort(origin));
+                    self.command(context, NetCommand::Abort(reply_to));
                     self.failed(core, index, error.to_string());
                 }
             }
         }
-        context.finish_parcel(parcel);
+        context.finish_frame_batch(frame_batch);
     }
 
     fn look_after_connections(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
@@ -475,7 +482,7 @@ impl Tcp {
         }
         if self.ask_map_at.is_some_and(|at| at <= now) {
             self.ask_map_at = Some(now.saturating_add(limits::UNOWNED_INTERVAL));
-            core.engine.borrow_mut().miss_route();
+            core.engine.borrow_mut().shards_mut().miss_route();
         }
         let has_primaries = self.servers.iter().any(|server| server.id.is_some());
         let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
@@ -489,22 +496,22 @@ impl Tcp {
                 State::Idle { retry_at } if wanted && retry_at <= now => {
                     self.dial(context, core, index)
                 }
-                State::Greeting { origin, until } if until <= now => {
-                    self.command(context, NetCommand::Abort(origin));
+                State::Greeting { reply_to, until } if until <= now => {
+                    self.command(context, NetCommand::Abort(reply_to));
                     self.failed(core, index, "it does not answer the hello".to_owned());
                 }
                 _ => {}
             }
         }
         let refused = self.servers.iter().all(|server| server.refused)
-            && now.since(self.began) >= self.refused_patience;
+            && now.since(self.began) >= self.timeouts.refused;
         if self.ready.is_some() && (refused || self.give_up_at.is_some_and(|at| at <= now)) {
             let message = if refused {
                 format!("no server was reached; last tried {}", self.last_failure)
             } else {
                 format!(
                     "no server answered within {}; last tried {}",
-                    Span(self.connect_timeout),
+                    Span(self.timeouts.connect),
                     self.last_failure
                 )
             };
@@ -531,24 +538,24 @@ impl Tcp {
         let overslept = since > limits::OVERSLEPT;
         for index in 0..self.servers.len() {
             let server = &mut self.servers[index];
-            let State::Up(origin) = server.state else { continue };
+            let State::Up(reply_to) = server.state else { continue };
             let engine = core.engine.borrow();
-            if let Some(since) = engine.asked_since(&server.shards) {
-                server.patience.asked(since);
+            if let Some(since) = engine.shards().asked_since(&server.shards) {
+                server.idle.asked(since);
             }
             if !server.asked.is_empty() {
-                server.patience.asked(now);
+                server.idle.asked(now);
             }
-            let over = !overslept && server.patience.is_over(now, engine.config().silence_limit);
+            let over = !overslept && server.idle.is_over(now, self.timeouts.silence);
             drop(engine);
             if over {
-                server.patience.give_up();
+                server.idle.give_up();
                 tracing::warn!(
                     address = server.address,
                     "A server owes answers and is silent; its connection is given up, and it is \
                      dialled anew."
                 );
-                self.command(context, NetCommand::Abort(origin));
+                self.command(context, NetCommand::Abort(reply_to));
                 self.failed(core, index, "the server owes answers and is silent".to_owned());
             }
         }
@@ -560,20 +567,20 @@ impl Tcp {
         }
         let up = |server: &Server| matches!(server.state, State::Up(_));
         let Some(index) = self.servers.iter().position(up) else { return };
-        let Some(origin) = self.servers[index].origin() else { return };
-        let mut parcel = context.take_parcel(origin);
-        core::mem::swap(&mut parcel.bytes, &mut core.to_server.borrow_mut());
+        let Some(reply_to) = self.servers[index].reply_to() else { return };
+        let mut frame_batch = context.take_frame_batch(reply_to);
+        core::mem::swap(&mut frame_batch.bytes, &mut core.to_server.borrow_mut());
         self.servers[index]
             .asked
-            .extend(Frames::new(&parcel.bytes).flatten().filter_map(|frame| asker(&frame)));
-        self.command(context, NetCommand::Send(parcel));
+            .extend(Frames::new(&frame_batch.bytes).flatten().filter_map(|frame| asker(&frame)));
+        self.command(context, NetCommand::Send(frame_batch));
     }
 }
 
 impl Transport<ClientStageEvent> for Tcp {
     fn start(&mut self, _context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.began = core.now();
-        self.give_up_at = Some(self.began.saturating_add(self.connect_timeout));
+        self.give_up_at = Some(self.began.saturating_add(self.timeouts.connect));
     }
 
     fn input(
@@ -583,15 +590,14 @@ impl Transport<ClientStageEvent> for Tcp {
         input: ClientInput,
     ) {
         match input {
-            ClientInput::Net(NetEvent::Parcel(parcel)) | ClientInput::Replies(parcel) => {
-                self.arrived(context, core, parcel)
-            }
+            ClientInput::Net(NetEvent::FrameBatch(frame_batch))
+            | ClientInput::Replies(frame_batch) => self.arrived(context, core, frame_batch),
             ClientInput::Net(NetEvent::Connected(view)) => self.connected(context, core, &view),
-            ClientInput::Net(NetEvent::HalfClosed(origin)) => {
-                self.command(context, NetCommand::Close(origin))
+            ClientInput::Net(NetEvent::HalfClosed(reply_to)) => {
+                self.command(context, NetCommand::Close(reply_to))
             }
-            ClientInput::Net(NetEvent::Disconnected { origin, reason, .. }) => {
-                if let Some(index) = self.find(origin) {
+            ClientInput::Net(NetEvent::Disconnected { reply_to, reason, .. }) => {
+                if let Some(index) = self.find(reply_to) {
                     let foreign = matches!(reason, DisconnectReason::Broken(Break::Malformed));
                     let words = if foreign {
                         "this port does not speak Timestone's protocol (usually 7400)".to_owned()
@@ -626,13 +632,13 @@ impl Transport<ClientStageEvent> for Tcp {
         self.look_after_connections(context, core);
         self.send_to_any(context, core);
         let mut engine = core.engine.borrow_mut();
-        while let Some((shard, outbox)) = engine.next_dirty() {
+        while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
             let serves = |server: &&Server| server.shards.contains(&shard);
             match self.servers.iter().find(serves).map(|server| server.state) {
-                Some(State::Up(origin)) => {
-                    let mut parcel = context.take_parcel(origin);
-                    core::mem::swap(&mut parcel.bytes, outbox);
-                    self.command(context, NetCommand::Send(parcel));
+                Some(State::Up(reply_to)) => {
+                    let mut frame_batch = context.take_frame_batch(reply_to);
+                    core::mem::swap(&mut frame_batch.bytes, outbox);
+                    self.command(context, NetCommand::Send(frame_batch));
                 }
                 // Asked again when the connection stands.
                 _ => outbox.clear(),
@@ -641,8 +647,8 @@ impl Transport<ClientStageEvent> for Tcp {
     }
 
     fn leave(&mut self, context: &mut Context<'_, ClientStageEvent>) {
-        for origin in self.servers.iter().filter_map(Server::origin) {
-            self.command(context, NetCommand::Close(origin));
+        for reply_to in self.servers.iter().filter_map(Server::reply_to) {
+            self.command(context, NetCommand::Close(reply_to));
         }
     }
 
@@ -656,8 +662,7 @@ impl Transport<ClientStageEvent> for Tcp {
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
         let servers =
             self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
-        let owes =
-            |server: &Server| matches!(server.state, State::Up(_)) && server.patience.is_owed();
+        let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.idle.is_owed();
         let look =
             self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
         servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).chain(look).min()

@@ -41,7 +41,7 @@ impl Backend {
     /// There is no way from here to shards of other processes. They hear nothing of this gateway,
     /// and their own gateways move their watermarks.
     pub(crate) fn reach_only(&mut self, shards: &[ShardId]) {
-        self.engine.reach_only(shards);
+        self.engine.shards_mut().reach_only(shards);
     }
 
     /// What refusals call the servers that this gateway has no way to.
@@ -50,7 +50,7 @@ impl Backend {
             let name = map
                 .primary(entry.id)
                 .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
-            self.engine.name_server(entry.id, &name);
+            self.engine.shards_mut().name_server(entry.id, &name);
         }
     }
 
@@ -79,7 +79,7 @@ impl Backend {
 
     /// How many shards the cluster has.
     pub(crate) fn shard_count(&self) -> usize {
-        self.engine.routes().shards().len()
+        self.engine.shards().routes().shards().len()
     }
 }
 
@@ -142,7 +142,7 @@ impl Backend {
         &mut self,
         now: Timestamp,
     ) -> Result<(TxnHandle, Timestamp), SessionError> {
-        self.engine.reaches_every_shard()?;
+        self.engine.shards().reaches_all()?;
         let options = TxnOptions { read_only: true, ..TxnOptions::default() };
         let txn = self.engine.begin(now, self.session, options)?;
         Ok((txn, self.engine.begin_timestamp(txn)?))
@@ -223,7 +223,7 @@ impl Backend {
         operation: Operation,
         encode: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) -> Result<(), SessionError> {
-        let routes = self.engine.routes();
+        let routes = self.engine.shards().routes();
         let &(shard, epoch) = routes.shards().get(place).ok_or(SessionError::NoShard)?;
         let map_version = MapVersion::new(routes.version());
         let op = OpId(operation.pack());
@@ -243,8 +243,10 @@ impl Backend {
     /// Planted: the shard in a place is another server's, and counts as read to its end.
     #[cfg(feature = "planted-bugs")]
     pub(crate) fn leaves_out(&self, place: usize) -> bool {
-        let shards = self.engine.routes().shards();
-        shards.get(place).is_some_and(|&(shard, _)| self.engine.leaves_out(shard))
+        let shards = self.engine.shards();
+        let shard = shards.routes().shards().get(place);
+        timestone_types::is_planted!(PartialKeyspace)
+            && shard.is_some_and(|&(shard, _)| shards.is_out_of_reach(shard))
     }
 
     /// Takes answers of a shard.
@@ -252,6 +254,6 @@ impl Backend {
     /// # Errors
     /// They cannot be read; the requests will be sent again.
     pub(crate) fn deliver(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
-        self.engine.deliver_parcel(now, bytes)
+        self.engine.deliver_batch(now, bytes)
     }
 }

@@ -93,15 +93,15 @@ impl GatewayGauges {
 
 /// What a gateway counts, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct GatewayFigures {
     gauges: GatewayGauges,
     rate: CommandRate,
     commands: u64,
     started: Timestamp,
 }
 
-impl Figures {
-    /// Figures that are published so.
+impl GatewayFigures {
+    /// GatewayFigures that are published so.
     pub(crate) fn new(gauges: GatewayGauges) -> Self {
         Self { gauges, ..Self::default() }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RESP net ── bytes ──► Gateway ─► Parts: commands, jobs ─► session::Engine ── frames ──► shard stages
-//!            ◄─ answers ──     │ one parcel a connection and turn                 ◄─ answers ──
+//!            ◄─ answers ──     │ one batch of frames a connection and turn                 ◄─ answers ──
 //!                              └── NodeClient: map, client ids ◄──► node stage
 //! ```
 //! One gateway a reactor thread, with the connections of that thread. A command is a pure function
@@ -18,14 +18,14 @@
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never
 //! reported failed when it may have been carried out; what a connection may have under way, queued
-//! and waiting is bounded ([`limits`](crate::limits)). Source: interfaces.md ("RESP gateway"),
-//! transactions.md ("Single keys").
+//! and waiting is bounded ([`limits`](crate::limits)). Source: docs/redis.md;
+//! docs/protocol/transactions.md, "Single keys".
 
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
 use timestone_seda::{
-    ConnectionId, Generation, Memory, NetCommand, NetEvent, Origin, Parcel, StageId,
+    ConnectionId, FrameBatch, Generation, Memory, NetCommand, NetEvent, ReplyAddress, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ShardId, Timestamp};
@@ -66,7 +66,7 @@ pub struct Gateway {
     node: NodeClient,
     shutdown: Shutdown,
     /// Where answers to what this gateway asks go.
-    own: Origin,
+    own: ReplyAddress,
     /// The time of the last turn.
     now: Timestamp,
 }
@@ -87,31 +87,35 @@ impl Gateway {
             parts,
             node: NodeClient::default(),
             shutdown: Shutdown::new(thread),
-            own: Origin { stage, connection, generation },
+            own: ReplyAddress { stage, connection, generation },
             now: Timestamp::ZERO,
         }
     }
 
-    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
+    fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
         let now = ctx.now();
         if self.shutdown.gave_up() {
-            let is_own = parcel.origin.stage == self.own.stage;
-            return if is_own { ctx.give_buffer(parcel.bytes) } else { ctx.finish_parcel(parcel) };
+            let is_own = frame_batch.reply_to.stage == self.own.stage;
+            return if is_own {
+                ctx.give_buffer(frame_batch.bytes)
+            } else {
+                ctx.finish_frame_batch(frame_batch)
+            };
         }
-        if parcel.origin.stage == self.own.stage {
-            self.replies(now, &parcel.bytes);
-            if parcel.bytes.len() >= CHARGED_READ_BYTES {
+        if frame_batch.reply_to.stage == self.own.stage {
+            self.replies(now, &frame_batch.bytes);
+            if frame_batch.bytes.len() >= CHARGED_READ_BYTES {
                 // Large answers are taken one by one, so that no more than one of them is here
                 // twice.
                 self.parts.run(now);
             }
-            return ctx.give_buffer(parcel.bytes);
+            return ctx.give_buffer(frame_batch.bytes);
         }
-        let (frames, bytes) = (u64::from(parcel.frames), parcel.bytes.len() as u64);
-        let Some(index) = self.parts.connections.find(parcel.origin) else {
-            return ctx.finish_parcel(parcel);
+        let (frames, bytes) = (u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
+        let Some(index) = self.parts.connections.find(frame_batch.reply_to) else {
+            return ctx.finish_frame_batch(frame_batch);
         };
-        let spare = self.parts.received(now, index, parcel.bytes);
+        let spare = self.parts.received(now, index, frame_batch.bytes);
         ctx.give_buffer(spare);
         if let Some(connection) = self.parts.connections.get_mut(index) {
             connection.usage.admitted.0 += frames;
@@ -140,31 +144,31 @@ impl Gateway {
     fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
         match event {
             NetEvent::Connected(view) => {
-                self.parts.connections.connect(ctx.now(), view.origin, view.peer)
+                self.parts.connections.connect(ctx.now(), view.reply_to, view.peer)
             }
-            NetEvent::Disconnected { origin, .. } => self.parts.disconnect(origin),
-            NetEvent::Written { origin, bytes } => {
-                if let Some(index) = self.parts.connections.find(origin) {
+            NetEvent::Disconnected { reply_to, .. } => self.parts.disconnect(reply_to),
+            NetEvent::Written { reply_to, bytes } => {
+                if let Some(index) = self.parts.connections.find(reply_to) {
                     self.parts.written(index, bytes);
                 }
             }
-            NetEvent::HalfClosed(origin) => {
-                if let Some(index) = self.parts.connections.find(origin) {
+            NetEvent::HalfClosed(reply_to) => {
+                if let Some(index) = self.parts.connections.find(reply_to) {
                     if let Some(connection) = self.parts.connections.get_mut(index) {
                         connection.life.half_closed = true;
                     }
                     self.parts.connections.list(index);
                 }
             }
-            NetEvent::Parcel(_) | NetEvent::DialFailed { .. } => {}
+            NetEvent::FrameBatch(_) | NetEvent::DialFailed { .. } => {}
         }
     }
 
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Turn<'_>) {
-        while let Some((shard, outbox)) = self.parts.backend.engine().next_dirty() {
+        while let Some((shard, outbox)) = self.parts.backend.engine().shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
-            ctx.send(Output::ToShard { shard, parcel: Parcel::new(self.own, bytes) });
+            ctx.send(Output::ToShard { shard, frame_batch: FrameBatch::new(self.own, bytes) });
         }
     }
 
@@ -187,10 +191,10 @@ impl Gateway {
         let Some(connection) = connections.get_mut(index) else { return };
         memory.count(connection);
         if let Some(pause) = memory.change_of_pause(ctx.now(), connection) {
-            let origin = connection.origin;
+            let reply_to = connection.reply_to;
             let command =
-                if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
-            ctx.send(Output::Net { to: origin.stage, command });
+                if pause { NetCommand::Pause(reply_to) } else { NetCommand::Resume(reply_to) };
+            ctx.send(Output::Net { to: reply_to.stage, command });
         }
     }
 
@@ -206,12 +210,12 @@ impl Gateway {
         if !connection.replies.has_output() {
             return;
         }
-        let origin = connection.origin;
+        let reply_to = connection.reply_to;
         while let Some(bytes) = connection.replies.take() {
             connection.usage.unwritten += bytes.len();
             let charge = memory.charge_output(bytes.capacity());
-            let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
-            ctx.send(Output::Answer(parcel));
+            let frame_batch = FrameBatch { charge, ..FrameBatch::new(reply_to, bytes) };
+            ctx.send(Output::Answer(frame_batch));
         }
         // An answer that had to wait for room may have been all that held its connection's next
         // commands back.
@@ -245,8 +249,8 @@ impl Gateway {
         let done = life.closing || life.half_closed && !connection.turn.blocked;
         if done && !life.closed {
             (life.closed, life.closing) = (true, true);
-            let origin = connection.origin;
-            ctx.send(Output::Net { to: origin.stage, command: NetCommand::Close(origin) });
+            let reply_to = connection.reply_to;
+            ctx.send(Output::Net { to: reply_to.stage, command: NetCommand::Close(reply_to) });
         }
     }
 
@@ -268,7 +272,7 @@ impl Gateway {
     /// Takes what it is told.
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
         match input {
-            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::Net(event) => self.net_event(ctx, event),
             Input::MapChanged(map) => {
                 self.parts.backend.engine().set_routes(ctx.now(), Routes::from(&*map));

@@ -5,7 +5,7 @@
 //! ```
 
 use timestone_cluster::{MasterAnswer, MasterCommand};
-use timestone_seda::{Origin, Parcel};
+use timestone_seda::{FrameBatch, ReplyAddress};
 use timestone_session::Routes;
 use timestone_types::Timestamp;
 use timestone_wire::{
@@ -45,7 +45,7 @@ impl NodeClient {
         match frame.kind() {
             Kind::MapIs => {
                 if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
-                    && !engine.routes_are_of(map.version())
+                    && !engine.shards_mut().routes_are_of(map.version())
                 {
                     engine.set_routes(now, Routes::from(&map));
                     parts.name_servers(&map);
@@ -71,9 +71,9 @@ impl NodeClient {
     }
 
     /// Asks the node for a newer map or a new client id, when the engine misses one.
-    pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &Backend, own: Origin) {
+    pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &Backend, own: ReplyAddress) {
         let engine = backend.engine_ref();
-        let (routes, client) = (engine.wants_routes(), engine.wants_client());
+        let (routes, client) = (engine.shards().wants_routes(), engine.wants_client());
         if !(routes || client) || ctx.now() < self.next_ask {
             return;
         }
@@ -83,20 +83,20 @@ impl NodeClient {
         if routes {
             let mut bytes = ctx.take_buffer();
             MapPull {}.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(own, bytes)));
+            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
         }
         if client {
             let mut command = Vec::new();
             MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
             let mut bytes = ctx.take_buffer();
             MasterAsk { command: &command }.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(own, bytes)));
+            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
         }
     }
 
     /// When [`Self::ask`] has something to do.
     pub(crate) fn next_deadline(&self, backend: &Backend) -> Option<Timestamp> {
         let engine = backend.engine_ref();
-        (engine.wants_routes() || engine.wants_client()).then_some(self.next_ask)
+        (engine.shards().wants_routes() || engine.wants_client()).then_some(self.next_ask)
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Memory, Origin};
+use timestone_seda::{Memory, ReplyAddress};
 use timestone_session::{OpResult, Routes, SessionError};
 use timestone_types::{ClientId, Timestamp};
 use timestone_wire::resp::ReplyWriter;
@@ -28,7 +28,7 @@ use crate::connection::replies::{PendingReply, ReplyId, ReplyKind};
 use crate::connection::table::Connections;
 use crate::connection::{Connection, ConnectionIndex};
 use crate::failure::Failure;
-use crate::figures::{Figures, GatewayGauges};
+use crate::figures::{GatewayFigures, GatewayGauges};
 use crate::jobs::Jobs;
 use crate::jobs::job::{JobId, Operation};
 use crate::jobs::run::JobRunner;
@@ -41,7 +41,7 @@ pub(crate) struct Parts {
     pub(crate) connections: Connections,
     pub(crate) jobs: Jobs,
     pub(crate) memory: MemoryBudget,
-    pub(crate) figures: Figures,
+    pub(crate) figures: GatewayFigures,
     /// Buffers that all commands share.
     pub(crate) arguments: ArgumentBuffer,
     pub(crate) scratch: Vec<u8>,
@@ -76,7 +76,7 @@ impl Parts {
             connections: Connections::new(thread),
             jobs: Jobs::new(seed),
             memory: MemoryBudget::new(memory),
-            figures: Figures::new(gauges),
+            figures: GatewayFigures::new(gauges),
             arguments: ArgumentBuffer::default(),
             scratch: Vec::new(),
         })
@@ -104,8 +104,8 @@ impl Parts {
     }
 
     /// A client is gone.
-    pub(crate) fn disconnect(&mut self, origin: Origin) {
-        if let Some(index) = self.connections.disconnect(origin) {
+    pub(crate) fn disconnect(&mut self, reply_to: ReplyAddress) {
+        if let Some(index) = self.connections.disconnect(reply_to) {
             self.answered(index);
         }
     }

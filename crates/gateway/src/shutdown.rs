@@ -59,7 +59,7 @@ impl Shutdown {
         let is_over = waited >= LAST_ANSWERS && !waits;
         if !self.closed_session && (is_done || is_over) {
             self.closed_session = true;
-            parts.backend.engine().say_goodbye(now);
+            parts.backend.engine().close(now);
         }
         if is_over && !is_done && !self.gave_up {
             assert!(self.closed_session, "nothing is given up before the session is closed");

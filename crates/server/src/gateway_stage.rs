@@ -10,11 +10,12 @@
 use std::collections::VecDeque;
 
 use timestone_gateway::{Gateway, Input, Output, Turn};
-use timestone_seda::{Context, Parcel, Stage, StageId};
+use timestone_seda::{Context, FrameBatch, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::count_frames;
 
 use crate::event::Event;
+use crate::outgoing::Outgoing;
 
 /// See the module.
 pub(crate) struct GatewayStage {
@@ -24,8 +25,7 @@ pub(crate) struct GatewayStage {
     shards: Vec<(ShardId, StageId)>,
     /// Emptied by every call.
     outputs: Vec<Output>,
-    /// What a full stage did not take, in order.
-    unsent: VecDeque<(StageId, Event)>,
+    outgoing: Outgoing,
 }
 
 impl GatewayStage {
@@ -43,7 +43,7 @@ impl GatewayStage {
             node,
             shards,
             outputs: Vec::new(),
-            unsent: VecDeque::new(),
+            outgoing: Outgoing::default(),
         }
     }
 
@@ -55,9 +55,9 @@ impl GatewayStage {
     ) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut turn = Turn::new(now, ctx.parcels(), &mut outputs)
+        let mut turn = Turn::new(now, ctx.frame_batches(), &mut outputs)
             .shutting_down(ends)
-            .with_unsent(!self.unsent.is_empty());
+            .with_unsent(!self.outgoing.is_empty());
         run(&mut self.core, &mut turn);
         let (wants_turn, (requests, bytes)) = (turn.wants_turn(), turn.released());
         if wants_turn {
@@ -70,53 +70,42 @@ impl GatewayStage {
             self.carry_out(ctx, output);
         }
         self.outputs = outputs;
-        if !self.unsent.is_empty() {
-            ctx.want_turn();
-        }
     }
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(parcel) => self.send(ctx, parcel.origin.stage, Event::Parcel(parcel)),
-            Output::ToShard { shard, parcel } => self.to_shard(ctx, shard, parcel),
-            Output::ToNode(parcel) => self.send(ctx, self.node, Event::Parcel(parcel)),
-            Output::Net { to, command } => self.send(ctx, to, Event::NetCommand(command)),
+            Output::Answer(frame_batch) => {
+                self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
+            }
+            Output::ToShard { shard, frame_batch } => self.send_to_shard(ctx, shard, frame_batch),
+            Output::ToNode(frame_batch) => {
+                self.outgoing.send(ctx, self.node, Event::FrameBatch(frame_batch))
+            }
+            Output::Net { to, command } => self.outgoing.send(ctx, to, Event::NetCommand(command)),
         }
     }
 
-    fn to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
+    fn send_to_shard(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        shard: ShardId,
+        mut frame_batch: FrameBatch,
+    ) {
         let found = self.shards.iter().find(|(id, _)| *id == shard);
         let to = found.map_or(self.node, |(_, stage)| *stage);
         // The shard releases what it has dealt with, frame by frame: as much must be counted in.
         if ctx.gauge(to).is_limited() {
-            parcel.frames = count_frames(&parcel.bytes);
-            ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            frame_batch.frames = count_frames(&frame_batch.bytes);
+            ctx.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
-        self.send(ctx, to, Event::Parcel(parcel));
-    }
-
-    fn send(&mut self, ctx: &mut Context<'_, Event>, to: StageId, event: Event) {
-        if !self.unsent.is_empty() {
-            self.unsent.push_back((to, event));
-        } else if let Err(event) = ctx.send(to, event) {
-            self.unsent.push_back((to, event));
-        }
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((to, event)) = self.unsent.pop_front() {
-            if let Err(event) = ctx.send(to, event) {
-                self.unsent.push_front((to, event));
-                return;
-            }
-        }
+        self.outgoing.send(ctx, to, Event::FrameBatch(frame_batch));
     }
 }
 
 /// What of the events is for a gateway.
 fn input_of(event: Event) -> Option<Input> {
     match event {
-        Event::Parcel(parcel) => Some(Input::Parcel(parcel)),
+        Event::FrameBatch(frame_batch) => Some(Input::FrameBatch(frame_batch)),
         Event::Net(event) => Some(Input::Net(event)),
         Event::MapChanged(map) => Some(Input::MapChanged(map)),
         other => {
@@ -146,7 +135,7 @@ impl Stage<Event> for GatewayStage {
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {
-        self.send_again(ctx);
+        self.outgoing.send_again(ctx);
         self.call(ctx, Gateway::turn);
     }
 
@@ -155,6 +144,6 @@ impl Stage<Event> for GatewayStage {
     }
 
     fn drained(&self) -> bool {
-        self.unsent.is_empty() && self.core.is_drained()
+        self.outgoing.is_empty() && self.core.is_drained()
     }
 }

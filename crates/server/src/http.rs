@@ -345,7 +345,8 @@ fn shards(page: &mut Page, observed: &Observed) {
         });
         page.family(&format!("timestone_shard_{name}"), "gauge", help, samples);
     }
-    for (name, help) in timestone_shard::gauges::STORE_FIGURES {
+    for figure in timestone_store::Figure::ALL {
+        let (name, help) = (figure.name(), figure.help());
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         let samples = observed.shards.iter().map(|shard| {
             let value =

@@ -68,7 +68,7 @@ pub fn plant(bug: Option<Bug>) {
         drop_tombstones_early: is(Bug::EarlyTombstone),
         trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
-        bury_by_what_is_not_durable: is(Bug::BuriedTooEarly),
+        prune_by_what_is_not_durable: is(Bug::BuriedTooEarly),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
         ..timestone_store::planted::PlantedBugs::default()
@@ -77,15 +77,5 @@ pub fn plant(bug: Option<Bug>) {
         ignores_output_limit: is(Bug::BoundlessOutput),
         waits_for_readers: is(Bug::WaitsForReaders),
         ..timestone_seda::planted::PlantedBugs::default()
-    });
-    timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
-        ignore_oldest_session: is(Bug::IgnoredSession),
-        hold_everywhere: is(Bug::HeldEverywhere),
-        keeps_refused_writes: is(Bug::KeepsRefusedWrites),
-        never_gives_up: is(Bug::NeverRedials),
-        undoes_later_writes: is(Bug::UndoneWrite),
-        fails_for_copies: false,
-        doubts_refusals: false,
-        takes_reach_for_all: is(Bug::PartialKeyspace),
     });
 }

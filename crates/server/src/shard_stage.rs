@@ -10,10 +10,11 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
-use timestone_seda::{Context, Stage, StageId};
+use timestone_seda::{Context, Stage};
 use timestone_types::{ShardId, Timestamp};
 
 use crate::event::Event;
+use crate::outgoing::Outgoing;
 use timestone_shard::{Input, Output, Shard, Turn};
 
 /// See the module.
@@ -22,23 +23,27 @@ pub(crate) struct ShardStage {
     core: Shard,
     /// Emptied by every call.
     outputs: Vec<Output>,
-    /// What a full stage did not take, in order.
-    unsent: VecDeque<(StageId, Event)>,
+    outgoing: Outgoing,
 }
 
 impl ShardStage {
     /// The stage of `shard`.
     pub(crate) fn new(shard: ShardId, core: Shard) -> Self {
-        Self { name: format!("shard-{shard}"), core, outputs: Vec::new(), unsent: VecDeque::new() }
+        Self {
+            name: format!("shard-{shard}"),
+            core,
+            outputs: Vec::new(),
+            outgoing: Outgoing::default(),
+        }
     }
 
     /// Calls the shard, and carries out what it wants.
     fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut turn = Turn::new(now, stage, ctx.parcels(), &mut outputs)
+        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
             .shutting_down(ends)
-            .with_unsent(!self.unsent.is_empty());
+            .with_unsent(!self.outgoing.is_empty());
         run(&mut self.core, &mut turn);
         let (requests, bytes) = turn.finished();
         if requests > 0 {
@@ -48,40 +53,24 @@ impl ShardStage {
             self.carry_out(ctx, output);
         }
         self.outputs = outputs;
-        if !self.unsent.is_empty() {
-            ctx.want_turn();
-        }
     }
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(parcel) => self.send(ctx, parcel.origin.stage, Event::Parcel(parcel)),
-            Output::ToPeer { to, parcel } => {
-                if ctx.send(to, Event::Parcel(parcel)).is_err() {
+            Output::Answer(frame_batch) => {
+                self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
+            }
+            Output::ToPeer { to, frame_batch } => {
+                if ctx.send(to, Event::FrameBatch(frame_batch)).is_err() {
                     tracing::debug!(shard = self.name, %to, "a message to another shard found its \
                         queue full");
                 }
             }
-            Output::LogAppend { log, append } => self.send(ctx, log, Event::LogAppend(append)),
-            Output::LogRelease { log, shard, keep_from } => {
-                self.send(ctx, log, Event::LogRelease { shard, keep_from });
+            Output::LogAppend { log, append } => {
+                self.outgoing.send(ctx, log, Event::LogAppend(append))
             }
-        }
-    }
-
-    fn send(&mut self, ctx: &mut Context<'_, Event>, to: StageId, event: Event) {
-        if !self.unsent.is_empty() {
-            self.unsent.push_back((to, event));
-        } else if let Err(event) = ctx.send(to, event) {
-            self.unsent.push_back((to, event));
-        }
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((to, event)) = self.unsent.pop_front() {
-            if let Err(event) = ctx.send(to, event) {
-                self.unsent.push_front((to, event));
-                return;
+            Output::LogRelease { log, shard, keep_from } => {
+                self.outgoing.send(ctx, log, Event::LogRelease { shard, keep_from });
             }
         }
     }
@@ -90,7 +79,7 @@ impl ShardStage {
 /// What of the events is for a shard.
 fn input_of(event: Event) -> Option<Input> {
     Some(match event {
-        Event::Parcel(parcel) => Input::Parcel(parcel),
+        Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
         Event::LogDurable { batch } => Input::LogDurable { batch },
         Event::LogRetained { log, from } => Input::LogRetained { log, from },
         Event::LogCarry { below } => Input::LogCarry { below },
@@ -126,7 +115,7 @@ impl Stage<Event> for ShardStage {
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {
-        self.send_again(ctx);
+        self.outgoing.send_again(ctx);
         self.call(ctx, Shard::turn);
     }
 
@@ -139,6 +128,6 @@ impl Stage<Event> for ShardStage {
     }
 
     fn drained(&self) -> bool {
-        self.unsent.is_empty() && self.core.is_drained()
+        self.outgoing.is_empty() && self.core.is_drained()
     }
 }

@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use timestone_seda::Latencies;
-use timestone_store::StoreStats;
+use timestone_store::{Figure, FigureValues};
 use timestone_txn::Refusal;
-use timestone_txn::limits::MAX_FLOOR_LEAD;
-use timestone_txn::participant::{Stats, Vote};
+use timestone_txn::limits::MAX_LOW_WATER_LEAD;
+use timestone_txn::participant::{View, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wire::Kind;
 
@@ -134,10 +134,10 @@ pub struct ShardGauges {
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes
     /// otherwise.
     pub cache_wish: AtomicU64,
-    /// Gateways and guests of this process that may still send the shard something.
+    /// Gateways and embedded clients of this process that may still send the shard something.
     pub writers: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
-    store: [AtomicU64; STORE_FIGURES.len()],
+    store: [AtomicU64; Figure::ALL.len()],
 }
 
 /// The cache has the size that the shard was started with.
@@ -155,59 +155,6 @@ pub const TABLE_FIGURES: [(&str, &str); 6] = [
         "Transactions that the shard brings to an end for clients that are gone.",
     ),
 ];
-
-/// The figures of a store: names with units last, and what they mean.
-pub const STORE_FIGURES: [(&str, &str); 21] = [
-    ("keys", "Keys with a version in the index, deleted ones included until they are collected."),
-    ("versions", "Versions in the index, of all keys."),
-    ("index_bytes", "Memory of the index."),
-    ("cache_bytes", "Memory of the record cache."),
-    ("buffer_bytes", "Memory of pages and large values on their way to the device and from it."),
-    ("cache_hits_total", "Reads answered from the record cache."),
-    ("page_hits_total", "Reads answered from a page that was in memory."),
-    ("device_gets_total", "Reads that had to wait for the device."),
-    ("puts_total", "Versions written, deletions included."),
-    ("put_bytes_total", "Bytes of keys and values written."),
-    ("programmed_bytes_total", "Bytes written to the device, copies and padding included."),
-    ("moved_records_total", "Records copied out of blocks before they were erased."),
-    ("collected_blocks_total", "Blocks that were freed."),
-    ("dropped_tombstones_total", "Deletions forgotten, as nothing older can come back any more."),
-    ("blocks", "Blocks that the device has room for."),
-    ("free_blocks", "Blocks that hold nothing."),
-    ("capacity_bytes", "Bytes that the blocks of the device have room for."),
-    ("limit_bytes", "Bytes that the device may grow to."),
-    ("free_bytes", "Bytes of blocks that hold nothing."),
-    ("corrupt_total", "Pages and records that did not match their checksum."),
-    ("checkpoints_total", "Checkpoints of the index written."),
-];
-
-/// A store's figures, by name.
-pub fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-    let values = [
-        stats.keys,
-        stats.versions,
-        stats.index_bytes,
-        stats.cache_bytes,
-        stats.buffer_bytes,
-        stats.cache_hits,
-        stats.page_hits,
-        stats.device_gets,
-        stats.puts,
-        stats.put_bytes,
-        stats.programmed_bytes,
-        stats.moved_records,
-        stats.collected_blocks,
-        stats.dropped_tombstones,
-        u64::from(stats.blocks),
-        u64::from(stats.free_blocks),
-        u64::from(stats.blocks) * stats.block_bytes,
-        u64::from(stats.most_blocks) * stats.block_bytes,
-        u64::from(stats.free_blocks) * stats.block_bytes,
-        stats.corrupt,
-        stats.checkpoints,
-    ];
-    STORE_FIGURES.into_iter().map(|(name, _)| name).zip(values)
-}
 
 impl ShardGauges {
     /// The figures of a shard that has done nothing.
@@ -250,7 +197,7 @@ impl ShardGauges {
     /// before the restart.
     pub fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
-        (left > MAX_FLOOR_LEAD).then_some(left)
+        (left > MAX_LOW_WATER_LEAD).then_some(left)
     }
 
     /// Counts a request that was refused because of its timestamp.
@@ -299,10 +246,10 @@ impl ShardGauges {
     }
 
     /// The sizes of the participant's tables.
-    pub fn publish_tables(&self, stats: &Stats) {
-        self.floor.store(stats.floor.as_nanos(), Relaxed);
+    pub fn publish_tables(&self, stats: &View) {
+        self.floor.store(stats.low_water.as_nanos(), Relaxed);
         let sizes = [
-            stats.marks,
+            stats.access_records,
             stats.in_flight,
             stats.kept,
             stats.waiting,
@@ -325,7 +272,8 @@ impl ShardGauges {
     /// Publishes what the store, the participant and the shard have to say.
     pub fn publish(
         &self,
-        stats: &StoreStats,
+        figures: &FigureValues,
+        full: bool,
         watermark: Timestamp,
         requests: usize,
         prepared: usize,
@@ -333,17 +281,17 @@ impl ShardGauges {
         self.watermark.store(watermark.as_nanos(), Relaxed);
         self.requests.store(requests as u64, Relaxed);
         self.prepared.store(prepared as u64, Relaxed);
-        self.full.store(stats.full, Relaxed);
-        for (slot, (_, value)) in self.store.iter().zip(store_figures(stats)) {
+        self.full.store(full, Relaxed);
+        for (slot, (_, value)) in self.store.iter().zip(figures.iter()) {
             slot.store(value, Relaxed);
         }
     }
 
     /// The store's figures as last published.
     pub fn store(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        STORE_FIGURES
+        Figure::ALL
             .into_iter()
-            .map(|(name, _)| name)
+            .map(Figure::name)
             .zip(self.store.iter().map(|value| value.load(Relaxed)))
     }
 }
@@ -362,9 +310,10 @@ mod tests {
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         assert_eq!(gauges.clock_behind(now), None);
         for (ahead, left) in
-            [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
+            [(MAX_LOW_WATER_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
         {
-            gauges.publish_tables(&Stats { floor: now.saturating_add(ahead), ..Stats::default() });
+            gauges
+                .publish_tables(&View { low_water: now.saturating_add(ahead), ..View::default() });
             assert_eq!(gauges.clock_behind(now), left);
         }
     }

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{FileConfig, FileDevice, FlashDevice, MemoryConfig, MemoryMedia};
+use timestone_store::prelude::*;
 use timestone_store::{
-    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent,
+    LatestLookup, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent,
 };
 use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -236,7 +237,8 @@ impl Bench {
         for n in 0..count {
             let key = u128::from(scatter(n) % range).to_be_bytes();
             let key = KeyRef::new(seed, KeyspaceId::DEFAULT, &key);
-            assert!(!self.store.latest(key).absent);
+            let found = self.store.latest(key, ReadToken(n));
+            assert!(matches!(found, LatestLookup::Known(latest) if !latest.absent));
         }
     }
 }

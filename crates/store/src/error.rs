@@ -21,6 +21,17 @@ pub enum StoreError {
         /// reached.
         growth: Option<Arc<str>>,
     },
+    /// The memory of a store that keeps everything there is used up. Reads and deletes go on.
+    #[error(
+        "the memory for keyspaces in dram is used up ({used_bytes} of {limit_bytes} bytes); delete \
+         something or give the server more"
+    )]
+    MemoryFull {
+        /// Bytes in use.
+        used_bytes: u64,
+        /// The bound.
+        limit_bytes: u64,
+    },
     /// Space is being reclaimed or staged values are being written; the same put will succeed soon.
     #[error("the store is busy reclaiming or writing; try again in a moment")]
     Busy,
@@ -115,7 +126,7 @@ impl StoreError {
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
-            Self::DeviceFull { .. } | Self::Busy => true,
+            Self::DeviceFull { .. } | Self::MemoryFull { .. } | Self::Busy => true,
             Self::Flash(error) => error.retryable(),
             _ => false,
         }

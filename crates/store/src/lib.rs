@@ -1,8 +1,10 @@
-//! Multi-version stores that are their own flash translation layer (SEMEL §3.1, §5.1; storage.md).
+//! Multi-version stores that are their own flash translation layer (SEMEL §3.1, §5.1;
+//! docs/protocol/storage.md).
 //!
-//! [`Store`] is the interface that all stores keep; [`Mftl`] is the one of SEMEL: an index in
+//! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version
-//! retention. One store per shard, one thread per store.
+//! retention. [`Dram`] keeps versions in memory only. [`Stores`] is what a shard has: both, chosen
+//! by keyspace. One thread per store.
 //!
 //! What is deliberately absent: clocks, threads and entropy (time arrives as an argument, the seed
 //! by configuration), and any notion of transactions. The layout of pages is in
@@ -11,18 +13,24 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod api;
+mod dram;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod kit;
 mod layout;
 pub mod limits;
 mod mftl;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+mod stores;
 
 pub use api::{
-    AsOf, Count, KeyList, Latest, Lookup, Prefetch, ReadOutcome, ReadToken, ScanCursor, ScanLimit,
-    ScrubReport, Store, StoreEvent, StoreStats,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, Latest,
+    LatestLookup, Lookup, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
+    ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
 };
+pub use dram::{Dram, DramConfig};
 pub use error::StoreError;
-pub use mftl::{Mftl, MftlConfig, RecoveryReport};
+pub use mftl::{Mftl, MftlConfig, MftlFactory, MftlStats, RecoveryReport};
+pub use stores::Stores;

@@ -14,7 +14,7 @@ pub struct PlantedBugs {
     /// Versions that nobody may read any more stay in the index.
     pub keep_dead_versions: bool,
     /// Without a log, what a put supersedes goes although that put is not durable.
-    pub bury_by_what_is_not_durable: bool,
+    pub prune_by_what_is_not_durable: bool,
     /// A scan found more keys than its limit allows: its cursor lies behind those that were left
     /// out.
     pub drop_what_a_page_cannot_hold: bool,
@@ -22,6 +22,14 @@ pub struct PlantedBugs {
     pub believe_everything: bool,
     /// A fence leaves no trace at any key, those included that it has hidden.
     pub forget_what_fences_hide: bool,
+    /// The store in memory collects the youngest version at or below the watermark, too, as soon as
+    /// there is a younger one.
+    pub collect_one_too_many: bool,
+    /// The store in memory goes on to serve what a fence has hidden.
+    pub serve_behind_fences: bool,
+    /// The store in memory takes what was promised before a restart, although all that was written
+    /// with it is lost.
+    pub resurrect_what_was_lost: bool,
 }
 
 std::thread_local! {
@@ -30,10 +38,13 @@ std::thread_local! {
             drop_tombstones_early: false,
             trust_unsynced_pages: false,
             keep_dead_versions: false,
-            bury_by_what_is_not_durable: false,
+            prune_by_what_is_not_durable: false,
             drop_what_a_page_cannot_hold: false,
             believe_everything: false,
             forget_what_fences_hide: false,
+            collect_one_too_many: false,
+            serve_behind_fences: false,
+            resurrect_what_was_lost: false,
         })
     };
 }

@@ -63,6 +63,34 @@ id! {
 impl KeyspaceId {
     /// The keyspace that always exists.
     pub const DEFAULT: Self = Self(0);
+    /// The bit of an id that says that the keyspace is kept in memory only.
+    const IN_MEMORY: u32 = 1 << 31;
+    /// The highest number of a keyspace.
+    pub const MAX_NUMBER: u32 = Self::IN_MEMORY - 1;
+
+    /// The id of the keyspace with this number: of one that is kept in memory only, or on flash.
+    ///
+    /// # Panics
+    /// The number is above [`Self::MAX_NUMBER`].
+    #[must_use]
+    pub const fn numbered(number: u32, in_memory: bool) -> Self {
+        assert!(number <= Self::MAX_NUMBER, "numbers of keyspaces are bounded");
+        Self(if in_memory { number | Self::IN_MEMORY } else { number })
+    }
+
+    /// Its number: handed out one after the other, wherever the keyspaces are kept.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 & !Self::IN_MEMORY
+    }
+
+    /// Whether the keyspace is kept in memory only. The id says so, and not a table: every shard
+    /// knows it with the first request, log record or fence that names the keyspace.
+    #[inline]
+    #[must_use]
+    pub const fn is_in_memory(self) -> bool {
+        self.0 & Self::IN_MEMORY != 0
+    }
 }
 
 impl Sequence {

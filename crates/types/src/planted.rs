@@ -72,6 +72,8 @@ pub enum Bug {
     HoardedLog,
     /// Log files stay on the manifest when they go.
     StaleManifest,
+    /// What was committed while a look-up was under way is missing in its answer.
+    StaleLookups,
     /// Recovery believes promises whose decisions are gone from the log.
     RevivedPromise,
     /// A shard counts writes in recovered batches as settled by the watermark, although a log can
@@ -145,6 +147,11 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// What a copy of a write met is told as what became of the write.
+    FailsForCopies,
+    /// A write that is too old counts as forgotten, perhaps after it was carried out, although
+    /// every earlier copy of it was refused.
+    DoubtsRefusals,
     /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is
     /// told what it finds.
     RepeatLooksAfresh,
@@ -194,7 +201,8 @@ pub enum Bug {
     StaleCounts,
     /// Connections whose peers do not read are owed more and more.
     BoundlessOutput,
-    /// Answers are not counted between the parcel that brings them to a gateway and the net stage.
+    /// Answers are not counted between the batch of frames that brings them to a gateway and the
+    /// net stage.
     UncountedPassing,
     /// What the commands of a transaction answer is not bounded.
     BoundlessAnswers,

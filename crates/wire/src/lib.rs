@@ -1,8 +1,8 @@
 //! Bytes between processes: frames, every message of the native protocol, and the RESP codec.
 //!
 //! ```text
-//!   session ─ Get, Prepare, … ─ encode ─► parcel of frames ─► Frames ─► Frame ─ decode ─► shard
-//!   session ◄─ Value, Vote, … ─ decode ◄─ parcel of frames ◄────────── encode ◄────────── shard
+//!   session ─ Get, Prepare, … ─ encode ─► batch of frames ─► Frames ─► Frame ─ decode ─► shard
+//!   session ◄─ Value, Vote, … ─ decode ◄─ batch of frames ◄────────── encode ◄────────── shard
 //!   redis client ─ bytes ─► resp::CommandParser ─► gateway ─► resp::ReplyWriter ─ bytes ─► redis client
 //! ```
 //! A frame is a 24-byte header and a body: fixed fields, the lengths of the variable fields, the
@@ -45,10 +45,10 @@ pub use prepare::{
 };
 pub use reply::{
     ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs,
-    ScanPage, StatusIs, StatusList, Value, Vote, WriteSet, Written,
+    ScanPage, Scrubbed, StatusIs, StatusList, Value, Vote, WriteSet, Written,
 };
 pub use request::{
     Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest,
-    NodeStatus, Ping, Prepare, Report, Scan, ShardStats, Status, Terminate, Write,
+    NodeStatus, Ping, Prepare, Report, Scan, Scrub, ShardStats, Status, Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

@@ -9,7 +9,8 @@ use crate::prepare::{BodyCodec, PrepareBody};
 use crate::value::{Condition, ConditionCodec, ReadAt, WriteAction};
 
 message! {
-    /// Reads one key. Answered by [`crate::Value`]. Several keys are several frames of one parcel.
+    /// Reads one key. Answered by [`crate::Value`]. Several keys are several frames of one batch of
+    /// frames.
     Get<'a> {
         fixed {
             /// The key's keyspace.
@@ -234,6 +235,14 @@ message! {
             /// Who asks.
             client: ClientId,
         }
+    }
+}
+
+message! {
+    /// Asks a shard to read all that its store has on its device, and to verify every checksum. A
+    /// walk that is under way is joined. Answered by [`crate::Scrubbed`] when it has ended.
+    Scrub {
+        fixed {}
     }
 }
 

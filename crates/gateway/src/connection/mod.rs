@@ -18,7 +18,7 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
-use timestone_seda::{Charge, Origin};
+use timestone_seda::{Charge, ReplyAddress};
 use timestone_types::{Timestamp, Version};
 
 use crate::commands::arguments::ArgumentBuffer;
@@ -158,7 +158,7 @@ impl Usage {
 
 /// How far a connection is from its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct CloseState {
     /// Nothing more is carried out; closed when everything is answered.
     pub(crate) closing: bool,
     /// The client sends nothing more; closed when everything is answered.
@@ -187,7 +187,7 @@ pub(crate) struct TurnState {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) origin: Origin,
+    pub(crate) reply_to: ReplyAddress,
     pub(crate) client: ClientState,
     pub(crate) inbox: Inbox,
     pub(crate) replies: ReplyQueue,
@@ -197,14 +197,14 @@ pub(crate) struct Connection {
     pub(crate) barrier: Option<ReplyId>,
     pub(crate) transaction: TransactionState,
     pub(crate) usage: Usage,
-    pub(crate) life: Life,
+    pub(crate) life: CloseState,
     pub(crate) turn: TurnState,
 }
 
 impl Connection {
-    pub(crate) fn new(origin: Origin, client: ClientState) -> Self {
+    pub(crate) fn new(reply_to: ReplyAddress, client: ClientState) -> Self {
         Self {
-            origin,
+            reply_to,
             client,
             inbox: Inbox::new(),
             replies: ReplyQueue::new(),
@@ -212,7 +212,7 @@ impl Connection {
             barrier: None,
             transaction: TransactionState::default(),
             usage: Usage::default(),
-            life: Life::default(),
+            life: CloseState::default(),
             turn: TurnState::default(),
         }
     }

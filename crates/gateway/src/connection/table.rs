@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use timestone_seda::Origin;
+use timestone_seda::ReplyAddress;
 use timestone_types::Timestamp;
 
 use super::client::{ClientNumber, ClientState};
@@ -81,17 +81,17 @@ impl Connections {
     }
 
     /// A client has connected.
-    pub(crate) fn connect(&mut self, now: Timestamp, origin: Origin, peer: SocketAddr) {
+    pub(crate) fn connect(&mut self, now: Timestamp, reply_to: ReplyAddress, peer: SocketAddr) {
         self.accepted += 1;
         let number = ClientNumber((self.accepted as i64) << 8 | (self.thread as i64 & 0xff));
-        let connection = Box::new(Connection::new(origin, ClientState::new(number, peer, now)));
+        let connection = Box::new(Connection::new(reply_to, ClientState::new(number, peer, now)));
         let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
             ConnectionIndex(self.table.len() as u32 - 1)
         });
         let before = self.table[index.0 as usize].replace(connection);
         assert!(before.is_none(), "a free index has no connection");
-        let slot = origin.connection.index();
+        let slot = reply_to.connection.index();
         if self.by_slot.len() <= slot {
             self.by_slot.resize(slot + 1, None);
         }
@@ -100,18 +100,18 @@ impl Connections {
         assert!(before.is_none(), "a client's number is never used twice");
     }
 
-    /// The connection of an origin, unless it is gone.
-    pub(crate) fn find(&self, origin: Origin) -> Option<ConnectionIndex> {
-        let index = (*self.by_slot.get(origin.connection.index())?)?;
+    /// The connection of a reply address, unless it is gone.
+    pub(crate) fn find(&self, reply_to: ReplyAddress) -> Option<ConnectionIndex> {
+        let index = (*self.by_slot.get(reply_to.connection.index())?)?;
         let connection = self.get(index)?;
-        (connection.origin == origin).then_some(index)
+        (connection.reply_to == reply_to).then_some(index)
     }
 
     /// A client is gone. What it has asked and is under way is brought to an end; what it has
     /// queued is forgotten. Whoever calls tells that it may go on.
-    pub(crate) fn disconnect(&mut self, origin: Origin) -> Option<ConnectionIndex> {
-        let index = self.find(origin)?;
-        self.by_slot[origin.connection.index()] = None;
+    pub(crate) fn disconnect(&mut self, reply_to: ReplyAddress) -> Option<ConnectionIndex> {
+        let index = self.find(reply_to)?;
+        self.by_slot[reply_to.connection.index()] = None;
         if let Some(connection) = self.get_mut(index) {
             connection.leave();
             let number = connection.client.number;
@@ -165,7 +165,7 @@ impl Connections {
         let turn = &mut connection.turn;
         let waits = turn.blocked || connection.replies.has_shed();
         if connection.has_grown() {
-            // What it counted for on its way here ends with its parcel: shards of other threads may
+            // What it counted for on its way here ends with its batch of frames: shards of other threads may
             // answer before this turn is over.
             memory.count(connection);
         }

@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use timestone_seda::limits::MEMORY_PATIENCE;
+use timestone_seda::limits::MEMORY_TIMEOUT;
 use timestone_seda::{Memory, MemoryUse, Tally};
 use timestone_types::Timestamp;
 use timestone_types::limits::MAX_TXN_BYTES;
@@ -63,7 +63,7 @@ impl Derived {
 
     /// How long the job has waited in all, at `now`.
     fn waited_at(&self, now: Timestamp) -> Duration {
-        self.waited + self.waits_since.map_or(MEMORY_PATIENCE, |since| now.since(since))
+        self.waited + self.waits_since.map_or(MEMORY_TIMEOUT, |since| now.since(since))
     }
 }
 
@@ -205,7 +205,7 @@ impl DerivedValues {
     ) -> Option<Resumed> {
         assert!(job.is_uncounted(), "a job that waits is counted for nothing");
         let waited = job.waited_at(now);
-        if waited >= MEMORY_PATIENCE {
+        if waited >= MEMORY_TIMEOUT {
             self.waiting.pop_front();
             return Some(Resumed::GivesUp);
         }

@@ -15,7 +15,7 @@ pub(crate) mod derived;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use timestone_seda::limits::{MEMORY_PATIENCE, MEMORY_RETRY, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
+use timestone_seda::limits::{MEMORY_RETRY, MEMORY_TIMEOUT, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
 use timestone_seda::{Charge, Memory, MemoryUse, Tally};
 use timestone_types::Timestamp;
 
@@ -115,7 +115,7 @@ impl MemoryBudget {
             assert!(wanted >= waiting, "it is collected because bytes of it are missing");
             connection.inbox.reserve(wanted - waiting);
         } else {
-            let until = now.saturating_add(MEMORY_PATIENCE);
+            let until = now.saturating_add(MEMORY_TIMEOUT);
             connection.usage.wait = Some(MemoryWait { until, needed });
             self.waiting.push_back(index);
         }
@@ -319,7 +319,7 @@ fn ignores_begun() -> bool {
     timestone_types::is_planted!(BoundlessBeginnings)
 }
 
-/// Whether answers are not counted between the parcel that brings them and the net stage.
+/// Whether answers are not counted between the batch of frames that brings them and the net stage.
 pub(crate) fn forgets_passing() -> bool {
     timestone_types::is_planted!(UncountedPassing)
 }

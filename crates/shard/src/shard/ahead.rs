@@ -4,7 +4,7 @@
 //! A single load that misses takes longer than all the work on a read. The steps go in waves over
 //! all keys, so that each wave finds what the one before it has fetched.
 
-use timestone_store::{Prefetch, Store};
+use timestone_store::Store;
 use timestone_txn::participant::Participant;
 use timestone_types::{KeyHash, KeyRef, KeyspaceId};
 
@@ -51,12 +51,9 @@ impl<'a> LookAhead<'a> {
     /// Has everything fetched that requests for the keys will look at.
     pub(super) fn fetch(&self, participant: &Participant, store: &dyn Store) {
         let (reads, others) = (&self.keys[..self.reads], &self.keys[KEYS - self.others..]);
-        for step in [Prefetch::Search, Prefetch::Entry] {
-            reads.iter().for_each(|&key| store.prefetch(key, step));
-            others.iter().for_each(|&key| store.prefetch(key, step));
-        }
+        store.fetch_ahead(reads, others);
         reads.iter().for_each(|key| participant.prefetch(key.hash));
         others.iter().for_each(|key| participant.prefetch(key.hash));
-        store.prefetch_records(reads);
+        store.fetch_records_ahead(reads);
     }
 }

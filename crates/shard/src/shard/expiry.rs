@@ -1,44 +1,36 @@
 //! Whether what the store has found of a key may be told: it may be in doubt whether that had
-//! expired before a restart, or will have after the next one ([`Participant::check_expiry`]). Each
+//! expired before a restart, or will have after the next one ([`ExpiryRule::may_tell`]). Each
 //! look-up passes here: those that are answered at once, and those that wait for a page. Scans and
 //! counts do not: the core lets them begin when nothing is in doubt for them.
 
 use timestone_store::{Lookup, ReadOutcome, StoreError};
 use timestone_txn::Refusal;
-use timestone_txn::participant::Participant;
+use timestone_txn::participant::ExpiryRule;
 use timestone_types::Timestamp;
 
 /// Of what was found at once, as of `snapshot` ([`Timestamp::MAX`]: what is latest).
 #[inline]
 pub(super) fn check(
-    participant: &Participant,
+    rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &Result<Lookup<'_>, StoreError>,
 ) -> Result<(), Refusal> {
     match *found {
-        Ok(Lookup::Present { expires_at, .. }) => {
-            participant.check_expiry(snapshot, true, expires_at)
-        }
-        Ok(Lookup::Absent { expires_at, .. }) => {
-            participant.check_expiry(snapshot, false, expires_at)
-        }
+        Ok(Lookup::Present { expires_at, .. }) => rule.may_tell(snapshot, true, expires_at),
+        Ok(Lookup::Absent { expires_at, .. }) => rule.may_tell(snapshot, false, expires_at),
         Ok(Lookup::Pending) | Err(_) => Ok(()),
     }
 }
 
 /// Of what a page read has found.
 pub(super) fn check_read(
-    participant: &Participant,
+    rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &ReadOutcome,
 ) -> Result<(), Refusal> {
     match *found {
-        ReadOutcome::Present { expires_at, .. } => {
-            participant.check_expiry(snapshot, true, expires_at)
-        }
-        ReadOutcome::Absent { expires_at, .. } => {
-            participant.check_expiry(snapshot, false, expires_at)
-        }
+        ReadOutcome::Present { expires_at, .. } => rule.may_tell(snapshot, true, expires_at),
+        ReadOutcome::Absent { expires_at, .. } => rule.may_tell(snapshot, false, expires_at),
         ReadOutcome::Failed(_) => Ok(()),
     }
 }
@@ -49,8 +41,9 @@ pub(super) mod tests {
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
-    use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Store, StoreEvent};
+    use timestone_seda::{FrameBatch, Stage, StageId};
+    use timestone_store::prelude::*;
+    use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, StoreEvent};
     use timestone_txn::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
     use timestone_types::{
         AbortKind, ClientId, Epoch, Expiry, KeyRef, KeyspaceId, Sequence, ShardId, Timestamp,
@@ -62,7 +55,7 @@ pub(super) mod tests {
         Newest, NewestIs, ReadAt, Value, Verdict, Write, WriteAction, Written,
     };
 
-    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
     use crate::testing::Event;
 
     pub(crate) const SHARD: ShardId = ShardId::new(0);
@@ -159,15 +152,17 @@ pub(super) mod tests {
             encode(&envelope, &mut bytes);
             for _ in 0..1000 {
                 // The device has no file descriptor that would wake the stage.
-                let parcel = Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes));
-                self.driver.send(STAGE, Event::Parcel(parcel)).unwrap();
+                let frame_batch =
+                    FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut bytes));
+                self.driver.send(STAGE, Event::FrameBatch(frame_batch)).unwrap();
                 self.driver.turn();
                 while let Some((to, event)) = self.driver.take_sent() {
                     match event {
                         Event::LogAppend(append) => self.appended.push(append.head.batch),
-                        Event::Parcel(parcel) if to == ASKER => {
+                        Event::FrameBatch(frame_batch) if to == ASKER => {
                             let frame =
-                                Frame::parse(timestone_wire::without_clock(&parcel.bytes)).unwrap();
+                                Frame::parse(timestone_wire::without_clock(&frame_batch.bytes))
+                                    .unwrap();
                             return ErrorReply::decode(&frame)
                                 .map_or_else(|_| Ok(read(&frame)), |error| Err(error.code));
                         }
@@ -329,14 +324,17 @@ pub(super) mod tests {
                 .driver
                 .send(
                     STAGE,
-                    Event::Parcel(Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes))),
+                    Event::FrameBatch(FrameBatch::new(
+                        own_reply_address(ASKER),
+                        std::mem::take(&mut bytes),
+                    )),
                 )
                 .unwrap();
             bench.driver.turn();
             while let Some((_, event)) = bench.driver.take_sent() {
-                let Event::Parcel(parcel) = event else { continue };
-                let mut frames =
-                    Frames::new(timestone_wire::without_clock(&parcel.bytes)).map(Result::unwrap);
+                let Event::FrameBatch(frame_batch) = event else { continue };
+                let mut frames = Frames::new(timestone_wire::without_clock(&frame_batch.bytes))
+                    .map(Result::unwrap);
                 if let Some(written) = frames.find_map(|frame| Written::decode(&frame).ok()) {
                     assert!(turn > 0, "its page is read while the time passes");
                     return written.verdict;

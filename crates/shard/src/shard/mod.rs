@@ -2,10 +2,10 @@
 //! together.
 //!
 //! ```text
-//!   parcel ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
-//!                                                                        ├─► replies (one parcel per origin and turn)
+//!   batch of frames ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
+//!                                                                        ├─► replies (one batch of frames per reply address and turn)
 //!   store.pump ─► reads that went to flash, scans, counts ──────────────┤
-//!   log stage ─► durable(batch) ─► Durable(ticket) ─► votes, applies ────┤
+//!   log stage ─► durable(batch) ─► Durable(sequence) ─► votes, applies ────┤
 //!                                                                        └─► journal (one log batch per turn)
 //! ```
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
@@ -18,7 +18,10 @@ mod ahead;
 mod ending;
 mod expiry;
 mod hand_over;
+#[cfg(test)]
+mod hesitant;
 mod journal;
+mod lookups;
 mod order;
 mod outputs;
 mod payload;
@@ -28,6 +31,7 @@ mod recovery;
 mod replies;
 mod request;
 mod scan;
+mod scrub;
 mod single;
 
 use std::collections::VecDeque;
@@ -37,9 +41,11 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
-use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{self, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
+use timestone_seda::{FrameBatch, Memory, MemoryUse, ReplyAddress, StageId, Tally};
+use timestone_store::{Figure, PutSize, Store, StoreError, StoreEvent};
+use timestone_txn::participant::{
+    self, Collected, LogSequence, Participant, ReadItem, Token, Wait, WriteItem,
+};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
@@ -52,13 +58,15 @@ use crate::turn::{Input, LogAppend, LogShortage, Output, Turn};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
+use lookups::Lookups;
 pub use order::RecordPlace;
 use payload::Payloads;
-pub use peers::{Peers, own_origin};
+pub use peers::{Peers, own_reply_address};
 use pending::Requests;
 pub use recovery::{Past, Recovering, Replay, Served};
 use replies::Replies;
 pub use replies::reading;
+use scrub::ScrubAskers;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +93,17 @@ pub struct Shard {
     map_version: MapVersion,
     seed: HashSeed,
     participant: Participant,
+    /// What has been let be collected.
+    collected: Collected,
     store: Box<dyn Store + Send>,
     log: LogPlace,
     peers: Peers,
     journal: Journal,
     payloads: Payloads,
     requests: Requests,
+    lookups: Lookups,
     replies: Replies,
+    scrub_askers: ScrubAskers,
     memory: Arc<Memory>,
     // Bytes of the payloads, as far as others know.
     promised: Tally,
@@ -118,8 +130,8 @@ pub struct Shard {
     // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
     // it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
-    // The highest ticket that is durable without a log.
-    durable_at_once: Option<Ticket>,
+    // The highest sequence that is durable without a log.
+    durable_at_once: Option<LogSequence>,
     // When to try again what the store had no room for.
     apply_again_at: Timestamp,
     next_publish: Timestamp,
@@ -147,9 +159,9 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Takes the frames of a parcel, a few at a time, with a look ahead at their keys.
-    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
-        let mut frames = Frames::new(&parcel.bytes);
+    /// Takes the frames of a batch of frames, a few at a time, with a look ahead at their keys.
+    fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
+        let mut frames = Frames::new(&frame_batch.bytes);
         let mut group: [Option<(Frame<'_>, Option<KeyRef<'_>>)>; LOOK_AHEAD] = [None; LOOK_AHEAD];
         let mut ahead = LookAhead::new();
         loop {
@@ -165,7 +177,7 @@ impl Shard {
                     Err(error) => {
                         // The net stage cuts frames by the same rules; what gets here was damaged
                         // inside this process or by a peer.
-                        tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are \
+                        tracing::warn!(shard = %self.shard, %error, "a frame_batch holds bytes that are \
                             no frame; the rest of it is dropped");
                         break;
                     }
@@ -176,11 +188,11 @@ impl Shard {
             }
             ahead.fetch(&self.participant, &*self.store);
             for (frame, key) in group[..count].iter().flatten() {
-                self.frame(ctx, parcel.origin, frame, *key);
+                self.frame(ctx, frame_batch.reply_to, frame, *key);
                 self.close_full_batch(ctx);
             }
         }
-        ctx.finish_parcel(parcel);
+        ctx.finish_frame_batch(frame_batch);
     }
 
     /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is
@@ -203,7 +215,7 @@ impl Shard {
             return;
         }
         let now = ctx.now();
-        let watermark = self.participant.watermark();
+        let watermark = self.collected.below();
         if let Some(closed) = self.journal.close(now, watermark, || ctx.take_buffer()) {
             self.store.begin_batch(self.journal.open_batch().get());
             self.append(ctx, closed);
@@ -250,7 +262,11 @@ impl Shard {
             self.carrying = None;
         }
         if let Some(through) = self.journal.durable(batch) {
-            self.step(ctx, participant::Input::Durable { through }, None);
+            self.step(
+                ctx,
+                participant::Input::Durable { range: participant::LogRange::through(through) },
+                None,
+            );
         }
         if let Some(keep_from) = self.journal.release() {
             for index in 0..self.retained.len() {
@@ -284,7 +300,7 @@ impl Shard {
         // A log that has not spoken yet may hold anything.
         let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
         if let Some(settled) = oldest.and_then(|oldest| self.journal.settled(oldest)) {
-            self.store.advance_settled(settled);
+            self.store.advance_replay_floor(settled);
         }
     }
 
@@ -306,21 +322,24 @@ impl Shard {
         self.store_events = events;
     }
 
-    /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store
-    /// has no room, or what is promised already waits for room.
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
+    /// Whether these puts may be promised now.
+    ///
+    /// # Errors
+    /// The admission error: the store has no room, or what is promised already waits for room.
+    fn admit(&mut self, puts: &mut dyn Iterator<Item = PutSize>) -> Result<(), StoreError> {
         if !self.has_memory() {
-            return Some(StoreError::Busy);
+            return Err(StoreError::Busy);
         }
-        if let Some(refusal) = self.store.refusal(puts, self.payloads.bytes()) {
-            return Some(refusal);
-        }
+        self.store.admit(puts, self.payloads.bytes())?;
         match self.no_room {
-            _ if self.unapplied.is_empty() => None,
+            _ if self.unapplied.is_empty() => Ok(()),
             Some(StoreError::DeviceFull { live_blocks, blocks, ref growth }) => {
-                Some(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
+                Err(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
             }
-            _ => Some(StoreError::Busy),
+            Some(StoreError::MemoryFull { used_bytes, limit_bytes }) => {
+                Err(StoreError::MemoryFull { used_bytes, limit_bytes })
+            }
+            _ => Err(StoreError::Busy),
         }
     }
 
@@ -361,13 +380,14 @@ impl Shard {
 
 impl Shard {
     /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may
-    /// be about to send one: no gateway and no guest of this process, which finish what they have
-    /// begun, step by step and shard by shard; nor whoever decides about what was promised here,
-    /// unless that one stays silent. What is on its way already has come within [`CLOSE_INTERVAL`].
+    /// be about to send one: no gateway and no embedded client of this process, which finish what
+    /// they have begun, step by step and shard by shard; nor whoever decides about what was
+    /// promised here, unless that one stays silent. What is on its way already has come within
+    /// [`CLOSE_INTERVAL`].
     ///
-    /// Gateways and guests end within seconds, also when they get no answer (a log that failed
-    /// gives none), so none is waited for without end. Questions of peers may come again and again:
-    /// how long decisions are waited for counts from the first quiet moment.
+    /// Gateways and embedded clients end within seconds, also when they get no answer (a log that
+    /// failed gives none), so none is waited for without end. Questions of peers may come again and
+    /// again: how long decisions are waited for counts from the first quiet moment.
     fn may_close(&mut self, ctx: &mut Turn<'_>) -> bool {
         if timestone_types::is_planted!(ClosesUnderWriters) {
             return self.is_quiet(ctx.has_unsent());
@@ -395,14 +415,14 @@ impl Shard {
         if self.log != LogPlace::Nowhere {
             return is_over || self.payloads.len() == 0;
         }
-        self.step(ctx, participant::Input::Closing, None);
-        let is_owed = self.payloads.len() > 0 || self.participant.owes_decisions(Timestamp::MAX);
+        let (owes_decisions, owes_aborts) = self.owes(ctx, participant::Input::Closing);
+        let is_owed = self.payloads.len() > 0 || owes_decisions;
         if is_owed && !is_over {
             return false;
         }
         match self.retained.first() {
             Some(&(stage, _))
-                if (is_owed || self.participant.must_remember())
+                if (is_owed || owes_aborts)
                     && !timestone_types::is_planted!(LeavesNothing | EndsUndecided) =>
             {
                 self.take_log(ctx, stage);
@@ -436,7 +456,7 @@ impl Shard {
     /// Takes what it is told, after [`Shard::begin_inputs`].
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
         match input {
-            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::LogDurable { batch } => self.log_durable(ctx, batch),
             Input::LogRetained { log, from } => self.retained(log, from),
             Input::LogCarry { below } => self.carry(ctx, below),
@@ -461,13 +481,13 @@ impl Shard {
         self.pump_store(ctx);
         self.apply_rest(ctx);
         self.hand_over(ctx);
-        if self.participant.next_deadline().is_some_and(|at| at <= ctx.now()) {
+        if self.participant.poll_deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
         self.close_batch(ctx);
         if ctx.is_shutting_down() && !self.store_draining {
             self.store_draining = self.may_close(ctx);
-            // Nobody tells when the last gateway or guest has ended.
+            // Nobody tells when the last gateway or embedded client has ended.
             self.close_again_at =
                 Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
             if self.store_draining {
@@ -479,7 +499,7 @@ impl Shard {
         self.promised.change(self.promised.bytes(), self.payloads.bytes());
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
-            self.publish();
+            self.publish(ctx.now());
             self.resize_cache();
         }
     }
@@ -488,7 +508,7 @@ impl Shard {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
         let deadlines = [
-            self.participant.next_deadline(),
+            self.participant.poll_deadline(),
             self.store.next_deadline(),
             apply,
             self.hand_over_deadline(),
@@ -509,12 +529,12 @@ impl Shard {
 }
 
 impl Shard {
-    fn publish(&self) {
-        let stats = self.store.stats();
-        if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
-            if stats.full {
+    fn publish(&self, now: Timestamp) {
+        let (figures, full) = (self.store.figures(), self.store.is_full());
+        if full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
+            if full {
                 tracing::warn!(
-                    shard = %self.shard, blocks = stats.blocks, cause = self.store.growth_refusal().unwrap_or("its capacity is reached"),
+                    shard = %self.shard, blocks = figures.get(Figure::Blocks), cause = self.store.growth_error().unwrap_or("its capacity is reached"),
                     "the shard has no room for writes: reads and deletes go on; delete something, \
                      free space on its disk or raise the capacity"
                 );
@@ -522,14 +542,15 @@ impl Shard {
                 tracing::info!(shard = %self.shard, "the shard has room for writes again");
             }
         }
-        self.gauges.full_for.set(if stats.full { self.store.growth_refusal() } else { None });
+        self.gauges.full_for.set(if full { self.store.growth_error() } else { None });
         self.gauges.publish(
-            &stats,
-            self.participant.watermark(),
+            &figures,
+            full,
+            self.collected.below(),
             self.requests.len(),
             self.payloads.len(),
         );
-        self.gauges.publish_tables(&self.participant.stats());
+        self.gauges.publish_tables(&self.participant.view(now));
     }
 
     /// Follows a wish for another size of the record cache.
@@ -541,9 +562,9 @@ impl Shard {
         }
     }
 
-    /// The buffer for an answer to `origin`.
+    /// The buffer for an answer to `reply_to`.
     #[inline]
-    fn reply(&mut self, ctx: &mut Turn<'_>, origin: Origin) -> &mut Vec<u8> {
-        self.replies.buffer(ctx, origin)
+    fn reply(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress) -> &mut Vec<u8> {
+        self.replies.buffer(ctx, reply_to)
     }
 }

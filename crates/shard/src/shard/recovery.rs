@@ -7,7 +7,7 @@
 //! ```
 //! Records come in any order between logs. What is decided goes straight into the store (a version
 //! that is there already changes nothing), so that the memory needed does not grow with the log;
-//! what is not decided stays promised, with its bytes. Source: DTranx §3.5, MILANA §4.5.
+//! what is not decided stays promised, with its bytes. Source: DTranx §4.4, MILANA §4.5.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,9 +18,11 @@ use hashbrown::HashMap;
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, StageId, Tally};
-use timestone_store::{Store, StoreError, StoreEvent};
+use timestone_store::{LatestLookup, ReadToken, Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
-use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
+use timestone_txn::participant::{
+    self, Collected, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
+};
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
     AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
@@ -31,10 +33,12 @@ use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
 
 use super::hand_over::{HandOver, Inherited};
 use super::journal::Journal;
+use super::lookups::{Lookups, in_store};
 use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
+use super::scrub::ScrubAskers;
 use super::{LogPlace, Peers, Shard};
 use crate::error::ShardError;
 use crate::gauges::ShardGauges;
@@ -491,7 +495,7 @@ impl Replay {
             else {
                 continue;
             };
-            let writes = write_items(&mut *store, seed, &payload.body);
+            let writes = write_items(&mut *store, seed, (with.now, bound), &payload.body);
             let (begin, single, participants) =
                 (payload.begin, payload.single, &payload.participants[..]);
             let found = decided.get(&txn).map_or(PreviousFound::Unasked, |decided| decided.found);
@@ -537,12 +541,15 @@ impl Replay {
             map_version: with.map_version,
             seed,
             participant,
+            collected: Collected::default(),
             store,
             log: with.log,
             peers: with.peers,
             journal,
             payloads,
             requests: Requests::new(Arc::clone(&with.gauges.latencies)),
+            lookups: Lookups::default(),
+            scrub_askers: ScrubAskers::default(),
             replies: Replies::new(
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),
@@ -594,6 +601,7 @@ impl Replay {
 fn write_items(
     store: &mut (dyn Store + Send),
     seed: timestone_types::HashSeed,
+    (now, bound): (Timestamp, Timestamp),
     body: &[u8],
 ) -> Vec<WriteItem> {
     let Ok(body) = PrepareBody::parse(body) else { return Vec::new() };
@@ -604,14 +612,40 @@ fn write_items(
             WireWriteKind::Delete => WriteKind::Delete,
             WireWriteKind::Fence => WriteKind::Fence,
         };
-        let latest = store.latest(key);
-        let latest = timestone_txn::participant::LatestInStore {
-            version: latest.version,
-            absent: latest.absent,
-        };
+        let latest = latest_now(store, key, now).unwrap_or_else(|error| {
+            tracing::error!(%error, "the youngest version of a key that was promised cannot be \
+                looked up: readers of it are refused for a moment");
+            // As young as anything can be: whoever read an older one, or nothing, is refused.
+            let version = Version::new(bound, ClientId::new(0));
+            LatestInStore { version, absent: false }
+        });
         WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
     });
     items.collect()
+}
+
+/// Looks up the youngest version of a key, waiting for the device. Nobody else uses the store yet.
+fn latest_now(
+    store: &mut (dyn Store + Send),
+    key: KeyRef<'_>,
+    now: Timestamp,
+) -> Result<LatestInStore, StoreError> {
+    const ASKED: ReadToken = ReadToken(u64::MAX);
+    if let LatestLookup::Known(latest) = store.latest(key, ASKED) {
+        return Ok(in_store(latest));
+    }
+    let mut events = Vec::new();
+    loop {
+        store.pump(now, &mut events);
+        for event in events.drain(..) {
+            match event {
+                StoreEvent::LatestDone { token: ASKED, found } => return found.map(in_store),
+                StoreEvent::DeviceFailed(error) => return Err(error),
+                _ => {}
+            }
+        }
+        store.wait(DEVICE_WAIT);
+    }
 }
 
 #[cfg(test)]
@@ -619,7 +653,7 @@ mod tests {
     use timestone_clock::ManualClock;
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Context, Origin, Parcel, Stage};
+    use timestone_seda::{Context, FrameBatch, ReplyAddress, Stage};
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{Expiry, HashSeed, KeyspaceId, Sequence};
     use timestone_wal::{DecisionOrigin, Participants};
@@ -628,7 +662,7 @@ mod tests {
         RequestId, Value, WriteEntry,
     };
 
-    use super::super::own_origin;
+    use super::super::own_reply_address;
     use super::*;
     use crate::testing::{Event, TestStage};
 
@@ -719,14 +753,14 @@ mod tests {
             Get { keyspace, at: ReadAt::Latest(at(2000)), client: CLIENT, wait: false, key: &key }
                 .encode(&envelope, &mut bytes);
         }
-        let origin: Origin = own_origin(ASKER);
-        driver.send(STAGE, Event::Parcel(Parcel::new(origin, bytes))).unwrap();
+        let reply_to: ReplyAddress = own_reply_address(ASKER);
+        driver.send(STAGE, Event::FrameBatch(FrameBatch::new(reply_to, bytes))).unwrap();
         driver.turn();
         let mut answers = Vec::new();
         while let Some((to, event)) = driver.take_sent() {
-            let Event::Parcel(parcel) = event else { panic!("{event:?}") };
+            let Event::FrameBatch(frame_batch) = event else { panic!("{event:?}") };
             assert_eq!(to, ASKER);
-            for frame in Frames::new(timestone_wire::without_clock(&parcel.bytes)) {
+            for frame in Frames::new(timestone_wire::without_clock(&frame_batch.bytes)) {
                 let frame = frame.unwrap();
                 let value = (frame.kind() == Kind::Value).then(|| Value::decode(&frame).unwrap());
                 assert!(value.is_none_or(|value| !value.present || value.value == VALUE));
@@ -764,7 +798,9 @@ mod tests {
             Get { keyspace: KeyspaceId::DEFAULT, at, client: CLIENT, wait: false, key: b"key" }
                 .encode(&envelope, &mut bytes);
         }
-        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+        driver
+            .send(STAGE, Event::FrameBatch(FrameBatch::new(own_reply_address(ASKER), bytes)))
+            .unwrap();
         let mut bound = None;
         [(); 2].map(|()| {
             let mut answers = 0;
@@ -773,8 +809,9 @@ mod tests {
                 while let Some((to, event)) = driver.take_sent() {
                     match event {
                         Event::LogAppend(append) => bound = Some(append.head.batch),
-                        Event::Parcel(parcel) if to == ASKER => {
-                            let frames = Frames::new(timestone_wire::without_clock(&parcel.bytes));
+                        Event::FrameBatch(frame_batch) if to == ASKER => {
+                            let frames =
+                                Frames::new(timestone_wire::without_clock(&frame_batch.bytes));
                             answers += frames
                                 .filter(|frame| frame.as_ref().unwrap().kind() == Kind::Value)
                                 .count();

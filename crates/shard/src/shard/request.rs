@@ -1,21 +1,39 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
-use timestone_seda::Origin;
-use timestone_store::Lookup;
+use timestone_seda::ReplyAddress;
+use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
 use timestone_txn::participant::{
-    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
-    Wait, WriteItem, WriteKind,
+    self, DecisionOrigin, ExpiryRule, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt,
+    ReadItem, Token, Wait, WriteItem, WriteKind,
 };
-use timestone_types::{KeyRef, Timestamp, TxnOutcome, Version};
+use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
 };
 
+use super::Shard;
 use super::ahead::LookAhead;
+use super::lookups::{Answered, Item, in_store};
 use super::pending::{Purpose, read_token};
-use super::{Shard, expiry};
 use crate::gauges::Timed;
 use crate::turn::Turn;
+
+/// Why a put is not let in.
+#[derive(Debug)]
+pub(super) enum AdmissionError {
+    /// The log has no room.
+    Log(std::sync::Arc<str>),
+    /// The store has none, or there is too little memory.
+    Store(StoreError),
+}
+
+/// How the core lets a key be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadNow {
+    pub(super) at: Timestamp,
+    pub(super) prepared_before: bool,
+    pub(super) expiry: ExpiryRule,
+}
 
 /// How a request may wait, from the flag that it carries.
 pub(super) const fn wait_of(wait: bool) -> Wait {
@@ -43,13 +61,13 @@ impl Shard {
     pub(super) fn frame(
         &mut self,
         ctx: &mut Turn<'_>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
         let envelope = frame.envelope();
         if envelope.epoch != self.epoch && !frame.kind().is_reply() {
-            return self.refuse_epoch(ctx, origin, frame);
+            return self.refuse_epoch(ctx, reply_to, frame);
         }
         self.gauges.count(frame.kind());
         let purpose = match frame.kind() {
@@ -64,14 +82,19 @@ impl Shard {
             | Kind::Freeze
             | Kind::WriteSet
             | Kind::Newest => Purpose::Other,
-            _ => return self.plain(ctx, origin, frame),
+            _ => return self.plain(ctx, reply_to, frame),
         };
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let token = self.requests.open(origin, envelope, purpose, Timed::of(frame.kind()));
+        let token = self.requests.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
         if let Err(error) = self.submit(ctx, token, frame, key, None) {
             self.requests.close(token);
             let text = error.to_string();
-            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+            self.answer_error(
+                ctx,
+                reply_to,
+                frame,
+                &ErrorReply::new(ErrorCode::from(&error), &text),
+            );
         }
     }
 
@@ -128,15 +151,14 @@ impl Shard {
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
-                let input = Input::RaiseFloor { token, keyspace: scan.keyspace, at: scan.at, wait };
+                let input = Input::Scan { token, keyspace: scan.keyspace, at: scan.at, wait };
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
             Kind::Count => {
                 let count = wire::Count::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
-                let input =
-                    Input::RaiseFloor { token, keyspace: count.keyspace, at: count.at, wait };
+                let input = Input::Scan { token, keyspace: count.keyspace, at: count.at, wait };
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
@@ -156,7 +178,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let latest = self.latest(key);
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -167,11 +189,12 @@ impl Shard {
         };
         self.participant.step(ctx.now(), input, &mut self.outputs);
         // Nearly every read is answered at once and alone.
-        if let [Output::ReadNow { token: read, at, prepared_before }] = self.outputs[..]
+        if let [Output::ReadNow { token: read, at, prepared_before, expiry }] = self.outputs[..]
             && read == token
         {
             self.outputs.clear();
-            self.read_now(ctx, token, key, get.at, at, prepared_before);
+            let now = ReadNow { at, prepared_before, expiry };
+            self.read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
@@ -187,10 +210,10 @@ impl Shard {
         token: Token,
         key: KeyRef<'_>,
         asked: wire::ReadAt,
-        at: Timestamp,
-        prepared_before: bool,
+        read: ReadNow,
     ) {
-        let now = self.participant.judges_expiry(ctx.now(), at);
+        let ReadNow { at, prepared_before, expiry } = read;
+        let now = expiry.as_of;
         let judged = match asked {
             // A snapshot may lie ahead of this server's time: what expires between the two is alive
             // to every other reader.
@@ -200,19 +223,19 @@ impl Shard {
         };
         let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
         let Some(request) = self.requests.get_mut(token) else { return };
-        let (origin, envelope) = (request.origin, request.envelope);
+        let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = expiry::check(&self.participant, snapshot, &found) {
+        if let Err(refusal) = super::expiry::check(&expiry, snapshot, &found) {
             return self.refuse(ctx, token, &refusal);
         }
         match found {
             Ok(Lookup::Present { value, .. })
-                if !self.replies.has_room(ctx, origin, value.len()) =>
+                if !self.replies.has_room(ctx, reply_to, value.len()) =>
             {
                 self.refuse_unread(ctx, token);
             }
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let out = self.replies.buffer(ctx, origin);
+                let out = self.replies.buffer(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: true, value }
                     .encode(&envelope, out);
                 self.requests.close(token);
@@ -227,14 +250,14 @@ impl Shard {
                     && !version.is_zero()
                     && self.store.is_beside_fence(key, version);
                 let version = if is_beside { Version::ZERO } else { version };
-                let out = self.replies.buffer(ctx, origin);
+                let out = self.replies.buffer(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
                     .encode(&envelope, out);
                 self.requests.close(token);
             }
             Ok(Lookup::Pending) => {
                 (request.at, request.snapshot) = (at, snapshot);
-                request.prepared_before = prepared_before;
+                (request.prepared_before, request.expiry) = (prepared_before, expiry);
             }
             Err(error) => self.fail(ctx, token, &error),
         }
@@ -257,14 +280,20 @@ impl Shard {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let prepare = wire::Prepare::decode(frame)?;
-        // What was promised or decided is answered as it was, also when it is asked again after the
-        // store has filled up.
-        if self.participant.is_new(prepare.txn, prepare.begin)
-            && self.refuses_writes(ctx, token, &prepare.body)
-        {
+        let body = &prepare.body;
+        let puts = || {
+            let puts = body.writes().filter(|write| write.kind == wire::WriteKind::Put);
+            puts.map(|write| PutSize {
+                keyspace: write.keyspace,
+                bytes: write.key.len() + write.value.len(),
+            })
+        };
+        if !self.look_up(token, frame, wait, body) {
             return Ok(());
         }
-        self.look_up(&prepare.body);
+        // Deletes and fences go on.
+        let refused = puts().next().and_then(|_| self.admission_error(&puts));
+        let has_room = refused.is_none();
         self.participants.clear();
         self.participants.extend(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
@@ -277,11 +306,44 @@ impl Shard {
             participants: &self.participants,
             reads: &self.reads,
             writes: &self.writes,
-            condition: None,
+            condition: participant::Lookup::NotNeeded,
+            has_room,
         });
         self.participant.step(ctx.now(), input, &mut self.outputs);
-        self.carry_out(ctx, Some((token, frame)));
+        self.carry_out_prepare(ctx, token, frame, refused);
         Ok(())
+    }
+
+    /// Carries out what came of a prepare, which was `refused` room if the core has not seen it
+    /// before: what was promised or decided is answered as it was, also when it is asked again
+    /// after the store has filled up.
+    pub(super) fn carry_out_prepare(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        refused: Option<AdmissionError>,
+    ) {
+        if let [Output::NoRoom { .. }] = self.outputs[..] {
+            self.outputs.clear();
+            return match refused {
+                Some(AdmissionError::Log(words)) => self.refuse_full(ctx, token, &words),
+                Some(AdmissionError::Store(error)) => self.fail(ctx, token, &error),
+                None => self.fail(ctx, token, &StoreError::Busy),
+            };
+        }
+        self.carry_out(ctx, Some((token, frame)));
+    }
+
+    /// Why there is no room for puts of these bytes of key and value, if so.
+    pub(super) fn admission_error<I: Iterator<Item = PutSize>>(
+        &mut self,
+        puts: &impl Fn() -> I,
+    ) -> Option<AdmissionError> {
+        if let Some(words) = self.log_refusal(|| puts().map(|put| put.bytes).sum()) {
+            return Some(AdmissionError::Log(words));
+        }
+        self.admit(&mut puts()).err().map(AdmissionError::Store)
     }
 
     /// A committed transaction's write set, asked for because its prepare never arrived.
@@ -292,7 +354,9 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
-        self.look_up(&set.body);
+        if !self.look_up(token, frame, None, &set.body) {
+            return Ok(());
+        }
         self.participants.clear();
         self.participants.push(self.shard);
         let prepare = Prepare {
@@ -305,7 +369,8 @@ impl Shard {
             participants: &self.participants,
             reads: &self.reads,
             writes: &self.writes,
-            condition: None,
+            condition: participant::Lookup::NotNeeded,
+            has_room: true,
         };
         self.participant.step(ctx.now(), Input::DecidedWriteSet { prepare }, &mut self.outputs);
         self.carry_out(ctx, Some((token, frame)));
@@ -324,7 +389,7 @@ impl Shard {
                 let from_peer = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| self.peers.is_shard(request.origin.stage));
+                    .is_some_and(|request| self.peers.is_shard(request.reply_to.stage));
                 let origin =
                     if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
@@ -374,7 +439,7 @@ impl Shard {
     }
 
     /// Frames that need no token: reports, peers' answers, statistics.
-    fn plain(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+    fn plain(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
@@ -405,11 +470,12 @@ impl Shard {
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
             }),
             Kind::ShardStats => {
-                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
+                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, reply_to, frame))
             }
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = frame.reply_envelope(self.epoch, self.map_version);
-                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));
+                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, reply_to));
             }),
             kind if kind.is_reply() => Ok(()),
             kind => {
@@ -417,7 +483,7 @@ impl Shard {
                     format!("a shard does not serve {} requests; ask the server", kind.name());
                 return self.answer_error(
                     ctx,
-                    origin,
+                    reply_to,
                     frame,
                     &ErrorReply::new(ErrorCode::Unsupported, &words),
                 );
@@ -425,19 +491,129 @@ impl Shard {
         };
         if let Err(error) = taken {
             let text = error.to_string();
-            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+            self.answer_error(
+                ctx,
+                reply_to,
+                frame,
+                &ErrorReply::new(ErrorCode::from(&error), &text),
+            );
         }
     }
 
-    /// What the index knows of a key, as the core wants it.
+    /// The youngest version of a request's only key, as the core wants it. `None`: the store looks
+    /// it up, and the request is handed in again with the answer.
     #[inline]
-    pub(super) fn latest(&mut self, key: KeyRef<'_>) -> LatestInStore {
-        let latest = self.store.latest(key);
-        LatestInStore { version: latest.version, absent: latest.absent }
+    pub(super) fn latest(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        key: KeyRef<'_>,
+    ) -> Option<LatestInStore> {
+        if let Some(items) = self.lookups.take(token) {
+            return items.first().map(|item| item.latest);
+        }
+        match self.store.latest(key, self.lookups.token()) {
+            LatestLookup::Known(latest) => Some(in_store(latest)),
+            LatestLookup::Pending => {
+                self.lookups.note_pending(0);
+                let (keyspace, key) = (key.keyspace, key.hash);
+                let item = Item { keyspace, key, latest: LatestInStore::NONE };
+                self.lookups.begin(token, wait, std::iter::once(item));
+                self.keep_frame(token, Some((token, frame)));
+                None
+            }
+        }
     }
 
-    /// Fills the read and write items of a body.
-    pub(super) fn look_up(&mut self, body: &PrepareBody<'_>) {
+    /// A look-up of youngest versions was answered.
+    pub(super) fn looked_up(&mut self, ctx: &mut Turn<'_>, answered: Answered) {
+        match answered {
+            Answered::Waiting => {}
+            Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
+            Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
+        }
+    }
+
+    /// Whether the core would look at a prepare of the transaction as at a new one.
+    fn is_new(&mut self, ctx: &Turn<'_>, token: Token, txn: TxnId, begin: Timestamp) -> bool {
+        let mut outputs = Vec::new();
+        let input = Input::Recognise { token, txn, begin };
+        self.participant.step(ctx.now(), input, &mut outputs);
+        matches!(outputs[..], [Output::Recognised { is_new: true, .. }])
+    }
+
+    /// What a request needs cannot be read. What was promised or decided before is not told that
+    /// it failed, since it may be carried out: whoever asks repeats it.
+    fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
+            Kind::Get => true,
+            Kind::Prepare => wire::Prepare::decode(&frame)
+                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+            Kind::Write => wire::Write::decode(&frame)
+                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+            _ => false,
+        });
+        if is_new {
+            self.fail(ctx, token, error);
+        } else {
+            tracing::error!(shard = %self.shard, %error, "a request that is under way already \
+                cannot be looked up again");
+            self.requests.close(token);
+        }
+    }
+
+    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
+    /// known. If not, the request is handed in again when they are.
+    pub(super) fn look_up(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        body: &PrepareBody<'_>,
+    ) -> bool {
+        self.list_items(body);
+        if let Some(items) = self.lookups.take(token) {
+            assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
+            let (reads, writes) = items.split_at(self.reads.len());
+            self.reads.iter_mut().zip(reads).for_each(|(item, found)| item.latest = found.latest);
+            self.writes.iter_mut().zip(writes).for_each(|(item, found)| item.latest = found.latest);
+            return true;
+        }
+        for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
+            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
+            match self.store.latest(key, self.lookups.token()) {
+                LatestLookup::Known(latest) => item.latest = in_store(latest),
+                LatestLookup::Pending => self.lookups.note_pending(index),
+            }
+        }
+        let offset = self.reads.len();
+        for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
+            if item.kind != WriteKind::Fence {
+                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
+                match self.store.latest(key, self.lookups.token()) {
+                    LatestLookup::Known(latest) => item.latest = in_store(latest),
+                    LatestLookup::Pending => self.lookups.note_pending(offset + index),
+                }
+            }
+        }
+        if !self.lookups.is_pending() {
+            return true;
+        }
+        let reads = self.reads.iter().map(|read| (read.keyspace, read.key, read.latest));
+        let writes = self.writes.iter().map(|write| (write.keyspace, write.key, write.latest));
+        let items = reads.chain(writes);
+        let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
+        self.lookups.begin(token, wait, items);
+        self.keep_frame(token, Some((token, frame)));
+        false
+    }
+
+    /// The read and write items of a body, without what the store knows of them.
+    #[inline]
+    fn list_items(&mut self, body: &PrepareBody<'_>) {
         self.reads.clear();
         self.writes.clear();
         for read in body.reads() {
@@ -461,40 +637,9 @@ impl Shard {
                 latest: LatestInStore::NONE,
             });
         }
-        for (read, item) in body.reads().zip(&mut self.reads) {
-            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
-            let latest = self.store.latest(key);
-            item.latest = LatestInStore { version: latest.version, absent: latest.absent };
-        }
-        for (write, item) in body.writes().zip(&mut self.writes) {
-            if item.kind != WriteKind::Fence {
-                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
-                let latest = self.store.latest(key);
-                item.latest = LatestInStore { version: latest.version, absent: latest.absent };
-            }
-        }
-    }
-
-    /// Refuses a prepare that wants to put something while the store has no room; deletes and
-    /// fences go on.
-    fn refuses_writes(&mut self, ctx: &mut Turn<'_>, token: Token, body: &PrepareBody<'_>) -> bool {
-        let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
-        if puts().next().is_some()
-            && let Some(words) =
-                self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
-        {
-            self.refuse_full(ctx, token, &words);
-            return true;
-        }
-        match self.refusal(&mut puts().map(|write| write.key.len() + write.value.len())) {
-            Some(error) if puts().next().is_some() => {
-                self.fail(ctx, token, &error);
-                true
-            }
-            _ => false,
-        }
     }
 }
+
 /// Whether snapshots judge expiry as of their own time, wherever that lies.
 fn expires_snapshots_ahead() -> bool {
     timestone_types::is_planted!(SnapshotsExpireAhead)

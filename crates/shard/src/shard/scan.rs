@@ -1,7 +1,7 @@
 //! Scans and counts: from the raised floor to the page or number that answers them.
 //!
 //! ```text
-//!   RaiseFloor ─► FloorRaised: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
+//!   Scan ─► ScanNow: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
 //! ```
 //! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
 //! turns: what it should have found may have been collected when it ends, so the watermark is
@@ -30,11 +30,11 @@ impl Shard {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.participant.check_answer(request.at) {
+        if let Err(refusal) = self.collected.check(request.at) {
             return self.refuse(ctx, token, &refusal);
         }
-        let (origin, envelope) = (request.origin, request.envelope);
-        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, origin));
+        let (reply_to, envelope) = (request.reply_to, request.envelope);
+        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, reply_to));
         let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
         if keys.iter().all(|key| page.push(&ScanEntry { version, expires_at, key, value: &[] })) {
             page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
@@ -54,18 +54,19 @@ impl Shard {
     /// Answers a count, as [`Self::scan_done`].
     pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.participant.check_answer(request.at) {
+        if let Err(refusal) = self.collected.check(request.at) {
             return self.refuse(ctx, token, &refusal);
         }
         self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
     }
 
     /// A scan or count may read its snapshot now.
-    pub(super) fn floor_raised(
+    pub(super) fn scan_now(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         at: Timestamp,
+        judged: Timestamp,
         prepared_before: bool,
         current: Option<(Token, &Frame<'_>)>,
     ) {
@@ -85,7 +86,7 @@ impl Shard {
         let Ok(frame) = frame else { return self.requests.close(token) };
         // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
         // has written: what expires between the two is alive to every other reader.
-        let as_of = AsOf { at, judged: self.participant.judges_expiry(ctx.now(), at).min(at) };
+        let as_of = AsOf { at, judged };
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {
             if scan.with_values {
                 let words = "this version scans keys only; read the values by get";
@@ -139,12 +140,13 @@ mod tests {
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
-    use timestone_store::{Mftl, MftlConfig, Store};
+    use timestone_seda::{FrameBatch, Stage, StageId};
+    use timestone_store::prelude::*;
+    use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
-    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
     use super::*;
     use crate::testing::Event;
 
@@ -190,13 +192,18 @@ mod tests {
         let envelope = Envelope { request: RequestId::new(1), shard: SHARD, ..Envelope::default() };
         let mut bytes = Vec::new();
         write(&envelope, &mut bytes);
-        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(StageId::new(7)), bytes))).unwrap();
+        driver
+            .send(
+                STAGE,
+                Event::FrameBatch(FrameBatch::new(own_reply_address(StageId::new(7)), bytes)),
+            )
+            .unwrap();
         driver.turn();
     }
 
     fn answer(driver: &mut ManualDriver<Event>) -> Option<(Kind, Option<ErrorCode>)> {
-        let Some((_, Event::Parcel(parcel))) = driver.take_sent() else { return None };
-        let frame = Frames::new(wire::without_clock(&parcel.bytes)).next().unwrap().unwrap();
+        let Some((_, Event::FrameBatch(frame_batch))) = driver.take_sent() else { return None };
+        let frame = Frames::new(wire::without_clock(&frame_batch.bytes)).next().unwrap().unwrap();
         Some((frame.kind(), ErrorReply::decode(&frame).ok().map(|error| error.code)))
     }
 

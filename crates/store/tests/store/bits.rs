@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 
 use timestone_flash::{FileConfig, FileDevice, FlashDevice, MemoryMedia, PAGE_BYTES, PageId};
-use timestone_store::{Mftl, Store, StoreError};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, StoreError};
 use timestone_types::Version;
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_flash::{Fault, MemoryConfig, MemoryMedia, OpKind};
-use timestone_store::{Mftl, MftlConfig, Store, StoreError};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, MftlConfig, StoreError};
 use timestone_types::Version;
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, unruly_media, version};
@@ -164,7 +165,7 @@ impl Churn {
         let watermark = self.time.saturating_sub(40);
         self.driver.store.advance_watermark(at(watermark));
         let oldest = self.log.iter().map(|&(_, _, time, _)| time - 1).min().unwrap_or(u64::MAX);
-        self.driver.store.advance_settled(at(watermark.min(oldest)));
+        self.driver.store.advance_replay_floor(at(watermark.min(oldest)));
     }
 
     fn crash(&mut self) {
@@ -317,8 +318,8 @@ fn what_is_not_refused_beforehand_is_taken() {
         let (mut stored, mut waited) = (0u64, 0);
         let full = loop {
             let key = stored.to_be_bytes();
-            match driver.store.refusal(&mut core::iter::once(key.len() + size), 0) {
-                None => {
+            match driver.admit(key.len() + size, 0) {
+                Ok(()) => {
                     // Collection goes on between the promise and the put, as it does while the log
                     // syncs.
                     (0..stored % 7).for_each(|_| driver.pump());
@@ -327,8 +328,8 @@ fn what_is_not_refused_beforehand_is_taken() {
                         .unwrap_or_else(|error| panic!("{size} bytes, {stored}: {error}"));
                     (stored, waited) = (stored + 1, 0);
                 }
-                Some(StoreError::Busy) => waited += 1,
-                Some(error) => break error,
+                Err(StoreError::Busy) => waited += 1,
+                Err(error) => break error,
             }
             assert!(waited < 2000, "{size} bytes: after {stored}, waiting for ever");
             driver.store.advance_watermark(at(15));
@@ -343,15 +344,15 @@ fn what_is_not_refused_beforehand_is_taken() {
             driver.store.advance_watermark(at(16 + n));
             // Nobody asks in some of the pumps.
             (0..=n % 3).for_each(|_| driver.pump());
-            match driver.store.refusal(&mut core::iter::once(8 + size), 0) {
-                None => {
+            match driver.admit(8 + size, 0) {
+                Ok(()) => {
                     driver
                         .try_put(&(stored + more).to_be_bytes(), 10, &vec![5; size])
                         .unwrap_or_else(|error| panic!("{size} bytes, {more} more: {error}"));
                     more += 1;
                 }
-                Some(StoreError::DeviceFull { .. }) => said += 1,
-                Some(_) => {}
+                Err(StoreError::DeviceFull { .. }) => said += 1,
+                Err(_) => {}
             }
         }
         assert!(
@@ -367,11 +368,7 @@ fn what_was_promised_together_finds_room_however_it_packs() {
         let (mut driver, _) = open(&media(8, 160), config());
         let mut promised = Vec::new();
         let each = size + 8;
-        while driver
-            .store
-            .refusal(&mut core::iter::once(each), (promised.len() * each) as u64)
-            .is_none()
-        {
+        while driver.admit(each, (promised.len() * each) as u64).is_ok() {
             promised.push((promised.len() as u64).to_be_bytes());
         }
         assert!(
@@ -398,7 +395,7 @@ fn everything_deleted_leaves_nothing() {
         driver.delete(&n.to_be_bytes(), 20);
     }
     driver.store.advance_watermark(at(30));
-    driver.store.advance_settled(at(30));
+    driver.store.advance_replay_floor(at(30));
     // Churn of a few other keys makes collection go round.
     for n in 0..6000u64 {
         driver.put(&(1000 + n % 5).to_be_bytes(), 40 + n, &[2; 700]);
@@ -443,7 +440,7 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
         driver.pump();
     };
     assert!(matches!(full, StoreError::DeviceFull { .. }), "{full}");
-    assert!(driver.store.refusal(&mut core::iter::once(1), 0).is_some() && full.retryable());
+    assert!(driver.admit(1, 0).is_err() && full.retryable());
     let share = stored as f64 * 1000.0 / (64.0 * 8.0 * 4096.0);
     assert!(share > 0.65, "full at {share} of its space");
     for n in 0..stored {
@@ -484,10 +481,10 @@ fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
         driver.store.fence(SPACE, version(fence)).expect("a fence goes deeper than puts");
         for _ in 0..50 {
             driver.pump();
-            let refusal = driver.store.refusal(&mut core::iter::once(900), 0);
+            let admitted = driver.admit(900, 0);
             assert!(
-                matches!(refusal, None | Some(StoreError::Busy)),
-                "{refusal:?}: what the fence hides will be free"
+                matches!(admitted, Ok(()) | Err(StoreError::Busy)),
+                "{admitted:?}: what the fence hides will be free"
             );
             let put = driver.try_put(b"new", fence + 1, &[4; 900]);
             assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
@@ -623,7 +620,7 @@ fn expired_records_give_their_space_back() {
     for n in 0..20_000u64 {
         driver.put_expiring(&n.to_be_bytes(), 10 + n, &[7; 700], 60 + n);
         driver.store.advance_watermark(at(n));
-        driver.store.advance_settled(at(n));
+        driver.store.advance_replay_floor(at(n));
         for _ in 0..2 {
             driver.pump();
         }
@@ -671,9 +668,7 @@ impl Overwriting {
     /// Overwrites a key as a shard does: asks first.
     fn try_overwrite(&mut self, key: u64) -> Result<(), String> {
         let bytes = Self::VALUE + 8;
-        if let Some(refusal) = self.driver.store.refusal(&mut core::iter::once(bytes), 0) {
-            return Err(refusal.to_string());
-        }
+        self.driver.admit(bytes, 0).map_err(|error| error.to_string())?;
         self.time += 1;
         let value = value(key, self.time, Self::VALUE);
         self.driver
@@ -721,7 +716,7 @@ fn steady_overwriting_is_never_refused() {
                 load.driver
                     .store
                     .advance_watermark(at(load.time.saturating_sub(128 * 32 * 7 / 20)));
-                load.driver.store.advance_settled(load.driver.store.watermark());
+                load.driver.store.advance_replay_floor(load.driver.store.watermark());
                 load.driver.pump();
             }
         }
@@ -754,7 +749,7 @@ fn garbage_that_the_watermark_has_not_passed_makes_no_full_store() {
             }
             // It moves on: there is room again, and nobody is told anything else meanwhile.
             load.driver.store.advance_watermark(at(load.time));
-            load.driver.store.advance_settled(at(load.time));
+            load.driver.store.advance_replay_floor(at(load.time));
             let mut waited = 0;
             while let Err(words) = load.try_overwrite(0) {
                 assert_eq!(

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_store::prelude::*;
 use timestone_store::{
-    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor,
-    ScanLimit, Store, StoreError, StoreEvent,
+    Count, Figure, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig, PutSize, ReadOutcome,
+    ReadToken, RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
@@ -119,7 +120,7 @@ impl<S: Store> Driver<S> {
                 Err(error) => panic!("refused: {error}"),
             }
         }
-        panic!("busy for ever: {:?}", self.store.stats());
+        panic!("busy for ever: {:?}", self.store.figures());
     }
 
     pub(crate) fn pump(&mut self) {
@@ -130,6 +131,32 @@ impl<S: Store> Driver<S> {
     pub(crate) fn pumps(&mut self, times: usize) {
         for _ in 0..times {
             self.pump();
+        }
+    }
+
+    /// Whether a put of so many bytes would be admitted after so many promised ones.
+    pub(crate) fn admit(&mut self, bytes: usize, promised: u64) -> Result<(), StoreError> {
+        let put = PutSize { keyspace: SPACE, bytes };
+        self.store.admit(&mut core::iter::once(put), promised)
+    }
+
+    /// What the store tells of itself.
+    pub(crate) fn figure(&self, figure: Figure) -> u64 {
+        self.store.figures().get(figure)
+    }
+
+    /// The youngest version of a key.
+    pub(crate) fn latest(&mut self, key: &[u8]) -> Latest {
+        let key = self.key(SPACE, key);
+        let token = ReadToken(self.now + 11);
+        match self.store.latest(key, token) {
+            LatestLookup::Known(latest) => latest,
+            LatestLookup::Pending => self.until(|event| match event {
+                StoreEvent::LatestDone { token: of, found: Ok(found) } if *of == token => {
+                    Some(*found)
+                }
+                _ => None,
+            }),
         }
     }
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use timestone_flash::{Fault, FileConfig, FileDevice, MemoryConfig, MemoryMedia, OpKind, PageId};
-use timestone_store::{
-    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent,
-};
+use timestone_store::prelude::*;
+use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent};
 use timestone_types::HashSeed;
 
 use crate::collection::Dice;
@@ -184,7 +183,7 @@ fn a_failing_device_ends_writing_but_not_reading() {
     driver.store.sync_soon();
     driver.pumps(10);
     assert!(driver.events.iter().any(|event| matches!(event, StoreEvent::DeviceFailed(_))));
-    assert!(driver.store.refusal(&mut core::iter::once(1), 0).is_some());
+    assert!(driver.admit(1, 0).is_err());
     assert!(matches!(driver.try_put(b"k", 30, b"x"), Err(StoreError::Busy)));
     assert_eq!(
         (driver.value(b"k", 15), driver.value(b"k", 25)),

@@ -1,10 +1,11 @@
 //! The stores from outside: what every store must do, and what the `mftl` store must survive.
 
-mod behaviours;
 mod bits;
 mod collection;
+mod conformance;
 mod driver;
 mod faults;
+mod fence_traces;
 mod model;
 #[path = "../../../../tests/scores.rs"]
 mod scores;

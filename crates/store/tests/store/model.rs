@@ -4,23 +4,63 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use timestone_store::{Mftl, MftlConfig, Store};
-use timestone_types::{Expiry, Version};
+use timestone_store::prelude::*;
+use timestone_store::{Dram, Mftl, MftlConfig};
+use timestone_types::{ClientId, Expiry, Version};
 
+use crate::conformance::dram;
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
 
 #[derive(Clone, Debug)]
 enum Op {
-    Put { key: u8, nanos: u64, size: usize, expires: Option<u64> },
-    Delete { key: u8, nanos: u64 },
-    Fence { nanos: u64 },
-    Watermark { by: u64 },
-    Read { key: u8, ahead: u64 },
+    Put {
+        key: u8,
+        nanos: u64,
+        size: usize,
+        expires: Option<u64>,
+    },
+    Delete {
+        key: u8,
+        nanos: u64,
+    },
+    Fence {
+        nanos: u64,
+    },
+    Watermark {
+        by: u64,
+    },
+    Read {
+        key: u8,
+        ahead: u64,
+    },
     CountAndScan,
-    Pump { times: usize },
+    Pump {
+        times: usize,
+    },
     Checkpoint,
-    SyncAndCrash { seed: u64 },
+    SyncAndCrash {
+        seed: u64,
+    },
     ShutDownAndRestart,
+    /// What an earlier run promised comes late.
+    LatePut {
+        key: u8,
+        before: u64,
+    },
+}
+
+/// What makes and ends stores for a history.
+trait Life {
+    type Store: Store;
+
+    /// After [`Op::SyncAndCrash`] (with its seed) and [`Op::ShutDownAndRestart`]. What is lost is
+    /// lost for the model, too.
+    fn restart(
+        &mut self,
+        driver: Driver<Self::Store>,
+        model: &mut Model,
+        crash: Option<u64>,
+    ) -> Driver<Self::Store>;
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -39,6 +79,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => Just(Op::Checkpoint),
         1 => any::<u64>().prop_map(|seed| Op::SyncAndCrash { seed }),
         1 => Just(Op::ShutDownAndRestart),
+        1 => (0u8..24, 0u64..50).prop_map(|(key, before)| Op::LatePut { key, before }),
     ]
 }
 
@@ -51,9 +92,30 @@ struct Model {
     fences: Vec<u64>,
     watermark: u64,
     written: BTreeMap<(u8, u64), ()>,
+    /// Everything at or below it is lost, and nothing is read below it.
+    lost: u64,
+}
+
+impl Op {
+    /// The same, later.
+    fn after(self, lost: u64) -> Self {
+        match self {
+            Self::Put { key, nanos, size, expires } => {
+                Self::Put { key, nanos: lost + nanos, size, expires }
+            }
+            Self::Delete { key, nanos } => Self::Delete { key, nanos: lost + nanos },
+            Self::Fence { nanos } => Self::Fence { nanos: lost + nanos },
+            other => other,
+        }
+    }
 }
 
 impl Model {
+    /// Nothing is read below it.
+    fn floor(&self) -> u64 {
+        self.watermark.max(self.lost)
+    }
+
     fn get(&self, key: u8, nanos: u64) -> Got {
         let fence = self.fences.iter().copied().filter(|&fence| fence <= nanos).max().unwrap_or(0);
         let found = self.versions.range((key, 0)..=(key, nanos)).next_back();
@@ -65,6 +127,7 @@ impl Model {
                 _ => Got::Absent(version(written)),
             },
             _ if fence > 0 => Got::Absent(version(fence)),
+            _ if self.lost > 0 => Got::Absent(Version::new(at(self.lost), ClientId::new(u32::MAX))),
             _ => Got::Absent(Version::ZERO),
         }
     }
@@ -89,11 +152,11 @@ fn writable(model: &Model, key: u8, nanos: u64) -> bool {
         && !model.written.contains_key(&(key, nanos))
 }
 
-fn run(history: Vec<Op>, config: MftlConfig) {
-    let media = media(8, 400);
-    let (mut driver, _) = open(&media, config);
+fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
     let mut model = Model::default();
     for op in history {
+        // Time goes on behind what was lost.
+        let op = op.after(model.lost);
         match op {
             Op::Put { key, nanos, size, expires } if writable(&model, key, nanos) => {
                 let value = value_of(key, nanos, size);
@@ -118,13 +181,16 @@ fn run(history: Vec<Op>, config: MftlConfig) {
                 driver.store.fence(SPACE, version(nanos)).expect("fence");
                 model.fences.push(nanos);
             }
-            Op::Put { .. } | Op::Delete { .. } | Op::Fence { .. } => {}
+            Op::LatePut { key, before } if model.lost > before => {
+                driver.put(&[key], model.lost - before, b"late");
+            }
+            Op::Put { .. } | Op::Delete { .. } | Op::Fence { .. } | Op::LatePut { .. } => {}
             Op::Watermark { by } => {
-                model.watermark += by;
+                model.watermark = model.floor() + by;
                 driver.store.advance_watermark(at(model.watermark));
             }
             Op::Read { key, ahead } => {
-                let nanos = model.watermark + ahead;
+                let nanos = model.floor() + ahead;
                 assert_eq!(
                     driver.get(&[key], nanos),
                     model.get(key, nanos),
@@ -132,7 +198,7 @@ fn run(history: Vec<Op>, config: MftlConfig) {
                 );
             }
             Op::CountAndScan => {
-                let nanos = model.watermark + 50;
+                let nanos = model.floor() + 50;
                 let expected = model.present(nanos);
                 assert_eq!(driver.count(SPACE, nanos), expected.len() as u64);
                 assert_eq!(driver.keys(SPACE, nanos, 5), expected);
@@ -141,16 +207,16 @@ fn run(history: Vec<Op>, config: MftlConfig) {
             Op::Checkpoint => driver.checkpoint(),
             Op::SyncAndCrash { seed } => {
                 driver.sync();
-                driver = crash(driver, &media, config, &model, |media| media.power_cut(seed));
+                driver = life.restart(driver, &mut model, Some(seed));
             }
             Op::ShutDownAndRestart => {
                 driver.shut_down();
-                driver = crash(driver, &media, config, &model, |_| {});
+                driver = life.restart(driver, &mut model, None);
             }
         }
     }
     for key in 0..24 {
-        for nanos in model.watermark..model.watermark + 450 {
+        for nanos in model.floor()..model.floor() + 450 {
             assert_eq!(
                 driver.get(&[key], nanos),
                 model.get(key, nanos),
@@ -160,19 +226,52 @@ fn run(history: Vec<Op>, config: MftlConfig) {
     }
 }
 
-fn crash(
-    driver: Driver<Mftl>,
-    media: &timestone_flash::MemoryMedia,
+/// A store on flash keeps everything that was synced.
+struct OnFlash {
+    media: timestone_flash::MemoryMedia,
     config: MftlConfig,
-    model: &Model,
-    cut: impl FnOnce(&timestone_flash::MemoryMedia),
-) -> Driver<Mftl> {
-    cut(media);
-    drop(driver);
-    let (mut driver, report) = open(media, config);
-    assert_eq!(report.corrupt_records, 0, "{report:?}");
-    driver.store.advance_watermark(at(model.watermark));
-    driver
+}
+
+impl Life for OnFlash {
+    type Store = Mftl;
+
+    fn restart(&mut self, driver: Driver, model: &mut Model, crash: Option<u64>) -> Driver {
+        if let Some(seed) = crash {
+            self.media.power_cut(seed);
+        }
+        drop(driver);
+        let (mut driver, report) = open(&self.media, self.config);
+        assert_eq!(report.corrupt_records, 0, "{report:?}");
+        driver.store.advance_watermark(at(model.watermark));
+        driver
+    }
+}
+
+/// A store in memory loses everything.
+struct InMemory;
+
+impl Life for InMemory {
+    type Store = Dram;
+
+    fn restart(&mut self, _: Driver<Dram>, model: &mut Model, _: Option<u64>) -> Driver<Dram> {
+        let youngest = model.written.keys().map(|&(_, nanos)| nanos);
+        let bound = youngest.chain(model.fences.iter().copied()).max().unwrap_or(0);
+        *model = Model { lost: bound.max(model.floor()) + 1, ..Model::default() };
+        let mut driver = Driver::new(Dram::in_recovery(dram()));
+        driver.put(b"replayed", 10, b"from a log");
+        driver.store.recovered(at(model.lost));
+        driver
+    }
+}
+
+fn on_flash(history: Vec<Op>, config: MftlConfig) {
+    let media = media(8, 400);
+    let (driver, _) = open(&media, config);
+    run(history, driver, OnFlash { media, config });
+}
+
+fn in_memory(history: Vec<Op>) {
+    run(history, Driver::new(Dram::new(dram())), InMemory);
 }
 
 proptest! {
@@ -180,11 +279,45 @@ proptest! {
 
     #[test]
     fn a_store_behaves_like_an_ordered_map(history in proptest::collection::vec(ops(), 1..150)) {
-        run(history, config());
+        on_flash(history, config());
     }
 
     #[test]
     fn so_does_one_with_a_cache(history in proptest::collection::vec(ops(), 1..150)) {
-        run(history, MftlConfig { cache_bytes: 2 << 20, ..config() });
+        on_flash(history, MftlConfig { cache_bytes: 2 << 20, ..config() });
     }
+
+    #[test]
+    fn so_does_one_in_memory(history in proptest::collection::vec(ops(), 1..150)) {
+        in_memory(history);
+    }
+}
+
+/// Whether some history shows a planted bug of the store in memory.
+#[cfg(feature = "planted-bugs")]
+fn is_found(bugs: timestone_store::planted::PlantedBugs) -> bool {
+    use proptest::test_runner::{Config, TestRunner};
+
+    timestone_store::planted::plant(bugs);
+    let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let histories = proptest::collection::vec(ops(), 1..150);
+    let result = runner.run(&histories, |history| {
+        in_memory(history);
+        Ok(())
+    });
+    timestone_store::planted::plant(Default::default());
+    result.is_err()
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn bugs_of_the_store_in_memory_are_found() {
+    use timestone_store::planted::PlantedBugs;
+
+    let none = PlantedBugs::default();
+    assert!(!is_found(none));
+    assert!(is_found(PlantedBugs { collect_one_too_many: true, ..none }));
+    assert!(is_found(PlantedBugs { serve_behind_fences: true, ..none }));
+    assert!(is_found(PlantedBugs { resurrect_what_was_lost: true, ..none }));
 }

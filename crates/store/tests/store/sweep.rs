@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 
 use timestone_flash::{MemoryMedia, PAGE_BYTES, PowerCut, Unsettled};
-use timestone_store::{Mftl, MftlConfig, Store, StoreError, StoreStats};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, MftlConfig, MftlStats, StoreError};
 use timestone_types::{Expiry, Version};
 
 use crate::collection::Dice;
@@ -100,7 +101,7 @@ impl Shard {
         self.watermark = self.watermark.max(self.time.saturating_sub(12));
         driver.store.advance_watermark(at(self.watermark));
         let oldest = self.log.iter().map(|logged| logged.time - 1).min().unwrap_or(u64::MAX);
-        driver.store.advance_settled(at(self.watermark.min(oldest)));
+        driver.store.advance_replay_floor(at(self.watermark.min(oldest)));
     }
 
     /// Writes until it is through or the power goes; gives what the store counted.
@@ -110,8 +111,8 @@ impl Shard {
         config: MftlConfig,
         steps: u64,
         seed: u64,
-    ) -> StoreStats {
-        let Some(mut driver) = self.open(media, config) else { return StoreStats::default() };
+    ) -> MftlStats {
+        let Some(mut driver) = self.open(media, config) else { return MftlStats::default() };
         let mut dice = Dice(seed);
         for step in 0..steps {
             self.time += 2;

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use timestone_flash::{FlashPace, MemoryMedia};
-use timestone_store::{MftlConfig, Store, StoreError};
+use timestone_store::prelude::*;
+use timestone_store::{MftlConfig, StoreError};
 
 use crate::driver::{Driver, at, config, media, open};
 
@@ -41,7 +42,7 @@ fn overwrite(driver: &mut Driver, size: usize, rounds: u64) {
                 Err(error) => panic!("refused: {error}"),
             }
             driver.store.advance_watermark(at(time));
-            driver.store.advance_settled(at(time));
+            driver.store.advance_replay_floor(at(time));
             driver.pump();
         }
     }
@@ -98,7 +99,7 @@ fn taken_while_large_values_are_staged(pumps: usize) -> u64 {
         driver.try_put(&key.to_be_bytes(), 1000, &[b'w'; LARGE]).expect("there is room");
     }
     driver.store.advance_watermark(at(2000));
-    driver.store.advance_settled(at(2000));
+    driver.store.advance_replay_floor(at(2000));
     driver.pumps(pumps);
     stall(&media, FOR_EVER, Duration::ZERO);
     driver.pumps(50);
@@ -147,7 +148,7 @@ mod planted {
     use timestone_store::planted::{PlantedBugs, plant};
 
     fn with_the_bug<T>(test: impl FnOnce() -> T) -> T {
-        plant(PlantedBugs { bury_by_what_is_not_durable: true, ..PlantedBugs::default() });
+        plant(PlantedBugs { prune_by_what_is_not_durable: true, ..PlantedBugs::default() });
         let outcome = test();
         plant(PlantedBugs::default());
         outcome

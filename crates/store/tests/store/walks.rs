@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use timestone_store::{
-    KeyList, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent,
-};
+use timestone_store::prelude::*;
+use timestone_store::{KeyList, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 use timestone_types::Expiry;
 
 use crate::driver::{Driver, SPACE, at, config, open, unruly_media, version};
@@ -127,7 +126,7 @@ impl World {
                 self.driver.store.sync_soon();
                 self.watermark = self.watermark.max(oldest.min(self.time));
                 self.driver.store.advance_watermark(at(self.watermark));
-                self.driver.store.advance_settled(at(self.watermark));
+                self.driver.store.advance_replay_floor(at(self.watermark));
             }
             Op::Pump { times } => self.driver.pumps(times),
         }

@@ -108,7 +108,7 @@ fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
 fn counted_when_taken() -> u64 {
     let (mut parts, index, memory, now) = connected();
     parts.received(now, index, encode(&["GET", "k"]));
-    let (_, outbox) = parts.backend.engine().next_dirty().unwrap();
+    let (_, outbox) = parts.backend.engine().shards_mut().next_dirty().unwrap();
     let request = core::mem::take(outbox);
     let frame =
         Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
@@ -117,7 +117,7 @@ fn counted_when_taken() -> u64 {
     let mut answer = Vec::new();
     Value { version, expires_at, prepared_before: false, present: true, value: &vec![b'x'; VALUE] }
         .encode(&envelope, &mut answer);
-    parts.backend.engine().deliver_parcel(now, &answer).unwrap();
+    parts.backend.engine().deliver_batch(now, &answer).unwrap();
     parts.run(now);
     let counted = memory.used(MemoryUse::Output);
     assert!(parts.connections.get_mut(index).unwrap().replies.take().unwrap().len() > VALUE);
@@ -149,8 +149,11 @@ fn long_answers_of_one_turn_leave_in_buffers_no_larger_than_they_are() {
     world.holds_output = true;
     world.post(client, &encode(&["GET", "k"]).repeat(3));
     world.settle();
-    let sizes: Vec<(usize, usize)> =
-        world.to_net.iter().map(|parcel| (parcel.bytes.len(), parcel.bytes.capacity())).collect();
+    let sizes: Vec<(usize, usize)> = world
+        .to_net
+        .iter()
+        .map(|frame_batch| (frame_batch.bytes.len(), frame_batch.bytes.capacity()))
+        .collect();
     let (bytes, memory) = sizes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert_eq!(bytes, 3 * (VALUE + b"$1048576\r\n\r\n".len()), "{sizes:?}");
     assert!(memory <= bytes + bytes / 16, "{sizes:?}");

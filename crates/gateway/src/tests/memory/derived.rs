@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_seda::limits::MEMORY_PATIENCE;
+use timestone_seda::limits::MEMORY_TIMEOUT;
 use timestone_seda::{Memory, MemoryUse};
 
 use super::{MADE, VALUE, makers, making, short_answers};
@@ -20,7 +20,7 @@ fn longest_batch() -> usize {
     assert_eq!(world.output(other), b"+PONG\r\n");
     world.pass(Duration::from_millis(10));
     assert_eq!(world.output(client), b":1048576\r\n".repeat(64));
-    world.wishes.lock().unwrap().longest_parcel
+    world.wishes.lock().unwrap().longest_frame_batch
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     let client = short_answers(&mut world);
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &[makers(3, VALUE), encode(&["INCR", "n"])].concat());
-    world.pass(MEMORY_PATIENCE - Duration::from_millis(10));
+    world.pass(MEMORY_TIMEOUT - Duration::from_millis(10));
     assert_eq!(world.text(client), "");
     world.pass(Duration::from_millis(20));
     let_go(&mut world, 0);
@@ -74,7 +74,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     // In time, it comes in the order of the commands.
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &makers(3, VALUE));
-    world.pass(MEMORY_PATIENCE / 2);
+    world.pass(MEMORY_TIMEOUT / 2);
     assert_eq!(world.text(client), "");
     let_go(&mut world, 0);
     assert_eq!(world.text(client), ":1048576|".repeat(3));
@@ -208,7 +208,7 @@ fn beside_what_waits() -> [String; 3] {
     let append =
         |n: u32| encode(&[&b"APPEND"[..], format!("k{n}").as_bytes(), &long[..240 * 1024]]);
     world.post(client, &(0..16).flat_map(append).collect::<Vec<u8>>());
-    world.pass(MEMORY_PATIENCE + Duration::from_secs(1));
+    world.pass(MEMORY_TIMEOUT + Duration::from_secs(1));
     [own, watched, world.text(client)]
 }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
+use timestone_seda::limits::{MEMORY_TIMEOUT, STALL_LIMIT};
 use timestone_seda::{Memory, MemoryUse};
 
 use super::{MADE, VALUE, begun, makers, making};
@@ -31,7 +31,7 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
     world.pass(Duration::from_millis(20));
     assert!(world.paused.is_empty());
     world.post(third, &begun("d"));
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert!(
         world.text(third).starts_with("-TRYAGAIN no memory was free for this command"),
         "it was told"
@@ -51,7 +51,7 @@ fn a_command_that_came_whole_while_it_waited_for_memory_wants_none_any_more() {
     // The rest had been read before the gateway could say that it should wait.
     world.post(second, &encode(&[&b"SET"[..], b"b", &vec![b'x'; VALUE]])[300_000..]);
     assert_eq!(world.wait(second), "+OK|");
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert_eq!((world.text(second), world.closed.as_slice()), (String::new(), &[][..]));
     assert!(world.paused.is_empty(), "it may send its next command");
     assert_eq!(world.ask(second, "PING"), "+PONG|");
@@ -152,7 +152,7 @@ fn info_tells_what_connections_take_as_well() {
     assert!(used(&mut world) >= before + 200_000);
 }
 
-/// A client whose pipeline never runs dry, and what is counted for it in the end: parcels and
+/// A client whose pipeline never runs dry, and what is counted for it in the end: batches of frames and
 /// bytes.
 fn streaming() -> (World, Client, (u64, u64)) {
     let mut world = World::new();
@@ -170,7 +170,10 @@ fn streaming() -> (World, Client, (u64, u64)) {
 #[test]
 fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
     let (mut world, client, (frames, bytes)) = streaming();
-    assert!(frames <= 1 && bytes <= 6 * 4096, "{frames} parcels, {bytes} bytes are counted");
+    assert!(
+        frames <= 1 && bytes <= 6 * 4096,
+        "{frames} batches of frames, {bytes} bytes are counted"
+    );
     world.settle();
     assert_eq!(world.output(client).len(), 7 * (4096 + 200 * 2048));
     assert_eq!(world.admitted(), [(0, 0); 2]);
@@ -181,7 +184,10 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
 fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
     let (_, _, (frames, bytes)) =
         timestone_types::planted::with(timestone_types::planted::Bug::CountedForEver, streaming);
-    assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
+    assert!(
+        frames > 100 && bytes > 100 * 4096,
+        "{frames} batches of frames, {bytes} bytes are counted"
+    );
 }
 
 #[test]

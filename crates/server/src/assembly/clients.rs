@@ -1,0 +1,92 @@
+//! The role "client": gateways for Redis clients, and the clients that the process's owner embeds.
+
+use std::sync::Arc;
+
+use timestone_gateway::{CommandLatencies, Gateway, GatewayGauges, Setup};
+use timestone_seda::StageId;
+use timestone_shard::gauges::ShardGauges;
+use timestone_types::{ClientId, ShardId};
+
+use super::cluster::Place;
+use super::plan::StageSlots;
+use super::{EmbeddedClient, EmbeddedClientSlot, Ground};
+use crate::embedded_client::CountedClient;
+use crate::error::ServerError;
+use crate::gateway_stage::GatewayStage;
+
+/// Gateways, and what embedded clients are told.
+pub(super) struct Clients {
+    pub(super) latencies: Vec<Arc<CommandLatencies>>,
+    /// The client ids that this process uses itself.
+    own: Vec<ClientId>,
+    shards: Arc<[Arc<ShardGauges>]>,
+    stage_of: Vec<(ShardId, StageId)>,
+}
+
+impl Clients {
+    /// Puts a gateway on every thread.
+    pub(super) fn build(
+        ground: &Ground<'_>,
+        place: &mut Place,
+        stage_of: &[(ShardId, StageId)],
+        gauges: &[Arc<ShardGauges>],
+        slots: &mut StageSlots,
+    ) -> Result<Self, ServerError> {
+        let plan = &ground.plan;
+        let shards: Arc<[Arc<ShardGauges>]> = gauges.into();
+        let (mut latencies, mut own) = (Vec::new(), Vec::new());
+        for thread in 0..plan.threads {
+            let client = place.client()?;
+            own.push(client);
+            let gauges = GatewayGauges { shards: Arc::clone(&shards), ..GatewayGauges::default() };
+            latencies.push(Arc::clone(&gauges.latencies));
+            let gateway = Gateway::new(Setup {
+                stage: plan.gateway(thread),
+                thread,
+                client,
+                map: Arc::new(place.map.clone()),
+                shards: stage_of.iter().map(|(shard, _)| *shard).collect(),
+                seed: ground.environment.draw(),
+                memory: Arc::clone(&ground.memory),
+                gauges,
+            });
+            let stage = GatewayStage::new(thread, gateway, plan.node(), stage_of.to_vec());
+            slots.put(plan.gateway(thread), stage);
+        }
+        Ok(Self { latencies, own, shards, stage_of: stage_of.to_vec() })
+    }
+
+    /// Puts the embedded clients in place that `make` makes of their slots, and notes all client
+    /// ids of this process.
+    pub(super) fn embed(
+        &self,
+        ground: &Ground<'_>,
+        place: &mut Place,
+        make: Option<impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>>,
+        slots: &mut StageSlots,
+    ) -> Result<Vec<EmbeddedClientSlot>, ServerError> {
+        let plan = &ground.plan;
+        let mut slots = Vec::new();
+        for thread in (0..plan.threads).filter(|_| make.is_some()) {
+            slots.push(EmbeddedClientSlot {
+                stage: plan.embedded_client(thread),
+                thread,
+                client: place.client()?,
+                map: Arc::new(place.map.clone()),
+                shards: self.stage_of.clone(),
+                node: plan.node(),
+                clock: Arc::clone(&ground.clock),
+            });
+        }
+        let mut own = self.own.clone();
+        own.extend(slots.iter().map(|slot| slot.client));
+        ground.manifest.has_clients(&own)?;
+        if let Some(make) = make {
+            for (slot, embedded_client) in slots.iter().zip(make(&slots)) {
+                slots
+                    .put(slot.stage, CountedClient::new(embedded_client, Arc::clone(&self.shards)));
+            }
+        }
+        Ok(slots)
+    }
+}

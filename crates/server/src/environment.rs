@@ -1,0 +1,336 @@
+//! What a server stands on: its clock, its network, its devices and the small files beside them.
+//!
+//! ```text
+//!   assembly ──► Environment ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
+//!                          └─ the simulator's: devices in memory, a skewed clock, a virtual network
+//! ```
+//! Everything that [`crate::Server`] takes from the operating system for its stages comes through
+//! here, so that the very same stages can be built elsewhere. What it deliberately leaves out: HTTP
+//! and threads, which are no business of stages.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use timestone_clock::{Clock, SystemClock};
+use timestone_cluster::DirectoryId;
+use timestone_flash::{FileConfig, FileDevice, FlashDevice};
+use timestone_seda::{Network, Tcp};
+use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::FileName;
+use timestone_wal::{DeviceKind, Log, LogConfig, Recovery};
+
+use crate::config::ServerConfig;
+use crate::datadir::DataDir;
+use crate::error::ServerError;
+use crate::limits;
+use crate::node::{Joining, Registration, register};
+
+/// A server's surroundings. Opened and locked: nobody else uses them.
+pub trait Environment: Send + Sync {
+    /// The clock that stages live by.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Where connections come from.
+    fn network(&self) -> Arc<dyn Network>;
+
+    /// How many shards are kept here.
+    fn shards(&self) -> u16;
+
+    /// The environment's identity towards the master.
+    fn directory(&self) -> DirectoryId;
+
+    /// How many threads a recovery may use. One where everything has to happen in one order.
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    /// A number that nobody can guess.
+    fn draw(&self) -> u64;
+
+    /// The bytes of the manifest as they were last saved; `None` before they ever were.
+    ///
+    /// # Errors
+    /// They cannot be read, or are missing where there is data.
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError>;
+
+    /// Replaces the manifest atomically and durably. Called from threads that may block.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one is intact then.
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError>;
+
+    /// Whether the flash device of a shard is there.
+    fn has_flash(&self, shard: ShardId) -> bool;
+
+    /// The files of a log; none when there is no such log.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError>;
+
+    /// Opens the flash device of a shard, of up to `blocks` blocks, creating it when it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError>;
+
+    /// Bytes that all flash devices together may take when nothing else is said.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    fn capacity_bytes(&self) -> Result<u64, ServerError>;
+
+    /// The names of all logs that exist, in order.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn logs(&self) -> Result<Vec<String>, ServerError>;
+
+    /// Opens the log of this name, creating it when it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError>;
+
+    /// Removes what is left of a log whose files are gone. What is not the log's own stays there.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn remove_log(&self, name: &str) -> Result<(), ServerError>;
+
+    /// The embedded master's state as it was last saved, if it ever was.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError>;
+
+    /// Replaces the embedded master's state atomically and durably.
+    ///
+    /// # Errors
+    /// It cannot be written; the old state is intact then.
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError>;
+
+    /// The cluster that was joined, where the master is elsewhere; zero before.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_cluster(&self) -> Result<ClusterId, ServerError>;
+
+    /// Remembers the cluster that was joined.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError>;
+
+    /// The name of the cluster, if it was given one. An environment that keeps no names have none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
+        Ok(None)
+    }
+
+    /// Remembers the cluster's name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Registers with the master at `address`.
+    ///
+    /// # Errors
+    /// It refused, or does not answer.
+    fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError>;
+
+    /// The place of the master's state as error messages name it.
+    fn place(&self) -> PathBuf;
+
+    /// All of it, as error messages name it.
+    fn root(&self) -> PathBuf {
+        self.place()
+    }
+
+    /// The place of the manifest, as error messages name it.
+    fn manifest_place(&self) -> PathBuf {
+        self.place()
+    }
+
+    /// What says which cluster was joined, or, when `named`, what the cluster is called, as error
+    /// messages name it.
+    fn cluster_place(&self, named: bool) -> PathBuf {
+        let _ = named;
+        self.place()
+    }
+}
+
+/// A data directory of this machine.
+pub(crate) struct Local {
+    data: DataDir,
+    clock: Arc<SystemClock>,
+    // What the flash files leave free for the logs.
+    keep_free: u64,
+}
+
+impl Local {
+    /// Opens and locks the data directory.
+    pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
+        let clock = Arc::new(SystemClock::new());
+        let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
+        let logs = match config.log {
+            DeviceKind::None => limits::LAST_LOG_FILE_BYTES,
+            DeviceKind::Ssd | DeviceKind::Pmem => {
+                config.thread_count() as u64 * config.tuning().log.file_bytes
+            }
+        };
+        let keep_free = logs + limits::FREE_BYTES;
+        Ok(Self { data, clock, keep_free })
+    }
+}
+
+/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the
+/// standard library's hasher.
+fn draw(clock: &SystemClock) -> u64 {
+    use std::hash::BuildHasher;
+    std::collections::hash_map::RandomState::new()
+        .hash_one((clock.now().as_nanos(), std::process::id()))
+}
+
+impl Environment for Local {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as Arc<dyn Clock>
+    }
+
+    fn network(&self) -> Arc<dyn Network> {
+        Arc::new(Tcp)
+    }
+
+    fn shards(&self) -> u16 {
+        self.data.identity().shards
+    }
+
+    fn directory(&self) -> DirectoryId {
+        DirectoryId(self.data.identity().directory)
+    }
+
+    fn parallelism(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, core::num::NonZero::get)
+    }
+
+    fn draw(&self) -> u64 {
+        draw(&self.clock)
+    }
+
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        self.data.load_manifest().map(Some)
+    }
+
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.data.save_manifest(bytes)
+    }
+
+    fn has_flash(&self, shard: ShardId) -> bool {
+        self.data.has_flash(shard)
+    }
+
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+        self.data.log_files(name)
+    }
+
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+        let mut file = FileConfig::new(self.data.flash_file(shard)?, blocks);
+        file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
+        file.table_blocks = limits::TABLE_BLOCKS;
+        file.keep_free_bytes = self.keep_free;
+        let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
+        let possible = device.geometry().max_blocks;
+        if possible < blocks {
+            tracing::warn!(
+                %shard, capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
+                "the shard's flash file cannot grow to the whole capacity: the size of its block \
+                 table was fixed when it was created, at the \
+                 larger of 256 GiB and eight times the capacity of then. To go beyond, write the \
+                 keys into a file with `timestone dump`, and \
+                 load it with `timestone load` into a server on a new --data directory with this \
+                 --capacity"
+            );
+        }
+        tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
+        Ok(Box::new(device))
+    }
+
+    fn capacity_bytes(&self) -> Result<u64, ServerError> {
+        self.data.default_capacity()
+    }
+
+    fn logs(&self) -> Result<Vec<String>, ServerError> {
+        let folders = self.data.existing_log_folders()?;
+        let names =
+            folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+        Ok(names.collect())
+    }
+
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+        Log::open(&self.data.log_folder(name)?, config).map_err(ServerError::part)
+    }
+
+    fn remove_log(&self, name: &str) -> Result<(), ServerError> {
+        if !self.data.remove_log_folder(name)? {
+            tracing::warn!(
+                log = name,
+                "the folder of a log that holds nothing any more has other files in it, and stays"
+            );
+        }
+        Ok(())
+    }
+
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        self.data.load_master()
+    }
+
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.data.save_master(bytes)
+    }
+
+    fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+        self.data.load_cluster()
+    }
+
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+        self.data.save_cluster(cluster)
+    }
+
+    fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
+        self.data.load_cluster_name()
+    }
+
+    fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
+        self.data.save_cluster_name(name)
+    }
+
+    fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {
+        register(address, &joining, limits::MASTER_PATIENCE)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.data.master_path()
+    }
+
+    fn root(&self) -> PathBuf {
+        self.data.path().to_owned()
+    }
+
+    fn manifest_place(&self) -> PathBuf {
+        self.data.manifest_path()
+    }
+
+    fn cluster_place(&self, named: bool) -> PathBuf {
+        if named { self.data.cluster_name_path() } else { self.data.cluster_path() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

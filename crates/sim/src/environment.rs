@@ -1,0 +1,375 @@
+//! What survives a simulated server's crashes: its flash media, its log disks and the small files
+//! beside them.
+//!
+//! Small files are replaced atomically and durably, as the real ones are; devices lose what was not
+//! synced when the power is cut.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use timestone_clock::Clock;
+use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
+use timestone_seda::Network;
+use timestone_seda::simulated::VirtualTime;
+use timestone_server::{DirectoryId, Environment, Joining, Registration, ServerError};
+use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::FileName;
+use timestone_wal::device::memory::{DiskPace, MemoryDisk};
+use timestone_wal::{Log, LogConfig, Recovery};
+
+use crate::clock::SimClock;
+use timestone_costmodel::DevicePace;
+use timestone_types::random::Seed;
+
+/// How the flash devices look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashShape {
+    pub(crate) pages_per_block: u32,
+    pub(crate) shuffle: bool,
+}
+
+#[derive(Default)]
+struct Kept {
+    media: BTreeMap<ShardId, MemoryMedia>,
+    disks: BTreeMap<String, MemoryDisk>,
+    master: Option<Vec<u8>>,
+    manifest: Option<Vec<u8>>,
+    cluster: Option<ClusterId>,
+    network: Option<Arc<dyn Network>>,
+    registration: Option<Registration>,
+    draws: u64,
+    /// Its devices lie about syncs, and once the power went while they did.
+    lies: bool,
+    was_lied_to: bool,
+}
+
+/// The environment of one simulated server; clones are the same environment.
+#[derive(Clone)]
+pub(crate) struct SimEnvironment {
+    seed: Seed,
+    shards: u16,
+    clock: SimClock,
+    shape: FlashShape,
+    pace: DevicePace,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl SimEnvironment {
+    pub(crate) fn new(
+        seed: Seed,
+        shards: u16,
+        clock: SimClock,
+        shape: FlashShape,
+        pace: DevicePace,
+    ) -> Self {
+        Self { seed, shards, clock, shape, pace, kept: Arc::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The network of the process's next life.
+    pub(crate) fn connect(&self, network: Arc<dyn Network>) {
+        self.kept().network = Some(network);
+    }
+
+    /// What the process learned when it joined its cluster.
+    pub(crate) fn registered(&self, registration: Registration) {
+        self.kept().registration = Some(registration);
+    }
+
+    /// The media of all shards.
+    pub(crate) fn media(&self) -> Vec<(ShardId, MemoryMedia)> {
+        self.kept().media.iter().map(|(shard, media)| (*shard, media.clone())).collect()
+    }
+
+    /// The disks of all logs.
+    pub(crate) fn disks(&self) -> Vec<(String, MemoryDisk)> {
+        self.kept().disks.iter().map(|(name, disk)| (name.clone(), disk.clone())).collect()
+    }
+
+    /// The process has ended, and the machine with its power if `silent`: see [`Self::end_after`].
+    pub(crate) fn end(&self, silent: bool, seed: Seed) {
+        self.end_after(None, silent, seed);
+    }
+
+    /// How many operations each log disk has been asked for.
+    pub(crate) fn operations(&self) -> Vec<u64> {
+        self.kept().disks.values().map(MemoryDisk::operations).collect()
+    }
+
+    /// The process dies within a turn, in which its devices were asked for what they have not seen
+    /// yet: of each one's operations a part, from the front, is going to reach it when it is
+    /// dropped.
+    pub(crate) fn cut_submissions(&self, seed: Seed) {
+        for (index, media) in (0u64..).zip(self.kept().media.values()) {
+            media.cut_submissions(seed.derive("submissions", index).0);
+        }
+    }
+
+    /// The process has ended. `silent`: the power has gone as well, and what is not synced is lost,
+    /// kept or torn; otherwise what completed is there and may still be lost by a later cut.
+    /// `before`: the log disks' operations before the turn in which the process died; a part of
+    /// those since, from the front, was handed in.
+    pub(crate) fn end_after(&self, before: Option<&[u64]>, silent: bool, seed: Seed) {
+        let mut kept = self.kept();
+        kept.was_lied_to |= silent && kept.lies;
+        for (index, media) in (0u64..).zip(kept.media.values()) {
+            let seed = seed.derive("flash", index).0;
+            if silent { media.power_cut(seed) } else { media.kill(seed) }
+        }
+        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+            let crash = seed.derive("log", index).0;
+            let last =
+                before.and_then(|before| before.get(index as usize)).map_or(u64::MAX, |&before| {
+                    let since = disk.operations().saturating_sub(before);
+                    before + seed.derive("handed-in", index).dice().below(since + 1)
+                });
+            if silent { disk.crash_after(last, crash) } else { disk.kill_after(last, crash) }
+        }
+    }
+
+    /// Makes all devices lie about syncs, or do what they have claimed.
+    pub(crate) fn set_lying(&self, lying: bool) {
+        let mut kept = self.kept();
+        kept.lies = lying;
+        kept.media.values().for_each(|media| media.set_lying(lying));
+        kept.disks.values().for_each(|disk| disk.set_lying(lying));
+    }
+
+    /// Whether the power ever went while devices held what they had acknowledged as synced.
+    pub(crate) fn was_lied_to(&self) -> bool {
+        self.kept().was_lied_to
+    }
+
+    /// Tells the devices what time it is.
+    pub(crate) fn set_now(&self, now: VirtualTime) {
+        let kept = self.kept();
+        kept.media.values().for_each(|media| media.set_now(now.as_nanos()));
+        kept.disks.values().for_each(|disk| disk.set_now(now.as_nanos()));
+    }
+
+    /// Makes all devices this many times slower than they are by nature.
+    pub(crate) fn set_slowness(&self, times: u32) {
+        let kept = self.kept();
+        for (index, media) in (0u64..).zip(kept.media.values()) {
+            media.set_pace(Some(self.flash_pace(index, times)));
+        }
+        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+            disk.set_pace(Some(self.disk_pace(index, times)));
+        }
+    }
+
+    fn flash_pace(&self, index: u64, times: u32) -> FlashPace {
+        let pace = self.pace.flash;
+        FlashPace {
+            read: pace.read * times,
+            program: pace.program * times,
+            per_page: pace.per_page * times,
+            erase: pace.erase * times,
+            sync: pace.sync * times,
+            spread: pace.spread * times,
+            seed: self.seed.derive("flash-pace", index).0,
+        }
+    }
+
+    fn disk_pace(&self, index: u64, times: u32) -> DiskPace {
+        let pace = self.pace.disk;
+        DiskPace {
+            write: pace.write * times,
+            write_per_kib: pace.write_per_kib * times,
+            change: pace.change * times,
+            spread: pace.spread * times,
+            seed: self.seed.derive("disk-pace", index).0,
+        }
+    }
+}
+
+impl Environment for SimEnvironment {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
+    }
+
+    fn network(&self) -> Arc<dyn Network> {
+        // Connected before every life; a server without a network finds nobody.
+        self.kept().network.clone().unwrap_or_else(|| Arc::new(timestone_seda::Tcp))
+    }
+
+    fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    fn directory(&self) -> DirectoryId {
+        DirectoryId(self.seed.derive("hash", 0).0)
+    }
+
+    fn draw(&self) -> u64 {
+        let mut kept = self.kept();
+        kept.draws += 1;
+        self.seed.derive("draw", kept.draws).0
+    }
+
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        Ok(self.kept().manifest.clone())
+    }
+
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.kept().manifest = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn has_flash(&self, shard: ShardId) -> bool {
+        self.kept().media.contains_key(&shard)
+    }
+
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+        Ok(self.kept().disks.get(name).map(MemoryDisk::files).unwrap_or_default())
+    }
+
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+        let index = self.kept().media.len() as u64;
+        let pace = self.flash_pace(index, 1);
+        let shape = self.shape;
+        let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
+        let mut kept = self.kept();
+        let lies = kept.lies;
+        let media = kept.media.entry(shard).or_insert_with(|| {
+            let media = MemoryMedia::new(MemoryConfig {
+                pages_per_block: shape.pages_per_block,
+                initial_blocks: blocks.min(timestone_server::limits::INITIAL_BLOCKS),
+                max_blocks: blocks,
+                shuffle,
+                ..MemoryConfig::default()
+            });
+            media.set_pace(Some(pace));
+            media.set_lying(lies);
+            media
+        });
+        *media = media.with_room(blocks);
+        Ok(Box::new(media.open()))
+    }
+
+    fn capacity_bytes(&self) -> Result<u64, ServerError> {
+        Ok(64 * 1024 * 1024)
+    }
+
+    fn logs(&self) -> Result<Vec<String>, ServerError> {
+        Ok(self.kept().disks.keys().cloned().collect())
+    }
+
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+        let index = self.kept().disks.len() as u64;
+        let pace = self.disk_pace(index, 1);
+        let mut kept = self.kept();
+        let lies = kept.lies;
+        let disk = kept.disks.entry(name.to_owned()).or_insert_with(|| {
+            let disk = MemoryDisk::new();
+            disk.set_pace(Some(pace));
+            disk.set_lying(lies);
+            disk
+        });
+        Log::open_on(disk.device(), config).map_err(|error| ServerError::Part(Box::new(error)))
+    }
+
+    fn remove_log(&self, name: &str) -> Result<(), ServerError> {
+        self.kept().disks.remove(name);
+        Ok(())
+    }
+
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        Ok(self.kept().master.clone())
+    }
+
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.kept().master = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+        Ok(self.kept().cluster.unwrap_or(ClusterId::ZERO))
+    }
+
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+        self.kept().cluster = Some(cluster);
+        Ok(())
+    }
+
+    fn register(
+        &self,
+        address: SocketAddr,
+        _joining: Joining,
+    ) -> Result<Registration, ServerError> {
+        let registration = self.kept().registration.take();
+        let detail = || "this process has not joined its cluster yet".to_owned();
+        registration.ok_or_else(|| ServerError::Master { address, detail: detail() })
+    }
+
+    fn place(&self) -> PathBuf {
+        PathBuf::from("simulated")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use timestone_clock::SkewModel;
+    use timestone_server::{AcceptedLoss, ServerConfig, ServerError, ServerStages};
+
+    use super::*;
+    use crate::clock::TrueTime;
+
+    fn environment() -> SimEnvironment {
+        let clock = SimClock::new(TrueTime::default(), SkewModel::Perfect, Seed(1), 1);
+        let shape = FlashShape { pages_per_block: 16, shuffle: false };
+        SimEnvironment::new(Seed(1), 2, clock, shape, crate::swarm::pace())
+    }
+
+    fn start(environment: &SimEnvironment, accept_loss: AcceptedLoss) -> Result<(), ServerError> {
+        let config = ServerConfig {
+            threads: Some(1),
+            accept_loss,
+            ..ServerConfig::embedded(PathBuf::from("unused"))
+        };
+        ServerStages::build(&config, Arc::new(environment.clone())).map(drop)
+    }
+
+    fn missing(outcome: Result<(), ServerError>) -> String {
+        match outcome {
+            Err(ServerError::Missing { names, .. }) => names,
+            Err(error) => panic!("{error}"),
+            Ok(()) => panic!("it started"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_missed_as_a_file_is() {
+        let environment = environment();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+        environment.kept().media.remove(&ShardId::new(1));
+        assert_eq!(missing(start(&environment, AcceptedLoss::Nothing)), "shard-0001/flash");
+        assert_eq!(
+            missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(0)]))),
+            "shard-0001/flash"
+        );
+        start(&environment, AcceptedLoss::Shards(vec![ShardId::new(1)])).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+
+        let disk = environment.disks()[0].1.clone();
+        let newest = *disk.files().last().unwrap();
+        disk.delete(newest);
+        assert_eq!(
+            missing(start(&environment, AcceptedLoss::Nothing)),
+            format!("wal/thread-0/{newest}")
+        );
+        environment.kept().disks.clear();
+        let names = missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(1)])));
+        assert!(names.starts_with("wal/thread-0/"), "{names}");
+        start(&environment, AcceptedLoss::Everything).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+    }
+}

@@ -1,0 +1,56 @@
+//! What changes a store, and whether there is room for it.
+
+use timestone_types::{Expiry, KeyRef, KeyspaceId, Version};
+
+use crate::error::StoreError;
+
+/// How large a put is, for [`Writes::admit`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PutSize {
+    /// Where it goes.
+    pub keyspace: KeyspaceId,
+    /// Bytes of key and value.
+    pub bytes: usize,
+}
+
+/// Versions, tombstones and fences, and the admission of those that are still to come.
+pub trait Writes {
+    /// Writes one version, in any order of versions; readable at once. A version that is there
+    /// already is left alone.
+    ///
+    /// # Errors
+    /// [`StoreError::DeviceFull`] and [`StoreError::Busy`] (nothing was changed; retryable),
+    /// limits, shutdown.
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError>;
+
+    /// Writes a tombstone; as [`put`](Self::put), but goes on when the device is full.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError>;
+
+    /// Everything of the keyspace at or below `version` is absent for reads at or after it.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError>;
+
+    /// Whether puts of these sizes would be accepted now. Stricter than a put is, so that what is
+    /// promised on its word finds room later; `promised` are the bytes that were promised before
+    /// and are not put yet. When there is no room, the store begins to make room, as by a put.
+    ///
+    /// # Errors
+    /// The admission error: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] and
+    /// [`StoreError::MemoryFull`] do not.
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        promised: u64,
+    ) -> Result<(), StoreError>;
+}

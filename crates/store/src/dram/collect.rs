@@ -1,0 +1,128 @@
+//! Collection: what nobody may ask for any more leaves the memory, a little at every pump.
+//!
+//! ```text
+//!   a version supersedes another, or is a tombstone ─► due (by its timestamp) ─ watermark ─► trimmed
+//!   a tombstone is all that is left ──────────► unsettled (by its timestamp) ─ replay floor ─► gone
+//!   a fence ─────────────────────────────── watermark ─► sweep, a segment at a time
+//!   versions that may expire ─────────────── rotation: the whole table once in a while
+//! ```
+//! Each write adds one item to a queue, at most, and each item is taken out once or twice. Expiry
+//! goes by a rotation instead: a key that is put again and again with a long time to live would
+//! leave an item behind each time.
+
+use core::cmp::Reverse;
+use core::mem::size_of;
+use core::time::Duration;
+use std::collections::BinaryHeap;
+
+use timestone_types::{KeyspaceId, Timestamp};
+
+use super::chain::Collected;
+use super::space::{Space, Spaces};
+
+/// Items of the queues that one pump takes.
+const ITEMS_AT_ONCE: usize = 512;
+/// A queue with fewer than one item in so many places gives memory back.
+const SPARSE: usize = 8;
+/// How often a few segments are looked through for what has expired.
+const EXPIRY_PACE: Duration = Duration::from_millis(100);
+/// In so many paces all of them have been: a minute.
+const EXPIRY_PACES: usize = 600;
+/// Entries of a segment at its fullest, for the number of segments.
+const SEGMENT_ENTRIES: usize = 1024;
+
+type Item = Reverse<(Timestamp, KeyspaceId, u64)>;
+
+/// What is to be looked at, and when.
+#[derive(Default)]
+pub(super) struct Collector {
+    /// By the watermark that makes them worth a look.
+    due: BinaryHeap<Item>,
+    /// By the replay floor that lets them go.
+    unsettled: BinaryHeap<Item>,
+    expire_at: Timestamp,
+}
+
+impl Collector {
+    /// A key is worth a look when the watermark has reached `at`.
+    pub(super) fn note(&mut self, at: Timestamp, keyspace: KeyspaceId, hash: u64) {
+        self.due.push(Reverse((at, keyspace, hash)));
+    }
+
+    /// Does some of what is due.
+    pub(super) fn pump(
+        &mut self,
+        now: Timestamp,
+        watermark: Timestamp,
+        floor: Timestamp,
+        spaces: &mut Spaces,
+    ) {
+        for _ in 0..ITEMS_AT_ONCE {
+            let settled = floor.min(watermark);
+            let (_, keyspace, hash) = match next(&mut self.due, watermark) {
+                Some(item) => item,
+                None => match next(&mut self.unsettled, settled) {
+                    Some(item) => item,
+                    None => break,
+                },
+            };
+            let Some(space) = spaces.get_mut(keyspace) else { continue };
+            let by = collected(space, watermark, floor);
+            if let Some(at) = space.collect(hash, &by) {
+                self.unsettled.push(Reverse((at, keyspace, hash)));
+            }
+        }
+        for queue in [&mut self.due, &mut self.unsettled] {
+            if queue.len() * SPARSE < queue.capacity() {
+                queue.shrink_to(queue.len() * 2);
+            }
+        }
+        for space in spaces.iter_mut() {
+            let by = collected(space, watermark, floor);
+            space.sweep(&by);
+            if space.expires && now >= self.expire_at {
+                let segments = space.table.len().div_ceil(SEGMENT_ENTRIES).div_ceil(EXPIRY_PACES);
+                space.expire(segments.max(1), &by);
+            }
+        }
+        if now >= self.expire_at {
+            self.expire_at = now.saturating_add(EXPIRY_PACE);
+        }
+    }
+
+    /// When there is something to do next.
+    pub(super) fn next_deadline(
+        &self,
+        now: Timestamp,
+        watermark: Timestamp,
+        floor: Timestamp,
+        spaces: &Spaces,
+    ) -> Option<Timestamp> {
+        let is_due = self.due.peek().is_some_and(|Reverse(item)| item.0 <= watermark)
+            || self.unsettled.peek().is_some_and(|Reverse(item)| item.0 <= floor.min(watermark))
+            || spaces.iter().any(|space| space.is_to_sweep(watermark));
+        if is_due {
+            return Some(now);
+        }
+        spaces.iter().any(|space| space.expires).then_some(self.expire_at)
+    }
+
+    /// Bytes of the queues.
+    pub(super) fn bytes(&self) -> usize {
+        (self.due.capacity() + self.unsettled.capacity()) * size_of::<Item>()
+    }
+}
+
+/// The first item, if it is at or below `until`.
+fn next(queue: &mut BinaryHeap<Item>, until: Timestamp) -> Option<(Timestamp, KeyspaceId, u64)> {
+    let Reverse(item) = *queue.peek()?;
+    (item.0 <= until).then(|| {
+        queue.pop();
+        item
+    })
+}
+
+/// What decides about the versions of a keyspace.
+pub(super) fn collected(space: &Space, watermark: Timestamp, floor: Timestamp) -> Collected {
+    Collected { watermark, floor, fence: space.fence_at(watermark) }
+}

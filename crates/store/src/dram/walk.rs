@@ -1,0 +1,113 @@
+//! Scans and counts: in the order of hashes, a bounded number of entries at every pump.
+
+use timestone_types::{KeyspaceId, Version};
+
+use super::chain::Entry;
+use super::space::Space;
+use crate::api::{AsOf, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
+
+/// Bits of a hash that are no part of a position: cursors have 42 bits, as those of other stores.
+const BELOW_POSITION: u32 = 22;
+
+/// What a walk collects.
+pub(super) enum Kind {
+    /// Keys, within a limit.
+    Scan { limit: ScanLimit, keys: KeyList, bytes: usize },
+    /// How many.
+    Count { keys: u64 },
+}
+
+/// A scan or count under way.
+pub(super) struct Walk {
+    token: ReadToken,
+    pub(super) keyspace: KeyspaceId,
+    as_of: AsOf,
+    kind: Kind,
+    /// The hash at which it goes on.
+    from: u64,
+}
+
+/// How far a walk has come.
+pub(super) enum Walked {
+    /// It looked at so many entries, and goes on.
+    On(usize),
+    /// It is answered.
+    Done(StoreEvent),
+}
+
+const fn position_of(entry: &Entry) -> u64 {
+    entry.hash >> BELOW_POSITION
+}
+
+/// Whether the entry shows a value.
+fn is_visible(entry: &Entry, as_of: AsOf, fence: Version) -> bool {
+    entry.at(as_of.at).is_some_and(|stored| {
+        stored.version > fence
+            && stored.value.is_some()
+            && !stored.expires_at.has_passed(as_of.judged)
+    })
+}
+
+impl Walk {
+    pub(super) fn scan(
+        token: ReadToken,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        as_of: AsOf,
+    ) -> Self {
+        let kind = Kind::Scan { limit, keys: KeyList::default(), bytes: 0 };
+        // A cursor behind the last position finds nothing.
+        let from = cursor.0.saturating_mul(1 << BELOW_POSITION);
+        Self { token, keyspace, as_of, kind, from }
+    }
+
+    pub(super) const fn count(token: ReadToken, keyspace: KeyspaceId, as_of: AsOf) -> Self {
+        Self { token, keyspace, as_of, kind: Kind::Count { keys: 0 }, from: 0 }
+    }
+
+    /// Walks through one segment.
+    pub(super) fn step(&mut self, space: Option<&Space>) -> Walked {
+        let Some(space) = space else { return Walked::Done(self.finish(None)) };
+        let fence = space.fence_at(self.as_of.at);
+        let (entries, next) = space.table.from(self.from);
+        let as_of = self.as_of;
+        match &mut self.kind {
+            Kind::Count { keys } => {
+                *keys += entries.iter().filter(|one| is_visible(one, as_of, fence)).count() as u64;
+            }
+            Kind::Scan { limit, keys, bytes } => {
+                for group in entries.chunk_by(|one, other| position_of(one) == position_of(other)) {
+                    let found = || group.iter().filter(|one| is_visible(one, as_of, fence));
+                    let more: usize = found().map(|one| one.key.len()).sum();
+                    let count = keys.len() + found().count();
+                    let is_over = count > limit.keys as usize || *bytes + more > limit.bytes;
+                    let is_full = keys.len() >= limit.keys as usize;
+                    if is_full || (is_over && !keys.is_empty() && more > 0) {
+                        let here = ScanCursor(position_of(group[0]));
+                        return Walked::Done(self.finish(Some(here)));
+                    }
+                    *bytes += more;
+                    found().for_each(|one| keys.push(&one.key));
+                }
+            }
+        }
+        match next {
+            Some(next) => {
+                self.from = next;
+                Walked::On(entries.len())
+            }
+            None => Walked::Done(self.finish(None)),
+        }
+    }
+
+    fn finish(&mut self, next: Option<ScanCursor>) -> StoreEvent {
+        let token = self.token;
+        match &mut self.kind {
+            Kind::Count { keys } => StoreEvent::CountDone { token, keys: *keys },
+            Kind::Scan { keys, .. } => {
+                StoreEvent::ScanDone { token, keys: core::mem::take(keys), next }
+            }
+        }
+    }
+}

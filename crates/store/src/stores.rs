@@ -1,0 +1,281 @@
+//! The stores of a shard: a keyspace says by its id which one is its own.
+//!
+//! ```text
+//!   key ─► KeyspaceId::is_in_memory? ─┬─ no ─► Mftl
+//!                                     └─ yes ► Dram
+//! ```
+//! The id alone decides, so that a shard need not be told of a keyspace before the first request or
+//! log record for it arrives. The choice is a test of one bit; nothing is dispatched dynamically.
+//!
+//! What concerns durability concerns the store on flash alone: batches, syncs, checkpoints, scrubs
+//! and the end. Nobody has to wait for a store that keeps nothing.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+
+use crate::api::{
+    AsOf, Count, Figure, FigureValues, Figures, LatestLookup, Lookup, PutSize, ReadToken, Reads,
+    ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+};
+use crate::dram::Dram;
+use crate::error::StoreError;
+use crate::mftl::Mftl;
+
+/// See the module.
+pub struct Stores {
+    flash: Mftl,
+    dram: Dram,
+    /// Keyspaces in memory have been written to in this run.
+    uses_dram: bool,
+}
+
+impl Stores {
+    /// A store on flash, and one in memory that was opened
+    /// [in recovery](Dram::in_recovery) or is new.
+    ///
+    /// # Panics
+    /// The two hash keys by different seeds.
+    #[must_use]
+    pub fn new(flash: Mftl, dram: Dram) -> Self {
+        assert_eq!(flash.seed(), dram.seed(), "a key has one hash");
+        Self { flash, dram, uses_dram: false }
+    }
+}
+
+impl Reads for Stores {
+    fn seed(&self) -> HashSeed {
+        self.flash.seed()
+    }
+
+    #[inline]
+    fn get_as_of(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+        token: ReadToken,
+    ) -> Result<Lookup<'_>, StoreError> {
+        if key.keyspace.is_in_memory() {
+            return self.dram.get_as_of(key, at, judged, token);
+        }
+        self.flash.get_as_of(key, at, judged, token)
+    }
+
+    fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
+        if key.keyspace.is_in_memory() {
+            return self.dram.is_beside_fence(key, fence);
+        }
+        self.flash.is_beside_fence(key, fence)
+    }
+
+    #[inline]
+    fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
+        if key.keyspace.is_in_memory() {
+            return self.dram.latest(key, token);
+        }
+        self.flash.latest(key, token)
+    }
+
+    fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        if keyspace.is_in_memory() {
+            return self.dram.newest(keyspace);
+        }
+        self.flash.newest(keyspace)
+    }
+
+    #[inline]
+    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
+        // Keyspaces in memory are unknown there, which costs next to nothing.
+        self.flash.fetch_ahead(reads, others);
+    }
+
+    #[inline]
+    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
+        self.flash.fetch_records_ahead(keys);
+    }
+
+    fn scan_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        if keyspace.is_in_memory() {
+            return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
+        }
+        self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
+    }
+
+    fn count_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<Count, StoreError> {
+        if keyspace.is_in_memory() {
+            return self.dram.count_as_of(keyspace, as_of, token);
+        }
+        self.flash.count_as_of(keyspace, as_of, token)
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.flash.recycle(bytes);
+    }
+}
+
+impl Writes for Stores {
+    #[inline]
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError> {
+        if key.keyspace.is_in_memory() {
+            self.uses_dram = true;
+            return self.dram.put(key, version, value, expires_at);
+        }
+        self.flash.put(key, version, value, expires_at)
+    }
+
+    #[inline]
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        if key.keyspace.is_in_memory() {
+            self.uses_dram = true;
+            return self.dram.delete(key, version);
+        }
+        self.flash.delete(key, version)
+    }
+
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        if keyspace.is_in_memory() {
+            self.uses_dram = true;
+            return self.dram.fence(keyspace, version);
+        }
+        self.flash.fence(keyspace, version)
+    }
+
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        promised: u64,
+    ) -> Result<(), StoreError> {
+        let (mut count, mut bytes) = (0, 0);
+        let mut on_flash = puts
+            .filter(|put| {
+                let in_memory = put.keyspace.is_in_memory();
+                if in_memory {
+                    count += 1;
+                    bytes += put.bytes as u64;
+                }
+                !in_memory
+            })
+            .peekable();
+        // A device that is behind does not hold up what is not for it.
+        if on_flash.peek().is_some() {
+            self.flash.admit(&mut on_flash, promised)?;
+            // It need not have looked at all of them.
+            on_flash.for_each(drop);
+        }
+        self.dram.admit_bytes(count, bytes, promised)
+    }
+}
+
+impl Upkeep for Stores {
+    fn recovered(&mut self, bound: Timestamp) {
+        self.flash.recovered(bound);
+        self.dram.recovered(bound);
+    }
+
+    fn advance_watermark(&mut self, t: Timestamp) {
+        self.flash.advance_watermark(t);
+        self.dram.advance_watermark(t);
+    }
+
+    fn watermark(&self) -> Timestamp {
+        self.flash.watermark()
+    }
+
+    fn youngest(&self) -> Timestamp {
+        self.flash.youngest().max(self.dram.youngest())
+    }
+
+    fn advance_replay_floor(&mut self, t: Timestamp) {
+        self.flash.advance_replay_floor(t);
+        self.dram.advance_replay_floor(t);
+    }
+
+    fn begin_batch(&mut self, batch: u64) {
+        self.flash.begin_batch(batch);
+    }
+
+    fn stable_batch(&self) -> u64 {
+        self.flash.stable_batch()
+    }
+
+    fn sync_soon(&mut self) {
+        self.flash.sync_soon();
+    }
+
+    fn checkpoint_now(&mut self) {
+        self.flash.checkpoint_now();
+    }
+
+    fn scrub(&mut self) {
+        self.flash.scrub();
+    }
+
+    fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
+        self.flash.pump(now, events);
+        // Walks over keyspaces that nobody has written to yet are answered, too.
+        if self.uses_dram || self.dram.next_deadline().is_some() {
+            self.dram.pump(now, events);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        [self.flash.next_deadline(), self.dram.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.flash.wake_fd()
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.flash.wait(timeout);
+    }
+
+    fn resize_cache(&mut self, bytes: u64) {
+        self.flash.resize_cache(bytes);
+    }
+
+    fn shutdown(&mut self) {
+        self.flash.shutdown();
+        self.dram.close();
+    }
+}
+
+impl Figures for Stores {
+    fn figures(&self) -> FigureValues {
+        let mut figures = self.flash.figures();
+        if self.uses_dram {
+            figures.add_all(&self.dram.figures());
+        } else {
+            figures.add(Figure::DramLimitBytes, self.dram.figures().get(Figure::DramLimitBytes));
+        }
+        figures
+    }
+
+    fn is_full(&self) -> bool {
+        self.flash.is_full()
+    }
+
+    fn growth_error(&self) -> Option<&str> {
+        self.flash.growth_error()
+    }
+}

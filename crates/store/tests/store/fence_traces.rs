@@ -1,0 +1,49 @@
+//! What fences leave behind in the `mftl` store.
+
+use timestone_store::prelude::*;
+use timestone_store::{Figure, Mftl};
+
+use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+
+/// What a fence hides is told from what it found absent, until the watermark has passed it.
+pub(crate) fn traces_of_a_fence() -> Vec<bool> {
+    let media = media(16, 16);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"there", 10, b"1");
+    driver.put(b"deleted", 10, b"1");
+    driver.delete(b"deleted", 12);
+    driver.store.fence(SPACE, version(20)).expect("fence");
+    driver.put(b"later", 30, b"2");
+    let beside = |driver: &Driver<Mftl>, fence: u64| -> Vec<bool> {
+        let keys = [&b"there"[..], b"deleted", b"later", b"never"];
+        keys.iter()
+            .map(|key| driver.store.is_beside_fence(driver.key(SPACE, key), version(fence)))
+            .collect()
+    };
+    let told = beside(&driver, 20);
+    assert_eq!(beside(&driver, 12), [false; 4], "no fence has that version");
+    assert_eq!(driver.get(b"never", 50), Got::Absent(version(20)));
+    driver.store.advance_watermark(at(19));
+    driver.pumps(300);
+    assert_eq!(beside(&driver, 20), told);
+    driver.store.advance_watermark(at(40));
+    driver.pumps(300);
+    assert_eq!(driver.figure(Figure::Keys), 1, "the index has forgotten what the fence hid");
+    assert_eq!(beside(&driver, 20), [false; 4], "and so nobody is told that there was nothing");
+    told
+}
+
+#[test]
+fn a_fence_leaves_a_trace_where_it_has_hidden_something() {
+    assert_eq!(traces_of_a_fence(), [false, false, false, true]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_fence_that_leaves_no_trace_anywhere_is_found() {
+    use timestone_store::planted::{PlantedBugs, plant};
+    plant(PlantedBugs { forget_what_fences_hide: true, ..PlantedBugs::default() });
+    let told = traces_of_a_fence();
+    plant(PlantedBugs::default());
+    assert_eq!(told, [true; 4]);
+}
