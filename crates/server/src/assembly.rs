@@ -1,8 +1,8 @@
 //! From a configuration to stages on threads.
 //!
 //! ```text
-//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ guests 1 a thread
-//!   thread i:   native net i, RESP net i, gateway i, guest i, shards s with s mod T = i, log i          (fused)
+//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ embedded clients 1 a thread
+//!   thread i:   native net i, RESP net i, gateway i, embedded client i, shards s with s mod T = i, log i          (fused)
 //!   one more:   node
 //! ```
 //! Everything that can fail, fails here, before a thread runs: locks, formats, recovery, ports.
@@ -27,6 +27,7 @@ use timestone_wal::DeviceKind;
 
 use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig, StageLayout};
+use crate::environment::{Environment, Local};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::gateway_stage::GatewayStage;
@@ -37,7 +38,6 @@ use crate::manifest::{Beginning, Manifest};
 use crate::memory::Budget;
 use crate::native::{NativeProtocol, ShardTable};
 use crate::node::{Embedded, Joining, MasterLink, NodeParts, NodeStage};
-use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
 use crate::shard_stage::ShardStage;
@@ -46,11 +46,11 @@ use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogPlace, Peers, Recovering, Replay};
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
-pub type Guest = Box<dyn Stage<Event>>;
+pub type EmbeddedClient = Box<dyn Stage<Event>>;
 
-/// What a guest is told of the place that it gets.
+/// What an embedded client is told of the place that it gets.
 #[derive(Clone, Debug)]
-pub struct GuestSeat {
+pub struct EmbeddedClientSlot {
     /// Its own stage id.
     pub stage: StageId,
     /// Which reactor thread it runs on.
@@ -77,7 +77,7 @@ pub(crate) struct Assembled {
     pub(crate) native: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
     pub(crate) http: Option<HttpServer>,
-    pub(crate) guests: Vec<GuestSeat>,
+    pub(crate) embedded_clients: Vec<EmbeddedClientSlot>,
     pub(crate) shard_stages: Vec<(ShardId, StageId)>,
     pub(crate) log_stages: Vec<StageId>,
     pub(crate) observed: Arc<Observed>,
@@ -117,11 +117,12 @@ impl Observed {
     }
 }
 
-/// Builds everything on this machine; the guests are made by `guests` once their seats are known.
+/// Builds everything on this machine; the embedded clients are made by `embedded_clients` once
+/// their slots are known.
 pub(crate) fn assemble(
     config: &ServerConfig,
-    want_guests: bool,
-    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+    want_embedded_clients: bool,
+    embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
 ) -> Result<Assembled, ServerError> {
     refuse_strangers(config)?;
     let mut config = config.clone();
@@ -129,9 +130,9 @@ pub(crate) fn assemble(
     config.max_connections =
         config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
     let config = &config;
-    let premises = Local::open(config)?;
-    config.check_capacity(premises.shards())?;
-    assemble_on(config, Arc::new(premises), want_guests, guests)
+    let environment = Local::open(config)?;
+    config.check_capacity(environment.shards())?;
+    assemble_on(config, Arc::new(environment), want_embedded_clients, embedded_clients)
 }
 
 /// How many connections each net stage may have so that files, other threads and health checks
@@ -160,14 +161,14 @@ fn max_connections(config: &ServerConfig) -> usize {
     config.max_connections.map_or(bound, |most| most.min(bound))
 }
 
-/// Builds everything on given premises.
+/// Builds everything on a given environment.
 pub(crate) fn assemble_on(
     config: &ServerConfig,
-    premises: Arc<dyn Premises>,
-    want_guests: bool,
-    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+    environment: Arc<dyn Environment>,
+    want_embedded_clients: bool,
+    embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
 ) -> Result<Assembled, ServerError> {
-    let clock = premises.clock();
+    let clock = environment.clock();
     let budget = Budget::of(config);
     if budget.cache < config.cache_bytes {
         let (wanted, got) = (config.cache_bytes, budget.cache);
@@ -183,33 +184,33 @@ pub(crate) fn assemble_on(
     let tuning = config.tuning();
     let threads = config.thread_count();
     // Before anything is created that could stand in for what is missing.
-    let manifest = Manifest::open(&premises, &config.accept_loss)?;
+    let manifest = Manifest::open(&environment, &config.accept_loss)?;
 
     // Addresses first: the master must be told where this server is.
-    let plan = Plan::new(usize::from(premises.shards()), threads);
+    let plan = Plan::new(usize::from(environment.shards()), threads);
     let table = ShardTable::default();
-    let mut native = native_nets(config, &premises.network(), &memory, &plan, &table)?;
-    let mut resp = resp_nets(config, &premises.network(), &memory, &plan)?;
+    let mut native = native_nets(config, &environment.network(), &memory, &plan, &table)?;
+    let mut resp = resp_nets(config, &environment.network(), &memory, &plan)?;
     let http = config.http.map(HttpServer::bind).transpose()?;
     let addresses = ServerAddresses {
         native: config.advertise.or(native.address).map(address_of).transpose()?,
         resp: resp.address.map(address_of).transpose()?,
         http: http.as_ref().map(|http| address_of(http.address())).transpose()?,
     };
-    let mut place = join_cluster(config, &premises, &manifest, addresses)?;
+    let mut place = join_cluster(config, &environment, &manifest, addresses)?;
     // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody
     // has asked for the time yet.
     if !timestone_types::is_planted!(TimeOfStart) {
         clock.begin_anew();
     }
-    if place.shards.len() != usize::from(premises.shards()) {
+    if place.shards.len() != usize::from(environment.shards()) {
         return Err(ServerError::Master {
             address: master_address(config),
             detail: format!(
                 "it has {} shards for this server, whose data directory holds {}; set \
                  --cluster-shards there to the sum over all servers",
                 place.shards.len(),
-                premises.shards()
+                environment.shards()
             ),
         });
     }
@@ -218,9 +219,9 @@ pub(crate) fn assemble_on(
     let _ = table.set(by_number(&stage_of, plan.node()));
 
     let mut replays =
-        open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
+        open_stores(config, &*environment, &manifest, &tuning, &place.shards, place.map.cluster())?;
     let log_stages =
-        replay_logs(config, &premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
+        replay_logs(config, &environment, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
     let lived_until = replays
         .iter()
         .map(Replay::lived_until)
@@ -294,10 +295,10 @@ pub(crate) fn assemble_on(
         stages[plan.resp(thread).index()] = Some(Box::new(net));
     }
     let mut own = Vec::new();
-    let mut seat = |stage: StageId, thread: usize| -> Result<GuestSeat, ServerError> {
+    let mut slot = |stage: StageId, thread: usize| -> Result<EmbeddedClientSlot, ServerError> {
         let client = place.client()?;
         own.push(client);
-        Ok(GuestSeat {
+        Ok(EmbeddedClientSlot {
             stage,
             thread,
             client,
@@ -310,33 +311,36 @@ pub(crate) fn assemble_on(
     let mut gateways = Vec::new();
     let gauges_of_shards: Arc<[Arc<ShardGauges>]> = shard_gauges.clone().into();
     for thread in 0..threads {
-        let seat = seat(plan.gateway(thread), thread)?;
+        let slot = slot(plan.gateway(thread), thread)?;
         let gauges =
             GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
         gateways.push(Arc::clone(&gauges.latencies));
         let gateway = Gateway::new(Setup {
-            stage: seat.stage,
+            stage: slot.stage,
             thread,
-            client: seat.client,
-            map: seat.map,
-            shards: seat.shards.iter().map(|(shard, _)| *shard).collect(),
-            seed: premises.draw(),
+            client: slot.client,
+            map: slot.map,
+            shards: slot.shards.iter().map(|(shard, _)| *shard).collect(),
+            seed: environment.draw(),
             memory: Arc::clone(&memory),
             gauges,
         });
-        let gateway = GatewayStage::new(thread, gateway, plan.node(), seat.shards);
+        let gateway = GatewayStage::new(thread, gateway, plan.node(), slot.shards);
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
-    let mut seats = Vec::new();
-    if want_guests {
+    let mut slots = Vec::new();
+    if want_embedded_clients {
         for thread in 0..threads {
-            seats.push(seat(plan.guest(thread), thread)?);
+            slots.push(slot(plan.embedded_client(thread), thread)?);
         }
     }
     manifest.has_clients(&own)?;
-    for (seat, guest) in seats.iter().zip(guests(&seats)) {
-        let guest = crate::guest::CountedGuest::new(guest, Arc::clone(&gauges_of_shards));
-        stages[seat.stage.index()] = Some(Box::new(guest));
+    for (slot, embedded_client) in slots.iter().zip(embedded_clients(&slots)) {
+        let embedded_client = crate::embedded_client::CountedClient::new(
+            embedded_client,
+            Arc::clone(&gauges_of_shards),
+        );
+        stages[slot.stage.index()] = Some(Box::new(embedded_client));
     }
 
     let observed = Arc::new(Observed {
@@ -379,7 +383,7 @@ pub(crate) fn assemble_on(
         life: (config.log == DeviceKind::None).then(|| Arc::clone(&manifest)),
         embedded: Embedded {
             stages: (0..threads)
-                .flat_map(|thread| [plan.gateway(thread), plan.guest(thread)])
+                .flat_map(|thread| [plan.gateway(thread), plan.embedded_client(thread)])
                 .collect(),
             manifest,
         },
@@ -406,7 +410,7 @@ pub(crate) fn assemble_on(
         native: native.address,
         resp: resp.address,
         http,
-        guests: seats,
+        embedded_clients: slots,
         shard_stages: stage_of,
         log_stages: logs,
         observed,
@@ -471,7 +475,7 @@ impl Plan {
         Self::id(self.shards + 3 * self.threads + thread)
     }
 
-    fn guest(&self, thread: usize) -> StageId {
+    fn embedded_client(&self, thread: usize) -> StageId {
         Self::id(self.shards + 4 * self.threads + thread)
     }
 
@@ -510,7 +514,7 @@ impl Plan {
                 self.native(thread),
                 self.resp(thread),
                 self.gateway(thread),
-                self.guest(thread),
+                self.embedded_client(thread),
             ];
             stages.extend(
                 (0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id),
@@ -673,62 +677,65 @@ const fn master_address(config: &ServerConfig) -> SocketAddr {
 /// The exchange by which this server would join the cluster of a master elsewhere.
 pub(crate) fn joining(
     config: &ServerConfig,
-    premises: &dyn Premises,
+    environment: &dyn Environment,
     addresses: ServerAddresses,
 ) -> Result<Joining, ServerError> {
-    let directory = premises.directory();
-    let cluster = premises.load_cluster()?;
+    let directory = environment.directory();
+    let cluster = environment.load_cluster()?;
     let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
     if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
-        let name = premises.load_cluster_name()?;
-        wanted.check(&premises.cluster_place(name.is_some()), cluster, name.as_deref())?;
+        let name = environment.load_cluster_name()?;
+        wanted.check(&environment.cluster_place(name.is_some()), cluster, name.as_deref())?;
     }
-    let place = premises.cluster_place(false);
-    Ok(Joining::new((cluster, place), wanted, directory, addresses, premises.shards()))
+    let place = environment.cluster_place(false);
+    Ok(Joining::new((cluster, place), wanted, directory, addresses, environment.shards()))
 }
 
 fn join_cluster(
     config: &ServerConfig,
-    premises: &Arc<dyn Premises>,
+    environment: &Arc<dyn Environment>,
     manifest: &Manifest,
     addresses: ServerAddresses,
 ) -> Result<Place, ServerError> {
-    let directory = premises.directory();
-    let shards_wanted = premises.shards();
+    let directory = environment.directory();
+    let shards_wanted = environment.shards();
     if let MasterPlace::Remote(address) = config.master {
-        let registration = premises.register(address, joining(config, &**premises, addresses)?)?;
-        premises.save_cluster(registration.map.cluster())?;
+        let registration =
+            environment.register(address, joining(config, &**environment, addresses)?)?;
+        environment.save_cluster(registration.map.cluster())?;
         let name = registration.cluster_name;
-        if name.is_some() && name != premises.load_cluster_name()? {
-            premises.save_cluster_name(name.as_deref().unwrap_or_default())?;
+        if name.is_some() && name != environment.load_cluster_name()? {
+            environment.save_cluster_name(name.as_deref().unwrap_or_default())?;
         }
         let link = MasterLink::remote(address, registration.clients);
         manifest.keep_seed(registration.hash_seed, master_address(config))?;
         let (server, shards, map) = (registration.server, registration.shards, registration.map);
         return Ok(Place { server, shards, map, link, name });
     }
-    let master = match premises.load_master()? {
+    let master = match environment.load_master()? {
         Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
-            path: premises.place(),
+            path: environment.place(),
             detail: error.to_string(),
         })?,
         None => {
-            let (cluster, seed) = (ClusterId::new(premises.draw()), HashSeed(premises.draw()));
+            let (cluster, seed) =
+                (ClusterId::new(environment.draw()), HashSeed(environment.draw()));
             Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed)
                 .map_err(ServerError::part)?
         }
     };
     let cluster = master.cluster();
-    let mut name = premises.load_cluster_name()?;
+    let mut name = environment.load_cluster_name()?;
     if let Some(wanted) = config.cluster.as_deref().map(ClusterName::parse).transpose()? {
         if name.is_none() && !wanted.is_id_of(cluster) {
-            premises.save_cluster_name(wanted.as_str())?;
+            environment.save_cluster_name(wanted.as_str())?;
             name = Some(wanted.as_str().to_owned());
         }
-        let place = if name.is_some() { premises.cluster_place(true) } else { premises.place() };
+        let place =
+            if name.is_some() { environment.cluster_place(true) } else { environment.place() };
         wanted.check(&place, cluster, name.as_deref())?;
     }
-    let mut link = MasterLink::embedded(master, Arc::clone(premises));
+    let mut link = MasterLink::embedded(master, Arc::clone(environment));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
     match link.execute(command).map_err(ServerError::part)? {
         (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {

@@ -313,7 +313,7 @@ fn ignores_begun() -> bool {
     timestone_types::is_planted!(BoundlessBeginnings)
 }
 
-/// Whether answers are not counted between the parcel that brings them and the net stage.
+/// Whether answers are not counted between the batch of frames that brings them and the net stage.
 pub(super) fn forgets_passing() -> bool {
     timestone_types::is_planted!(UncountedPassing)
 }

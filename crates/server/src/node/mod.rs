@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_clock::Clock;
 use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
-use timestone_seda::{Context, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_seda::{Context, FrameBatch, NetCommand, NetEvent, ReplyAddress, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs,
@@ -123,12 +123,12 @@ impl NodeStage {
     /// One of our own stages is about to be given client ids, in place of those that ended when it
     /// was silent. What it leaves behind under them, the next run need not wait for; if the
     /// manifest cannot be saved, it waits once.
-    fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
+    fn note_clients(&self, reply_to: ReplyAddress, answer: &MasterAnswer) {
         if timestone_types::is_planted!(ForgottenRenewal) {
             return;
         }
         if let MasterAnswer::Clients(block) = answer
-            && self.embedded.stages.contains(&origin.stage)
+            && self.embedded.stages.contains(&reply_to.stage)
             && let Err(error) =
                 self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
         {
@@ -150,31 +150,31 @@ impl NodeStage {
         }
     }
 
-    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
-        self.links.heard(ctx.now(), parcel.origin);
-        let mut frames = Frames::new(&parcel.bytes);
+    fn frame_batch(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
+        self.links.heard(ctx.now(), frame_batch.reply_to);
+        let mut frames = Frames::new(&frame_batch.bytes);
         for frame in &mut frames {
             match frame {
-                Ok(frame) => self.frame(ctx, parcel.origin, &frame),
+                Ok(frame) => self.frame(ctx, frame_batch.reply_to, &frame),
                 Err(error) => {
-                    tracing::warn!(%error, "a parcel for the node holds bytes that are no frame; \
+                    tracing::warn!(%error, "a frame_batch for the node holds bytes that are no frame; \
                         the rest of it is dropped");
                     break;
                 }
             }
         }
-        ctx.finish_parcel(parcel);
+        ctx.finish_frame_batch(frame_batch);
     }
 
-    fn frame(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
-        if self.shard_stages.iter().any(|(_, stage)| *stage == origin.stage) {
+    fn frame(&mut self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frame: &Frame<'_>) {
+        if self.shard_stages.iter().any(|(_, stage)| *stage == reply_to.stage) {
             return self.forward(ctx, frame);
         }
         match frame.kind() {
-            Kind::Hello => self.hello(ctx, origin, frame),
-            Kind::MapPull => self.answer_map(ctx, origin, frame),
-            Kind::MasterAsk => self.master_ask(ctx, origin, frame),
-            Kind::NodeStatus => self.status(ctx, origin, frame),
+            Kind::Hello => self.hello(ctx, reply_to, frame),
+            Kind::MapPull => self.answer_map(ctx, reply_to, frame),
+            Kind::MasterAsk => self.master_ask(ctx, reply_to, frame),
+            Kind::NodeStatus => self.status(ctx, reply_to, frame),
             kind if kind.is_reply() => self.reply(ctx, frame),
             // A peer was told another's decision and has no prepare: only the client has the write
             // set. The peer is told again, until the client has helped it, or its watermark shows
@@ -184,14 +184,14 @@ impl NodeStage {
                 let shard = frame.envelope().shard;
                 let words =
                     format!("shard {shard} is not on this server; fetch the shard map again");
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out)
                 });
             }
         }
     }
 
-    fn hello(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn hello(&mut self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let hello = match Hello::first(frame)
             .and_then(|hello| hello.negotiate().map(|version| (hello, version)))
         {
@@ -199,7 +199,7 @@ impl NodeStage {
             Err(error) => {
                 return self.turn_away(
                     ctx,
-                    origin,
+                    reply_to,
                     frame,
                     ErrorCode::from(&error),
                     &error.to_string(),
@@ -214,23 +214,23 @@ impl NodeStage {
                 cluster.get(),
                 hello.cluster.get()
             );
-            return self.turn_away(ctx, origin, frame, ErrorCode::WrongCluster, &words);
+            return self.turn_away(ctx, reply_to, frame, ErrorCode::WrongCluster, &words);
         }
         if hello.role != Role::Client || hello.client != ClientId::ZERO {
-            return self.welcome(ctx, origin, frame.envelope().request, protocol, hello.client);
+            return self.welcome(ctx, reply_to, frame.envelope().request, protocol, hello.client);
         }
         match self.master.client_id() {
             Ok(Some(client)) => {
-                self.welcome(ctx, origin, frame.envelope().request, protocol, client)
+                self.welcome(ctx, reply_to, frame.envelope().request, protocol, client)
             }
             Ok(None) => {
                 // The ids of the last block are used up: the answer waits for the next one.
-                self.master.waiting.push_back((origin, frame.envelope().request, protocol));
+                self.master.waiting.push_back((reply_to, frame.envelope().request, protocol));
                 self.ask_for_clients(ctx);
             }
             Err(error) => {
                 let words = error.to_string();
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::Unavailable, &words).encode(envelope, out);
                 });
             }
@@ -241,21 +241,21 @@ impl NodeStage {
     fn turn_away(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         code: ErrorCode,
         words: &str,
     ) {
-        self.answer(ctx, origin, frame, |envelope, out| {
+        self.answer(ctx, reply_to, frame, |envelope, out| {
             ErrorReply::new(code, words).encode(envelope, out)
         });
-        self.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
+        self.send(ctx, reply_to.stage, Event::NetCommand(NetCommand::Close(reply_to)));
     }
 
     fn welcome(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         request: wire::RequestId,
         protocol: wire::ProtocolVersion,
         client: ClientId,
@@ -278,29 +278,41 @@ impl NodeStage {
         };
         let mut bytes = ctx.take_buffer();
         welcome.encode(&envelope, &mut bytes);
-        self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+        self.send(ctx, reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, bytes)));
     }
 
-    fn answer_map(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn answer_map(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
         let mut map = Vec::new();
         self.map.encode(&mut map);
-        self.answer(ctx, origin, frame, |envelope, out| MapIs { map: &map }.encode(envelope, out));
+        self.answer(ctx, reply_to, frame, |envelope, out| {
+            MapIs { map: &map }.encode(envelope, out)
+        });
     }
 
-    fn master_ask(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn master_ask(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
         let command = match wire::MasterAsk::decode(frame) {
             Ok(ask) => ask.master_command(),
             Err(error) => {
                 let words = error.to_string();
                 let code = ErrorCode::from(&error);
-                return self.answer(ctx, origin, frame, |envelope, out| {
+                return self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(code, &words).encode(envelope, out)
                 });
             }
         };
         let done = match command {
             Ok(command) if self.master.is_embedded() => self.master.execute(command),
-            Ok(command) => return self.relay(ctx, origin, frame, &command),
+            Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),
         };
         match done {
@@ -308,16 +320,16 @@ impl NodeStage {
                 if let Some(map) = map {
                     self.set_map(ctx, map);
                 }
-                self.note_clients(origin, &answer);
+                self.note_clients(reply_to, &answer);
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     MasterReply { answer: &bytes }.encode(envelope, out)
                 });
             }
             Err(error) => {
                 let (code, words) = (error.code(), error.to_string());
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(code, &words).encode(envelope, out)
                 });
             }
@@ -329,11 +341,11 @@ impl NodeStage {
     fn relay(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         command: &MasterCommand,
     ) {
-        let number = self.master.relay(origin, frame.envelope().request);
+        let number = self.master.relay(reply_to, frame.envelope().request);
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let envelope = Envelope { request: number, ..Envelope::default() };
@@ -398,8 +410,9 @@ impl NodeStage {
                 if let Some(&(_, stage)) = stage {
                     let mut out = ctx.take_buffer();
                     out.extend_from_slice(frame.bytes());
-                    let origin = Origin { stage, ..timestone_shard::own_origin(ctx.stage()) };
-                    self.send(ctx, stage, Event::Parcel(Parcel::new(origin, out)));
+                    let reply_to =
+                        ReplyAddress { stage, ..timestone_shard::own_reply_address(ctx.stage()) };
+                    self.send(ctx, stage, Event::FrameBatch(FrameBatch::new(reply_to, out)));
                 }
             }
             Kind::MapIs => {
@@ -417,24 +430,28 @@ impl NodeStage {
     fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         let number = frame.envelope().request;
         let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
-        if let Some((origin, request)) = self.master.relayed(number) {
+        if let Some((reply_to, request)) = self.master.relayed(number) {
             if let Some(answer) = &answer {
-                self.note_clients(origin, answer);
+                self.note_clients(reply_to, answer);
             }
             let mut out = ctx.take_buffer();
             self.tell_clock(&mut out);
             let begun = out.len();
             out.extend_from_slice(frame.bytes());
             out[begun + 12..begun + 20].copy_from_slice(&request.get().to_le_bytes());
-            return self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
+            return self.send(
+                ctx,
+                reply_to.stage,
+                Event::FrameBatch(FrameBatch::new(reply_to, out)),
+            );
         }
         if let Some(MasterAnswer::Clients(block)) = answer {
             self.master.add_clients(block);
-            while let Some((origin, request, protocol)) = self.master.waiting.pop_front() {
+            while let Some((reply_to, request, protocol)) = self.master.waiting.pop_front() {
                 match self.master.client_id() {
-                    Ok(Some(client)) => self.welcome(ctx, origin, request, protocol, client),
+                    Ok(Some(client)) => self.welcome(ctx, reply_to, request, protocol, client),
                     _ => {
-                        self.master.waiting.push_front((origin, request, protocol));
+                        self.master.waiting.push_front((reply_to, request, protocol));
                         return self.ask_for_clients(ctx);
                     }
                 }
@@ -457,7 +474,7 @@ impl NodeStage {
         }
     }
 
-    fn status(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn status(&mut self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let mut figures = vec![
             ("server".to_owned(), self.server.to_string()),
             ("cluster".to_owned(), format!("{:016x}", self.map.cluster().get())),
@@ -466,7 +483,7 @@ impl NodeStage {
         figures
             .extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
-        self.answer(ctx, origin, frame, |envelope, out| {
+        self.answer(ctx, reply_to, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
             for (name, value) in &figures {
                 if !list.push(name, value) {
@@ -484,7 +501,7 @@ impl NodeStage {
     fn answer(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) {
@@ -494,7 +511,7 @@ impl NodeStage {
             self.tell_clock(&mut bytes);
         }
         write(&envelope, &mut bytes);
-        self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+        self.send(ctx, reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, bytes)));
     }
 
     /// Begins a batch of answers with a reading of the clock. Not before a `Welcome`, which is the
@@ -544,7 +561,7 @@ impl Stage<Event> for NodeStage {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         while let Some(event) = events.pop_front() {
             match event {
-                Event::Parcel(parcel) => self.parcel(ctx, parcel),
+                Event::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
                 Event::Net(NetEvent::Connected(view)) => {
                     let (stage, events) =
                         self.links.connected(ctx.now(), &view, self.map.cluster());
@@ -603,7 +620,7 @@ mod tests {
 
     use super::*;
     use crate::config::{AcceptedLoss, ServerConfig};
-    use crate::premises::{Local, Premises};
+    use crate::environment::{Environment, Local};
 
     #[test]
     fn a_new_map_is_told_to_shards_and_gateways_once() {
@@ -647,7 +664,10 @@ mod tests {
         driver
             .send(
                 stage(0),
-                Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), bytes)),
+                Event::FrameBatch(FrameBatch::new(
+                    timestone_shard::own_reply_address(stage(9)),
+                    bytes,
+                )),
             )
             .unwrap();
         driver.turn();
@@ -665,13 +685,13 @@ mod tests {
     /// another one.
     fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
         let folder = tempfile::tempdir().unwrap();
-        let (premises, manifest) = directory(folder.path());
+        let (environment, manifest) = directory(folder.path());
         let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
         let map = Arc::new(master.map().clone());
         let (stage, block) = (StageId::new, ClientIdBlock { first: ClientId::new(1), count: 10 });
         let master = match is_remote {
             true => MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
-            false => MasterLink::embedded(master, premises),
+            false => MasterLink::embedded(master, environment),
         };
         let parts = NodeParts {
             gateways: vec![stage(5)],
@@ -692,7 +712,13 @@ mod tests {
         MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
         wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
         driver
-            .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(asker), asked)))
+            .send(
+                stage(0),
+                Event::FrameBatch(FrameBatch::new(
+                    timestone_shard::own_reply_address(asker),
+                    asked,
+                )),
+            )
             .unwrap();
         driver.turn();
         if is_remote {
@@ -703,7 +729,10 @@ mod tests {
             driver
                 .send(
                     stage(0),
-                    Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), told)),
+                    Event::FrameBatch(FrameBatch::new(
+                        timestone_shard::own_reply_address(stage(9)),
+                        told,
+                    )),
                 )
                 .unwrap();
             driver.turn();
@@ -715,14 +744,14 @@ mod tests {
     /// a second later, of five seconds before.
     fn lived_at_the_end() -> [u64; 2] {
         let folder = tempfile::tempdir().unwrap();
-        let (premises, manifest) = directory(folder.path());
+        let (environment, manifest) = directory(folder.path());
         let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
         let map = Arc::new(master.map().clone());
         let stopping = Arc::new(AtomicBool::new(false));
         let parts = NodeParts {
             stopping: Arc::clone(&stopping),
             life: Some(Arc::clone(&manifest)),
-            ..parts(map, MasterLink::embedded(master, premises), Arc::clone(&manifest))
+            ..parts(map, MasterLink::embedded(master, environment), Arc::clone(&manifest))
         };
         let millis = |n: u64| Timestamp::from_nanos(n * 1_000_000);
         let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
@@ -771,11 +800,11 @@ mod tests {
         }
     }
 
-    fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {
-        let premises: Arc<dyn Premises> =
+    fn directory(folder: &std::path::Path) -> (Arc<dyn Environment>, Arc<Manifest>) {
+        let environment: Arc<dyn Environment> =
             Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
-        let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
-        (premises, manifest)
+        let manifest = Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
+        (environment, manifest)
     }
 
     #[test]
