@@ -71,9 +71,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Tests and benchmarks may be as long as they like.
+/// Tests and benchmarks may be as long as they like: in folders of theirs, or a module's tests in a
+/// file of their own.
 fn is_production(path: &str) -> bool {
-    !path.split('/').any(|folder| matches!(folder, "tests" | "benches" | "examples"))
+    !path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "examples"))
 }
 
 /// Lines `path length`; `#` begins a comment.
@@ -154,6 +155,8 @@ mod tests {
     fn a_short_file_with_long_tests_passes() {
         assert_eq!(messages("crates/a/src/b.rs", 800, "", &[]), [""; 0]);
         assert_eq!(messages("crates/a/tests/b.rs", 2_000, "", &[]), [""; 0]);
+        assert_eq!(messages("crates/a/src/b/tests.rs", 2_000, "", &[]), [""; 0]);
+        assert_eq!(messages("crates/a/src/contests.rs", 801, "", &[]).len(), 1);
     }
 
     #[test]
