@@ -66,7 +66,7 @@ pub const SHUTDOWN_FLUSH_LIMIT: Duration = Duration::from_secs(10);
 pub const SHUTDOWN_STALL_CHECK: Duration = Duration::from_millis(250);
 /// A frame longer than what is read at once waits so long at most for memory; then its connection
 /// is told `Busy` and closed.
-pub const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+pub const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often whoever waits for memory looks again.
 pub const MEMORY_RETRY: Duration = Duration::from_millis(5);
 /// A stage publishes how much memory it holds in steps of so many bytes.

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
+use timestone_seda::limits::{MEMORY_TIMEOUT, STALL_LIMIT};
 use timestone_seda::{Memory, MemoryUse};
 use timestone_types::{ClientId, Expiry, Version};
 use timestone_wire::{Frames, Kind, Message, Value};
@@ -201,7 +201,7 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
     world.pass(Duration::from_millis(20));
     assert!(world.paused.is_empty());
     world.post(third, &begun("d"));
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert!(
         world.text(third).starts_with("-TRYAGAIN no memory was free for this command"),
         "it was told"
@@ -255,7 +255,7 @@ fn a_command_that_came_whole_while_it_waited_for_memory_wants_none_any_more() {
     // The rest had been read before the gateway could say that it should wait.
     world.post(second, &encode(&[&b"SET"[..], b"b", &vec![b'x'; VALUE]])[300_000..]);
     assert_eq!(world.wait(second), "+OK|");
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert_eq!((world.text(second), world.closed.as_slice()), (String::new(), &[][..]));
     assert!(world.paused.is_empty(), "it may send its next command");
     assert_eq!(world.ask(second, "PING"), "+PONG|");
@@ -619,7 +619,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     let client = short_answers(&mut world);
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &[makers(3, VALUE), encode(&["INCR", "n"])].concat());
-    world.pass(MEMORY_PATIENCE - Duration::from_millis(10));
+    world.pass(MEMORY_TIMEOUT - Duration::from_millis(10));
     assert_eq!(world.text(client), "");
     world.pass(Duration::from_millis(20));
     let_go(&mut world, 0);
@@ -631,7 +631,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     // In time, it comes in the order of the commands.
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &makers(3, VALUE));
-    world.pass(MEMORY_PATIENCE / 2);
+    world.pass(MEMORY_TIMEOUT / 2);
     assert_eq!(world.text(client), "");
     let_go(&mut world, 0);
     assert_eq!(world.text(client), ":1048576|".repeat(3));
@@ -765,7 +765,7 @@ fn beside_what_waits() -> [String; 3] {
     let append =
         |n: u32| encode(&[&b"APPEND"[..], format!("k{n}").as_bytes(), &long[..240 * 1024]]);
     world.post(client, &(0..16).flat_map(append).collect::<Vec<u8>>());
-    world.pass(MEMORY_PATIENCE + Duration::from_secs(1));
+    world.pass(MEMORY_TIMEOUT + Duration::from_secs(1));
     [own, watched, world.text(client)]
 }
 
