@@ -25,11 +25,11 @@ pub(crate) struct Dependency {
     pub(crate) is_inherited: bool,
 }
 
-/// The members' manifests: `crates/*` and `xtask`.
+/// The members' manifests: `crates/*`, `xtask` and `lab`.
 pub(crate) fn members(tree: &Tree) -> Result<Vec<Manifest>, String> {
     let is_member = |path: &str| {
         let parts: Vec<&str> = path.split('/').collect();
-        matches!(parts.as_slice(), ["crates", _, "Cargo.toml"] | ["xtask", "Cargo.toml"])
+        matches!(parts.as_slice(), ["crates", _, "Cargo.toml"] | ["xtask" | "lab", "Cargo.toml"])
     };
     tree.files().filter(|(path, _)| is_member(path)).map(|(path, text)| read(path, text)).collect()
 }

@@ -3,7 +3,7 @@
 //! watermark.
 //!
 //! Source: MILANA §4 (client library, Algorithms 1 and 2), SEMEL §3.3 (single keys), DTranx
-//! (exactly once); `transactions.md`.
+//! (exactly once); docs/protocol/transactions.md.
 //!
 //! ```text
 //!   application ── begin · get · put · commit ──►┌────────┐── frames ──► outbox of each shard ──► host's transport

@@ -12,8 +12,8 @@
 //! have been read before a later one was sent.
 //!
 //! Deliberately absent: what to make of several bounds (their intersection, drift, several
-//! servers), and any use of them: sessions take their timestamps from their own clock.
-//! Source: time.md, "Sessions that follow the servers' time".
+//! servers), and any use of them: sessions take their timestamps from their own clock. Source:
+//! docs/protocol/time.md, "Readings of the server's clock".
 
 use core::time::Duration;
 

@@ -7,7 +7,7 @@
 //!                 └───┴ lost, Busy, restarted: the same (TxnId, timestamp) again, until the deadline; then Unknown,
 //!                       and it is still asked in the background until its fate is known
 //! ```
-//! Source: SEMEL §3.3; DTranx (exactly once); `transactions.md` "Single keys".
+//! Source: SEMEL §3.3; DTranx (exactly once); docs/protocol/transactions.md, "Single keys".
 
 use timestone_types::{
     Expiry, KeyspaceId, ShardId, Timestamp, TxnId, TxnOutcome, limits as shared,

@@ -233,7 +233,7 @@ impl Engine {
 /// Each shard is told what may still be used *there*. An open transaction may touch any shard, so
 /// its begin holds all of them. What is being committed or written concerns the shards that take
 /// part in it and no others: one that is gone for long must not stop the collection on those that
-/// live (time.md, "Watermark").
+/// live (docs/protocol/time.md, "Watermark").
 impl Engine {
     /// What every shard may be told: the lowest timestamp that may still be used there, and the
     /// sequence up to which everything is over.

@@ -10,7 +10,7 @@
 //!     └─ yes ── one shard ──► single: validate, make durable, apply, answer
 //!                └─ several ─► two-phase commit, run by txn's Coordinator
 //! ```
-//! Source: MILANA §4.2–4.3; `transactions.md`.
+//! Source: MILANA §4.2–4.3; docs/protocol/transactions.md.
 
 use core::mem;
 use core::time::Duration;

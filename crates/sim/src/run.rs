@@ -438,8 +438,8 @@ impl Run {
     }
 
     /// What is promised about real time. Waiting helps as far as clocks are within what they claim
-    /// (transactions.md, "Real time"); after a fault one of them was not, at least until its client
-    /// looked at its bound again, and direct conflicts alone are left.
+    /// (docs/protocol/transactions.md, "Real time"); after a fault one of them was not, at least
+    /// until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
         if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }

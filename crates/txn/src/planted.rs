@@ -1,6 +1,6 @@
 //! Bugs on purpose: the tests switch one on and must fail. They act only with the feature
 //! `planted-bugs`; without it every question after one is a constant `false` and the compiler
-//! removes it. The numbers are the classes of verification.md.
+//! removes it. The numbers are the classes of docs/verification.md, "Classes of bugs".
 //!
 //! One hook for the whole crate: [`bugs`] tells what is planted on this thread. So no type carries
 //! bugs, no signature names them, and a test plants for whatever runs on its thread, be it one core

@@ -1,4 +1,4 @@
-//! Arrows point downwards only (architecture.md, invariant 4), dev-dependencies included.
+//! Arrows point downwards only (ARCHITECTURE.md, invariant 4), dev-dependencies included.
 //!
 //! Every crate declares its floor in `[package.metadata.timestone]`. It may import crates of lower
 //! floors; of its own floor only the vocabulary, `timestone-types`, in which everything is written.

@@ -18,8 +18,8 @@
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never
 //! reported failed when it may have been carried out; what a connection may have under way, queued
-//! and waiting is bounded ([`limits`]). Source: interfaces.md ("RESP gateway"), transactions.md
-//! ("Single keys").
+//! and waiting is bounded ([`limits`]). Source: docs/redis.md; docs/protocol/transactions.md,
+//! "Single keys".
 
 mod client;
 mod command;

@@ -18,7 +18,7 @@
 //! At its end a run without a log writes what others still need into a log after all
 //! ([`Shard::take_log`]). From then on it is a run with one, also for what earlier runs left.
 //!
-//! Source: time.md, "Restart and release"; DTranx §3.4.
+//! Source: docs/protocol/log.md, "From a log to none, and back"; DTranx §3.3.2.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

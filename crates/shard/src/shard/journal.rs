@@ -12,7 +12,7 @@
 //! ```
 //! Invariants: batch numbers rise by one; a sequence is in exactly one batch; `keep_from` never
 //! falls, and is durable before any file goes for it: of several logs one may keep a promise longer
-//! than another keeps its decision. Source: DTranx §3.4 (reclaiming by state transition).
+//! than another keeps its decision. Source: DTranx §3.3.2 (reclaiming by state transition).
 
 use std::collections::VecDeque;
 

@@ -31,6 +31,7 @@ mod recovery;
 mod replies;
 mod request;
 mod scan;
+mod scrub;
 mod single;
 
 use std::collections::VecDeque;
@@ -65,6 +66,7 @@ use pending::Requests;
 pub use recovery::{Past, Recovering, Replay, Served};
 use replies::Replies;
 pub use replies::reading;
+use scrub::ScrubAskers;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,7 @@ pub struct Shard {
     requests: Requests,
     lookups: Lookups,
     replies: Replies,
+    scrub_askers: ScrubAskers,
     memory: Arc<Memory>,
     // Bytes of the payloads, as far as others know.
     promised: Tally,

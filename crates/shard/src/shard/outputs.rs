@@ -508,10 +508,7 @@ impl Shard {
                 tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard \
                     takes no more writes");
             }
-            StoreEvent::ScrubDone(report) => tracing::info!(
-                shard = %self.shard, pages = report.pages, records = report.records, corrupt_pages = report.corrupt_pages,
-                corrupt_records = report.corrupt_records, "scrub finished"
-            ),
+            StoreEvent::ScrubDone(report) => self.scrubbed(ctx, &report),
             StoreEvent::CheckpointDone => {
                 tracing::debug!(shard = %self.shard, "checkpoint written");
                 self.checkpoint_done(ctx);

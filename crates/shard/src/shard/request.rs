@@ -467,6 +467,7 @@ impl Shard {
             Kind::ShardStats => {
                 wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
             }
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, origin, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = frame.reply_envelope(self.epoch, self.map_version);
                 wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));

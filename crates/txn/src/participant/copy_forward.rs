@@ -1,5 +1,5 @@
 //! What a participant still needs from old log files: asked for when they hold up space, and
-//! appended again (DTranx §3.4).
+//! appended again (DTranx §3.3.2).
 
 use timestone_types::{AbortKind, PreviousFound, Timestamp, TxnId, TxnOutcome};
 

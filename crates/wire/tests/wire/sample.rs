@@ -326,6 +326,14 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         }
         Kind::Counted => Counted { keys: source.next() }.encode(to, out),
         Kind::NewestIs => NewestIs { at }.encode(to, out),
+        Kind::Scrub => Scrub {}.encode(to, out),
+        Kind::Scrubbed => Scrubbed {
+            pages: source.next(),
+            records: source.next(),
+            corrupt_pages: source.next(),
+            corrupt_records: source.next(),
+        }
+        .encode(to, out),
         Kind::ClockIs => ClockIs { now: at, error_ns: source.next() }.encode(to, out),
         Kind::StatusList => {
             let mut list = StatusListWriter::begin(to, out);

@@ -149,7 +149,7 @@ mod tests {
 
     fn run_with(program: &str) -> Value {
         let folder = std::env::temp_dir().join(format!(
-            "xtask-batch-{}-{}",
+            "lab-batch-{}-{}",
             std::process::id(),
             program.len()
         ));
@@ -184,7 +184,7 @@ mod tests {
     fn a_program_that_does_not_end_is_ended() {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        let output = std::env::temp_dir().join(format!("xtask-call-{}", std::process::id()));
+        let output = std::env::temp_dir().join(format!("lab-call-{}", std::process::id()));
         let error = call(command, &output, Duration::from_millis(1)).unwrap_err();
         fs::remove_file(&output).unwrap();
         assert!(error.contains("was ended"), "{error}");

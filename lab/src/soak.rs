@@ -1,10 +1,10 @@
-//! `cargo xtask soak` and `cargo xtask simulation`: many seeds of every scenario, and the fuzz
+//! `cargo lab soak` and `cargo lab simulation`: many seeds of every scenario, and the fuzz
 //! targets, for as long as one likes.
 //!
 //! ```text
 //!   scenarios/*.toml ─► batch: `timestone sim -o json` ─► sums ─► table at the end; exit code 1 when something failed
 //!   fuzz_targets/*.rs ─► batch: `fuzz/run SECONDS`   ─┤
-//!                                                    └─► target/soak/runs.jsonl, failures.jsonl ─► `cargo xtask scorecard`
+//!                                                    └─► target/soak/runs.jsonl, failures.jsonl ─► `cargo lab scorecard`
 //! ```
 //! A soak begins at a seed of its own and never ends early: what fails is kept, and the rest goes
 //! on. `simulation` runs the same seeds each time, which is what CI does, and keeps nothing but
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::steps::{cargo_program, output_of, workspace_root};
 use batch::{Fuzzing, Simulation};
 use sums::Sums;
+use xtask::steps::{cargo_program, output_of, workspace_root};
 
 /// Seeds of each scenario that CI runs, from 1 on. A scenario that is not listed gets
 /// [`FIXED_SEEDS`]. Measured in the dev profile: a seed takes 0.1 s to 0.25 s of a core, one of
@@ -74,7 +74,7 @@ impl Options {
                 "--seed" => options.first_seed = Some(number(word, words.next())?),
                 "--dev" => options.profile = "dev",
                 "--without-fuzzing" => options.fuzzing = false,
-                other => return Err(format!("soak has no option '{other}'; see cargo xtask help")),
+                other => return Err(format!("soak has no option '{other}'; see cargo lab help")),
             }
         }
         if !options.minutes.is_finite() || options.minutes <= 0.0 || options.jobs == 0 {

@@ -1,10 +1,10 @@
-//! `cargo xtask predictions`: throughput as the simulator predicts it, beside what
+//! `cargo lab predictions`: throughput as the simulator predicts it, beside what
 //! `timestone bench` measures on this machine.
 //!
 //! ```text
 //!   each round:                      calibrate ─► what work costs, this hour
 //!   each workload × cores × layout:  timestone serve + bench, held to so many cores ─┐
-//!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
+//!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/lab/scorecard.md
 //!   meanwhile: how much longer arithmetic takes on these cores than alone ──► the simulated machine has such neighbours
 //! ```
 //! Both sides overwrite their devices once before they are measured, so that collection runs: a
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::scorecard;
 use crate::soak::{append, build, commit, target_folder};
-use crate::steps::{cargo, workspace_root};
+use xtask::steps::{cargo, workspace_root};
 
 /// Workloads, and seconds until their devices have been written over.
 const WORKLOADS: [(&str, u32); 4] = [("retwis", 8), ("ycsb-a", 8), ("ycsb-b", 8), ("ycsb-c", 2)];
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
             }
             _ => {
                 return Err(format!(
-                    "predictions has no option '{word}', or it lacks its value; see cargo xtask \
+                    "predictions has no option '{word}', or it lacks its value; see cargo lab \
                      help"
                 ));
             }

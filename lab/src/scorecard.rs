@@ -1,4 +1,4 @@
-//! `cargo xtask scorecard`: fills the marked regions of docs/verification.md from what soaks, tests
+//! `cargo lab scorecard`: fills the marked regions of docs/lab/scorecard.md from what soaks, tests
 //! and models counted.
 //!
 //! ```text
@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::page::fill;
 use crate::soak::sums::Sums;
 use crate::soak::target_folder;
-use crate::steps::workspace_root;
 use scores::Scores;
+use xtask::steps::workspace_root;
 
-const PAGE: &str = "docs/verification.md";
+const PAGE: &str = "docs/lab/scorecard.md";
 /// Where [`run`] keeps what was counted, below the target folder.
 const SCORES: &str = "scores.jsonl";
 
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 pub(crate) fn write(files: &[&str]) -> Result<(), String> {
     let root = workspace_root()?;
     if let Some(option) = files.iter().find(|file| file.starts_with('-')) {
-        return Err(format!("scorecard has no option '{option}' there; see cargo xtask help"));
+        return Err(format!("scorecard has no option '{option}' there; see cargo lab help"));
     }
     let files: Vec<PathBuf> = match files {
         [] => {
@@ -52,7 +53,7 @@ pub(crate) fn write(files: &[&str]) -> Result<(), String> {
         given => given.iter().map(PathBuf::from).collect(),
     };
     if files.is_empty() {
-        return Err("nothing was counted yet: run `cargo xtask soak` or `cargo xtask scorecard \
+        return Err("nothing was counted yet: run `cargo lab soak` or `cargo lab scorecard \
             --run` first"
             .to_owned());
     }
@@ -76,7 +77,7 @@ fn fill_page(root: &Path, files: &[PathBuf]) -> Result<(), String> {
         regions.push(("fuzz", fuzz.markdown()));
     }
     for (name, text) in &regions {
-        page = fill(&page, name, text)?;
+        page = fill(PAGE, &page, name, text)?;
     }
     fs::write(&path, page).map_err(|error| format!("could not write {PAGE}: {error}"))?;
     if sums.has_simulations() {
@@ -104,43 +105,15 @@ fn read(file: &Path, sums: &mut Sums, scores: &mut Scores) -> Result<(), String>
     Ok(())
 }
 
-/// The page with another text between the marks of a region.
-fn fill(page: &str, region: &str, text: &str) -> Result<String, String> {
-    let (begin, end) = (format!("<!-- {region}: begin -->\n"), format!("<!-- {region}: end -->\n"));
-    let missing = || format!("{PAGE} lacks its region, from {} to {}", begin.trim(), end.trim());
-    let (before, rest) = page.split_once(&begin).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
-    Ok(format!("{before}{begin}{text}{end}{after}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BEGIN: &str = "<!-- soak: begin -->\n";
-    const END: &str = "<!-- soak: end -->\n";
-
-    #[test]
-    fn only_the_region_changes() {
-        let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
-        assert_eq!(
-            fill(&page, "soak", "new\n").unwrap(),
-            format!("before\n{BEGIN}new\n{END}\nafter\n")
-        );
-    }
-
-    #[test]
-    fn a_page_without_the_region_is_left_alone() {
-        assert!(fill("nothing", "soak", "new").unwrap_err().contains("lacks its region"));
-        assert!(fill(BEGIN, "soak", "new").is_err());
-        assert!(fill(&format!("{BEGIN}{END}"), "planted", "new").is_err());
-    }
-
     #[test]
     fn the_page_has_a_region_for_everything_that_is_counted() {
-        let page = include_str!("../../docs/verification.md");
+        let page = include_str!("../../docs/lab/scorecard.md");
         for region in ["soak", "fuzz"].into_iter().chain(Scores::REGIONS) {
-            assert!(fill(page, region, "").is_ok(), "{region}");
+            assert!(fill(PAGE, page, region, "").is_ok(), "{region}");
         }
     }
 }

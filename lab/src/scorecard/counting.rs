@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::soak::{append, build, commit, number};
-use crate::steps::{Steps, cargo, output_of, status_of};
+use xtask::steps::{Steps, cargo, output_of, status_of};
 
 /// Transactions a virtual second of the scenario whose speed is measured: what it says, and a
 /// tenth.
@@ -40,7 +40,7 @@ impl Options {
                 "--fuzz" => options.fuzz_seconds = Some(number(word, words.next())?),
                 other => {
                     return Err(format!(
-                        "scorecard --run has no option '{other}'; see cargo xtask help"
+                        "scorecard --run has no option '{other}'; see cargo lab help"
                     ));
                 }
             }
