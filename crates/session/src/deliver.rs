@@ -36,7 +36,7 @@ impl Engine {
     /// # Errors
     /// What could not be read: the connection cannot be trusted further and is to be closed. Frames
     /// before it were taken.
-    pub fn deliver_parcel(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+    pub fn deliver_frame_batch(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
         let mut frames = Frames::new(bytes);
         for frame in &mut frames {
             let frame = frame.inspect_err(|_| self.stats.ignored_replies += 1)?;

@@ -502,15 +502,15 @@ fn a_value_stays_until_the_next_result_is_taken() {
     for frame in timestone_wire::Frames::new(&bytes) {
         world.shards[0].take(world.now, frame.unwrap().bytes(), &mut replies);
     }
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
+    world.engine.deliver_frame_batch(world.now, &replies).unwrap();
+    world.engine.deliver_frame_batch(world.now, &replies).unwrap();
     for op in ops {
         let done = world.engine.next_done().unwrap();
         let OpResult::Value(view) = done.result else { panic!("{:?}", done.result) };
         assert_eq!((done.op, view.value), (op, Some(&b"v"[..])));
     }
     assert!(world.engine.next_done().is_none());
-    assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
+    assert!(world.engine.deliver_frame_batch(world.now, &replies[..replies.len() - 1]).is_err());
     assert_eq!(
         world.engine.stats().ignored_replies,
         3,

@@ -180,11 +180,11 @@ impl World {
     }
 
     fn ship(&mut self) {
-        let mut parcels = Vec::new();
+        let mut frame_batches = Vec::new();
         while let Some((shard, bytes)) = self.engine.next_dirty() {
-            parcels.push((usize::from(shard.get()), std::mem::take(bytes)));
+            frame_batches.push((usize::from(shard.get()), std::mem::take(bytes)));
         }
-        for (shard, bytes) in parcels {
+        for (shard, bytes) in frame_batches {
             for frame in Frames::new(&bytes) {
                 if !self.cut[shard] {
                     self.fly(|| To::Shard(shard), frame.unwrap().bytes());
@@ -266,7 +266,7 @@ impl World {
             let mut out = Vec::new();
             match to {
                 To::Engine => {
-                    self.engine.deliver_parcel(self.now, &frame).unwrap();
+                    self.engine.deliver_frame_batch(self.now, &frame).unwrap();
                     if self.engine.wants_arrival() {
                         self.engine.arrived(self.now);
                     }
