@@ -363,6 +363,7 @@ pub(crate) fn assemble_on(
         shared_map,
         stopping,
         clock: Arc::clone(&clock),
+        has_log: config.log != DeviceKind::None,
         life: (config.log == DeviceKind::None).then(|| Arc::clone(&manifest)),
         embedded: Embedded {
             stages: (0..threads)

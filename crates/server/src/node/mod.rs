@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_clock::Clock;
-use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
+use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, ServerId, ShardMap, StoreKind};
 use timestone_seda::{Context, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
 use timestone_wire::{
@@ -57,6 +57,7 @@ pub(crate) struct NodeStage {
     clock: Arc<dyn Clock>,
     // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved
     // next.
+    has_log: bool,
     life: Option<Arc<Manifest>>,
     next_life: Timestamp,
     // A turn of the shutdown has come.
@@ -91,6 +92,8 @@ pub(crate) struct NodeParts {
     pub(crate) stopping: Arc<AtomicBool>,
     /// The process's clock, of which answers carry a reading.
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether the shards of this process write a log.
+    pub(crate) has_log: bool,
     /// For a run without a log: where it is saved how far that has lived.
     pub(crate) life: Option<Arc<Manifest>>,
     /// Whose client ids the manifest must have.
@@ -113,6 +116,7 @@ impl NodeStage {
             shared_map: parts.shared_map,
             stopping: parts.stopping,
             clock: parts.clock,
+            has_log: parts.has_log,
             life: parts.life,
             next_life: Timestamp::ZERO,
             is_ending: false,
@@ -300,6 +304,7 @@ impl NodeStage {
             }
         };
         let done = match command {
+            Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_embedded() => self.master.execute(command),
             Ok(command) => return self.relay(ctx, origin, frame, &command),
             Err(error) => Err(error.into()),
@@ -323,6 +328,12 @@ impl NodeStage {
                 });
             }
         }
+    }
+
+    /// Whether a command asks for a keyspace in memory on a server that has a log.
+    fn is_dram_with_log(&self, command: &MasterCommand) -> bool {
+        matches!(command, MasterCommand::CreateKeyspace { options, .. } if options.store == StoreKind::Dram)
+            && self.has_log
     }
 
     /// Passes a command on to the master in another process; its answer finds the way back by a
@@ -763,6 +774,7 @@ mod tests {
             shared_map: Arc::new(std::sync::RwLock::new(map)),
             stopping: Arc::default(),
             clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+            has_log: false,
             life: None,
             embedded: Embedded { stages: Vec::new(), manifest },
         }
