@@ -849,7 +849,7 @@ fn canary(folder: &Path) -> std::path::PathBuf {
 fn a_failing_seed_is_told_and_stepped_through_from_its_finding_to_its_transaction_and_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let (file, traces) = (canary(folder.path()), folder.path().join("traces"));
-    let costs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/costs.toml");
+    let costs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../costmodel/costs.toml");
     let mut command = timestone();
     command.args(["sim", "-o", "json", "--scenario"]).arg(&file).arg("--costs").arg(&costs);
     let output = run(command.arg("--traces").arg(&traces));

@@ -20,6 +20,7 @@ mod error;
 mod gauge;
 mod handoff;
 mod lanes;
+mod latencies;
 mod layout;
 pub mod limits;
 pub mod manual;
@@ -41,6 +42,7 @@ mod turn;
 
 pub use error::SedaError;
 pub use gauge::{AdmissionLimit, Gauge};
+pub use latencies::{Latencies, LatencyCounts};
 pub use layout::{Layout, Pinning};
 pub use memory::{Charge, Memory, MemoryUse, Tally};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};

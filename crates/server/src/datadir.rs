@@ -419,8 +419,7 @@ fn shard_folders(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 /// Whether a folder among the logs is that of a log: by its name, or since it holds a file of one.
 /// A log's own folder is one without any file, too.
 fn is_log_folder(path: &Path) -> bool {
-    #[cfg(feature = "planted-bugs")]
-    if crate::planted::is_planted(crate::planted::Bug::EveryFolderIsALog) {
+    if timestone_types::is_planted!(EveryFolderIsALog) {
         return true;
     }
     let name = path.file_name().and_then(std::ffi::OsStr::to_str);

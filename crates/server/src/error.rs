@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use timestone_seda::SedaError;
+use timestone_shard::ShardError;
 use timestone_types::ShardId;
 
 /// Why a server could not start, or had to stop.
@@ -134,17 +135,6 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
-    /// The log holds a record that this version does not know.
-    #[error(
-        "the log of shard {shard} holds a record of kind {kind}, which this version does not know; \
-         use the version that wrote it"
-    )]
-    UnknownRecord {
-        /// The shard.
-        shard: ShardId,
-        /// The record's kind.
-        kind: u8,
-    },
     /// The log holds records of a shard that this server does not have.
     #[error(
         "the log in {path} holds records of shard {shard}, which this server does not own; it \
@@ -169,18 +159,9 @@ pub enum ServerError {
         /// The log's folder below `wal/`.
         log: String,
     },
-    /// What the logs hold of a shard does not fit together.
-    #[error(
-        "the records of shard {shard} in the log do not fit together ({detail}); a folder of the \
-         log, or the master's state, is from another \
-         time: restore the whole directory from one backup"
-    )]
-    RecordOrder {
-        /// The shard.
-        shard: ShardId,
-        /// What does not fit.
-        detail: String,
-    },
+    /// A shard cannot be brought up from what its logs hold.
+    #[error("{0}")]
+    Shard(#[from] ShardError),
     /// The store of a shard cannot be opened.
     #[error("the flash device in folder shard-{:04} of the data directory cannot be used: {source}", shard.get())]
     Store {

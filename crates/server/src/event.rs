@@ -6,7 +6,9 @@ use timestone_client::{ClientEvent, ClientInput};
 use timestone_cluster::ShardMap;
 use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent, StageId};
 use timestone_types::ShardId;
-use timestone_wal::{BatchHead, BatchNumber};
+use timestone_wal::BatchNumber;
+
+use timestone_shard::{LogAppend, LogShortage};
 
 /// One event in a stage's queue.
 #[derive(Debug)]
@@ -61,24 +63,6 @@ pub enum Event {
     MapChanged(Arc<ShardMap>),
     /// An embedded client shall look into the queues that other threads fill.
     Wake,
-}
-
-/// A log that cannot make its next file.
-#[derive(Clone, Debug)]
-pub struct LogShortage {
-    /// Bytes of new writes that it may still take.
-    pub room_bytes: u64,
-    /// What is wrong and what to do, for whoever is refused.
-    pub words: Arc<str>,
-}
-
-/// A shard's records of one turn.
-#[derive(Debug)]
-pub struct LogAppend {
-    /// Whose it is, and its place among what the shard wrote.
-    pub head: BatchHead,
-    /// The records, each with its length in front.
-    pub bytes: Vec<u8>,
 }
 
 impl ParcelEvent for Event {

@@ -10,11 +10,11 @@ use std::fmt::Write;
 use timestone_types::AbortKind;
 
 use crate::assembly::Observed;
-use crate::gateway::command_names;
-use crate::gauges::Timed;
 use crate::http::Page;
-use crate::latencies::Counts;
 use crate::process::Figures;
+use timestone_gateway::command_names;
+use timestone_seda::LatencyCounts;
+use timestone_shard::gauges::Timed;
 
 /// Adds them to a page.
 pub(crate) fn add(page: &mut Page, observed: &Observed) {
@@ -29,7 +29,7 @@ fn histogram(
     page: &mut Page,
     name: &str,
     help: &str,
-    samples: impl IntoIterator<Item = (String, Counts)>,
+    samples: impl IntoIterator<Item = (String, LatencyCounts)>,
 ) {
     // Writing to a String cannot fail.
     let _ = writeln!(page.0, "# HELP {name} {help}\n# TYPE {name} histogram");
@@ -45,7 +45,7 @@ fn histogram(
 
 fn latencies(page: &mut Page, observed: &Observed) {
     let commands = command_names().filter_map(|(at, name)| {
-        let mut counts = Counts::default();
+        let mut counts = LatencyCounts::default();
         observed.gateways.iter().for_each(|gateway| counts.add(&gateway.of(at).counts()));
         (counts.total() > 0).then(|| (format!("command=\"{name}\""), counts))
     });
@@ -164,7 +164,7 @@ mod tests {
     use timestone_types::Timestamp;
 
     use super::*;
-    use crate::latencies::Latencies;
+    use timestone_seda::Latencies;
 
     #[test]
     fn a_histogram_is_cumulative_and_ends_with_everything() {

@@ -14,7 +14,7 @@ use timestone_types::Timestamp;
 
 use crate::assembly::Guest;
 use crate::event::Event;
-use crate::gauges::ShardGauges;
+use timestone_shard::gauges::ShardGauges;
 
 /// A guest that the shards wait for when the process ends.
 pub(crate) struct CountedGuest {

@@ -28,8 +28,8 @@ use tokio::sync::oneshot;
 use crate::assembly::Observed;
 use crate::error::ServerError;
 use crate::event::Event;
-use crate::gauges::ShardGauges;
 use crate::http_listener::BoundedListener;
+use timestone_shard::gauges::ShardGauges;
 
 /// The HTTP server: bound first, so that a port in use is noticed before anything runs.
 pub(crate) struct HttpServer {
@@ -273,7 +273,7 @@ impl Page {
 }
 
 fn shards(page: &mut Page, observed: &Observed) {
-    let label = |shard: &crate::gauges::ShardGauges| format!("{{shard=\"{}\"}}", shard.shard);
+    let label = |shard: &ShardGauges| format!("{{shard=\"{}\"}}", shard.shard);
     let requests = observed.shards.iter().flat_map(|shard| {
         let of = |kind: &str, value: u64| {
             (format!("{{shard=\"{}\",kind=\"{kind}\"}}", shard.shard), value as f64)
@@ -337,7 +337,7 @@ fn shards(page: &mut Page, observed: &Observed) {
         "Transactions promised and not yet applied.",
         prepared,
     );
-    for (name, help) in crate::gauges::TABLE_FIGURES {
+    for (name, help) in timestone_shard::gauges::TABLE_FIGURES {
         let samples = observed.shards.iter().map(|shard| {
             let value =
                 shard.tables().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);

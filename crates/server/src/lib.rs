@@ -8,21 +8,6 @@
 //! protocol cores and hold no protocol of their own. What this crate deliberately does not do:
 //! parse flags and files, choose log formats, print.
 
-/// Whether a bug, or one of several, is planted on this thread; never where planted bugs are not
-/// compiled.
-#[cfg(feature = "planted-bugs")]
-macro_rules! is_planted {
-    ($($bug:ident)|+) => {
-        $(crate::planted::is_planted(crate::planted::Bug::$bug))||+
-    };
-}
-#[cfg(not(feature = "planted-bugs"))]
-macro_rules! is_planted {
-    ($($bug:ident)|+) => {
-        false
-    };
-}
-
 mod assembly;
 mod cluster_name;
 mod config;
@@ -35,7 +20,7 @@ mod datadir;
 mod error;
 mod event;
 mod exposition;
-mod gateway;
+mod gateway_stage;
 mod gauges;
 mod guest;
 #[allow(
@@ -45,13 +30,13 @@ mod guest;
 )]
 mod http;
 mod http_listener;
-mod latencies;
 pub mod limits;
 mod log_stage;
 mod manifest;
 mod memory;
 mod native;
 mod node;
+mod outgoing;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 #[allow(
@@ -74,18 +59,18 @@ mod raw;
 )]
 mod restart;
 mod running;
-mod shard;
+mod shard_stage;
 mod stages;
-mod strangers;
 
 pub use assembly::{Guest, GuestSeat};
 pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
 pub use datadir::accepted_losses;
 pub use error::ServerError;
-pub use event::{Event, LogAppend};
+pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};
 pub use premises::Premises;
 pub use running::{Addresses, Server};
 pub use stages::{Caches, ConnectionFigures, ServerStages, ShardFigures, joining};
 pub use timestone_cluster::DirectoryId;
+pub use timestone_shard::{LogAppend, ShardError};
 pub use timestone_wal::DeviceKind;

@@ -37,13 +37,6 @@ pub const MAX_HTTP_CONNECTIONS: usize = 128;
 pub const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a graceful shutdown waits for stages to drain.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
-pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
-/// Values of this length and more count in the memory for answers while they are on their way from
-/// a shard.
-pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
-/// Bytes of records after which an open log batch leaves before the end of the turn.
-pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
 /// A log that cannot make its next file tells its shards what may still be let in, in steps of so
 /// many bytes.
 pub const LOG_ROOM_STEP_BYTES: u64 = 64 * 1024;
@@ -53,26 +46,10 @@ pub const BLOCKED_LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that the flash files leave free on the file system beside a file for each log: for the
 /// small files of the directory.
 pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
-/// How often a shard tries again to apply what its store had no room for, when nothing else makes
-/// it.
-pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
-/// How often a shard that ends looks whether anybody may still send it something.
-pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a shard that ends waits for the decisions about what it has promised: a client that
-/// lives sends them at once. Its log keeps the promises; one without a log makes one for them then.
-pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
 /// Bytes of each file of a log that is made at the end of a run without one, and of the files that
 /// are made for logs which are only emptied. Promises and outcomes are small: this is some 70 000
 /// of them.
 pub const LAST_LOG_FILE_BYTES: u64 = 4 * 1024 * 1024;
-/// How long a refused request should wait before it is sent again.
-pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
-/// What a request that leads because the clock is held is told to wait, at most: a held clock needs
-/// seconds.
-pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long a read should wait before it is sent again, whose answer found too many others that
-/// nobody had read.
-pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// Client ids that a process fetches at a time from a master elsewhere.
 pub const CLIENT_BLOCK: u32 = 256;
 /// Most commands under way to a master elsewhere.
@@ -98,11 +75,6 @@ pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
 pub const SHARD_ADMISSION: AdmissionLimit =
     AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
-/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one
-/// connection may keep, so that the connection which sends without end is closed before it holds up
-/// the others.
-pub const GATEWAY_ADMISSION: AdmissionLimit =
-    AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 /// Missing files that an error names; of more it says how many.
 pub const MAX_MISSING_NAMED: usize = 5;
 /// Clients of a server's own that its manifest remembers. What they left in the logs matters for a
@@ -112,10 +84,6 @@ pub const MAX_OWN_CLIENTS: usize = 4 * MAX_THREADS;
 pub const REPLAY_CHUNK_BYTES: usize = 256 * 1024;
 /// How many such chunks may wait for it.
 pub const REPLAY_CHUNKS_AHEAD: usize = 16;
-/// How often a shard publishes its figures, at most.
-pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Frames of a parcel whose keys are looked at before the first of them is worked on.
-pub const LOOK_AHEAD: usize = 16;
 /// How long a full page waits for others while the log makes puts durable: long enough for groups
 /// of 512 KiB.
 pub const PACKING_DELAY: Duration = Duration::from_millis(25);

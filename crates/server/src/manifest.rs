@@ -31,7 +31,7 @@ use crate::config::AcceptedLoss;
 use crate::error::ServerError;
 use crate::limits::{MAX_MISSING_NAMED, MAX_OWN_CLIENTS};
 use crate::premises::Premises;
-use crate::shard::Served;
+use timestone_shard::{Past, Served};
 
 /// Begins the last line: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "# checksum = ";
@@ -99,17 +99,6 @@ pub(crate) struct Beginning {
     pub(crate) bound: Timestamp,
 }
 
-/// What the manifest tells a run of earlier ones.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Past {
-    /// What they served, as far as the logs may not tell it.
-    pub(crate) served: Served,
-    /// How long nobody was served, if the sessions that were live are to be waited for: their last
-    /// server has not been gone for long, the logs tell of them, and it did not begin again and
-    /// again before they can have come back.
-    pub(crate) outage: Option<Duration>,
-}
-
 impl Contents {
     /// Notes that a run begins; see [`Past::outage`].
     fn outage(&mut self, run: &Beginning) -> Option<Duration> {
@@ -124,7 +113,7 @@ impl Contents {
         // The last outage is no time for which anybody was waited for.
         let waited = run.lived_until.since(Timestamp::from_nanos(since));
         #[cfg(feature = "planted-bugs")]
-        let waited = match crate::planted::is_planted(crate::planted::Bug::CountedOutage) {
+        let waited = match timestone_types::is_planted!(CountedOutage) {
             true => run.now.since(Timestamp::from_nanos(since)),
             false => waited,
         };
@@ -388,8 +377,7 @@ impl Manifest {
             let was_unlogged = std::mem::replace(&mut contents.unlogged, !run.has_log);
             past.outage = contents.outage(run).filter(|_| !was_unlogged);
             #[cfg(feature = "planted-bugs")]
-            let was_unlogged = was_unlogged
-                && !crate::planted::is_planted(crate::planted::Bug::ForgottenUnloggedRun);
+            let was_unlogged = was_unlogged && !timestone_types::is_planted!(ForgottenUnloggedRun);
             if was_unlogged {
                 // Durable from here on, so that a crash of this run before its first record needs
                 // no further care.
@@ -399,7 +387,10 @@ impl Manifest {
             past.served = contents.served();
             // This run's shards know the bound from the logs of earlier ones, and let those go. It
             // is the next run that would not know it.
-            if !run.has_log && run.bound > Timestamp::ZERO && !is_planted!(ForgottenBound) {
+            if !run.has_log
+                && run.bound > Timestamp::ZERO
+                && !timestone_types::is_planted!(ForgottenBound)
+            {
                 contents.served_below = contents.served_below.max(Some(run.bound.as_nanos()));
             }
             // Behind a clock that is left alone since it was set back too far, time did not stand
@@ -407,7 +398,7 @@ impl Manifest {
             // removed.
             let lived = run.now.max(run.lived_until);
             #[cfg(feature = "planted-bugs")]
-            let lived = match crate::planted::is_planted(crate::planted::Bug::ForgetsWhatLogsTold) {
+            let lived = match timestone_types::is_planted!(ForgetsWhatLogsTold) {
                 true => run.now.max(Timestamp::from_nanos(contents.lived.unwrap_or_default())),
                 false => lived,
             };
@@ -428,8 +419,7 @@ impl Manifest {
     /// # Errors
     /// The manifest cannot be saved.
     pub(crate) fn lives(&self, now: Timestamp) -> Result<(), ServerError> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::ForgottenLife) {
+        if timestone_types::is_planted!(ForgottenLife) {
             return Ok(());
         }
         let now = now.as_nanos();
@@ -489,9 +479,7 @@ impl Manifest {
             manifest: Arc::clone(self),
             log: log.to_owned(),
             #[cfg(feature = "planted-bugs")]
-            unlisted_with_last_file: crate::planted::is_planted(
-                crate::planted::Bug::UnlistedWithLastFile,
-            ),
+            unlisted_with_last_file: timestone_types::is_planted!(UnlistedWithLastFile),
         })
     }
 
@@ -546,8 +534,7 @@ impl FileRegistry for LogRegistry {
     }
 
     fn removing(&self, file: FileName) -> io::Result<()> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::StaleManifest) {
+        if timestone_types::is_planted!(StaleManifest) {
             return Ok(());
         }
         let remove = |contents: &mut Contents| {

@@ -15,7 +15,7 @@ use timestone_wire::{
     frame_length,
 };
 
-use crate::strangers::{http_answer, is_http, is_resp};
+use timestone_wire::strangers::{http_answer, is_http, is_resp};
 
 /// The stage of every shard of the process, by id; gaps are the node stage. Set once, when the
 /// server knows its shards: its address must be known before.
@@ -101,7 +101,7 @@ impl Protocol for NativeProtocol {
             "the shard has too many requests waiting; try again shortly",
         );
         let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
-        error.with_retry_after(crate::limits::BUSY_RETRY_AFTER).encode(&envelope, out);
+        error.with_retry_after(timestone_shard::limits::BUSY_RETRY_AFTER).encode(&envelope, out);
         true
     }
 
@@ -116,7 +116,7 @@ impl Protocol for NativeProtocol {
                     "too many answers wait to be read on this connection",
                 );
                 error
-                    .with_retry_after(crate::limits::UNREAD_RETRY_AFTER)
+                    .with_retry_after(timestone_shard::limits::UNREAD_RETRY_AFTER)
                     .encode(frame.envelope(), out);
             } else {
                 out.extend_from_slice(frame.bytes());

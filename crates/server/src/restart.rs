@@ -27,7 +27,7 @@ use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
 use crate::log_stage::{LastLog, LogStage};
 use crate::manifest::Manifest;
 use crate::premises::Premises;
-use crate::shard::{RecordPlace, Replay};
+use timestone_shard::{RecordPlace, Replay};
 
 /// Opens or creates the store of every shard.
 pub(crate) fn open_stores(
@@ -50,12 +50,8 @@ pub(crate) fn open_stores(
     let cache_bytes = config.cache_bytes / count;
     #[cfg(feature = "planted-bugs")]
     let (known, cache_bytes) = (
-        crate::planted::is_planted(crate::planted::Bug::ForgottenCapacity),
-        if crate::planted::is_planted(crate::planted::Bug::ForgottenCache) {
-            8 << 20
-        } else {
-            cache_bytes
-        },
+        timestone_types::is_planted!(ForgottenCapacity),
+        if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes },
     );
     side_by_side(premises.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();
@@ -318,7 +314,7 @@ fn replay_side_by_side(
 ) -> Result<(), ServerError> {
     let workers = workers.min(replays.len());
     if workers <= 1 {
-        return read(&mut |index, place, bytes| replays[index].record(now, place, bytes));
+        return read(&mut |index, place, bytes| Ok(replays[index].record(now, place, bytes)?));
     }
     let mut shares: Vec<Vec<&mut Replay>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, replay) in replays.iter_mut().enumerate() {

@@ -18,9 +18,9 @@ use crate::assembly::{Assembled, Observed, assemble_on};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::event::Event;
-use crate::gauges::AS_CONFIGURED;
 use crate::node::Joining;
 use crate::premises::Premises;
+use timestone_shard::gauges::AS_CONFIGURED;
 
 /// The exchange by which a server with this configuration joins the cluster of a master elsewhere,
 /// for whoever does it before [`ServerStages::build`] and hands the outcome to it through

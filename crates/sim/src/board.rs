@@ -19,9 +19,9 @@ use timestone_workload::{
 
 use crate::clock::TrueTime;
 use crate::redis::{Calls, Mode};
-use crate::seed::{Dice, Seed};
 use crate::single::{Single, WAYS};
 use crate::{names, words};
+use timestone_types::random::{Dice, Seed};
 
 /// Closed sessions begin within this time.
 const STAGGER: Duration = Duration::from_millis(20);

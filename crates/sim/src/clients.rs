@@ -7,11 +7,11 @@ use timestone_clock::Clock;
 use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
 use timestone_seda::{Layout, Stage};
 
-use crate::cost::{Costs, StageKind};
 use crate::error::SimError;
 use crate::network::ProcessId;
 use crate::process::{Life, Role, SharedNetwork};
 use crate::world::{World, spin_of};
+use timestone_costmodel::{Costs, StageKind};
 
 impl World {
     pub(crate) fn connect_redis(

@@ -17,7 +17,7 @@ use timestone_clock::{BootTime, Clock, ClockHealth, Discipline, ErrorBound, Read
 use timestone_seda::simulated::{LocalTime, VirtualTime};
 use timestone_types::{ClientId, Timestamp};
 
-use crate::seed::Seed;
+use timestone_types::random::Seed;
 
 /// What an exact clock shows when the world begins: some day in 2026.
 pub(crate) const EPOCH: Timestamp = Timestamp::from_nanos(1_770_000_000_000_000_000);

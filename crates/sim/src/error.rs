@@ -8,6 +8,9 @@ pub enum SimError {
     /// The scenario makes no sense.
     #[error("{0}")]
     Scenario(String),
+    /// The costs cannot be read.
+    #[error("{0}")]
+    Costs(#[from] timestone_costmodel::CostError),
     /// The world could not be built.
     #[error(
         "the simulated world could not be built: {0}; this is a bug of the simulator or of the \

@@ -11,8 +11,8 @@ use timestone_seda::simulated::VirtualTime;
 
 use crate::network::{LinkQuality, ProcessId};
 use crate::process::{Process, Role};
-use crate::seed::{Dice, Seed};
 use crate::world::{World, WorldConfig};
+use timestone_types::random::{Dice, Seed};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

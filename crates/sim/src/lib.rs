@@ -22,7 +22,6 @@ mod bounds;
 mod check;
 mod clients;
 mod clock;
-mod cost;
 mod error;
 mod fault;
 mod joining;
@@ -37,7 +36,6 @@ mod refusals;
 mod restarts;
 mod run;
 mod scenario;
-mod seed;
 mod session;
 mod single;
 mod swarm;
@@ -48,10 +46,6 @@ mod world;
 
 pub use board::Tally;
 pub use check::Finding;
-pub use cost::{
-    CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,
-    Varying,
-};
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use judge::Judge;
@@ -62,5 +56,9 @@ pub use scenario::{
     ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart,
     WorkloadPart,
 };
-pub use seed::{Dice, Seed};
+pub use timestone_costmodel::{
+    CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,
+    Varying,
+};
+pub use timestone_types::random::{Dice, Seed};
 pub use trace::TraceLine;

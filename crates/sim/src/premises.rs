@@ -20,14 +20,8 @@ use timestone_wal::device::memory::{DiskPace, MemoryDisk};
 use timestone_wal::{Log, LogConfig, Recovery};
 
 use crate::clock::SimClock;
-use crate::seed::Seed;
-
-/// How fast the devices of a server are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DevicePace {
-    pub(crate) flash: FlashPace,
-    pub(crate) disk: DiskPace,
-}
+use timestone_costmodel::DevicePace;
+use timestone_types::random::Seed;
 
 /// How the flash devices look.
 #[derive(Clone, Copy, Debug)]

@@ -18,12 +18,12 @@ use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigu
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
-use crate::cost::{Counter, DeviceCosts};
 use crate::joining::Outcome;
 use crate::network::{ProcessId, Sleepers};
 use crate::premises::SimPremises;
 use crate::restarts::Unlogged;
-use crate::seed::Seed;
+use timestone_costmodel::{Counter, DeviceCosts};
+use timestone_types::random::Seed;
 
 /// What a server is, in all its lives.
 pub(crate) struct ServerRole {

@@ -1,7 +1,7 @@
 //! Why servers do not start, and whether their words are of use to whoever has to do something
 //! about it.
 
-use timestone_server::ServerError;
+use timestone_server::{ServerError, ShardError};
 use timestone_wal::WalError;
 
 /// Whether a server can never start as it is set up: no fault, and nothing that the code under test
@@ -24,7 +24,7 @@ pub(crate) struct Refusal {
 pub(crate) fn names_damage(error: &ServerError) -> bool {
     match error {
         ServerError::Store { .. }
-        | ServerError::RecordOrder { .. }
+        | ServerError::Shard(ShardError::RecordOrder { .. })
         | ServerError::UnlistedLog { .. } => true,
         ServerError::Part(part) => match part.downcast_ref() {
             Some(WalError::Corrupt { .. } | WalError::Io { .. }) => {

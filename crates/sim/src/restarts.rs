@@ -19,8 +19,8 @@ use timestone_workload::check::Loss;
 use crate::clock::moment;
 use crate::network::ProcessId;
 use crate::process::{Life, Role};
-use crate::seed::Seed;
 use crate::world::{World, WorldConfig};
+use timestone_types::random::Seed;
 
 /// What waits for a device that keeps up does so for no longer, beside the delays that are set.
 const FLUSH_SLACK: Duration = Duration::from_millis(500);

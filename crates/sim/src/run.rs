@@ -24,7 +24,6 @@ use crate::aftermath;
 use crate::board::{Board, Tally};
 use crate::check::{self, Finding, Trust};
 use crate::clock::{EPOCH, TrueTime};
-use crate::cost::Stopwatch;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
@@ -33,11 +32,12 @@ use crate::process::{Life, Role};
 use crate::redis::{Calls, Mode};
 use crate::restarts::Change;
 use crate::scenario::Scenario;
-use crate::seed::Seed;
 use crate::swarm::{Drawn, draw};
 use crate::trace::TraceLine;
 use crate::unread::Unread;
 use crate::world::{Paused, World};
+use timestone_costmodel::Stopwatch;
+use timestone_types::random::Seed;
 
 /// How often the run looks how far it is.
 const LOOK: Duration = Duration::from_millis(10);

@@ -16,9 +16,9 @@ use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
 
 use crate::bounds;
-use crate::cost::{CostTable, Costs};
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
+use timestone_costmodel::{CostTable, Costs};
 
 /// A span of time as people write it: `250us`, `10ms`, `1.5s`, `2m`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -431,7 +431,7 @@ impl Scenario {
 
     /// What work costs on machines as fast as the measured one.
     pub(crate) fn costs(&self) -> Result<Costs, SimError> {
-        self.costs.clone().map_or_else(CostTable::usual, Ok).map(Costs::new)
+        Ok(Costs::new(self.costs.clone().map_or_else(CostTable::usual, Ok)?))
     }
 
     /// The workload with all its parameters.

@@ -19,8 +19,8 @@ use timestone_workload::{
 };
 
 use crate::board::{Board, Fate, Work};
-use crate::cost::Counter;
 use crate::single::{Change, Look, Single, expiry_at};
+use timestone_costmodel::Counter;
 
 /// After an error that is no conflict, a session rests for this long.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);

@@ -22,15 +22,16 @@ use timestone_wal::device::memory::DiskPace;
 use timestone_workload::redis::Mix;
 
 use crate::board::Work;
-use crate::cost::Costs;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
-use crate::premises::{DevicePace, FlashShape};
+use crate::premises::FlashShape;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
 use crate::scenario::{Kind, Scenario, StoragePart};
-use crate::seed::{Dice, Seed};
 use crate::world::WorldConfig;
+use timestone_costmodel::Costs;
+use timestone_costmodel::DevicePace;
+use timestone_types::random::{Dice, Seed};
 
 /// Everything that decides a run.
 pub(crate) struct Drawn {
@@ -395,7 +396,7 @@ mod tests {
     use std::fmt::Debug;
 
     use super::*;
-    use crate::cost::CostTable;
+    use timestone_costmodel::CostTable;
 
     fn drawn(text: &str, seed: u64) -> Drawn {
         let scenario = Scenario::read("test.toml", text).unwrap();

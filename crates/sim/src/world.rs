@@ -28,17 +28,18 @@ use timestone_workload::check::Loss;
 
 use crate::board::Board;
 use crate::clock::{SimClock, TrueTime};
-use crate::cost::{Costs, Counter, StageKind, Stopwatch};
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
-use crate::premises::{DevicePace, FlashShape, SimPremises};
+use crate::premises::{FlashShape, SimPremises};
 use crate::process::{
     ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices,
 };
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 use crate::restarts::{Change, Unlogged, Vary};
-use crate::seed::{Dice, Seed};
 use crate::trace::Trace;
+use timestone_costmodel::DevicePace;
+use timestone_costmodel::{Costs, Counter, StageKind, Stopwatch};
+use timestone_types::random::{Dice, Seed};
 
 /// The port that servers listen on.
 const PORT: u16 = 7400;
@@ -838,7 +839,7 @@ impl World {
     }
 
     /// Breaks a connection drawn by the dice. Whether there was one.
-    pub(crate) fn break_connection(&mut self, dice: &mut crate::seed::Dice) -> bool {
+    pub(crate) fn break_connection(&mut self, dice: &mut timestone_types::random::Dice) -> bool {
         let broken = self.fabric.break_one(dice);
         self.pass_on_readiness(self.truth.now());
         broken

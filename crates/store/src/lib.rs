@@ -16,6 +16,7 @@ mod dram;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod kit;
 mod layout;
 pub mod limits;
 mod mftl;

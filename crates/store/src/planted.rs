@@ -14,7 +14,7 @@ pub struct PlantedBugs {
     /// Versions that nobody may read any more stay in the index.
     pub keep_dead_versions: bool,
     /// Without a log, what a put supersedes goes although that put is not durable.
-    pub bury_by_what_is_not_durable: bool,
+    pub prune_by_what_is_not_durable: bool,
     /// A scan found more keys than its limit allows: its cursor lies behind those that were left
     /// out.
     pub drop_what_a_page_cannot_hold: bool,
@@ -38,7 +38,7 @@ std::thread_local! {
             drop_tombstones_early: false,
             trust_unsynced_pages: false,
             keep_dead_versions: false,
-            bury_by_what_is_not_durable: false,
+            prune_by_what_is_not_durable: false,
             drop_what_a_page_cannot_hold: false,
             believe_everything: false,
             forget_what_fences_hide: false,

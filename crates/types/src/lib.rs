@@ -8,10 +8,31 @@
 //! What is deliberately absent: byte layouts of messages, logs and pages (they live in `wire`,
 //! `wal`, `store`), and any notion of "now".
 
+/// Whether a bug, or one of several, is planted on this thread; never where planted bugs are not
+/// compiled. See [`planted`].
+#[cfg(feature = "planted-bugs")]
+#[macro_export]
+macro_rules! is_planted {
+    ($($bug:ident)|+) => {
+        $($crate::planted::is_planted($crate::planted::Bug::$bug))||+
+    };
+}
+/// Whether a bug is planted on this thread: never, as planted bugs are not compiled.
+#[cfg(not(feature = "planted-bugs"))]
+#[macro_export]
+macro_rules! is_planted {
+    ($($bug:ident)|+) => {
+        false
+    };
+}
+
 mod abort;
 mod id;
 mod key;
 pub mod limits;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
+pub mod random;
 mod time;
 
 pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};

@@ -29,6 +29,7 @@ mod prepare;
 mod reply;
 mod request;
 pub mod resp;
+pub mod strangers;
 mod value;
 
 pub use code::ErrorCode;

@@ -333,7 +333,7 @@ fn scenarios() -> Seeds {
 
 /// The figures that come with the binary, and the same with one that is none.
 fn costs() -> Seeds {
-    let usual = include_str!("../../../crates/sim/costs.toml");
+    let usual = include_str!("../../../crates/costmodel/costs.toml");
     vec![
         ("usual", usual.as_bytes().to_vec()),
         ("no-number", usual.replacen("turn = ", "turn = nan # ", 1).into_bytes()),

@@ -21,8 +21,12 @@ use timestone_wire::{
 };
 
 use super::*;
-use crate::gauges::{LogGauges, ShardGauges};
-use crate::shard::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+use crate::error::ServerError;
+use crate::gauges::LogGauges;
+use crate::shard_stage::ShardStage;
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+use timestone_wal::BatchNumber;
 
 const SHARD: ShardId = ShardId::new(0);
 const SHARD_STAGE: StageId = StageId::new(0);
@@ -94,7 +98,8 @@ impl Bench {
             gauges: Arc::clone(&shard_gauges),
             ..Recovering::alone(SHARD, place, now)
         });
-        let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(stage)];
+        let stages: Vec<Box<dyn Stage<Event>>> =
+            vec![Box::new(ShardStage::new(SHARD, shard)), Box::new(stage)];
         let mut bench = Self {
             disk,
             driver: ManualDriver::new(stages, now, 1000),
@@ -786,7 +791,11 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         logs: vec![LOG_STAGE],
         ..Recovering::alone(SHARD, LogPlace::Stage(LOG_STAGE), now)
     });
-    let mut driver = ManualDriver::new(vec![Box::new(shard) as Box<dyn Stage<Event>>], now, 1000);
+    let mut driver = ManualDriver::new(
+        vec![Box::new(ShardStage::new(SHARD, shard)) as Box<dyn Stage<Event>>],
+        now,
+        1000,
+    );
     driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(2) }).unwrap();
     driver.turn();
     let (mut last, mut decisions) = (BatchNumber::new(1), 0);
@@ -795,7 +804,7 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         assert_eq!(append.head.batch, last.next());
         last = append.head.batch;
         assert!(
-            append.bytes.len() <= crate::limits::LOG_BATCH_BYTES + 4096,
+            append.bytes.len() <= timestone_shard::limits::LOG_BATCH_BYTES + 4096,
             "{} bytes",
             append.bytes.len()
         );

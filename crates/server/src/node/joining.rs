@@ -120,7 +120,7 @@ impl Joining {
             Asked::Status => {
                 self.found.1 = parse::<StatusList<'_>, _>(bytes, |list| {
                     let mut entries = list.entries;
-                    let entry = entries.find(|(name, _)| *name == super::CLUSTER_NAME);
+                    let entry = entries.find(|(name, _)| *name == super::hello::CLUSTER_NAME);
                     Ok(entry.map(|(_, value)| value.to_owned()))
                 })?;
                 if let Some(wanted) = &self.wanted

@@ -19,8 +19,8 @@ use super::*;
 use crate::config::{AcceptedLoss, Tuning};
 use crate::event::Event;
 use crate::manifest::Manifest;
-use crate::shard::own_origin;
 use crate::stages::ServerStages;
+use timestone_shard::own_origin;
 
 /// A data directory that is copied before and after every step that changes it, as a crash at that
 /// moment would leave it.

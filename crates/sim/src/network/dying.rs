@@ -9,7 +9,7 @@
 //! written before another within a turn.
 
 use super::{Fabric, ProcessId, State};
-use crate::seed::Dice;
+use timestone_types::random::Dice;
 
 impl Fabric {
     /// Cuts what a process has written and not sent off yet, as the dice have it. The process must

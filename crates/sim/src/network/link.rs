@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::ProcessId;
-use crate::seed::Dice;
+use timestone_types::random::Dice;
 
 /// What a link does to bytes at the moment.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -42,8 +42,8 @@ pub use link::{LinkModel, LinkQuality};
 pub(crate) use sleepers::Sleepers;
 pub(crate) use stream::HostNetwork;
 
-use crate::cost::Counter;
-use crate::seed::{Dice, Seed};
+use timestone_costmodel::Counter;
+use timestone_types::random::{Dice, Seed};
 
 /// Bytes that may be written to one direction of a connection and not be read yet.
 const WINDOW: usize = 512 * 1024;
@@ -753,7 +753,7 @@ mod tests {
     use timestone_seda::{Listener, Network, Stream};
 
     use super::*;
-    use crate::cost::{CostTable, Costs, StageKind};
+    use timestone_costmodel::{CostTable, Costs, StageKind};
 
     const ONE: ProcessId = ProcessId(1);
     const TWO: ProcessId = ProcessId(2);

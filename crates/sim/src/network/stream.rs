@@ -10,7 +10,7 @@ use super::{
     End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at,
     would_block,
 };
-use crate::cost::Counter;
+use timestone_costmodel::Counter;
 
 /// The network as one process sees it.
 #[derive(Clone, Debug)]

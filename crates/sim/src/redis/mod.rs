@@ -29,7 +29,7 @@ use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, enco
 pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
 
 use crate::redis::owners::Owners;
-use crate::seed::{Dice, Seed};
+use timestone_types::random::{Dice, Seed};
 
 const NET: StageId = StageId::new(0);
 const CLIENT: StageId = StageId::new(1);

@@ -1,8 +1,10 @@
 //! Checkpoints: the index on flash, so that a restart need not scan everything.
 //!
 //! ```text
-//!   begin: block table (generation, first page to scan) ─► segments of the index, a few at every pump ─► barrier: everything written so
-//!   far is durable ─► end page, synced: the checkpoint counts ─► the one before is erased
+//!   begin: block table (generation, first page to scan)
+//!     ─► segments of the index, a few at every pump
+//!     ─► barrier: everything written so far is durable
+//!     ─► end page, synced: the checkpoint counts ─► the one before is erased
 //! ```
 //!
 //! The index changes while it is written. That is sound, because recovery scans what was written
@@ -13,16 +15,22 @@
 //!
 //! What it deliberately does not hold: values that are being staged (their puts are not stable; the
 //! log has them).
+//!
+//! Hidden dependencies that this part made explicit: a checkpoint is due by the bytes that puts
+//! wrote, which is told with each pump; collection's victims must be known to it at every step.
+//!
+//! Invariants: one checkpoint is written at a time, to blocks of its own (`writing`); the blocks of
+//! the last complete one are erased only when the next one is durable.
 
 use timestone_flash::{BlockId, Generation};
 use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
 
-use super::Mftl;
-use super::blocks::BlockState;
+use super::collect::victims::Victims;
 use super::index::{Index, KeyId, Location, SEGMENTS};
-use super::space::Fence;
-use super::writer::StreamId;
-use crate::api::StoreEvent;
+use super::space::{Fence, Spaces};
+use crate::kit::blocks::BlockState;
+use crate::kit::volume::Volume;
+use crate::kit::writer::StreamId;
 use crate::layout::{MAX_COUNT, PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
 
 /// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last
@@ -72,9 +80,13 @@ pub(super) struct Checkpointer {
     wanted: bool,
     wanted_final: bool,
     /// The final checkpoint of a shutdown is durable.
-    pub(super) final_done: bool,
-    /// Bytes put since the last one began.
-    pub(super) consumed: u64,
+    final_done: bool,
+    /// Bytes of puts between two checkpoints; zero for checkpoints on demand only.
+    every_bytes: u64,
+    /// Bytes that puts had written when the last one began.
+    begun_at: u64,
+    /// How many became durable since opening.
+    completed: u64,
     number: u64,
     page: u32,
     buffer: Vec<u8>,
@@ -85,14 +97,17 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Goes on behind checkpoint `number`, which lies in `complete`.
-    pub(super) fn resume(number: u64, complete: Vec<BlockId>) -> Self {
+    /// Goes on behind checkpoint `number`, which lies in `complete`; one follows after every
+    /// `every_bytes` of puts.
+    pub(super) fn resume(number: u64, complete: Vec<BlockId>, every_bytes: u64) -> Self {
         Self {
             phase: Phase::Idle,
             wanted: false,
             wanted_final: false,
             final_done: false,
-            consumed: 0,
+            every_bytes,
+            begun_at: 0,
+            completed: 0,
             number,
             page: 0,
             buffer: Vec::new(),
@@ -102,20 +117,23 @@ impl Checkpointer {
         }
     }
 
+    /// How many became durable since opening.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed
+    }
+
     /// Asks for one.
     pub(super) fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// Asks for the one that ends a shutdown.
-    pub(super) fn want_final(&mut self) {
-        self.wanted = true;
-        self.wanted_final = true;
-    }
-
-    /// Whether one is wanted or being written.
-    pub(super) fn wanted_or_running(&self) -> bool {
-        self.wanted || self.phase != Phase::Idle
+    /// Asks for the one that ends a shutdown, unless one is wanted or being written already. True
+    /// when it is durable (or there was no room for it).
+    pub(super) fn finish(&mut self) -> bool {
+        if !self.final_done && !self.wanted && self.phase == Phase::Idle {
+            (self.wanted, self.wanted_final) = (true, true);
+        }
+        self.final_done
     }
 
     /// Whether the next pump can do something.
@@ -128,6 +146,206 @@ impl Checkpointer {
     pub(super) fn waits(&self) -> bool {
         matches!(self.phase, Phase::Barrier { .. } | Phase::Ending { .. })
     }
+
+    /// Goes one step further. `put_bytes` are those that puts have written since opening. True when
+    /// a checkpoint has become durable.
+    pub(super) fn pump(
+        &mut self,
+        put_bytes: u64,
+        volume: &mut Volume,
+        spaces: &Spaces,
+        victims: &Victims,
+    ) -> bool {
+        assert!(put_bytes >= self.begun_at, "bytes that were put only rise");
+        let due = self.every_bytes > 0 && put_bytes - self.begun_at >= self.every_bytes;
+        match self.phase {
+            Phase::Idle if self.wanted || due => {
+                self.begun_at = put_bytes;
+                self.begin(volume, spaces);
+            }
+            Phase::Idle => {}
+            Phase::Streaming { space, segment } => {
+                self.stream((space, segment), volume, spaces, victims);
+            }
+            Phase::Barrier { ordinals } => {
+                let durable = StreamId::ALL.iter().all(|&stream| {
+                    volume.writer.ledger.is_durable(stream, ordinals[stream as usize])
+                });
+                if durable {
+                    self.end(volume, victims);
+                }
+            }
+            Phase::Closing => self.close(volume),
+            Phase::Ending { ordinal } => {
+                if volume.writer.ledger.is_durable(StreamId::Checkpoint, ordinal) {
+                    self.done(volume);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn begin(&mut self, volume: &mut Volume, spaces: &Spaces) {
+        assert!(self.phase == Phase::Idle && self.writing.is_empty(), "one at a time");
+        self.wanted = false;
+        self.number += 1;
+        self.page = 0;
+        self.emptied.clear();
+        volume.end_block(StreamId::Checkpoint);
+        self.buffer.clear();
+        write_blocks(&mut self.buffer, volume, spaces.marks.watermark());
+        for space in &spaces.list {
+            self.buffer.push(SPACE);
+            self.buffer.extend_from_slice(&space.id.get().to_le_bytes());
+            put_version(&mut self.buffer, space.youngest);
+            for fence in &space.fences {
+                self.buffer.push(FENCE);
+                self.buffer.extend_from_slice(&space.id.get().to_le_bytes());
+                put_version(&mut self.buffer, fence.version);
+                self.buffer.extend_from_slice(&fence.page.to_le_bytes());
+            }
+        }
+        self.phase = Phase::Streaming { space: 0, segment: 0 };
+    }
+
+    fn note_victims(&mut self, victims: &Victims) {
+        for block in victims.blocks() {
+            if !self.emptied.contains(&block) {
+                self.emptied.push(block);
+            }
+        }
+    }
+
+    fn stream(
+        &mut self,
+        (mut space, mut segment): (usize, u16),
+        volume: &mut Volume,
+        spaces: &Spaces,
+        victims: &Victims,
+    ) {
+        self.note_victims(victims);
+        if volume.writer.is_behind() {
+            return;
+        }
+        // What an earlier pump could not write comes first.
+        match self.emit_pages(false, volume) {
+            Emitted::All => {}
+            Emitted::Waiting => return,
+            Emitted::NoRoom => return self.abandon(volume),
+        }
+        for _ in 0..SEGMENTS_PER_PUMP {
+            let Some(entry) = spaces.list.get(space) else { break };
+            write_segment(&mut self.buffer, entry.id, &entry.index, segment);
+            segment += 1;
+            if usize::from(segment) == SEGMENTS {
+                (space, segment) = (space + 1, 0);
+            }
+        }
+        self.phase = Phase::Streaming { space, segment };
+        let emitted = self.emit_pages(false, volume);
+        if emitted == Emitted::NoRoom {
+            self.abandon(volume);
+        } else if emitted == Emitted::All && space >= spaces.list.len() {
+            volume.flush_all();
+            let ordinals = StreamId::ALL.map(|stream| volume.writer.ordinal(stream));
+            self.phase = Phase::Barrier { ordinals };
+        }
+    }
+
+    fn end(&mut self, volume: &mut Volume, victims: &Victims) {
+        self.note_victims(victims);
+        self.buffer.push(END);
+        let emptied = core::mem::take(&mut self.emptied);
+        self.buffer.extend_from_slice(&(emptied.len() as u32).to_le_bytes());
+        for block in emptied {
+            self.buffer.extend_from_slice(&block.0.to_le_bytes());
+        }
+        self.phase = Phase::Closing;
+        self.close(volume);
+    }
+
+    fn close(&mut self, volume: &mut Volume) {
+        debug_assert_eq!(self.phase, Phase::Closing);
+        match self.emit_pages(true, volume) {
+            Emitted::All => {}
+            Emitted::Waiting => return,
+            Emitted::NoRoom => return self.abandon(volume),
+        }
+        assert!(self.buffer.is_empty(), "the end page is written");
+        volume.end_block(StreamId::Checkpoint);
+        self.phase = Phase::Ending { ordinal: volume.writer.ordinal(StreamId::Checkpoint) };
+    }
+
+    fn done(&mut self, volume: &mut Volume) {
+        self.phase = Phase::Idle;
+        let writing = core::mem::take(&mut self.writing);
+        let before = core::mem::replace(&mut self.complete, writing);
+        self.erase(before, volume);
+        self.completed += 1;
+        self.final_done |= core::mem::take(&mut self.wanted_final);
+    }
+
+    /// There is no room: what was written goes, the last complete checkpoint stays.
+    fn abandon(&mut self, volume: &mut Volume) {
+        volume.end_block(StreamId::Checkpoint);
+        self.phase = Phase::Idle;
+        let writing = core::mem::take(&mut self.writing);
+        tracing::warn!(
+            blocks = writing.len(),
+            "no room for a checkpoint; a restart will scan more"
+        );
+        self.erase(writing, volume);
+        self.final_done |= core::mem::take(&mut self.wanted_final);
+    }
+
+    fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
+        for block in blocks {
+            let entry = volume.blocks.get(block);
+            if entry.readers == 0 && entry.state == BlockState::Sealed {
+                volume.erase(block);
+            } else {
+                // A scrub is reading there: the next checkpoint's end takes it.
+                self.complete.push(block);
+            }
+        }
+    }
+
+    /// Writes full pages of the buffer, and with `last` what is left.
+    fn emit_pages(&mut self, last: bool, volume: &mut Volume) -> Emitted {
+        let mut rest = &self.buffer[..];
+        let mut emitted = Emitted::All;
+        while rest.len() >= PAYLOAD || (last && !rest.is_empty()) {
+            let (chunk, after) = rest.split_at(rest.len().min(PAYLOAD));
+            let ends = last && after.is_empty();
+            let leave = volume.blocks.reserve() / 2;
+            let used = (PAGE_FIXED + chunk.len()) as u16;
+            let (kind, number, page) = (PageKind::Checkpoint, self.number, self.page);
+            let written = volume.append_raw(StreamId::Checkpoint, kind, used, leave, |bytes| {
+                write_page(bytes, number, page, ends, chunk);
+            });
+            let Some(written) = written else {
+                // Blocks that are free but not erased yet will do in a moment; without them there
+                // is no room.
+                let blocks = &volume.blocks;
+                emitted = if blocks.free_count() > leave.max(blocks.clean_count()) {
+                    Emitted::Waiting
+                } else {
+                    Emitted::NoRoom
+                };
+                break;
+            };
+            let block = volume.blocks.of(written);
+            if self.writing.last() != Some(&block) {
+                self.writing.push(block);
+            }
+            self.page += 1;
+            rest = after;
+        }
+        let done = self.buffer.len() - rest.len();
+        self.buffer.drain(..done);
+        emitted
+    }
 }
 
 fn put_version(out: &mut Vec<u8>, version: Version) {
@@ -135,224 +353,30 @@ fn put_version(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(&version.client.get().to_le_bytes());
 }
 
-impl Mftl {
-    /// Goes one step further with a checkpoint.
-    pub(super) fn pump_checkpoint(&mut self) {
-        let due = self.config.checkpoint_bytes > 0
-            && self.checkpointer.consumed >= self.config.checkpoint_bytes;
-        match self.checkpointer.phase {
-            Phase::Idle if self.checkpointer.wanted || due => self.begin_checkpoint(),
-            Phase::Idle => {}
-            Phase::Streaming { space, segment } => self.stream_checkpoint(space, segment),
-            Phase::Barrier { ordinals } => {
-                let durable = StreamId::ALL
-                    .iter()
-                    .all(|&stream| self.writer.is_durable(stream, ordinals[stream as usize]));
-                if durable {
-                    self.end_checkpoint();
-                }
-            }
-            Phase::Closing => self.close_checkpoint(),
-            Phase::Ending { ordinal } => {
-                if self.writer.is_durable(StreamId::Checkpoint, ordinal) {
-                    self.checkpoint_done();
-                }
-            }
+/// The block table: where a scan of each block would begin.
+fn write_blocks(out: &mut Vec<u8>, volume: &Volume, watermark: Timestamp) {
+    out.push(BLOCKS);
+    out.extend_from_slice(&watermark.as_nanos().to_le_bytes());
+    out.extend_from_slice(&volume.blocks.largest().to_le_bytes());
+    out.extend_from_slice(&volume.blocks.count().to_le_bytes());
+    for number in 0..volume.blocks.count() {
+        let block = BlockId(number);
+        let from = volume.scan_from(block);
+        let entry = volume.blocks.get(block);
+        let counts = entry.counts();
+        for word in [entry.generation.0, from, counts[0], counts[1], counts[2], counts[3]] {
+            out.extend_from_slice(&word.to_le_bytes());
         }
     }
+}
 
-    fn begin_checkpoint(&mut self) {
-        self.checkpointer.wanted = false;
-        self.checkpointer.consumed = 0;
-        self.checkpointer.number += 1;
-        self.checkpointer.page = 0;
-        self.checkpointer.emptied.clear();
-        self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
-        let mut out = core::mem::take(&mut self.checkpointer.buffer);
-        out.clear();
-        out.push(BLOCKS);
-        out.extend_from_slice(&self.watermark.as_nanos().to_le_bytes());
-        out.extend_from_slice(&self.blocks.largest.to_le_bytes());
-        out.extend_from_slice(&self.blocks.count().to_le_bytes());
-        for number in 0..self.blocks.count() {
-            let block = BlockId(number);
-            let from = self.writer.scan_from(block, &self.blocks);
-            let entry = self.blocks.get(block);
-            let counts = entry.counts();
-            for word in [entry.generation.0, from, counts[0], counts[1], counts[2], counts[3]] {
-                out.extend_from_slice(&word.to_le_bytes());
-            }
-        }
-        for space in &self.spaces.list {
-            out.push(SPACE);
-            out.extend_from_slice(&space.id.get().to_le_bytes());
-            put_version(&mut out, space.youngest);
-            for fence in &space.fences {
-                out.push(FENCE);
-                out.extend_from_slice(&space.id.get().to_le_bytes());
-                put_version(&mut out, fence.version);
-                out.extend_from_slice(&fence.page.to_le_bytes());
-            }
-        }
-        self.checkpointer.buffer = out;
-        self.checkpointer.phase = Phase::Streaming { space: 0, segment: 0 };
-    }
-
-    fn note_victims(&mut self) {
-        for block in self.collector.victims() {
-            if !self.checkpointer.emptied.contains(&block) {
-                self.checkpointer.emptied.push(block);
-            }
-        }
-    }
-
-    fn stream_checkpoint(&mut self, mut space: usize, mut segment: u16) {
-        self.note_victims();
-        if self.writer.is_behind() {
-            return;
-        }
-        // What an earlier pump could not write comes first.
-        match self.emit_pages(false) {
-            Emitted::All => {}
-            Emitted::Waiting => return,
-            Emitted::NoRoom => return self.abandon_checkpoint(),
-        }
-        let mut out = core::mem::take(&mut self.checkpointer.buffer);
-        for _ in 0..SEGMENTS_PER_PUMP {
-            let Some(entry) = self.spaces.list.get(space) else { break };
-            write_segment(&mut out, entry.id, &entry.index, segment);
-            segment += 1;
-            if usize::from(segment) == SEGMENTS {
-                (space, segment) = (space + 1, 0);
-            }
-        }
-        self.checkpointer.buffer = out;
-        self.checkpointer.phase = Phase::Streaming { space, segment };
-        let emitted = self.emit_pages(false);
-        if emitted == Emitted::NoRoom {
-            self.abandon_checkpoint();
-        } else if emitted == Emitted::All && space >= self.spaces.list.len() {
-            let mut ordinals = [0; 4];
-            for stream in StreamId::ALL {
-                self.writer.flush(stream, &self.blocks, &mut self.port);
-                ordinals[stream as usize] = self.writer.ordinal(stream);
-            }
-            self.checkpointer.phase = Phase::Barrier { ordinals };
-        }
-    }
-
-    fn end_checkpoint(&mut self) {
-        self.note_victims();
-        self.checkpointer.buffer.push(END);
-        let emptied = core::mem::take(&mut self.checkpointer.emptied);
-        self.checkpointer.buffer.extend_from_slice(&(emptied.len() as u32).to_le_bytes());
-        for block in emptied {
-            self.checkpointer.buffer.extend_from_slice(&block.0.to_le_bytes());
-        }
-        self.checkpointer.phase = Phase::Closing;
-        self.close_checkpoint();
-    }
-
-    fn close_checkpoint(&mut self) {
-        match self.emit_pages(true) {
-            Emitted::All => {}
-            Emitted::Waiting => return,
-            Emitted::NoRoom => return self.abandon_checkpoint(),
-        }
-        self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
-        self.checkpointer.phase =
-            Phase::Ending { ordinal: self.writer.ordinal(StreamId::Checkpoint) };
-    }
-
-    fn checkpoint_done(&mut self) {
-        self.checkpointer.phase = Phase::Idle;
-        let writing = core::mem::take(&mut self.checkpointer.writing);
-        let before = core::mem::replace(&mut self.checkpointer.complete, writing);
-        self.erase_checkpoint(before);
-        self.stats.checkpoints += 1;
-        if core::mem::take(&mut self.checkpointer.wanted_final) {
-            self.checkpointer.final_done = true;
-        }
-        self.events.push(StoreEvent::CheckpointDone);
-    }
-
-    /// There is no room: what was written goes, the last complete checkpoint stays.
-    fn abandon_checkpoint(&mut self) {
-        self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
-        self.checkpointer.phase = Phase::Idle;
-        let writing = core::mem::take(&mut self.checkpointer.writing);
-        tracing::warn!(
-            blocks = writing.len(),
-            "no room for a checkpoint; a restart will scan more"
-        );
-        self.erase_checkpoint(writing);
-        if core::mem::take(&mut self.checkpointer.wanted_final) {
-            self.checkpointer.final_done = true;
-        }
-    }
-
-    fn erase_checkpoint(&mut self, blocks: Vec<BlockId>) {
-        for block in blocks {
-            if self.blocks.get(block).readers == 0
-                && self.blocks.get(block).state == BlockState::Sealed
-            {
-                self.erase(block);
-            } else {
-                // A scrub is reading there: the next checkpoint's end takes it.
-                self.checkpointer.complete.push(block);
-            }
-        }
-    }
-
-    /// Writes full pages of the buffer, and with `last` what is left.
-    fn emit_pages(&mut self, last: bool) -> Emitted {
-        let buffer = core::mem::take(&mut self.checkpointer.buffer);
-        let mut rest = &buffer[..];
-        let mut emitted = Emitted::All;
-        while rest.len() >= PAYLOAD || (last && !rest.is_empty()) {
-            let (chunk, after) = rest.split_at(rest.len().min(PAYLOAD));
-            let (number, page) = (self.checkpointer.number, self.checkpointer.page);
-            let ends = u32::from(last && after.is_empty());
-            let leave = self.blocks.reserve() / 2;
-            let into = (&mut self.blocks, &mut self.port);
-            let used = (PAGE_FIXED + chunk.len()) as u16;
-            let written = self.writer.append_raw(
-                StreamId::Checkpoint,
-                PageKind::Checkpoint,
-                used,
-                leave,
-                into,
-                |page_bytes| {
-                    let body = page_bytes.len() - RAW_PAYLOAD;
-                    put_u64(page_bytes, body, number);
-                    put_u32(page_bytes, body + 8, page);
-                    put_u32(page_bytes, body + 12, ends);
-                    page_bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()]
-                        .copy_from_slice(chunk);
-                },
-            );
-            let Some(written) = written else {
-                // Blocks that are free but not erased yet will do in a moment; without them there
-                // is no room.
-                emitted = if self.blocks.free_count() > leave.max(self.blocks.clean_count()) {
-                    Emitted::Waiting
-                } else {
-                    Emitted::NoRoom
-                };
-                break;
-            };
-            let block = self.blocks.of(written);
-            if self.checkpointer.writing.last() != Some(&block) {
-                self.checkpointer.writing.push(block);
-            }
-            self.checkpointer.page += 1;
-            rest = after;
-        }
-        let done = buffer.len() - rest.len();
-        self.checkpointer.buffer = buffer;
-        self.checkpointer.buffer.drain(..done);
-        emitted
-    }
+/// Fills what follows the page header.
+fn write_page(bytes: &mut [u8], number: u64, page: u32, ends: bool, chunk: &[u8]) {
+    let body = bytes.len() - RAW_PAYLOAD;
+    put_u64(bytes, body, number);
+    put_u32(bytes, body + 8, page);
+    put_u32(bytes, body + 12, u32::from(ends));
+    bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
 }
 
 fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment: u16) {
@@ -393,13 +417,9 @@ pub(crate) fn pages_of(stream: &[u8]) -> Vec<Vec<u8>> {
     let count = stream.chunks(PAYLOAD).len();
     let page = |(place, chunk): (usize, &[u8])| {
         let mut page = vec![0; timestone_flash::PAGE_BYTES];
-        let body = page.len() - RAW_PAYLOAD;
         page[6] = PageKind::Checkpoint as u8;
         crate::layout::put_u16(&mut page, 20, (PAGE_FIXED + chunk.len()) as u16);
-        put_u64(&mut page, body, 1);
-        put_u32(&mut page, body + 8, place as u32);
-        put_u32(&mut page, body + 12, u32::from(place + 1 == count));
-        page[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
+        write_page(&mut page, 1, place as u32, place + 1 == count, chunk);
         page
     };
     stream.chunks(PAYLOAD).enumerate().map(page).collect()

@@ -1,219 +1,262 @@
 //! Writes: values, tombstones, fences.
 //!
+//! ```text
+//!   put ─► index: where would it go? ─► page of the hot stream │ staging area ─► index ─► cache
+//!             └─ there already, or pruned: nothing to do   └─ no room: refused, no trace
+//! ```
+//!
 //! A put finds its place in the index first (one probe), appends its record to the hot stream, and
 //! enters it under the page that it got; the cache gets a copy. Values that do not fit a page go to
-//! [`super::staging`].
+//! the staging area.
 //!
 //! What must not happen: a put that is refused leaves no trace; a put that is there already, or
 //! that no reader can want any more, costs no space.
+//!
+//! Hidden dependency that this module made explicit: a put that supersedes a large value causes a
+//! read, so that the blocks of its parts hear of it.
 
 use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::cache::CacheKey;
 use super::index::{KeyId, Location, Spot};
-use super::reads::{For, Waiter};
-use super::space::Fence;
-use super::writer::StreamId;
-use super::{Life, Mftl};
+use super::reads::PendingReads;
+use super::space::{Fence, Spaces};
+use crate::api::PutSize;
 use crate::error::StoreError;
+use crate::kit::Kit;
+use crate::kit::blocks::Blocks;
+use crate::kit::cache::CacheKey;
+use crate::kit::room::Room;
+use crate::kit::staging::{Cut, Staging, max_value_bytes};
+use crate::kit::volume::Volume;
+use crate::kit::writer::StreamId;
 use crate::layout::{MAX_RECORD_BYTES, Record, RecordKind};
+use crate::limits::PROMISE_MARGIN;
 
-impl Mftl {
-    /// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection
-    /// deeper still.
-    fn leave(&self, frees_space: bool) -> u32 {
-        if frees_space { 2 } else { self.blocks.reserve() }
-    }
+/// What puts take of pages, at most, for every byte of theirs: of two pages that follow each other,
+/// more than one is filled. For the smallest records it stands for their headers.
+const WORST_PACKING: u64 = 2;
 
-    pub(super) fn may_write(&self, version: Version) -> Result<(), StoreError> {
-        if self.life != Life::Running {
-            return Err(StoreError::ShuttingDown);
-        }
-        if version.timestamp == Timestamp::ZERO || version.timestamp == Timestamp::MAX {
-            return Err(StoreError::BadVersion(version));
-        }
-        if self.failed || self.writer.is_behind() {
-            return Err(StoreError::Busy);
-        }
-        Ok(())
-    }
+/// What writes came to since opening.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct WriteCounts {
+    /// Accepted.
+    pub(super) puts: u64,
+    /// There already, or superseded for every reader.
+    pub(super) duplicates: u64,
+    /// Bytes of the records of accepted ones.
+    pub(super) bytes: u64,
+}
 
-    /// Why there is no block for a write.
-    pub(super) fn no_room(&self) -> StoreError {
-        if self.growing || !self.collector.stuck {
-            return StoreError::Busy;
-        }
-        StoreError::DeviceFull {
-            live_blocks: self.blocks.count() - self.blocks.free_count(),
-            blocks: self.blocks.count(),
-            growth: self.collector.growth_refusal().cloned(),
-        }
-    }
+/// One version to be written.
+#[derive(Clone, Copy)]
+pub(super) struct Put<'a> {
+    pub(super) key: KeyRef<'a>,
+    pub(super) version: Version,
+    /// `None` for a tombstone.
+    pub(super) value: Option<&'a [u8]>,
+    pub(super) expires_at: Expiry,
+}
 
-    /// A put (with a value) or a delete (without).
-    pub(super) fn write(
-        &mut self,
-        key: KeyRef<'_>,
-        version: Version,
-        value: Option<&[u8]>,
-        expires_at: Expiry,
-    ) -> Result<(), StoreError> {
-        self.may_write(version)?;
-        if key.bytes.len() > MAX_KEY_BYTES {
-            return Err(StoreError::KeyTooLong { bytes: key.bytes.len(), limit: MAX_KEY_BYTES });
-        }
-        let bytes = value.unwrap_or_default();
-        let limit = self.max_value_bytes();
-        if bytes.len() > limit {
-            return Err(StoreError::ValueTooLarge { bytes: bytes.len(), limit });
-        }
-        let id = KeyId::of(self.seed, key);
-        let space = self.spaces.ensure(key.keyspace);
-        if version <= self.spaces.list[space].fence_at(self.collection_watermark) {
-            self.stats.duplicate_puts += 1;
-            return Ok(());
-        }
-        let spot = self.spaces.list[space].index.probe(id, version);
-        if spot == Spot::Exists
-            || (matches!(spot, Spot::Between(_)) && self.is_buried(space, id, version))
-        {
-            self.stats.duplicate_puts += 1;
-            return Ok(());
-        }
-        let large = Record::bytes_for(key.bytes.len(), bytes.len(), !expires_at.is_never())
-            > MAX_RECORD_BYTES;
-        let kind = match (value.is_some(), large) {
+impl<'a> Put<'a> {
+    fn record(&self) -> Record<'a> {
+        let value = self.value.unwrap_or_default();
+        let (key, expires) = (self.key.bytes, !self.expires_at.is_never());
+        let large = Record::bytes_for(key.len(), value.len(), expires) > MAX_RECORD_BYTES;
+        let kind = match (self.value.is_some(), large) {
             (true, false) => RecordKind::Value,
             (true, true) => RecordKind::Large,
             (false, false) => RecordKind::Tombstone,
             (false, true) => RecordKind::LargeTombstone,
         };
-        let record = Record {
+        Record {
             kind,
-            keyspace: key.keyspace,
-            hash: key.hash,
-            version,
-            expires_at,
-            key: key.bytes,
-            value: bytes,
-        };
-        let location =
-            if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
-        if let Some(older) = self.enter(space, id, spot, version, location) {
-            let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
-            self.cache.superseded(older, bytes.len());
+            keyspace: self.key.keyspace,
+            hash: self.key.hash,
+            version: self.version,
+            expires_at: self.expires_at,
+            key,
+            value,
         }
-        if kind == RecordKind::Value {
-            self.cache.insert(
-                CacheKey { keyspace: key.keyspace, id, version, key: key.bytes },
-                expires_at,
-                bytes,
-            );
+    }
+
+    fn check_lengths(&self, volume: &Volume) -> Result<(), StoreError> {
+        let (key, value) = (self.key.bytes.len(), self.value.map_or(0, <[u8]>::len));
+        if key > MAX_KEY_BYTES {
+            return Err(StoreError::KeyTooLong { bytes: key, limit: MAX_KEY_BYTES });
         }
-        self.stats.puts += 1;
-        self.stats.put_bytes += record.bytes() as u64;
-        self.collector.consumed += record.bytes() as u64;
-        self.checkpointer.consumed += record.bytes() as u64;
+        let limit = max_value_bytes(volume.geometry());
+        if value > limit {
+            return Err(StoreError::ValueTooLarge { bytes: value, limit });
+        }
         Ok(())
     }
+}
 
-    /// Whether a younger version lies at or below the watermark already, so that no reader can want
-    /// this one: a log that is replayed brings back what was overwritten or deleted long ago, on a
-    /// device that may have no room for it.
-    fn is_buried(&self, space: usize, id: KeyId, version: Version) -> bool {
-        let mut younger =
-            self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
-        younger.any(|(found, _)| found.timestamp <= self.collection_watermark)
+/// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection
+/// deeper still.
+fn leave(frees_space: bool, blocks: &Blocks) -> u32 {
+    if frees_space { 2 } else { blocks.reserve() }
+}
+
+/// A put or a delete, which the store's life allows.
+pub(super) fn write(
+    put: Put<'_>,
+    kit: &mut Kit,
+    spaces: &mut Spaces,
+    reads: &mut PendingReads,
+    counts: &mut WriteCounts,
+) -> Result<(), StoreError> {
+    put.check_lengths(&kit.volume)?;
+    let Put { key, version, expires_at, .. } = put;
+    let id = spaces.id_of(key);
+    let space = spaces.ensure(key.keyspace);
+    if version <= spaces.list[space].fence_at(spaces.marks.collection()) {
+        counts.duplicates += 1;
+        return Ok(());
     }
-
-    fn append_put(&mut self, record: &Record<'_>, id: KeyId) -> Result<Location, StoreError> {
-        let tombstone = record.kind == RecordKind::Tombstone;
-        let leave = self.leave(tombstone);
-        let page = self
-            .writer
-            .append(StreamId::Hot, record, id.check, leave, &mut self.blocks, &mut self.port)
-            .ok_or_else(|| self.no_room())?;
-        Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))
+    let spot = spaces.list[space].index.probe(id, version);
+    if spot == Spot::Exists
+        || (matches!(spot, Spot::Between(_)) && spaces.is_pruned(space, id, version))
+    {
+        counts.duplicates += 1;
+        return Ok(());
     }
-
-    /// Enters a record into the index and lets blocks know what it supersedes: the version is
-    /// returned.
-    fn enter(
-        &mut self,
-        space: usize,
-        id: KeyId,
-        spot: Spot,
-        version: Version,
-        location: Location,
-    ) -> Option<Version> {
-        let space = &mut self.spaces.list[space];
-        let keyspace = space.id;
-        space.youngest = space.youngest.max(version);
-        let superseded = space.index.put(id, spot, version, location, self.collection_watermark);
-        if let Some((older, old)) = superseded
-            && !old.tombstone()
-        {
-            self.note_dead(old, version.timestamp);
-            self.note_dead_parts(keyspace, id, older, old, version.timestamp);
-        }
-        if location.tombstone() || matches!(spot, Spot::Between(_)) {
-            self.note_dead(location, version.timestamp);
-        }
-        superseded.map(|(older, _)| older)
+    let record = put.record();
+    let location = if record.kind.is_large() {
+        stage_put(&record, id, kit)?
+    } else {
+        append_put(&record, id, kit)?
+    };
+    if let Some(older) = enter(&record, (space, id, spot), location, kit, spaces, reads) {
+        let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
+        kit.cache.superseded(older, record.value.len());
     }
+    if record.kind == RecordKind::Value {
+        let filed = CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
+        kit.cache.insert(filed, expires_at, record.value);
+    }
+    counts.puts += 1;
+    counts.bytes += record.bytes() as u64;
+    Ok(())
+}
 
-    /// The record at a location will not be needed once the watermark has passed `by`.
-    pub(super) fn note_dead(&mut self, location: Location, by: Timestamp) {
-        if location.page() < Location::MAX_PAGES {
-            self.blocks.superseded(PageId(location.page()), by, self.collection_watermark);
+fn append_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location, StoreError> {
+    let tombstone = record.kind == RecordKind::Tombstone;
+    let leave = leave(tombstone, &kit.volume.blocks);
+    let page = kit.volume.append(StreamId::Hot, record, id.check, leave);
+    let page = page.ok_or_else(|| kit.room.none(&kit.volume.blocks))?;
+    assert!(page.0 < Location::MAX_PAGES, "the device was refused if it had more pages");
+    Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))
+}
+
+fn stage_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location, StoreError> {
+    // Also when it is refused: room is made for the largest value that somebody wants to put.
+    let cut = Cut::of(record.key.len(), record.value.len());
+    kit.volume.blocks.note_large(cut.parts);
+    if kit.staging.is_full() {
+        return Err(StoreError::Busy);
+    }
+    if !kit.room.large(1, cut.bytes as u64, &kit.volume, &kit.staging) {
+        return Err(kit.room.none(&kit.volume.blocks));
+    }
+    Ok(super::large::stage(record, id, kit.volume.writer.batch(), None, kit))
+}
+
+/// Enters a record into the index and lets blocks know what it supersedes: the version is returned.
+fn enter(
+    record: &Record<'_>,
+    (space, id, spot): (usize, KeyId, Spot),
+    location: Location,
+    kit: &mut Kit,
+    spaces: &mut Spaces,
+    reads: &mut PendingReads,
+) -> Option<Version> {
+    let watermark = spaces.marks.collection();
+    let space = &mut spaces.list[space];
+    let version = record.version;
+    space.youngest = space.youngest.max(version);
+    let superseded = space.index.put(id, spot, version, location, watermark);
+    debug_assert!(superseded.is_none_or(|(older, _)| older < version));
+    if let Some((older, old)) = superseded
+        && !old.tombstone()
+    {
+        note_dead(old, version.timestamp, watermark, &mut kit.volume.blocks);
+        let dead = (space.id, id, older, old);
+        reads.note_dead_parts(dead, version.timestamp, &mut kit.volume);
+    }
+    if location.tombstone() || matches!(spot, Spot::Between(_)) {
+        note_dead(location, version.timestamp, watermark, &mut kit.volume.blocks);
+    }
+    superseded.map(|(older, _)| older)
+}
+
+/// The record at a location will not be needed once the watermark has passed `by`.
+fn note_dead(location: Location, by: Timestamp, watermark: Timestamp, blocks: &mut Blocks) {
+    if location.staged().is_none() {
+        blocks.superseded(PageId(location.page()), by, watermark);
+    }
+}
+
+/// A fence, which the store's life allows.
+pub(super) fn write_fence(
+    keyspace: KeyspaceId,
+    version: Version,
+    kit: &mut Kit,
+    spaces: &mut Spaces,
+    counts: &mut WriteCounts,
+) -> Result<(), StoreError> {
+    let space = spaces.ensure(keyspace);
+    if spaces.list[space].has_fence(version) {
+        counts.duplicates += 1;
+        return Ok(());
+    }
+    let record = Record {
+        kind: RecordKind::Fence,
+        keyspace,
+        hash: KeyHash(0),
+        version,
+        expires_at: Expiry::NEVER,
+        key: &[],
+        value: &[],
+    };
+    let leave = leave(true, &kit.volume.blocks);
+    let page = kit.volume.append(StreamId::Hot, &record, 0, leave);
+    let page = page.ok_or_else(|| kit.room.none(&kit.volume.blocks))?;
+    let is_new = spaces.list[space].add_fence(Fence { version, page: page.0 });
+    assert!(is_new, "the fence was not known");
+    counts.puts += 1;
+    Ok(())
+}
+
+/// Whether puts of these sizes find room, beside what was promised before. If not, it is asked for.
+pub(super) fn has_room_for(
+    puts: &mut dyn Iterator<Item = PutSize>,
+    promised: u64,
+    room: &mut Room,
+    volume: &Volume,
+    staging: &Staging,
+) -> bool {
+    // A promise must hold even if collection takes a block or two until it is kept, and however
+    // badly its records pack.
+    let margin = u64::from(PROMISE_MARGIN) * u64::from(volume.geometry().pages_per_block);
+    let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
+    let (mut small, mut values, mut large) = (0, 0, 0);
+    for PutSize { bytes, .. } in puts {
+        if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
+            values += 1;
+            large += bytes as u64;
+        } else {
+            small += bytes as u64 * WORST_PACKING;
         }
     }
-
-    /// If a superseded record is a large one, the blocks of its parts must know: its head is read
-    /// for that.
-    pub(super) fn note_dead_parts(
-        &mut self,
-        keyspace: KeyspaceId,
-        id: KeyId,
-        version: Version,
-        location: Location,
-        by: Timestamp,
-    ) {
-        let page = PageId(location.page());
-        if page.0 < Location::MAX_PAGES && self.blocks.is_large(page) {
-            self.wait_for_page(Waiter::keyless(For::Burial(by), keyspace, id, version, page));
-        }
+    if values == 0 && small == 0 {
+        return true;
     }
-
-    pub(super) fn write_fence(
-        &mut self,
-        keyspace: KeyspaceId,
-        version: Version,
-    ) -> Result<(), StoreError> {
-        self.may_write(version)?;
-        let space = self.spaces.ensure(keyspace);
-        if self.spaces.list[space].fences.iter().any(|fence| fence.version == version) {
-            self.stats.duplicate_puts += 1;
-            return Ok(());
-        }
-        let record = Record {
-            kind: RecordKind::Fence,
-            keyspace,
-            hash: KeyHash(0),
-            version,
-            expires_at: Expiry::NEVER,
-            key: &[],
-            value: &[],
-        };
-        let leave = self.leave(true);
-        let page = self
-            .writer
-            .append(StreamId::Hot, &record, 0, leave, &mut self.blocks, &mut self.port)
-            .ok_or_else(|| self.no_room())?;
-        self.spaces.list[space].add_fence(Fence { version, page: page.0 });
-        self.stats.puts += 1;
-        Ok(())
+    if values == 0 {
+        room.small(ahead + small, volume, staging)
+    } else {
+        room.large(values, ahead + small + large, volume, staging)
     }
 }

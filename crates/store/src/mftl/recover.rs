@@ -2,8 +2,10 @@
 //! programmed since.
 //!
 //! ```text
-//!   1 first page of every block ─► what it is, its generation      3 scan: pages behind each block's mark (all pages without one)
-//!   2 checkpoints, newest first ─► marks, fences, index            4 block table; the device learns the write pointers
+//!   1 first page of every block ─► what it is, its generation
+//!   2 checkpoints, newest first ─► marks, fences, index
+//!   3 scan: pages behind each block's mark (all pages without one)
+//!   4 block table; the device learns the write pointers
 //! ```
 //!
 //! Records may be found in any order, and more than once (collection was moving them): the index
@@ -23,39 +25,47 @@ use timestone_flash::{
 };
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
-use super::blocks::{BlockState, Blocks};
-use super::cache::Cache;
-use super::checkpoint::{self, Checkpointer, Content};
-use super::collect::{Collector, id_of};
+use super::checkpoint::{self, BlockMark, Checkpointer, Content};
+use super::collect::Collector;
 use super::index::{KeyId, Location};
-use super::port::{Port, Purpose};
-use super::reads::{Reads, head_is_void};
-use super::space::{Fence, Spaces};
-use super::staging::Staging;
-use super::stats::MftlStats;
+use super::life::Life;
+use super::locate::head_is_void;
+use super::put::WriteCounts;
+use super::reads::PendingReads;
+use super::space::{Fence, Spaces, id_of_record};
 use super::walk::Walks;
-use super::writer::{Stamp, StreamId, Writer};
-use super::{Life, Mftl, MftlConfig, RecoveryReport};
+use super::watermarks::Watermarks;
+use super::{GetCounts, Mftl, MftlConfig, RecoveryReport};
 use crate::error::StoreError;
+use crate::kit::Kit;
+use crate::kit::blocks::Blocks;
+use crate::kit::buffers::Buffers;
+use crate::kit::cache::Cache;
+use crate::kit::port::Purpose;
+use crate::kit::room::Room;
+use crate::kit::scrub::Scrubber;
+use crate::kit::staging::Staging;
+use crate::kit::volume::Volume;
+use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 
 /// Pages of one read of the scan.
 const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
-/// First pages of blocks in flight.
+/// FirstPage pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
 
-type Read = (PageId, u32);
+type PageRange = (PageId, u32);
 
 /// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives.
 fn read_all(
     device: &mut dyn FlashDevice,
-    mut jobs: VecDeque<Read>,
+    mut jobs: VecDeque<PageRange>,
     depth: usize,
-    mut take: impl FnMut(Read, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
+    mut take: impl FnMut(PageRange, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut running: Vec<Option<Read>> = vec![None; depth];
+    let mut running: Vec<Option<PageRange>> = vec![None; depth];
     let mut idle: Vec<AlignedBuffer> = Vec::new();
     let mut completions: Vec<FlashCompletion> = Vec::new();
     let mut bytes = 0;
@@ -135,7 +145,7 @@ fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum First {
+enum FirstPage {
     /// Nothing of this generation.
     Empty,
     /// Something that does not check out: the pages behind it decide.
@@ -157,7 +167,7 @@ struct Recovery {
     seed: Option<HashSeed>,
     geometry: Geometry,
     generations: Vec<Generation>,
-    first: Vec<First>,
+    first: Vec<FirstPage>,
     blocks: Blocks,
     spaces: Spaces,
     sequence: u64,
@@ -191,7 +201,7 @@ pub(super) fn open(
         seed: None,
         geometry,
         generations: (0..geometry.blocks).map(|block| device.generation(BlockId(block))).collect(),
-        first: vec![First::Empty; geometry.blocks as usize],
+        first: vec![FirstPage::Empty; geometry.blocks as usize],
         blocks: Blocks::new(geometry),
         spaces: Spaces::default(),
         sequence: 0,
@@ -204,12 +214,12 @@ pub(super) fn open(
     };
     let candidates = recovery.probe(&mut *device)?;
     for &generation in &recovery.generations {
-        recovery.blocks.add_sealed(generation, StreamId::Hot, 0);
+        recovery.blocks.add_sealed(generation);
     }
     let (content, complete) = recovery.load_checkpoint(&mut *device, &candidates)?;
     recovery.scan(&mut *device, &content)?;
     sync(&mut *device)?;
-    recovery.settle_blocks(&mut *device)?;
+    recovery.complete_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
     let old: Vec<BlockId> = candidates
         .values()
@@ -238,8 +248,8 @@ impl Recovery {
             let block = geometry.block_of(page);
             let at = block.0 as usize;
             self.first[at] = match (result, PageHeader::read(bytes)) {
-                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => First::Empty,
-                (Err(_), _) | (_, None) => First::Damaged,
+                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
+                (Err(_), _) | (_, None) => FirstPage::Damaged,
                 (_, Some(Err(found))) => {
                     return Err(StoreError::Format { found, expected: layout::FORMAT });
                 }
@@ -253,9 +263,9 @@ impl Recovery {
                     self.seed = Some(HashSeed(header.seed));
                     self.sequence = self.sequence.max(header.sequence);
                     if header.page != page {
-                        First::Damaged
+                        FirstPage::Damaged
                     } else if header.generation < self.generations[at] {
-                        First::Empty
+                        FirstPage::Empty
                     } else {
                         self.generations[at] = header.generation;
                         if header.kind == PageKind::Checkpoint
@@ -264,7 +274,7 @@ impl Recovery {
                         {
                             candidates.entry(number).or_default().push((place, block));
                         }
-                        First::Page(header.kind)
+                        FirstPage::Page(header.kind)
                     }
                 }
             };
@@ -360,7 +370,11 @@ impl Recovery {
                 orphans.push((keyspace, id, dead));
             }
         })?;
-        if twice || content.largest > self.blocks.blocks_of(layout::MAX_PARTS) {
+        let beyond = |mark: &BlockMark| mark.scan_from > geometry.pages_per_block;
+        if twice
+            || content.blocks.iter().any(beyond)
+            || content.largest > self.blocks.blocks_of(layout::MAX_PARTS)
+        {
             return None;
         }
         for &(id, youngest) in &content.spaces {
@@ -371,10 +385,10 @@ impl Recovery {
             let space = self.spaces.ensure(id);
             self.spaces.list[space].add_fence(fence);
         }
-        self.blocks.largest = content.largest;
+        self.blocks.restore_largest(content.largest);
         for (number, mark) in content.blocks.iter().enumerate() {
             if self.generations.get(number) == Some(&mark.generation) {
-                self.blocks.restore_counts(BlockId(number as u32), mark.counts);
+                self.blocks.usage(BlockId(number as u32)).restore_counts(mark.counts);
                 self.pages[number] = mark.scan_from;
             }
         }
@@ -388,7 +402,7 @@ impl Recovery {
         self.emptied.clone_from(&content.emptied);
         for number in 0..geometry.blocks {
             let at = number as usize;
-            if matches!(self.first[at], First::Empty | First::Page(PageKind::Checkpoint)) {
+            if matches!(self.first[at], FirstPage::Empty | FirstPage::Page(PageKind::Checkpoint)) {
                 continue;
             }
             let block = BlockId(number);
@@ -396,7 +410,7 @@ impl Recovery {
                 content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
             let from = match marked {
                 Some(_) if content.emptied.contains(&block) => {
-                    self.blocks.restore_counts(block, [0; 4]);
+                    self.blocks.usage(block).restore_counts([0; 4]);
                     0
                 }
                 Some(mark) => mark.scan_from,
@@ -416,7 +430,7 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
-        self.blocks.settle_parts();
+        self.blocks.unclaimed_parts_died();
         for (keyspace, id, dead) in core::mem::take(&mut self.orphans) {
             if let Some(space) = self.spaces.get_mut(keyspace) {
                 space.index.add_dead(id, dead);
@@ -446,7 +460,9 @@ impl Recovery {
                 return Err(StoreError::Format { found, expected: layout::FORMAT });
             }
             other => {
-                let earlier = matches!(other, Some(Ok(header)) if header.page == page && header.generation < self.generations[at]);
+                let earlier = other.and_then(Result::ok).is_some_and(|header| {
+                    header.page == page && header.generation < self.generations[at]
+                });
                 let blank = bytes.iter().all(|&byte| byte == 0);
                 self.invalid.push(Invalid {
                     block: block.0,
@@ -465,8 +481,8 @@ impl Recovery {
         self.seed = Some(HashSeed(header.seed));
         self.pages[at] = self.pages[at].max(index + 1);
         self.sequence = self.sequence.max(header.sequence);
-        if self.first[at] == First::Damaged {
-            self.first[at] = First::Page(header.kind);
+        if self.first[at] == FirstPage::Damaged {
+            self.first[at] = FirstPage::Page(header.kind);
         }
         match header.kind {
             PageKind::Records | PageKind::LargeHeads => {
@@ -478,9 +494,9 @@ impl Recovery {
                 }
             }
             PageKind::LargePart if self.emptied.contains(&block) => {
-                self.blocks.get_mut(block).written += PAGE_BYTES as u32;
+                self.blocks.usage(block).wrote_raw();
             }
-            PageKind::LargePart => self.blocks.found_parts(block, 1),
+            PageKind::LargePart => self.blocks.usage(block).found_parts(1),
             PageKind::Checkpoint => {}
         }
         Ok(())
@@ -490,15 +506,12 @@ impl Recovery {
         self.report.scanned_records += 1;
         let block = self.geometry.block_of(page);
         let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
-        self.blocks.wrote(block, (record.bytes() + layout::SLOT_BYTES) as u32, expires);
+        self.blocks.usage(block).wrote((record.bytes() + layout::SLOT_BYTES) as u32, expires);
         let space = self.spaces.ensure(record.keyspace);
         let space = &mut self.spaces.list[space];
         if record.kind == RecordKind::Fence {
             if !space.add_fence(Fence { version: record.version, page: page.0 }) {
-                for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version)
-                {
-                    fence.page = page.0;
-                }
+                space.fence_moved(record.version, page.0);
             }
             return;
         }
@@ -510,12 +523,12 @@ impl Recovery {
         }
         for extent in head.iter().flat_map(|head| &head.extents) {
             let home = self.geometry.block_of(extent.page);
-            self.blocks.found_parts(home, -i64::from(extent.pages));
+            self.blocks.usage(home).found_parts(-i64::from(extent.pages));
         }
         if let Some(head) = &head {
             self.blocks.note_large(head.parts());
         }
-        let id = id_of(seed, record, head.as_ref());
+        let id = id_of_record(seed, record, head.as_ref());
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
         if let Some((version, old)) = space.index.put_found(id, record.version, location) {
@@ -530,11 +543,11 @@ impl Recovery {
     }
 
     /// Completes the block table and tells the device where each block's write pointer is.
-    fn settle_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+    fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];
-            if matches!(self.first[at], First::Page(PageKind::Checkpoint)) {
+            if matches!(self.first[at], FirstPage::Page(PageKind::Checkpoint)) {
                 self.pages[at] = self.geometry.pages_per_block;
             }
             let pages = self.pages[at];
@@ -552,15 +565,12 @@ impl Recovery {
                 }
                 continue;
             }
-            let entry = self.blocks.get_mut(block);
-            entry.pages = pages;
-            entry.readable = pages;
-            entry.stream = match self.first[at] {
-                First::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
-                First::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
+            let stream = match self.first[at] {
+                FirstPage::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
+                FirstPage::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
                 _ => StreamId::Hot,
             };
-            entry.state = BlockState::Sealed;
+            self.blocks.found_pages(block, stream, pages);
         }
         Ok(())
     }
@@ -576,57 +586,56 @@ impl Recovery {
         let seed = self.seed.unwrap_or(self.config.seed);
         let mut report = self.report;
         report.keys = self.spaces.list.iter().map(|space| space.index.keys()).sum();
-        let mut writer = Writer::new(Stamp { store: self.config.store_id, seed });
-        writer.sequence = self.sequence + 1;
-        let checkpointer = Checkpointer::resume(newest, complete);
-        let mut store = Mftl {
-            config: self.config,
-            seed,
-            port: Port::new(device),
-            blocks: self.blocks,
-            spaces: self.spaces,
-            cache: Cache::new(self.config.cache_bytes),
-            writer,
-            reads: Reads::default(),
-            staging: Staging::new(self.config.staged_bytes),
-            collector: Collector::default(),
-            checkpointer,
-            walks: Walks::default(),
-            watermark,
-            collection_watermark: watermark,
-            settled: Timestamp::ZERO,
-            life: Life::Running,
-            failed: false,
-            sync_wanted: false,
-            growing: false,
-            cleaning: Vec::new(),
-            stats: MftlStats {
-                corrupt: report.corrupt_records + report.corrupt_pages,
-                ..MftlStats::default()
-            },
-            events: Vec::new(),
-            completions: Vec::new(),
-            recycled: Vec::new(),
-            recycled_bytes: 0,
-        };
+        let stamp = Stamp { store: self.config.store_id, seed };
+        let writer = Writer::new(stamp, self.sequence + 1);
+        let mut spaces = self.spaces;
+        (spaces.seed, spaces.marks) =
+            (seed, Watermarks::opened(watermark, self.config.without_log));
+        let mut volume = Volume::new(device, self.blocks, writer);
+        volume.corrupt = report.corrupt_records + report.corrupt_pages;
+        let mut reads = PendingReads::new(self.config.assembled_bytes);
         for &block in old {
-            store.erase(block);
+            volume.erase(block);
         }
         for (keyspace, id, version, place, by) in self.superseded {
-            store.note_dead_parts(keyspace, id, version, place, by);
+            reads.note_dead_parts((keyspace, id, version, place), by, &mut volume);
         }
-        store.clean_blocks();
+        volume.clean_blocks();
+        let mut store = Mftl {
+            config: self.config,
+            kit: Kit {
+                volume,
+                room: Room::new(self.config.without_log),
+                cache: Cache::new(self.config.cache_bytes),
+                staging: Staging::new(self.config.staged_bytes),
+                buffers: Buffers::default(),
+            },
+            spaces,
+            reads,
+            walks: Walks::default(),
+            scrubber: Scrubber::default(),
+            collector: Collector::default(),
+            checkpointer: Checkpointer::resume(newest, complete, self.config.checkpoint_bytes),
+            life: Life::running(),
+            gets: GetCounts::default(),
+            writes: WriteCounts::default(),
+            events: Vec::new(),
+        };
         // A store that was used before begins with a few clean blocks.
-        while store.blocks.clean_count() == 0 && store.blocks.free_count() > 0 && !store.failed {
+        let lacks_blocks = |store: &Mftl| {
+            let blocks = &store.kit.volume.blocks;
+            blocks.clean_count() == 0 && blocks.free_count() > 0 && !store.life.has_failed()
+        };
+        while lacks_blocks(&store) {
             store.poll();
-            store.port.device.wait(Duration::from_millis(10));
+            store.kit.volume.wait(Duration::from_millis(10));
         }
         tracing::debug!(?report, "store recovered");
         (store, report)
     }
 }
 
-fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = Read> {
+fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = PageRange> {
     (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
         (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
     })

@@ -4,10 +4,22 @@
 //! it hides leaves the index: whole, when nothing was written since, else segment by segment. The
 //! youngest fence at or below the watermark is kept for ever (one record a keyspace), because a
 //! scan after a crash may find records that it hides.
+//!
+//! ```text
+//!   put, get, collect ─► keyspace ─► fences │ index ─► versions of a key
+//!                                       └─ passed by the watermark ─► sweep ─► blocks hear
+//! ```
+//!
+//! Invariants: `list` ascends by keyspace; fences of a keyspace ascend by version; a keyspace is
+//! swept for a fence only when the collection watermark has passed it.
 
-use timestone_types::{KeyspaceId, Timestamp, Version};
+use timestone_flash::PageId;
+use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::index::{Index, SEGMENTS};
+use super::index::{Index, KeyId, Location, SEGMENTS};
+use super::watermarks::Watermarks;
+use crate::kit::blocks::Blocks;
+use crate::layout::{LargeHead, Record};
 
 /// A fence and the page of its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +73,24 @@ impl Space {
         self.fences.last().map_or(Version::ZERO, |fence| fence.version)
     }
 
+    /// The highest timestamp of any version and fence; zero when there is none.
+    pub(crate) fn newest(&self) -> Timestamp {
+        self.youngest.max(self.latest_fence()).timestamp
+    }
+
+    /// Whether a fence of this version is known.
+    pub(crate) fn has_fence(&self, version: Version) -> bool {
+        self.fences.iter().any(|known| known.version == version)
+    }
+
+    /// The record of a fence is in another page now.
+    pub(crate) fn fence_moved(&mut self, version: Version, page: u32) {
+        debug_assert!(self.has_fence(version));
+        for fence in self.fences.iter_mut().filter(|fence| fence.version == version) {
+            fence.page = page;
+        }
+    }
+
     /// Adds a fence; false when it is there already.
     pub(crate) fn add_fence(&mut self, fence: Fence) -> bool {
         match self.fences.binary_search_by_key(&fence.version, |known| known.version) {
@@ -82,11 +112,45 @@ impl Space {
 /// All keyspaces, and indexes that were dropped but whose blocks do not know it yet.
 #[derive(Default)]
 pub(crate) struct Spaces {
+    pub(crate) seed: HashSeed,
+    pub(super) marks: Watermarks,
     pub(crate) list: Vec<Space>,
-    pub(crate) graveyard: Vec<(Index, u16)>,
+    dropped: Vec<(Index, u16)>,
 }
 
 impl Spaces {
+    /// What a key is known by.
+    #[inline]
+    pub(crate) fn id_of(&self, key: KeyRef<'_>) -> KeyId {
+        KeyId::of(self.seed, key)
+    }
+
+    /// What a record's key is known by; `head` is that of a large value.
+    pub(crate) fn id_of_record(&self, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
+        id_of_record(self.seed, record, head)
+    }
+
+    /// Whether a younger version lies at or below the watermark already, so that no reader can want
+    /// this one: a log that is replayed brings back what was overwritten or deleted long ago, on a
+    /// device that may have no room for it.
+    pub(super) fn is_pruned(&self, space: usize, id: KeyId, version: Version) -> bool {
+        let chain = self.list[space].index.chain(id);
+        let mut younger = chain.take_while(|&(found, _)| found > version);
+        younger.any(|(found, _)| found.timestamp <= self.marks.collection())
+    }
+
+    /// The highest timestamp of any version and fence.
+    pub(super) fn youngest(&self) -> Timestamp {
+        self.list.iter().map(Space::newest).max().unwrap_or_default()
+    }
+
+    /// Whether [`Self::sweep`] has something to do.
+    pub(super) fn has_work(&self) -> bool {
+        let collection = self.marks.collection();
+        let unswept = |space: &Space| space.fence_at(collection) > space.swept;
+        !self.dropped.is_empty() || self.list.iter().any(unswept)
+    }
+
     /// The position of a keyspace.
     pub(crate) fn find(&self, id: KeyspaceId) -> Option<usize> {
         self.list.binary_search_by_key(&id, |space| space.id).ok()
@@ -117,17 +181,19 @@ impl Spaces {
     /// watermark has passed the fence.
     pub(crate) fn are_emptying(&self) -> bool {
         let emptying = |space: &Space| space.latest_fence() > space.swept && space.index.keys() > 0;
-        !self.graveyard.is_empty() || self.list.iter().any(emptying)
+        !self.dropped.is_empty() || self.list.iter().any(emptying)
     }
 
     /// Does a little of what fences ask for; reports the pages that lose a record. True when
     /// something is left to do.
-    pub(crate) fn sweep(
-        &mut self,
-        watermark: Timestamp,
-        mut gone: impl FnMut(u32, Timestamp),
-    ) -> bool {
+    pub(super) fn sweep(&mut self, blocks: &mut Blocks) -> bool {
         const STEP: u16 = 8;
+        let watermark = self.marks.collection();
+        let mut gone = |page: u32, by: Timestamp| {
+            if page < Location::MAX_PAGES {
+                blocks.superseded(PageId(page), by, watermark);
+            }
+        };
         for space in &mut self.list {
             let fence = space.fence_at(watermark);
             if fence <= space.swept || fence.is_zero() {
@@ -137,9 +203,10 @@ impl Spaces {
             if space.youngest <= fence {
                 let index = core::mem::replace(&mut space.index, Index::new());
                 space.epoch += 1;
+                assert!(space.index.keys() == 0 && space.sweep_next < SEGMENTS as u16);
                 space.swept = fence;
                 space.sweep_next = 0;
-                self.graveyard.push((index, 0));
+                self.dropped.push((index, 0));
                 return true;
             }
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
@@ -154,7 +221,7 @@ impl Spaces {
             }
             return true;
         }
-        let Some((index, next)) = self.graveyard.last_mut() else { return false };
+        let Some((index, next)) = self.dropped.last_mut() else { return false };
         let end = (*next + STEP).min(SEGMENTS as u16);
         for segment in *next..end {
             for (_, chain, _) in index.keys_from(segment, 0) {
@@ -165,8 +232,23 @@ impl Spaces {
         }
         *next = end;
         if end == SEGMENTS as u16 {
-            self.graveyard.pop();
+            self.dropped.pop();
         }
         true
+    }
+}
+
+/// What a record's key is known by under a seed; `head` is that of a large value.
+pub(super) fn id_of_record(
+    seed: HashSeed,
+    record: &Record<'_>,
+    head: Option<&LargeHead<'_>>,
+) -> KeyId {
+    match head {
+        Some(head) => KeyId::new(record.hash, head.check),
+        None => KeyId::of(
+            seed,
+            KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash },
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! Walks: scans and counts over an index, scrubs over all pages.
+//! Walks: scans and counts over an index.
 //!
 //! A scan follows the order of hashes: segment, then tag; its cursor is that pair, so it survives
 //! growth of tables and restarts. Keys are not in memory: each one is read, from the cache, a group
@@ -7,8 +7,9 @@
 //! about now.
 //!
 //! ```text
-//!   cursor ──► keys in order, found in any order ──► sorted: [ as many as the limit allows │ too many ]   listed up to here
-//!                                                            next cursor ──────────────────┘ found again by the next scan
+//!   cursor ─► keys in order, found in any order
+//!     ─► sorted: [ as many as the limit allows │ too many ]   listed up to here
+//!                                 next cursor ─┘ found again by the next scan
 //! ```
 //! How long keys are is known only when they are found, and many reads are under way at once: so a
 //! scan may find more than its limit. What is too much is dropped, and the cursor goes back to the
@@ -17,19 +18,15 @@
 //! Invariants: `outstanding` of a walk = its waiters in [`super::reads`]; a cursor that is given
 //! out is behind every key that came with it, and not behind any other that is visible.
 
-use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
-use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
+use timestone_flash::PageId;
+use timestone_types::{Expiry, KeyspaceId, Version};
 
-use super::Mftl;
-use super::blocks::BlockState;
-use super::collect;
 use super::index::{KeyId, Location, SEGMENTS};
-use super::port::Purpose;
-use super::reads::{For, Waiter};
-use crate::api::{AsOf, Count, KeyList, ReadToken, ScanCursor, ScanLimit, ScrubReport, StoreEvent};
+use super::reads::{For, PendingReads, Waiter};
+use super::space::{Space, Spaces};
+use crate::api::{AsOf, Count, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 use crate::error::StoreError;
-use crate::layout::{self, PageKind, Record};
-use crate::limits::GROUP_PAGES;
+use crate::kit::Kit;
 
 /// Reads that one walk may have under way.
 const MAX_OUTSTANDING: u32 = 64;
@@ -39,7 +36,7 @@ const KEYS_PER_PUMP: u32 = 2048;
 /// Keys that are listed at a time.
 const KEYS_AT_A_TIME: u32 = 32;
 
-enum Kind {
+enum WalkKind {
     Scan { limit: ScanLimit, listed: u32, found: FoundKeys },
     Count { keys: u64 },
 }
@@ -84,7 +81,7 @@ struct Walk {
     token: ReadToken,
     keyspace: KeyspaceId,
     as_of: AsOf,
-    kind: Kind,
+    kind: WalkKind,
     segment: u16,
     tag: u32,
     outstanding: u32,
@@ -95,24 +92,123 @@ impl Walk {
     fn listed_all(&self) -> bool {
         usize::from(self.segment) >= SEGMENTS
             || self.error.is_some()
-            || matches!(&self.kind, Kind::Scan { limit, listed, found } if *listed >= limit.keys || found.bytes.len() >= limit.bytes)
+            || match &self.kind {
+                WalkKind::Scan { limit, listed, found } => {
+                    *listed >= limit.keys || found.bytes.len() >= limit.bytes
+                }
+                WalkKind::Count { .. } => false,
+            }
     }
 
     /// How many keys are to be listed next.
     fn wanted(&self) -> u32 {
         match &self.kind {
-            Kind::Scan { limit, listed, .. } => {
+            WalkKind::Scan { limit, listed, .. } => {
                 limit.keys.saturating_sub(*listed).min(KEYS_AT_A_TIME)
             }
-            Kind::Count { .. } => KEYS_AT_A_TIME,
+            WalkKind::Count { .. } => KEYS_AT_A_TIME,
         }
     }
 
     fn found(&mut self, id: KeyId, key: &[u8]) {
         match &mut self.kind {
-            Kind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
-            Kind::Count { keys } => *keys += 1,
+            WalkKind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
+            WalkKind::Count { keys } => *keys += 1,
         }
+    }
+
+    /// One of its reads has come back.
+    fn arrived(&mut self) {
+        assert!(self.outstanding > 0, "it was waited for");
+        self.outstanding -= 1;
+    }
+
+    /// Lists further keys, as long as there are any and the budget lasts.
+    fn list_keys(
+        &mut self,
+        budget: &mut u32,
+        spaces: &Spaces,
+        kit: &mut Kit,
+        reads: &mut PendingReads,
+    ) {
+        while !self.listed_all() && self.outstanding < MAX_OUTSTANDING && *budget > 0 {
+            let Some(space) = spaces.get(self.keyspace) else {
+                self.segment = SEGMENTS as u16;
+                return;
+            };
+            let (candidates, looked) = self.candidates(space);
+            *budget = budget.saturating_sub(looked.max(1));
+            let keyless = matches!(self.kind, WalkKind::Count { .. });
+            if let WalkKind::Scan { listed, .. } = &mut self.kind {
+                *listed += candidates.len() as u32;
+            }
+            for (id, version, location) in candidates {
+                if keyless && !location.may_expire() {
+                    self.found(id, &[]);
+                } else {
+                    self.look_up(id, version, location, kit, reads);
+                }
+            }
+        }
+    }
+
+    /// The versions of the next keys that may be visible, and how many keys were looked at. The
+    /// walk goes on behind them.
+    fn candidates(&mut self, space: &Space) -> (Vec<(KeyId, Version, Location)>, u32) {
+        let fence = space.fence_at(self.as_of.at);
+        let wanted = self.wanted();
+        let (mut last, mut ended, mut looked) = (None, true, 0);
+        let mut candidates = Vec::new();
+        for (id, mut chain, _) in space.index.keys_from(self.segment, self.tag) {
+            // Keys with equal tags are never split: the cursor could not tell them apart.
+            if looked >= wanted && last != Some(id.tag) {
+                ended = false;
+                assert!(id.tag > self.tag, "a walk goes forwards");
+                self.tag = id.tag;
+                break;
+            }
+            last = Some(id.tag);
+            looked += 1;
+            let visible = chain.find(|(version, _)| version.timestamp <= self.as_of.at);
+            if let Some((version, location)) = visible
+                && version > fence
+                && !location.tombstone()
+            {
+                candidates.push((id, version, location));
+            }
+        }
+        if ended {
+            self.segment += 1;
+            self.tag = 0;
+        }
+        (candidates, looked)
+    }
+
+    /// Finds key and expiry of a version, at once or through a page.
+    fn look_up(
+        &mut self,
+        id: KeyId,
+        version: Version,
+        location: Location,
+        kit: &mut Kit,
+        reads: &mut PendingReads,
+    ) {
+        let (keyspace, time) = (self.keyspace, self.as_of.judged);
+        if let Some(slot) = location.staged() {
+            if !kit.staging.value(slot).0.has_passed(time) {
+                self.found(id, kit.staging.key(slot));
+            }
+            return;
+        }
+        if let Some(place) = kit.cache.find_by_id(keyspace, id, version) {
+            if !kit.cache.expires_at(place).has_passed(time) {
+                self.found(id, kit.cache.key(place));
+            }
+            return;
+        }
+        self.outstanding += 1;
+        let (who, page) = (For::Walk(self.id), PageId(location.page()));
+        reads.wait(Waiter::keyless(who, keyspace, id, version, page), &mut kit.volume);
     }
 
     fn finish(self) -> StoreEvent {
@@ -121,8 +217,8 @@ impl Walk {
             return StoreEvent::ReadFailed { token, error };
         }
         match self.kind {
-            Kind::Count { keys } => StoreEvent::CountDone { token, keys },
-            Kind::Scan { limit, found, .. } => {
+            WalkKind::Count { keys } => StoreEvent::CountDone { token, keys },
+            WalkKind::Scan { limit, found, .. } => {
                 let more = usize::from(self.segment) < SEGMENTS;
                 let listed_to = more.then(|| position_of(self.segment, self.tag));
                 let (keys, left_out) = found.within(limit);
@@ -135,54 +231,32 @@ impl Walk {
     }
 }
 
-struct Scrub {
-    block: u32,
-    page: u32,
-    reading: Option<(PageId, u32)>,
-    report: ScrubReport,
-}
-
 /// All walks under way.
 #[derive(Default)]
 pub(super) struct Walks {
     list: Vec<Walk>,
     next_id: u64,
-    scrub: Option<Scrub>,
-    /// Pages that waiters want and that were in groups when they asked.
-    pub(super) group_pages: Vec<PageId>,
 }
 
 impl Walks {
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        !self.group_pages.is_empty()
-            || self.scrub.as_ref().is_some_and(|scrub| scrub.reading.is_none())
-            || self.list.iter().any(|walk| !walk.listed_all() && walk.outstanding < MAX_OUTSTANDING)
-    }
-}
-
-impl Mftl {
-    pub(super) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
-        if at < self.watermark {
-            Err(StoreError::TooOld { at, watermark: self.watermark })
-        } else {
-            Ok(())
-        }
+        self.list.iter().any(|walk| !walk.listed_all() && walk.outstanding < MAX_OUTSTANDING)
     }
 
-    fn begin_walk(
+    fn begin(
         &mut self,
         keyspace: KeyspaceId,
         as_of: AsOf,
         cursor: ScanCursor,
         token: ReadToken,
-        kind: Kind,
+        kind: WalkKind,
     ) {
-        let id = self.walks.next_id;
-        self.walks.next_id += 1;
+        let id = self.next_id;
+        self.next_id += 1;
         let segment = (cursor.0 >> 32).min(SEGMENTS as u64) as u16;
         let tag = cursor.0 as u32;
-        self.walks.list.push(Walk {
+        self.list.push(Walk {
             id,
             token,
             keyspace,
@@ -195,6 +269,7 @@ impl Mftl {
         });
     }
 
+    /// Begins a scan, whose time may be asked.
     pub(super) fn begin_scan(
         &mut self,
         keyspace: KeyspaceId,
@@ -202,258 +277,96 @@ impl Mftl {
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
-    ) -> Result<(), StoreError> {
-        self.check_age(as_of.at)?;
+    ) {
         let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
-        let kind = Kind::Scan { limit, listed: 0, found: FoundKeys::default() };
-        self.begin_walk(keyspace, as_of, cursor, token, kind);
-        Ok(())
+        let kind = WalkKind::Scan { limit, listed: 0, found: FoundKeys::default() };
+        self.begin(keyspace, as_of, cursor, token, kind);
     }
 
+    /// Counts, whose time may be asked: from memory alone if that can be.
     pub(super) fn begin_count(
         &mut self,
         keyspace: KeyspaceId,
         as_of: AsOf,
         token: ReadToken,
-    ) -> Result<Count, StoreError> {
+        spaces: &Spaces,
+    ) -> Count {
         let at = as_of.at;
-        self.check_age(at)?;
-        let Some(space) = self.spaces.get(keyspace) else { return Ok(Count::Keys(0)) };
+        let Some(space) = spaces.get(keyspace) else { return Count::Keys(0) };
         let fence = space.fence_at(at);
         if space.youngest <= fence {
-            return Ok(Count::Keys(0));
+            return Count::Keys(0);
         }
         let now = space.youngest.timestamp <= at;
         if now && space.index.expiring_heads() == 0 && space.swept >= fence {
-            return Ok(Count::Keys(space.index.live_heads()));
+            return Count::Keys(space.index.live_heads());
         }
-        self.begin_walk(keyspace, as_of, ScanCursor::START, token, Kind::Count { keys: 0 });
-        Ok(Count::Pending)
+        self.begin(keyspace, as_of, ScanCursor::START, token, WalkKind::Count { keys: 0 });
+        Count::Pending
     }
 
     /// Lists further keys, and reports walks that are done.
-    pub(super) fn pump_walks(&mut self) {
-        self.serve_queued();
-        self.serve_group_pages();
+    pub(super) fn pump(
+        &mut self,
+        spaces: &Spaces,
+        kit: &mut Kit,
+        reads: &mut PendingReads,
+        events: &mut Vec<StoreEvent>,
+    ) {
         let mut budget = KEYS_PER_PUMP;
-        for at in 0..self.walks.list.len() {
-            self.list_keys(at, &mut budget);
+        for walk in &mut self.list {
+            walk.list_keys(&mut budget, spaces, kit, reads);
         }
         let mut at = 0;
-        while at < self.walks.list.len() {
-            let walk = &self.walks.list[at];
+        while at < self.list.len() {
+            let walk = &self.list[at];
             if walk.outstanding == 0 && walk.listed_all() {
-                let walk = self.walks.list.remove(at);
-                self.events.push(walk.finish());
+                events.push(self.list.remove(at).finish());
             } else {
                 at += 1;
             }
         }
-        self.pump_scrub();
     }
 
-    fn list_keys(&mut self, at: usize, budget: &mut u32) {
-        loop {
-            let walk = &mut self.walks.list[at];
-            if walk.listed_all() || walk.outstanding >= MAX_OUTSTANDING || *budget == 0 {
-                return;
-            }
-            let Some(space) = self.spaces.get(walk.keyspace) else {
-                walk.segment = SEGMENTS as u16;
-                return;
-            };
-            let fence = space.fence_at(walk.as_of.at);
-            let (segment, wanted) = (walk.segment, walk.wanted());
-            let (mut last, mut ended, mut looked) = (None, true, 0);
-            let mut candidates = Vec::new();
-            for (id, mut chain, _) in space.index.keys_from(segment, walk.tag) {
-                // Keys with equal tags are never split: the cursor could not tell them apart.
-                if looked >= wanted && last != Some(id.tag) {
-                    ended = false;
-                    walk.tag = id.tag;
-                    break;
-                }
-                last = Some(id.tag);
-                looked += 1;
-                let visible = chain.find(|(version, _)| version.timestamp <= walk.as_of.at);
-                if let Some((version, location)) = visible
-                    && version > fence
-                    && !location.tombstone()
-                {
-                    candidates.push((id, version, location));
-                }
-            }
-            if ended {
-                walk.segment += 1;
-                walk.tag = 0;
-            }
-            *budget = budget.saturating_sub(looked.max(1));
-            let keyless = matches!(walk.kind, Kind::Count { .. });
-            if let Kind::Scan { listed, .. } = &mut walk.kind {
-                *listed += candidates.len() as u32;
-            }
-            for (id, version, location) in candidates {
-                if keyless && !location.may_expire() {
-                    self.walks.list[at].found(id, &[]);
-                } else {
-                    self.look_up(at, id, version, location);
-                }
-            }
-        }
-    }
-
-    /// Finds key and expiry of a version, at once or through a page.
-    fn look_up(&mut self, at: usize, id: KeyId, version: Version, location: Location) {
-        let walk = &mut self.walks.list[at];
-        let (keyspace, time) = (walk.keyspace, walk.as_of.judged);
-        if location.page() >= Location::STAGED {
-            let slot = location.page() - Location::STAGED;
-            if !self.staging.value(slot).0.has_passed(time) {
-                walk.found(id, self.staging.key(slot));
-            }
-            return;
-        }
-        if let Some(place) = self.cache.find_by_id(keyspace, id, version) {
-            if !self.cache.expires_at(place).has_passed(time) {
-                walk.found(id, self.cache.key(place));
-            }
-            return;
-        }
-        walk.outstanding += 1;
-        let who = For::Walk(walk.id);
-        self.wait_for_page(Waiter::keyless(who, keyspace, id, version, PageId(location.page())));
+    fn find(&mut self, id: u64) -> Option<&mut Walk> {
+        self.list.iter_mut().find(|walk| walk.id == id)
     }
 
     /// A waiter of a walk has its record.
-    pub(super) fn walk_found(&mut self, who: For, id: KeyId, key: &[u8], expires_at: Expiry) {
-        match who {
-            For::Walk(walk) => {
-                let Some(walk) = self.walks.list.iter_mut().find(|one| one.id == walk) else {
-                    return;
-                };
-                walk.outstanding -= 1;
-                if !expires_at.has_passed(walk.as_of.judged) {
-                    walk.found(id, key);
-                }
-            }
-            // Not a large value any more: it has been moved already.
-            For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
+    pub(super) fn found(&mut self, walk: u64, id: KeyId, key: &[u8], expires_at: Expiry) {
+        let Some(walk) = self.find(walk) else { return };
+        walk.arrived();
+        if !expires_at.has_passed(walk.as_of.judged) {
+            walk.found(id, key);
         }
     }
 
     /// A waiter of a walk met a page that no longer has its record; the record has moved, so its
     /// key is looked up anew.
-    pub(super) fn walk_skipped(&mut self, waiter: &Waiter) {
-        match waiter.who {
-            For::Walk(id) => {
-                let Some(at) = self.walks.list.iter().position(|walk| walk.id == id) else {
-                    return;
-                };
-                self.walks.list[at].outstanding -= 1;
-                let elsewhere = self.spaces.get(waiter.keyspace).and_then(|space| {
-                    space.index.chain(waiter.id).find(|&(version, place)| {
-                        version == waiter.version && place.page() != waiter.page.0
-                    })
-                });
-                if let Some((version, location)) = elsewhere {
-                    self.look_up(at, waiter.id, version, location);
-                }
-            }
-            For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
+    pub(super) fn skipped(
+        &mut self,
+        walk: u64,
+        waiter: &Waiter,
+        spaces: &Spaces,
+        kit: &mut Kit,
+        reads: &mut PendingReads,
+    ) {
+        let Some(walk) = self.find(walk) else { return };
+        walk.arrived();
+        let elsewhere = spaces.get(waiter.keyspace).and_then(|space| {
+            space.index.chain(waiter.id).find(|&(version, place)| {
+                version == waiter.version && place.page() != waiter.page.0
+            })
+        });
+        if let Some((version, location)) = elsewhere {
+            walk.look_up(waiter.id, version, location, kit, reads);
         }
     }
 
     /// A waiter of a walk failed.
-    pub(super) fn walk_failed(&mut self, who: For, error: StoreError) {
-        match who {
-            For::Walk(id) => {
-                let Some(walk) = self.walks.list.iter_mut().find(|walk| walk.id == id) else {
-                    return;
-                };
-                walk.outstanding -= 1;
-                walk.error.get_or_insert(error);
-            }
-            For::Restage(block) => collect::restage_failed(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
-        }
-    }
-
-    pub(super) fn begin_scrub(&mut self) {
-        self.walks.scrub.get_or_insert(Scrub {
-            block: 0,
-            page: 0,
-            reading: None,
-            report: ScrubReport::default(),
-        });
-    }
-
-    fn pump_scrub(&mut self) {
-        let Some(scrub) = &mut self.walks.scrub else { return };
-        if scrub.reading.is_some() {
-            return;
-        }
-        loop {
-            if scrub.block >= self.blocks.count() {
-                let report = scrub.report;
-                self.walks.scrub = None;
-                self.events.push(StoreEvent::ScrubDone(report));
-                return;
-            }
-            let block = self.blocks.get_mut(BlockId(scrub.block));
-            let readable = !matches!(block.state, BlockState::Free | BlockState::Erasing);
-            if readable && scrub.page < block.readable {
-                let count = GROUP_PAGES.min(block.readable - scrub.page);
-                let page = self.blocks.geometry.page(BlockId(scrub.block), scrub.page);
-                self.blocks.get_mut(BlockId(scrub.block)).readers += 1;
-                scrub.page += count;
-                scrub.reading = Some((page, count));
-                let buffer = self.port.buffer(count);
-                self.port.read(FlashOp::Read {
-                    token: Purpose::ScrubRead.token(0),
-                    page,
-                    pages: count,
-                    buffer,
-                });
-                return;
-            }
-            scrub.block += 1;
-            scrub.page = 0;
-        }
-    }
-
-    pub(super) fn scrub_read(&mut self, result: Result<(), FlashError>, bytes: &[u8]) {
-        let Some(scrub) = &mut self.walks.scrub else { return };
-        let Some((first, count)) = scrub.reading.take() else { return };
-        let block = self.blocks.of(first);
-        let generation = self.blocks.get(block).generation;
-        self.blocks.get_mut(block).readers -= 1;
-        let report = &mut scrub.report;
-        report.pages += u64::from(count);
-        if result.is_err() {
-            report.corrupt_pages += u64::from(count);
-            return;
-        }
-        for (offset, page) in bytes.chunks_exact(PAGE_BYTES).take(count as usize).enumerate() {
-            match layout::verify(
-                page,
-                PageId(first.0 + offset as u32),
-                generation,
-                self.config.store_id,
-            ) {
-                Ok(header) if matches!(header.kind, PageKind::Records | PageKind::LargeHeads) => {
-                    for raw in layout::records(page) {
-                        report.records += 1;
-                        if raw.and_then(Record::read_intact).is_none() {
-                            report.corrupt_records += 1;
-                        }
-                    }
-                }
-                Ok(_) => {}
-                Err(_) if self.blocks.is_hole(PageId(first.0 + offset as u32)) => {}
-                Err(_) => report.corrupt_pages += 1,
-            }
-        }
+    pub(super) fn failed(&mut self, walk: u64, error: StoreError) {
+        let Some(walk) = self.find(walk) else { return };
+        walk.arrived();
+        walk.error.get_or_insert(error);
     }
 }

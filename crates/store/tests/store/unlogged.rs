@@ -148,7 +148,7 @@ mod planted {
     use timestone_store::planted::{PlantedBugs, plant};
 
     fn with_the_bug<T>(test: impl FnOnce() -> T) -> T {
-        plant(PlantedBugs { bury_by_what_is_not_durable: true, ..PlantedBugs::default() });
+        plant(PlantedBugs { prune_by_what_is_not_durable: true, ..PlantedBugs::default() });
         let outcome = test();
         plant(PlantedBugs::default());
         outcome

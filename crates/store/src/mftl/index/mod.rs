@@ -2,7 +2,8 @@
 //! table").
 //!
 //! ```text
-//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [grave] ─► version ─► version …   (descending)
+//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version)
+//!                                   └─► [dead count] ─► version ─► version …  (descending)
 //! ```
 //!
 //! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`]
@@ -14,24 +15,25 @@
 //! **Dead records.** A record is dead when a younger version of its key lies at or below the
 //! watermark. Its node is then freed, but its bytes stay on flash until its block is erased, and a
 //! full scan after a crash would find them: harmless below a living version, a resurrection once a
-//! tombstone above it has gone. So each key counts its dead records in a *grave* node, placed right
-//! behind the head: the collector counts down when the block is erased, and drops a tombstone only
-//! when nothing is below it and the grave is empty. The count may be too high after a recovery from
-//! a checkpoint (a tombstone stays longer), never too low.
+//! tombstone above it has gone. So each key has a *dead count*, a node right behind the head: the
+//! collector counts down when the block is erased, and drops a tombstone only when nothing is below
+//! it and no dead record is left. The count may be too high after a recovery from a checkpoint (a
+//! tombstone stays longer), never too low.
 //!
 //! Invariants: a chain descends (equal versions only as copies of one record that a crash during
-//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a grave, where
-//! there is one, is the node behind the head and counts at least 1.
+//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a dead count,
+//! where there is one, is the node behind the head and counts at least 1.
 
 mod pool;
 mod segment;
 
 use timestone_io::prefetch;
-use timestone_types::{HashSeed, KeyHash, KeyRef, Timestamp, Version, hash_key};
+use timestone_types::{KeyHash, Timestamp, Version};
 
-pub(crate) use pool::Link;
-use pool::{Node, Pool};
+use pool::{Link, Node, Pool};
 use segment::{Head, Segment};
+
+pub(crate) use crate::kit::key_id::KeyId;
 
 /// How many parts an index is cut into.
 pub(crate) const SEGMENTS: usize = 1024;
@@ -51,8 +53,8 @@ impl Location {
     pub(crate) const MAX_PAGES: u32 = (1 << 30) - 0x1_0000;
     /// From here on, "pages" are slots of values that are being staged.
     pub(crate) const STAGED: u32 = Self::MAX_PAGES;
-    /// Marks a grave; no page has this number.
-    pub(crate) const GRAVE: Self = Self(u32::MAX);
+    /// Marks a node that is a dead count; no page has this number.
+    pub(crate) const DEAD_COUNT: Self = Self(u32::MAX);
     const TOMBSTONE: u32 = 1 << 30;
     const MAY_EXPIRE: u32 = 1 << 31;
 
@@ -67,6 +69,18 @@ impl Location {
             raw |= Self::MAY_EXPIRE;
         }
         Self(raw)
+    }
+
+    /// A value that is being staged in a slot.
+    pub(crate) fn in_staging(slot: u32, tombstone: bool, may_expire: bool) -> Self {
+        assert!(slot < (1 << 30) - 1 - Self::STAGED, "fewer values are staged than have numbers");
+        Self::new(Self::STAGED + slot, tombstone, may_expire)
+    }
+
+    /// The slot of a value that is being staged.
+    #[inline]
+    pub(crate) fn staged(self) -> Option<u32> {
+        self.page().checked_sub(Self::STAGED)
     }
 
     /// The raw bits, for checkpoints.
@@ -96,47 +110,14 @@ impl Location {
     }
 }
 
-/// What the index knows a key by, inside its keyspace.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct KeyId {
-    pub(crate) segment: u16,
-    pub(crate) tag: u32,
-    pub(crate) check: u32,
-}
-
-impl KeyId {
-    /// From a key's two hashes.
-    pub(crate) fn new(hash: KeyHash, check: u32) -> Self {
-        Self { segment: (hash.0 >> 54) as u16, tag: (hash.0 as u32).max(1), check }
-    }
-
-    /// Of a key under a store's seed.
-    pub(crate) fn of(seed: HashSeed, key: KeyRef<'_>) -> Self {
-        let second = HashSeed(seed.0.rotate_left(32) ^ 0x5eed_0f7e_c4ec_b175);
-        Self::new(key.hash, (hash_key(second, key.keyspace, key.bytes).0 >> 32) as u32)
-    }
-
-    /// A hash that leads to the same place in the index.
-    pub(crate) fn place(self) -> KeyHash {
-        KeyHash(u64::from(self.segment) << 54 | u64::from(self.tag))
-    }
-
-    /// A well mixed number made of all its bits, for the cache.
-    pub(crate) fn mixed(self) -> u64 {
-        let wide = u64::from(self.tag) << 32 | u64::from(self.check);
-        (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-            .wrapping_mul(0xd6e8_feb8_6659_fd93)
-    }
-}
-
 /// What [`Index::prefetch`] is to fetch, each step by what the one before it has fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Prefetch {
+pub(crate) enum PrefetchStep {
     /// Where the search for the key begins.
     Search,
     /// Its entry.
     Entry,
-    /// The node behind its entry: its grave, or the version before the youngest.
+    /// The node behind its entry: its dead count, or the version before the youngest.
     Older,
 }
 
@@ -155,15 +136,30 @@ pub(crate) enum Spot {
 
 /// What collection may do with a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Assessment {
     /// Somebody may read it, or it hides something: it must be moved.
     Keep,
-    /// Nobody needs it; its key's grave counts it until its block is erased.
+    /// Nobody needs it; its key's dead count includes it until its block is erased.
     Dead,
     /// Nobody needs it, and nothing counts it.
     Untracked,
     /// It was a tombstone (or expired) above nothing at all: its key has left the index.
     DroppedTombstone,
+}
+
+/// What a chain knows of a record that is not its head.
+enum Older {
+    /// Some reader may want it.
+    Needed,
+    /// A younger version, or a copy, lies at or below the watermark: the node, and the one before
+    /// it.
+    Unneeded {
+        previous: Link,
+        at: Link,
+    },
+    /// The index names a copy of the record elsewhere: this one was never counted.
+    Twin,
+    Unknown,
 }
 
 /// The index of one keyspace.
@@ -202,7 +198,7 @@ impl Index {
         self.keys + self.further
     }
 
-    /// Dead records that graves count.
+    /// Dead records of all keys, as their dead counts say.
     pub(crate) fn dead(&self) -> u64 {
         self.dead
     }
@@ -224,13 +220,13 @@ impl Index {
     }
 
     /// Has what `step` names fetched for a key, without a look at it.
-    pub(crate) fn prefetch(&self, hash: KeyHash, step: Prefetch) {
+    pub(crate) fn prefetch(&self, hash: KeyHash, step: PrefetchStep) {
         let id = KeyId::new(hash, 0);
         let Some(segment) = self.segments.get(id.segment as usize) else { return };
         match step {
-            Prefetch::Search => segment.prefetch_search(id.tag),
-            Prefetch::Entry => segment.prefetch_entry(id.tag),
-            Prefetch::Older => {
+            PrefetchStep::Search => segment.prefetch_search(id.tag),
+            PrefetchStep::Entry => segment.prefetch_entry(id.tag),
+            PrefetchStep::Older => {
                 if let Some(at) = segment.find_tag(id.tag)
                     && segment.head(at).older != Link::NONE
                 {
@@ -309,8 +305,9 @@ impl Index {
                 self.further += 1;
                 self.count_head(head.location, false);
                 self.count_head(location, true);
-                // The grave stays behind the head.
-                let older = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+                // The dead count stays behind the head.
+                let older = if head.older != Link::NONE && self.pool.get(head.older).is_dead_count()
+                {
                     let next = self.pool.get(head.older).next;
                     let demoted =
                         self.pool.add(Node::version_at(head.version(), head.location, next));
@@ -371,18 +368,18 @@ impl Index {
     fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
         self.further += 1;
         let head = *self.head(id, slot);
-        if let Some(grave) = self.grave_of(&head)
-            && version.timestamp < self.pool.get(grave).buried_to()
+        if let Some(dead_count) = self.dead_count_of(&head)
+            && version.timestamp < self.pool.get(dead_count).pruned_below()
         {
-            // A late version among the buried: the chain has to be walked again to know.
-            self.pool.get_mut(grave).set_buried_to(Timestamp::ZERO);
+            // A late version among the pruned: the chain has to be walked again to know.
+            self.pool.get_mut(dead_count).set_pruned_below(Timestamp::ZERO);
         }
         let first = head.older;
         let mut previous = Link::NONE;
         let mut next = first;
         while next != Link::NONE {
             let node = self.pool.get(next);
-            if !node.is_grave() && node.version() < version {
+            if !node.is_dead_count() && node.version() < version {
                 break;
             }
             previous = next;
@@ -402,10 +399,11 @@ impl Index {
         }
         let counter =
             if location.may_expire() { &mut self.expiring_heads } else { &mut self.live_heads };
+        assert!(add || *counter > 0, "a head that goes was counted");
         if add { *counter += 1 } else { *counter -= 1 }
     }
 
-    /// Frees the nodes of dead versions and counts them in the grave.
+    /// Frees the nodes of dead versions and adds them to the dead count.
     fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::bugs().keep_dead_versions {
@@ -416,12 +414,12 @@ impl Index {
         let long = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (LONG_WALK_EVERY - 1) == 0;
         let walk = if long { usize::MAX } else { SHORT_WALK };
         if head.version().timestamp <= watermark {
-            let after = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+            let after = if head.older != Link::NONE && self.pool.get(head.older).is_dead_count() {
                 self.pool.get(head.older).next
             } else {
                 head.older
             };
-            self.bury_all(id, slot, Link::NONE, after);
+            self.prune_rest(id, slot, Link::NONE, after);
             return;
         }
         let mut at = head.older;
@@ -430,17 +428,17 @@ impl Index {
                 return;
             }
             let node = *self.pool.get(at);
-            if !node.is_grave() && node.version().timestamp <= watermark {
-                self.bury_all(id, slot, at, node.next);
+            if !node.is_dead_count() && node.version().timestamp <= watermark {
+                self.prune_rest(id, slot, at, node.next);
                 return;
             }
             at = node.next;
         }
     }
 
-    /// Buries the rest of a chain from `first` on; `keep_last` is the node before it, or none when
-    /// that is the head (or its grave).
-    fn bury_all(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
+    /// Prunes the rest of a chain from `first` on; `keep_last` is the node before it, or none when
+    /// that is the head (or its dead count).
+    fn prune_rest(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
         let mut count = 0;
         let mut at = first;
         while at != Link::NONE {
@@ -460,6 +458,7 @@ impl Index {
         } else {
             self.pool.get_mut(older).next = Link::NONE;
         }
+        assert!(self.further >= u64::from(count), "further versions are counted");
         self.further -= u64::from(count);
         self.count_dead(id, slot, count);
         let head = *self.head(id, slot);
@@ -468,111 +467,122 @@ impl Index {
         } else {
             self.pool.get(keep_last).version()
         };
-        if let Some(grave) = self.grave_of(&head) {
-            self.pool.get_mut(grave).set_buried_to(oldest.timestamp);
+        if let Some(dead_count) = self.dead_count_of(&head) {
+            self.pool.get_mut(dead_count).set_pruned_below(oldest.timestamp);
         }
     }
 
     fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
+        assert!(count > 0, "a dead count holds at least one");
         self.dead += u64::from(count);
         let older = self.head(id, slot).older;
-        if older != Link::NONE && self.pool.get(older).is_grave() {
-            let grave = self.pool.get_mut(older);
-            grave.set_dead(grave.dead().saturating_add(count));
+        if older != Link::NONE && self.pool.get(older).is_dead_count() {
+            let dead_count = self.pool.get_mut(older);
+            dead_count.set_dead(dead_count.dead().saturating_add(count));
         } else {
-            let grave = self.pool.add(Node::grave(count, older));
-            self.head_mut(id, slot).older = grave;
+            let dead_count = self.pool.add(Node::dead_count(count, older));
+            self.head_mut(id, slot).older = dead_count;
         }
     }
 
-    fn grave_of(&self, head: &Head) -> Option<Link> {
-        (head.older != Link::NONE && self.pool.get(head.older).is_grave()).then_some(head.older)
+    fn dead_count_of(&self, head: &Head) -> Option<Link> {
+        (head.older != Link::NONE && self.pool.get(head.older).is_dead_count())
+            .then_some(head.older)
     }
 
     /// The block with a record that [`Self::assess`] called dead is erased.
     pub(crate) fn erased(&mut self, id: KeyId) {
         let Some(slot) = self.slot(id) else { return };
-        let Some(link) = self.grave_of(self.head(id, slot)) else { return };
+        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
         self.dead -= 1;
-        let grave = *self.pool.get(link);
-        if grave.dead() > 1 {
-            self.pool.get_mut(link).set_dead(grave.dead() - 1);
+        let dead_count = *self.pool.get(link);
+        assert!(dead_count.dead() > 0, "a dead count holds at least one");
+        if dead_count.dead() > 1 {
+            self.pool.get_mut(link).set_dead(dead_count.dead() - 1);
         } else {
-            self.head_mut(id, slot).older = grave.next;
+            self.head_mut(id, slot).older = dead_count.next;
             self.pool.remove(link);
         }
     }
 
-    /// Decides what collection does with the record of `version` in `page`. `settled`: a tombstone
-    /// (or a record that has expired for every reader) that no older write will follow any more.
+    /// Decides what collection does with the record of `version` in `page`. `droppable`: a
+    /// tombstone (or a record that has expired for every reader) that no older write will follow
+    /// any more.
     pub(crate) fn assess(
         &mut self,
         id: KeyId,
         version: Version,
         page: u32,
         watermark: Timestamp,
-        settled: bool,
-    ) -> Fate {
-        let Some(slot) = self.slot(id) else { return Fate::Untracked };
+        droppable: bool,
+    ) -> Assessment {
+        let Some(slot) = self.slot(id) else { return Assessment::Untracked };
         let head = *self.head(id, slot);
-        let grave = self.grave_of(&head);
-        let untracked = if grave.is_some() { Fate::Dead } else { Fate::Untracked };
-        // The chains of hot keys are long and most of their records were buried long ago: no walk
+        let dead_count = self.dead_count_of(&head);
+        let untracked = if dead_count.is_some() { Assessment::Dead } else { Assessment::Untracked };
+        // The chains of hot keys are long and most of their records were pruned long ago: no walk
         // for those.
-        if grave.is_some_and(|link| version.timestamp < self.pool.get(link).buried_to()) {
-            return Fate::Dead;
+        if dead_count.is_some_and(|link| version.timestamp < self.pool.get(link).pruned_below()) {
+            return Assessment::Dead;
         }
         if head.version() == version && head.location.page() == page {
             #[cfg(feature = "planted-bugs")]
             if head.location.tombstone() && crate::planted::bugs().drop_tombstones_early {
                 self.remove_key(id, slot);
-                return Fate::DroppedTombstone;
+                return Assessment::DroppedTombstone;
             }
-            if settled && version.timestamp <= watermark && head.older == Link::NONE {
+            if droppable && version.timestamp <= watermark && head.older == Link::NONE {
                 self.remove_key(id, slot);
-                return Fate::DroppedTombstone;
+                return Assessment::DroppedTombstone;
             }
-            return Fate::Keep;
+            return Assessment::Keep;
         }
         if version > head.version() {
             return untracked;
         }
+        match self.find_older(&head, version, page, watermark) {
+            Older::Needed => Assessment::Keep,
+            Older::Unneeded { previous, at } => {
+                let next = self.pool.get(at).next;
+                if previous == Link::NONE {
+                    self.head_mut(id, slot).older = next;
+                } else {
+                    self.pool.get_mut(previous).next = next;
+                }
+                self.pool.remove(at);
+                assert!(self.further > 0, "further versions are counted");
+                self.further -= 1;
+                self.count_dead(id, slot, 1);
+                Assessment::Dead
+            }
+            Older::Twin => Assessment::Untracked,
+            Older::Unknown => untracked,
+        }
+    }
+
+    /// Looks for a version that is not the head itself, in a chain.
+    fn find_older(&self, head: &Head, version: Version, page: u32, watermark: Timestamp) -> Older {
         let mut covered = head.version().timestamp <= watermark || head.version() == version;
-        // A copy of the record that the index names elsewhere: this one was never counted.
         let mut twin = head.version() == version;
         let mut previous = Link::NONE;
         let mut at = head.older;
         while at != Link::NONE {
-            let node = *self.pool.get(at);
-            if !node.is_grave() {
+            let node = self.pool.get(at);
+            if !node.is_dead_count() {
                 let found = node.version();
                 if found < version {
                     break;
                 }
                 if found == version && node.location().page() == page {
-                    if !covered {
-                        return Fate::Keep;
-                    }
-                    if previous == Link::NONE {
-                        self.head_mut(id, slot).older = node.next;
-                    } else {
-                        self.pool.get_mut(previous).next = node.next;
-                    }
-                    self.pool.remove(at);
-                    self.further -= 1;
-                    self.count_dead(id, slot, 1);
-                    return Fate::Dead;
+                    return if covered { Older::Unneeded { previous, at } } else { Older::Needed };
                 }
                 twin |= found == version;
                 covered |= found.timestamp <= watermark || found == version;
-                if covered && found.timestamp <= watermark && found < version {
-                    break;
-                }
             }
             previous = at;
             at = node.next;
         }
-        if twin { Fate::Untracked } else { untracked }
+        if twin { Older::Twin } else { Older::Unknown }
     }
 
     /// Where a version is that somebody at or above the watermark may still read.
@@ -597,6 +607,7 @@ impl Index {
         let head = *self.head(id, slot);
         self.count_head(head.location, false);
         self.segments[id.segment as usize].remove(slot);
+        assert!(self.keys > 0, "a key that goes was counted");
         self.keys -= 1;
     }
 
@@ -614,7 +625,8 @@ impl Index {
         let mut at = head.older;
         while at != Link::NONE {
             let node = self.pool.get_mut(at);
-            if !node.is_grave() && node.version() == version && node.location().page() == from {
+            if !node.is_dead_count() && node.version() == version && node.location().page() == from
+            {
                 node.set_location(to);
                 return true;
             }
@@ -635,7 +647,7 @@ impl Index {
             .chain_of(&head)
             .filter(|&(found, place)| !(found == version && place.page() == page))
             .collect();
-        let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+        let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
         self.restore(id, &survivors, dead);
     }
@@ -644,7 +656,7 @@ impl Index {
         let mut at = self.head(id, slot).older;
         while at != Link::NONE {
             let node = *self.pool.get(at);
-            if node.is_grave() {
+            if node.is_dead_count() {
                 self.dead -= u64::from(node.dead());
             } else {
                 self.further -= 1;
@@ -714,14 +726,15 @@ impl Index {
                 }
             }
             if swept {
-                let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+                let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
                 self.drop_chain(id, slot);
                 self.restore(id, &survivors, dead);
             }
         }
     }
 
-    /// The keys of one segment from `tag` on, in the order of tags, with their chains and graves.
+    /// The keys of one segment from `tag` on, in the order of tags, with their chains and dead
+    /// counts.
     pub(crate) fn keys_from(
         &self,
         segment: u16,
@@ -731,7 +744,7 @@ impl Index {
             table.in_order(tag).map(move |at| {
                 let head = table.head(at);
                 let id = KeyId { segment, tag: table.tag(at), check: head.check };
-                let dead = self.grave_of(head).map_or(0, |link| self.pool.get(link).dead());
+                let dead = self.dead_count_of(head).map_or(0, |link| self.pool.get(link).dead());
                 (id, self.chain_of(head), dead)
             })
         })
@@ -761,7 +774,7 @@ impl Iterator for Chain<'_> {
         while self.next != Link::NONE {
             let node = self.pool.get(self.next);
             self.next = node.next;
-            if !node.is_grave() {
+            if !node.is_dead_count() {
                 return Some((node.version(), node.location()));
             }
         }

@@ -1,9 +1,9 @@
 //! Further versions of keys: 20-byte nodes in chunks, linked, with a free list.
 //!
 //! A key's youngest version lives in its [`super::segment`] entry; every other one is a node here.
-//! One node of a chain may be a *grave*: it stands for no version, but counts the records of the
-//! key that are dead and whose blocks are not yet erased (see [`super`] for why). Nodes are never
-//! moved; memory is returned when the keyspace goes.
+//! One node of a chain may be its *dead count*: it stands for no version, but holds how many
+//! records of the key are dead and whose blocks are not yet erased (see [`super`] for why). Nodes
+//! are never moved; memory is returned when the keyspace goes.
 //!
 //! Invariant: a link is below `len`, or [`Link::NONE`]; a node is either on exactly one chain or on
 //! the free list.
@@ -25,7 +25,7 @@ impl Link {
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-/// One further version, or a grave. The timestamp is kept in halves so that the node needs no
+/// One further version, or a dead count. The timestamp is kept in halves so that the node needs no
 /// padding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
@@ -51,44 +51,44 @@ impl Node {
         }
     }
 
-    /// A grave that counts `dead` records.
-    pub(crate) fn grave(dead: u32, next: Link) -> Self {
-        Self { time_low: dead, time_high: 0, client: 0, location: Location::GRAVE, next }
+    /// The dead count of a key with `dead` dead records.
+    pub(crate) fn dead_count(dead: u32, next: Link) -> Self {
+        Self { time_low: dead, time_high: 0, client: 0, location: Location::DEAD_COUNT, next }
     }
 
-    /// Whether this is a grave.
-    pub(crate) fn is_grave(&self) -> bool {
-        self.location == Location::GRAVE
+    /// Whether this is a dead count.
+    pub(crate) fn is_dead_count(&self) -> bool {
+        self.location == Location::DEAD_COUNT
     }
 
-    /// The dead records that a grave counts.
+    /// How many dead records the key has.
     pub(crate) fn dead(&self) -> u32 {
-        debug_assert!(self.is_grave());
+        debug_assert!(self.is_dead_count());
         self.time_low
     }
 
-    /// Changes what a grave counts.
+    /// Changes the number of dead records.
     pub(crate) fn set_dead(&mut self, dead: u32) {
-        debug_assert!(self.is_grave());
+        debug_assert!(self.is_dead_count());
         self.time_low = dead;
     }
 
-    /// Every version below this that the index ever named was buried; zero when that is not known.
-    pub(crate) fn buried_to(&self) -> Timestamp {
-        debug_assert!(self.is_grave());
+    /// Every version below this that the index ever named was pruned; zero when that is not known.
+    pub(crate) fn pruned_below(&self) -> Timestamp {
+        debug_assert!(self.is_dead_count());
         Timestamp::from_nanos(u64::from(self.time_high) << 32 | u64::from(self.client))
     }
 
-    /// Changes what is known to be buried.
-    pub(crate) fn set_buried_to(&mut self, at: Timestamp) {
-        debug_assert!(self.is_grave());
+    /// Changes below which version everything is known to be pruned.
+    pub(crate) fn set_pruned_below(&mut self, at: Timestamp) {
+        debug_assert!(self.is_dead_count());
         self.time_high = (at.as_nanos() >> 32) as u32;
         self.client = at.as_nanos() as u32;
     }
 
-    /// The version of a node that is not a grave.
+    /// The version of a node that is not a dead count.
     pub(crate) fn version(&self) -> Version {
-        debug_assert!(!self.is_grave());
+        debug_assert!(!self.is_dead_count());
         let time = u64::from(self.time_high) << 32 | u64::from(self.time_low);
         Version::new(Timestamp::from_nanos(time), ClientId::new(self.client))
     }
@@ -100,7 +100,7 @@ impl Node {
 
     /// Moves its record.
     pub(crate) fn set_location(&mut self, location: Location) {
-        debug_assert!(!self.is_grave() && location != Location::GRAVE);
+        debug_assert!(!self.is_dead_count() && location != Location::DEAD_COUNT);
         self.location = location;
     }
 }
@@ -131,7 +131,7 @@ impl Pool {
         }
         let link = Link(self.len);
         if self.len as usize == self.chunks.len() * CHUNK {
-            let empty = Node::grave(0, Link::NONE);
+            let empty = Node::dead_count(0, Link::NONE);
             self.chunks.push(vec![empty; CHUNK].into_boxed_slice());
         }
         self.len += 1;
@@ -143,7 +143,7 @@ impl Pool {
     /// Frees a node.
     pub(crate) fn remove(&mut self, link: Link) {
         let free = self.free;
-        *self.get_mut(link) = Node::grave(0, free);
+        *self.get_mut(link) = Node::dead_count(0, free);
         self.free = link;
         self.used -= 1;
     }
@@ -184,7 +184,7 @@ mod tests {
             pool.remove(link);
         }
         for _ in 0..CHUNK {
-            pool.add(Node::grave(3, Link::NONE));
+            pool.add(Node::dead_count(3, Link::NONE));
         }
         assert_eq!(pool.bytes(), bytes);
     }

@@ -1,8 +1,8 @@
 //! One of the 1024 parts of a keyspace's index: a table of keys, open-addressed, ordered by tag.
 //!
 //! ```text
-//!   tags   │ 7 │ 9 │   │ 31│ 31│ 40│   │ …     4 B each, 0 = empty; home of a tag = tag × capacity / 2^32
-//!   heads  │ A │ B │   │ C │ D │ E │   │ …     24 B each: check, youngest version, its page, link to the next version
+//!   tags   │ 7 │ 9 │   │ 31│ 31│ 40│   │ …   4 B each, 0 = empty; home = tag × capacity / 2^32
+//!   heads  │ A │ B │   │ C │ D │ E │   │ …   24 B each: check, youngest version, its page, a link
 //! ```
 //!
 //! Linear probing with Robin Hood order: along the (circular) table homes never decrease, and equal
@@ -36,8 +36,13 @@ pub(crate) struct Head {
 const _: () = assert!(size_of::<Head>() == 24, "an entry is 24 bytes beside its tag");
 
 impl Head {
-    const EMPTY: Self =
-        Self { timestamp: 0, client: 0, check: 0, location: Location::GRAVE, older: Link::NONE };
+    const EMPTY: Self = Self {
+        timestamp: 0,
+        client: 0,
+        check: 0,
+        location: Location::DEAD_COUNT,
+        older: Link::NONE,
+    };
 
     /// A key with one version.
     pub(crate) fn new(check: u32, version: Version, location: Location) -> Self {
@@ -303,7 +308,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_an_ordered_map(ops in proptest::collection::vec((any::<bool>(), 0u32..40, 0u32..3), 1..400)) {
+        fn behaves_like_an_ordered_map(
+            ops in proptest::collection::vec((any::<bool>(), 0u32..40, 0u32..3), 1..400),
+        ) {
             let mut segment = Segment::new();
             let mut model = BTreeMap::new();
             for (insert, tag, check) in ops {
@@ -327,7 +334,8 @@ mod tests {
                 }
                 for from in [0, 10, 21, u32::MAX - 10] {
                     let tags: Vec<u32> = segment.in_order(from).map(|at| segment.tag(at)).collect();
-                    let expected: Vec<u32> = model.keys().map(|&(tag, _)| tag).filter(|&tag| tag >= from).collect();
+                    let tags_of_model = model.keys().map(|&(tag, _)| tag);
+                    let expected: Vec<u32> = tags_of_model.filter(|&tag| tag >= from).collect();
                     prop_assert_eq!(tags, expected);
                 }
             }

@@ -1,4 +1,4 @@
-//! The index: memory per key and version, order of chains, graves.
+//! The index: memory per key and version, order of chains, dead counts.
 
 use timestone_types::{ClientId, KeyHash};
 
@@ -76,14 +76,21 @@ fn dead_versions_are_counted_until_their_blocks_are_erased() {
         assert_eq!(index.dead(), dead);
         assert_eq!(
             index.assess(id(1), tombstone, 9, watermark, true),
-            Fate::Keep,
+            Assessment::Keep,
             "{dead} records lie below it"
         );
-        assert_eq!(index.assess(id(1), at(dead * 10), dead as u32, watermark, false), Fate::Dead);
+        assert_eq!(
+            index.assess(id(1), at(dead * 10), dead as u32, watermark, false),
+            Assessment::Dead
+        );
         index.erased(id(1));
     }
-    assert_eq!(index.assess(id(1), tombstone, 9, watermark, false), Fate::Keep, "not settled");
-    assert_eq!(index.assess(id(1), tombstone, 9, watermark, true), Fate::DroppedTombstone);
+    assert_eq!(
+        index.assess(id(1), tombstone, 9, watermark, false),
+        Assessment::Keep,
+        "an older write may still come"
+    );
+    assert_eq!(index.assess(id(1), tombstone, 9, watermark, true), Assessment::DroppedTombstone);
     assert_eq!((index.keys(), index.versions(), index.dead()), (0, 0, 0));
 }
 
@@ -94,15 +101,15 @@ fn collection_keeps_what_a_reader_at_the_watermark_needs() {
         put(&mut index, id(1), nanos, nanos as u32, 0);
     }
     let watermark = Timestamp::from_nanos(25);
-    assert_eq!(index.assess(id(1), at(30), 30, watermark, false), Fate::Keep);
-    assert_eq!(index.assess(id(1), at(20), 20, watermark, false), Fate::Keep);
-    assert_eq!(index.assess(id(1), at(10), 10, watermark, false), Fate::Dead);
+    assert_eq!(index.assess(id(1), at(30), 30, watermark, false), Assessment::Keep);
+    assert_eq!(index.assess(id(1), at(20), 20, watermark, false), Assessment::Keep);
+    assert_eq!(index.assess(id(1), at(10), 10, watermark, false), Assessment::Dead);
     assert_eq!(
         index.assess(id(1), at(20), 99, watermark, false),
-        Fate::Untracked,
+        Assessment::Untracked,
         "a copy elsewhere is not the record"
     );
-    assert_eq!(index.assess(id(2), at(20), 20, watermark, false), Fate::Untracked);
+    assert_eq!(index.assess(id(2), at(20), 20, watermark, false), Assessment::Untracked);
 }
 
 #[test]

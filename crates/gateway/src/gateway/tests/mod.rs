@@ -1,0 +1,16 @@
+//! Tests of the gateway: commands against tables, the whole stage against shards in memory, and
+//! both against a real Redis.
+
+mod commands;
+mod flows;
+mod host;
+mod memory;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "beside a real redis-server, which takes its time, and says which seed it drew"
+)]
+mod redis;
+mod shards;
+mod turns;
+mod world;

@@ -1,0 +1,154 @@
+//! What a gateway is given for one call, and what it wants done: its whole connection with the
+//! world.
+//!
+//! ```text
+//!   Input, time, buffers ─► Gateway ─► Output: answers for clients, frames for shards and the node
+//! ```
+//! Whoever hosts the gateway carries the outputs out, in their order, and keeps what finds no room.
+
+use std::sync::Arc;
+
+use timestone_cluster::ShardMap;
+use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelPool, StageId};
+use timestone_types::{ShardId, Timestamp};
+
+/// What a gateway hears of.
+#[derive(Debug)]
+pub enum Input {
+    /// Bytes of a client, or answers of a shard or the node.
+    Parcel(Parcel),
+    /// A connection opened or closed, or has been written to.
+    Net(NetEvent),
+    /// The shard map has changed.
+    MapChanged(Arc<ShardMap>),
+}
+
+/// What a gateway wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Bytes for a client, for the stage of their origin.
+    Answer(Parcel),
+    /// Frames for a shard.
+    ToShard {
+        /// The shard.
+        shard: ShardId,
+        /// The frames.
+        parcel: Parcel,
+    },
+    /// A question for the node, which has maps and client ids.
+    ToNode(Parcel),
+    /// For the stage that has a connection.
+    Net {
+        /// The stage.
+        to: StageId,
+        /// What it shall do.
+        command: NetCommand,
+    },
+}
+
+/// One call of a gateway. See the module.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    now: Timestamp,
+    is_shutting_down: bool,
+    has_unsent: bool,
+    wants_turn: bool,
+    released: (u64, u64),
+    buffers: &'a mut ParcelPool,
+    outputs: &'a mut Vec<Output>,
+}
+
+impl<'a> Turn<'a> {
+    /// A call at `now`.
+    pub const fn new(
+        now: Timestamp,
+        buffers: &'a mut ParcelPool,
+        outputs: &'a mut Vec<Output>,
+    ) -> Self {
+        Self {
+            now,
+            has_unsent: false,
+            is_shutting_down: false,
+            wants_turn: false,
+            released: (0, 0),
+            buffers,
+            outputs,
+        }
+    }
+
+    /// The process ends: finish what was accepted, accept nothing new.
+    #[must_use]
+    pub const fn shutting_down(mut self, is_shutting_down: bool) -> Self {
+        self.is_shutting_down = is_shutting_down;
+        self
+    }
+
+    /// Something that the gateway wanted sent waits for room.
+    #[must_use]
+    pub const fn with_unsent(mut self, has_unsent: bool) -> Self {
+        self.has_unsent = has_unsent;
+        self
+    }
+
+    /// Whether the gateway wants another call at once.
+    #[must_use]
+    pub const fn wants_turn(&self) -> bool {
+        self.wants_turn
+    }
+
+    /// Requests and bytes that were let in and need not be counted any longer.
+    #[must_use]
+    pub const fn released(&self) -> (u64, u64) {
+        self.released
+    }
+
+    /// The time of this call.
+    #[inline]
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(crate) const fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down
+    }
+
+    /// Whether everything that was ever sent has found room, and this call sends nothing.
+    pub(crate) const fn has_sent_all(&self) -> bool {
+        !self.has_unsent && self.outputs.is_empty()
+    }
+
+    /// An empty buffer.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
+    }
+
+    /// So much of what was let in need not be counted any longer.
+    pub(crate) const fn release(&mut self, requests: u64, bytes: u64) {
+        self.released.0 += requests;
+        self.released.1 += bytes;
+    }
+
+    /// A parcel is dealt with. What stages of one process send each other comes without a count of
+    /// frames: it passed no door, so there is nothing to release.
+    pub(crate) fn finish_parcel(&mut self, parcel: Parcel) {
+        if parcel.frames > 0 {
+            self.release(u64::from(parcel.frames), parcel.bytes.len() as u64);
+        }
+        self.buffers.give(parcel.bytes);
+    }
+
+    /// Another call at once.
+    pub(crate) const fn want_turn(&mut self) {
+        self.wants_turn = true;
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+}

@@ -1,0 +1,138 @@
+//! The server's place in its cluster: joining one, or bringing up the embedded master.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use timestone_cluster::{Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
+
+use crate::cluster_name::ClusterName;
+use crate::config::{MasterPlace, ServerConfig};
+use crate::error::ServerError;
+use crate::limits;
+use crate::manifest::Manifest;
+use crate::node::{Joining, MasterLink};
+use crate::premises::Premises;
+
+/// What this server is in its cluster.
+pub(super) struct Place {
+    pub(super) server: ServerId,
+    pub(super) shards: Vec<ShardId>,
+    pub(super) map: ShardMap,
+    pub(super) link: MasterLink,
+    pub(super) name: Option<String>,
+}
+
+impl Place {
+    /// Whether the master's idea of this server fits its data directory.
+    pub(super) fn check_shards(
+        &self,
+        premises: &Arc<dyn Premises>,
+        config: &ServerConfig,
+    ) -> Result<(), ServerError> {
+        if self.shards.len() == usize::from(premises.shards()) {
+            return Ok(());
+        }
+        Err(ServerError::Master {
+            address: master_address(config),
+            detail: format!(
+                "it has {} shards for this server, whose data directory holds {}; set \
+                 --cluster-shards there to the sum over all servers",
+                self.shards.len(),
+                premises.shards()
+            ),
+        })
+    }
+
+    /// A client id that was never used.
+    pub(super) fn client(&mut self) -> Result<ClientId, ServerError> {
+        match self.link.client_id() {
+            Ok(Some(client)) => Ok(client),
+            Ok(None) => Err(ServerError::Internal(
+                "the master's first block of client ids is too small".to_owned(),
+            )),
+            Err(error) => Err(ServerError::part(error)),
+        }
+    }
+}
+
+/// Where the master is.
+const fn master_address(config: &ServerConfig) -> SocketAddr {
+    match config.master {
+        MasterPlace::Remote(address) => address,
+        MasterPlace::Embedded => SocketAddr::new(
+            std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            limits::NATIVE_PORT,
+        ),
+    }
+}
+
+/// The exchange by which this server would join the cluster of a master elsewhere.
+pub(crate) fn joining(
+    config: &ServerConfig,
+    premises: &dyn Premises,
+    addresses: ServerAddresses,
+) -> Result<Joining, ServerError> {
+    let directory = premises.directory();
+    let cluster = premises.load_cluster()?;
+    let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
+    if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
+        let name = premises.load_cluster_name()?;
+        wanted.check(&premises.cluster_place(name.is_some()), cluster, name.as_deref())?;
+    }
+    let place = premises.cluster_place(false);
+    Ok(Joining::new((cluster, place), wanted, directory, addresses, premises.shards()))
+}
+
+/// Joins the cluster of a master elsewhere, or brings up the one in this process.
+pub(super) fn join_cluster(
+    config: &ServerConfig,
+    premises: &Arc<dyn Premises>,
+    manifest: &Manifest,
+    addresses: ServerAddresses,
+) -> Result<Place, ServerError> {
+    let directory = premises.directory();
+    let shards_wanted = premises.shards();
+    if let MasterPlace::Remote(address) = config.master {
+        let registration = premises.register(address, joining(config, &**premises, addresses)?)?;
+        premises.save_cluster(registration.map.cluster())?;
+        let name = registration.cluster_name;
+        if name.is_some() && name != premises.load_cluster_name()? {
+            premises.save_cluster_name(name.as_deref().unwrap_or_default())?;
+        }
+        let link = MasterLink::remote(address, registration.clients);
+        manifest.keep_seed(registration.hash_seed, master_address(config))?;
+        let (server, shards, map) = (registration.server, registration.shards, registration.map);
+        return Ok(Place { server, shards, map, link, name });
+    }
+    let master = match premises.load_master()? {
+        Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
+            path: premises.place(),
+            detail: error.to_string(),
+        })?,
+        None => {
+            let (cluster, seed) = (ClusterId::new(premises.draw()), HashSeed(premises.draw()));
+            Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed)
+                .map_err(ServerError::part)?
+        }
+    };
+    let cluster = master.cluster();
+    let mut name = premises.load_cluster_name()?;
+    if let Some(wanted) = config.cluster.as_deref().map(ClusterName::parse).transpose()? {
+        if name.is_none() && !wanted.is_id_of(cluster) {
+            premises.save_cluster_name(wanted.as_str())?;
+            name = Some(wanted.as_str().to_owned());
+        }
+        let place = if name.is_some() { premises.cluster_place(true) } else { premises.place() };
+        wanted.check(&place, cluster, name.as_deref())?;
+    }
+    let mut link = MasterLink::embedded(master, Arc::clone(premises));
+    let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
+    match link.execute(command).map_err(ServerError::part)? {
+        (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {
+            manifest.keep_seed(hash_seed, master_address(config))?;
+            Ok(Place { server, shards, map, link, name })
+        }
+        _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
+    }
+}

@@ -1,0 +1,273 @@
+//! From a configuration to stages on threads: one builder a role, in the order in which each needs
+//! what the ones before it have found out.
+//!
+//! ```text
+//!   config ─► doors (addresses) ─► cluster (who owns what) ─► primary (stores, logs, shards) ─► clients (gateways, embedded ones)
+//!                                                                                            └─► node ─► stages on threads
+//! ```
+//! Everything that can fail, fails here, before a thread runs: locks, formats, recovery, ports. A
+//! further role (a backup of another server's shard) is a builder beside [`primary`].
+
+mod clients;
+mod cluster;
+mod doors;
+mod observed;
+mod plan;
+mod primary;
+mod time;
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
+
+use timestone_clock::Clock;
+use timestone_cluster::ShardMap;
+use timestone_seda::{Layout, Memory, Pinning, RuntimeConfig, Stage, StageId};
+use timestone_types::{ClientId, ShardId};
+use timestone_wal::DeviceKind;
+
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::event::Event;
+use crate::http::HttpServer;
+use crate::limits;
+use crate::manifest::Manifest;
+use crate::memory::Budget;
+use crate::node::{Embedded, NodeParts, NodeStage};
+use crate::premises::{Local, Premises};
+use clients::Clients;
+pub(crate) use cluster::joining;
+use cluster::{Place, join_cluster};
+use doors::Doors;
+pub(crate) use observed::Observed;
+pub(crate) use plan::Plan;
+use plan::StageSlots;
+
+/// A stage of the process's owner, one per reactor thread: an embedded client.
+pub type Guest = Box<dyn Stage<Event>>;
+
+/// What a guest is told of the place that it gets.
+#[derive(Clone, Debug)]
+pub struct GuestSeat {
+    /// Its own stage id.
+    pub stage: StageId,
+    /// Which reactor thread it runs on.
+    pub thread: usize,
+    /// A client id of its own, never used before.
+    pub client: ClientId,
+    /// The shard map.
+    pub map: Arc<ShardMap>,
+    /// The stage of every shard of this process.
+    pub shards: Vec<(ShardId, StageId)>,
+    /// The stage that answers what concerns the server and the master.
+    pub node: StageId,
+    /// The server's clock, which every part of a process goes by: two clocks of one process may
+    /// hold different steps.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Everything that is needed to run, and to look at what runs.
+pub(crate) struct Assembled {
+    pub(crate) stages: Vec<Box<dyn Stage<Event>>>,
+    pub(crate) layout: Layout,
+    pub(crate) runtime: RuntimeConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) native: Option<SocketAddr>,
+    pub(crate) resp: Option<SocketAddr>,
+    pub(crate) http: Option<HttpServer>,
+    pub(crate) guests: Vec<GuestSeat>,
+    pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    pub(crate) log_stages: Vec<StageId>,
+    pub(crate) observed: Arc<Observed>,
+}
+
+/// Builds everything on this machine; the guests are made by `guests` once their seats are known.
+pub(crate) fn assemble(
+    config: &ServerConfig,
+    want_guests: bool,
+    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+) -> Result<Assembled, ServerError> {
+    refuse_strangers(config)?;
+    let mut config = config.clone();
+    config.memory_bytes = config.memory_bytes.or_else(|| Some(timestone_io::machine_memory()? / 2));
+    config.max_connections =
+        config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
+    let config = &config;
+    let premises = Local::open(config)?;
+    config.check_capacity(premises.shards())?;
+    assemble_on(config, Arc::new(premises), want_guests, guests)
+}
+
+/// How many connections each net stage may have so that files, other threads and health checks
+/// never lack a descriptor.
+fn connections_by_descriptors(threads: usize) -> Option<usize> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    let free =
+        usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(limits::RESERVED_DESCRIPTORS);
+    // One net stage a protocol and thread.
+    Some((free / (2 * threads)).max(limits::MIN_CONNECTIONS))
+}
+
+/// Addresses that other machines can reach need a word.
+fn refuse_strangers(config: &ServerConfig) -> Result<(), ServerError> {
+    for address in [config.listen, config.resp, config.http].into_iter().flatten() {
+        if !address.ip().is_loopback() && !config.insecure {
+            return Err(ServerError::Insecure { address });
+        }
+    }
+    Ok(())
+}
+
+/// What every builder needs.
+struct Ground<'a> {
+    config: &'a ServerConfig,
+    premises: &'a Arc<dyn Premises>,
+    clock: Arc<dyn Clock>,
+    memory: Arc<Memory>,
+    manifest: Arc<Manifest>,
+    plan: Plan,
+}
+
+/// Builds everything on given premises.
+pub(crate) fn assemble_on(
+    config: &ServerConfig,
+    premises: Arc<dyn Premises>,
+    want_guests: bool,
+    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+) -> Result<Assembled, ServerError> {
+    let budget = budget_of(config);
+    let config = &ServerConfig { cache_bytes: budget.cache, ..config.clone() };
+    let ground = Ground {
+        config,
+        premises: &premises,
+        clock: premises.clock(),
+        memory: budget.memory(),
+        // Before anything is created that could stand in for what is missing.
+        manifest: Manifest::open(&premises, &config.accept_loss)?,
+        plan: Plan::new(usize::from(premises.shards()), config.thread_count()),
+    };
+    // Addresses first: the master must be told where this server is.
+    let mut doors = Doors::open(&ground)?;
+    let mut place = join_cluster(config, &premises, &ground.manifest, doors.addresses()?)?;
+    // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody
+    // has asked for the time yet.
+    if !timestone_types::is_planted!(TimeOfStart) {
+        ground.clock.begin_anew();
+    }
+    place.check_shards(&premises, config)?;
+    let stage_of: Vec<(ShardId, StageId)> = place
+        .shards
+        .iter()
+        .zip(0..)
+        .map(|(&shard, index)| (shard, ground.plan.shard(index)))
+        .collect();
+    doors.announce(&stage_of, ground.plan.node());
+
+    let mut slots = StageSlots::new(&ground.plan);
+    let primaries = primary::build(&ground, &place, &stage_of, &mut slots)?;
+    let nets = doors.put(&ground.plan, &mut slots);
+    let clients = Clients::build(&ground, &mut place, &stage_of, &primaries.gauges, &mut slots)?;
+    let guests = clients.embed(&ground, &mut place, want_guests.then_some(guests), &mut slots)?;
+
+    let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
+    let stopping = Arc::new(AtomicBool::new(false));
+    let observed = Arc::new(Observed {
+        server: place.server,
+        started: ground.clock.now(),
+        clock: Arc::clone(&ground.clock),
+        shards: primaries.gauges,
+        logs: primaries.log_gauges,
+        gateways: clients.latencies,
+        directory: config.data.clone(),
+        log_device: config.log,
+        nets,
+        map: Arc::clone(&shared_map),
+        stopping: Arc::clone(&stopping),
+        ready: AtomicBool::new(false),
+        budget,
+        memory: Arc::clone(&ground.memory),
+    });
+    put_node(&ground, place, &observed, &stage_of, &mut slots);
+
+    let (stages, used) = slots.finish();
+    let mut layout = Layout::new(ground.plan.threads_of(config.layout, &used));
+    layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
+    Ok(Assembled {
+        stages,
+        layout,
+        runtime: runtime_config(&ground.plan),
+        clock: ground.clock,
+        native: doors.native_address(),
+        resp: doors.resp_address(),
+        http: doors.http,
+        guests,
+        shard_stages: stage_of,
+        log_stages: primaries.log_stages,
+        observed,
+    })
+}
+
+fn budget_of(config: &ServerConfig) -> Budget {
+    let budget = Budget::of(config);
+    if budget.cache < config.cache_bytes {
+        let (wanted, got) = (config.cache_bytes, budget.cache);
+        tracing::warn!(
+            wanted,
+            got,
+            memory = budget.total,
+            "the cache gets no more than half of the process's memory"
+        );
+    }
+    budget
+}
+
+/// The stage that answers what concerns the server and the master.
+fn put_node(
+    ground: &Ground<'_>,
+    place: Place,
+    observed: &Arc<Observed>,
+    stage_of: &[(ShardId, StageId)],
+    slots: &mut StageSlots,
+) {
+    let (plan, manifest) = (&ground.plan, &ground.manifest);
+    let figures = {
+        let observed = Arc::downgrade(observed);
+        Arc::new(move || {
+            observed
+                .upgrade()
+                .map(|observed| crate::running::figures(&observed))
+                .unwrap_or_default()
+        })
+    };
+    let node = NodeStage::new(NodeParts {
+        server: place.server,
+        map: Arc::new(place.map),
+        cluster_name: place.name,
+        master: place.link,
+        net: Some(plan.native(0)),
+        shard_stages: stage_of.to_vec(),
+        gateways: (0..plan.threads).map(|thread| plan.gateway(thread)).collect(),
+        figures,
+        shared_map: Arc::clone(&observed.map),
+        stopping: Arc::clone(&observed.stopping),
+        clock: Arc::clone(&ground.clock),
+        life: (ground.config.log == DeviceKind::None).then(|| Arc::clone(manifest)),
+        embedded: Embedded {
+            stages: (0..plan.threads)
+                .flat_map(|thread| [plan.gateway(thread), plan.guest(thread)])
+                .collect(),
+            manifest: Arc::clone(manifest),
+        },
+    });
+    slots.put(plan.node(), node);
+}
+
+fn runtime_config(plan: &Plan) -> RuntimeConfig {
+    let mut admission: Vec<_> =
+        (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
+    admission.extend(
+        (0..plan.threads)
+            .map(|thread| (plan.gateway(thread), timestone_gateway::GATEWAY_ADMISSION)),
+    );
+    RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() }
+}

@@ -1,0 +1,111 @@
+//! The role "primary": stores and logs are recovered, and each shard of this server gets its stage, and
+//! each thread its log.
+
+use std::sync::Arc;
+
+use timestone_cluster::ShardMap;
+use timestone_seda::StageId;
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{LogPlace, Past, Peers, Recovering, Replay};
+use timestone_types::ShardId;
+use timestone_wal::DeviceKind;
+
+use super::Ground;
+use super::cluster::Place;
+use super::plan::{Plan, StageSlots};
+use super::time::begin_time;
+use crate::error::ServerError;
+use crate::gauges::LogGauges;
+use crate::manifest::Beginning;
+use crate::restart::{open_stores, replay_logs};
+use crate::shard_stage::ShardStage;
+
+/// What others need of the primaries.
+pub(super) struct Primaries {
+    pub(super) gauges: Vec<Arc<ShardGauges>>,
+    pub(super) log_gauges: Vec<Arc<LogGauges>>,
+    pub(super) log_stages: Vec<StageId>,
+}
+
+/// Recovers this server's shards, and puts their stages and those of the logs in place.
+pub(super) fn build(
+    ground: &Ground<'_>,
+    place: &Place,
+    stage_of: &[(ShardId, StageId)],
+    slots: &mut StageSlots,
+) -> Result<Primaries, ServerError> {
+    let Ground { config, premises, clock, plan, manifest, .. } = ground;
+    let tuning = config.tuning();
+    let mut replays =
+        open_stores(config, &***premises, manifest, &tuning, &place.shards, place.map.cluster())?;
+    let logs = replay_logs(config, premises, manifest, &tuning, plan, stage_of, &mut replays)?;
+    let past = begin_run(ground, &replays)?;
+    let left = Arc::new(manifest.own_clients());
+    let log_stages: Vec<StageId> = (0..logs.len()).map(|thread| plan.log(thread)).collect();
+    let mut gauges = Vec::new();
+    for (index, replay) in replays.into_iter().enumerate() {
+        let shard = place.shards[index];
+        let epoch = place.map.epoch(shard).unwrap_or_default();
+        replay.check(epoch)?;
+        let own = Arc::new(ShardGauges::new(shard));
+        gauges.push(Arc::clone(&own));
+        let shard_core = replay.finish(Recovering {
+            epoch,
+            map_version: place.map.version(),
+            log: match config.log {
+                DeviceKind::None => LogPlace::Nowhere,
+                DeviceKind::Ssd | DeviceKind::Pmem => {
+                    LogPlace::Stage(plan.log(plan.thread_of(index)))
+                }
+            },
+            logs: log_stages.clone(),
+            peers: peers_of(&place.map, stage_of, plan),
+            gauges: own,
+            clock: Arc::clone(clock),
+            past,
+            left: Arc::clone(&left),
+            now: clock.now(),
+            participant: tuning.participant,
+            memory: Arc::clone(&ground.memory),
+        });
+        slots.put(plan.shard(index), ShardStage::new(shard, shard_core));
+    }
+    let mut log_gauges = Vec::new();
+    for (thread, (stage, gauges)) in logs.into_iter().enumerate() {
+        if !stage.is_blank() {
+            log_gauges.push(gauges);
+        }
+        slots.put(plan.log(thread), stage);
+    }
+    Ok(Primaries { gauges, log_gauges, log_stages })
+}
+
+/// Begins this run's time, and tells the manifest that it begins.
+fn begin_run(ground: &Ground<'_>, replays: &[Replay]) -> Result<Past, ServerError> {
+    let (clock, manifest) = (&ground.clock, &ground.manifest);
+    let lived_until = replays
+        .iter()
+        .map(Replay::lived_until)
+        .max()
+        .unwrap_or_default()
+        .max(manifest.lived_until());
+    begin_time(&**clock, lived_until);
+    let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
+    manifest.begin_run(&Beginning {
+        has_log: ground.config.log != DeviceKind::None,
+        now: clock.now(),
+        youngest: youngest.max(lived_until),
+        lived_until,
+        bound: replays.iter().map(Replay::bound).max().unwrap_or_default(),
+    })
+}
+
+/// How a shard of this process reaches all others.
+fn peers_of(map: &ShardMap, stage_of: &[(ShardId, StageId)], plan: &Plan) -> Peers {
+    let mut peers = Peers::default();
+    for entry in map.shards() {
+        let local = stage_of.iter().find(|(id, _)| *id == entry.id).map(|(_, stage)| *stage);
+        peers.add(entry.id, local.unwrap_or_else(|| plan.node()), entry.epoch, local.is_some());
+    }
+    peers
+}

@@ -1,0 +1,138 @@
+//! Commands for the master: carried out here, or relayed to the process that has it.
+
+use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, StoreKind};
+use timestone_seda::{Context, Origin, Parcel};
+use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, MasterReply, Message};
+
+use super::NodeStage;
+use crate::event::Event;
+
+impl NodeStage {
+    /// One of our own stages is about to be given client ids, in place of those that ended when it
+    /// was silent. What it leaves behind under them, the next run need not wait for; if the
+    /// manifest cannot be saved, it waits once.
+    fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
+        if timestone_types::is_planted!(ForgottenRenewal) {
+            return;
+        }
+        if let MasterAnswer::Clients(block) = answer
+            && self.embedded.stages.contains(&origin.stage)
+            && let Err(error) =
+                self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
+        {
+            tracing::warn!(%error, "the manifest could not be saved: the next start will wait for \
+                a client of this one");
+        }
+    }
+
+    /// Whether a command asks for a keyspace in memory on a server that has a log.
+    fn is_dram_with_log(&self, command: &MasterCommand) -> bool {
+        matches!(
+            command,
+            MasterCommand::CreateKeyspace { options, .. } if options.store == StoreKind::Dram
+        ) && self.life.has_log()
+    }
+
+    pub(super) fn master_ask(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+    ) {
+        let command = match wire::MasterAsk::decode(frame) {
+            Ok(ask) => ask.master_command(),
+            Err(error) => {
+                let words = error.to_string();
+                let code = ErrorCode::from(&error);
+                return self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(code, &words).encode(envelope, out)
+                });
+            }
+        };
+        let done = match command {
+            Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
+            Ok(command) if self.master.is_embedded() => self.master.execute(command),
+            Ok(command) => return self.relay(ctx, origin, frame, &command),
+            Err(error) => Err(error.into()),
+        };
+        match done {
+            Ok((answer, map)) => {
+                if let Some(map) = map {
+                    self.set_map(ctx, map);
+                }
+                self.note_clients(origin, &answer);
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes);
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    MasterReply { answer: &bytes }.encode(envelope, out)
+                });
+            }
+            Err(error) => {
+                let (code, words) = (error.code(), error.to_string());
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(code, &words).encode(envelope, out)
+                });
+            }
+        }
+    }
+
+    /// Passes a command on to the master in another process; its answer finds the way back by a
+    /// number of ours.
+    fn relay(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        command: &MasterCommand,
+    ) {
+        let number = self.master.relay(origin, frame.envelope().request);
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let envelope = Envelope { request: number, ..Envelope::default() };
+        let mut out = ctx.take_buffer();
+        wire::MasterAsk { command: &bytes }.encode(&envelope, &mut out);
+        if let Some(address) = self.master.address() {
+            let (stage, event) = self.links.send(ctx.now(), address, out);
+            self.send_all(ctx, stage, event);
+        }
+    }
+
+    pub(super) fn ask_for_clients(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some((address, number)) = self.master.want_clients() else { return };
+        let mut bytes = Vec::new();
+        MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }.encode(&mut bytes);
+        let mut out = ctx.take_buffer();
+        wire::MasterAsk { command: &bytes }
+            .encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
+        let (stage, event) = self.links.send(ctx.now(), address, out);
+        self.send_all(ctx, stage, event);
+    }
+
+    pub(super) fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+        let number = frame.envelope().request;
+        let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+        if let Some((origin, request)) = self.master.relayed(number) {
+            if let Some(answer) = &answer {
+                self.note_clients(origin, answer);
+            }
+            let mut out = ctx.take_buffer();
+            self.tell_clock(&mut out);
+            let begun = out.len();
+            out.extend_from_slice(frame.bytes());
+            out[begun + 12..begun + 20].copy_from_slice(&request.get().to_le_bytes());
+            return self.outgoing.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
+        }
+        if let Some(MasterAnswer::Clients(block)) = answer {
+            self.master.add_clients(block);
+            while let Some((origin, request, protocol)) = self.master.waiting.pop_front() {
+                match self.master.client_id() {
+                    Ok(Some(client)) => self.welcome(ctx, origin, request, protocol, client),
+                    _ => {
+                        self.master.waiting.push_front((origin, request, protocol));
+                        return self.ask_for_clients(ctx);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a node stage is made of.
+
+use std::sync::Arc;
+use std::sync::RwLock;
+use std::sync::atomic::AtomicBool;
+
+use timestone_clock::Clock;
+use timestone_cluster::{ServerId, ShardMap};
+use timestone_seda::StageId;
+use timestone_types::ShardId;
+
+use super::MasterLink;
+use crate::manifest::Manifest;
+
+/// The stages whose clients end with this process, and where these are written down for the next
+/// one.
+pub(crate) struct Embedded {
+    pub(crate) stages: Vec<StageId>,
+    pub(crate) manifest: Arc<Manifest>,
+}
+
+/// What a node stage is made of.
+pub(crate) struct NodeParts {
+    pub(crate) server: ServerId,
+    pub(crate) map: Arc<ShardMap>,
+    /// The cluster's name, if it has one.
+    pub(crate) cluster_name: Option<String>,
+    pub(crate) master: MasterLink,
+    /// The net stage that dials other processes.
+    pub(crate) net: Option<StageId>,
+    pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    /// Who else is told of a new map.
+    pub(crate) gateways: Vec<StageId>,
+    /// Figures for `NodeStatus`.
+    pub(crate) figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
+    /// The map as the rest of the process reads it.
+    pub(crate) shared_map: Arc<RwLock<Arc<ShardMap>>>,
+    /// Set when the process is about to stop: readiness says no.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// The process's clock, of which answers carry a reading.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// For a run without a log: where it is saved how far that has lived.
+    pub(crate) life: Option<Arc<Manifest>>,
+    /// Whose client ids the manifest must have.
+    pub(crate) embedded: Embedded,
+}

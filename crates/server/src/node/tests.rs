@@ -1,0 +1,195 @@
+//! Tests of the node stage, driven by hand.
+
+use timestone_cluster::{
+    ClientIdBlock, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
+};
+use timestone_seda::manual::ManualDriver;
+use timestone_types::{ClientId, ClusterId};
+use timestone_wire::MasterReply;
+
+use super::*;
+use crate::config::{AcceptedLoss, ServerConfig};
+use crate::manifest::Manifest;
+use crate::premises::{Local, Premises};
+
+#[test]
+fn a_new_map_is_told_to_shards_and_gateways_once() {
+    let mut master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+    let before = Arc::new(master.map().clone());
+    let command = MasterCommand::RegisterServer {
+        cluster: ClusterId::new(4),
+        directory: DirectoryId(1),
+        addresses: ServerAddresses { native: None, resp: None, http: None },
+        shards_wanted: 2,
+    };
+    let MasterAnswer::Server { map: after, .. } = master.step(command).unwrap().answer else {
+        panic!("refused")
+    };
+    assert!(after.version() > before.version());
+    let folder = tempfile::tempdir().unwrap();
+    let stage = StageId::new;
+    let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
+    let parts = NodeParts {
+        shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],
+        gateways: vec![stage(5), stage(6)],
+        ..parts(
+            before,
+            MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+            directory(folder.path()).1,
+        )
+    };
+    let now = Timestamp::from_nanos(1);
+    let mut driver =
+        ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
+    let mut bytes = Vec::new();
+    let mut encoded = Vec::new();
+    after.encode(&mut encoded);
+    for _ in 0..2 {
+        MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
+    }
+    driver
+        .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), bytes)))
+        .unwrap();
+    driver.turn();
+    let mut told = Vec::new();
+    while let Some((to, event)) = driver.take_sent() {
+        if let Event::MapChanged(map) = event {
+            assert_eq!(map.version(), after.version());
+            told.push(to);
+        }
+    }
+    assert_eq!(told, [stage(1), stage(2), stage(5), stage(6)]);
+}
+
+/// The clients in the manifest after `asker` was given one, by a master in this process or in
+/// another one.
+fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
+    let folder = tempfile::tempdir().unwrap();
+    let (premises, manifest) = directory(folder.path());
+    let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+    let map = Arc::new(master.map().clone());
+    let (stage, block) = (StageId::new, ClientIdBlock { first: ClientId::new(1), count: 10 });
+    let master = match is_remote {
+        true => MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+        false => MasterLink::embedded(master, premises),
+    };
+    let parts = NodeParts {
+        gateways: vec![stage(5)],
+        embedded: Embedded { stages: vec![stage(5), stage(6)], manifest: Arc::clone(&manifest) },
+        ..parts(map, master, Arc::clone(&manifest))
+    };
+    let now = Timestamp::from_nanos(1);
+    let mut driver =
+        ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
+    let (mut command, mut asked, mut answer, mut told) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+    wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
+    driver
+        .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(asker), asked)))
+        .unwrap();
+    driver.turn();
+    if is_remote {
+        MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(77), count: 1 })
+            .encode(&mut answer);
+        let envelope = Envelope { request: wire::RequestId::new(1), ..Envelope::default() };
+        MasterReply { answer: &answer }.encode(&envelope, &mut told);
+        driver
+            .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), told)))
+            .unwrap();
+        driver.turn();
+    }
+    manifest.own_clients().into_iter().collect()
+}
+
+/// How far a run without a log is known to have lived, at the first moment of its end and half
+/// a second later, of five seconds before.
+fn lived_at_the_end() -> [u64; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let (premises, manifest) = directory(folder.path());
+    let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+    let map = Arc::new(master.map().clone());
+    let stopping = Arc::new(AtomicBool::new(false));
+    let parts = NodeParts {
+        stopping: Arc::clone(&stopping),
+        life: Some(Arc::clone(&manifest)),
+        ..parts(map, MasterLink::embedded(master, premises), Arc::clone(&manifest))
+    };
+    let millis = |n: u64| Timestamp::from_nanos(n * 1_000_000);
+    let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
+    let mut driver = ManualDriver::new(stages, millis(100_000), 100);
+    driver.turn();
+    driver.set_now(millis(105_000));
+    driver.turn();
+    // Whoever stops a server says so before its stages hear of it.
+    stopping.store(true, Ordering::Relaxed);
+    driver.begin_shutdown();
+    [105_000, 105_500].map(|now| {
+        driver.set_now(millis(now));
+        driver.turn();
+        manifest.lived_until().as_nanos() / 1_000_000
+    })
+}
+
+#[test]
+fn a_run_without_a_log_saves_at_its_end_how_far_it_has_lived() {
+    assert_eq!(lived_at_the_end(), [105_000, 105_500]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_run_that_forgets_its_last_moments_is_noticed() {
+    let lived = crate::planted::with(crate::planted::Bug::ForgottenEnd, lived_at_the_end);
+    assert!(lived[1] < 105_000, "the planted bug is found");
+}
+
+/// A node of these, whose server has no shards and no gateways.
+fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> NodeParts {
+    NodeParts {
+        server: ServerId::new(1),
+        map: Arc::clone(&map),
+        cluster_name: None,
+        master,
+        net: None,
+        shard_stages: Vec::new(),
+        gateways: Vec::new(),
+        figures: Arc::new(Vec::new),
+        shared_map: Arc::new(std::sync::RwLock::new(map)),
+        stopping: Arc::default(),
+        clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+        life: None,
+        embedded: Embedded { stages: Vec::new(), manifest },
+    }
+}
+
+fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {
+    let premises: Arc<dyn Premises> =
+        Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
+    let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+    (premises, manifest)
+}
+
+#[test]
+fn the_client_that_one_of_our_stages_goes_on_as_is_in_the_manifest() {
+    for is_remote in [false, true] {
+        for own in [5, 6] {
+            assert_eq!(
+                clients_after_a_renewal(StageId::new(own), is_remote).len(),
+                1,
+                "stage {own}, {is_remote}"
+            );
+        }
+        assert_eq!(
+            clients_after_a_renewal(StageId::new(9), is_remote),
+            [],
+            "it asks for somebody elsewhere"
+        );
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_renewed_client_that_is_not_written_down_is_noticed() {
+    let bug = crate::planted::Bug::ForgottenRenewal;
+    assert_eq!(crate::planted::with(bug, || clients_after_a_renewal(StageId::new(5), false)), []);
+}

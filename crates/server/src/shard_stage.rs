@@ -1,0 +1,133 @@
+//! The stage of one shard: it hands the shard what comes, carries out what the shard wants, and
+//! keeps what finds no room.
+//!
+//! ```text
+//!   events ─► Shard ─► outputs ─► net stages, log stages, stages of other shards
+//!                         └─ a queue is full ─► unsent ─► sent in a later turn, in order
+//! ```
+//! Deliberately absent: everything that a shard does; see `timestone-shard`.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+
+use timestone_seda::{Context, Stage};
+use timestone_types::{ShardId, Timestamp};
+
+use crate::event::Event;
+use crate::outgoing::Outgoing;
+use timestone_shard::{Input, Output, Shard, Turn};
+
+/// See the module.
+pub(crate) struct ShardStage {
+    name: String,
+    core: Shard,
+    /// Emptied by every call.
+    outputs: Vec<Output>,
+    outgoing: Outgoing,
+}
+
+impl ShardStage {
+    /// The stage of `shard`.
+    pub(crate) fn new(shard: ShardId, core: Shard) -> Self {
+        Self {
+            name: format!("shard-{shard}"),
+            core,
+            outputs: Vec::new(),
+            outgoing: Outgoing::default(),
+        }
+    }
+
+    /// Calls the shard, and carries out what it wants.
+    fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
+        let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut turn = Turn::new(now, stage, ctx.parcels(), &mut outputs)
+            .shutting_down(ends)
+            .with_unsent(!self.outgoing.is_empty());
+        run(&mut self.core, &mut turn);
+        let (requests, bytes) = turn.finished();
+        if requests > 0 {
+            ctx.gauge(stage).release(requests, bytes);
+        }
+        for output in outputs.drain(..) {
+            self.carry_out(ctx, output);
+        }
+        self.outputs = outputs;
+    }
+
+    fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
+        match output {
+            Output::Answer(parcel) => {
+                self.outgoing.send(ctx, parcel.origin.stage, Event::Parcel(parcel))
+            }
+            Output::ToPeer { to, parcel } => {
+                if ctx.send(to, Event::Parcel(parcel)).is_err() {
+                    tracing::debug!(shard = self.name, %to, "a message to another shard found its \
+                        queue full");
+                }
+            }
+            Output::LogAppend { log, append } => {
+                self.outgoing.send(ctx, log, Event::LogAppend(append))
+            }
+            Output::LogRelease { log, shard, keep_from } => {
+                self.outgoing.send(ctx, log, Event::LogRelease { shard, keep_from });
+            }
+        }
+    }
+}
+
+/// What of the events is for a shard.
+fn input_of(event: Event) -> Option<Input> {
+    Some(match event {
+        Event::Parcel(parcel) => Input::Parcel(parcel),
+        Event::LogDurable { batch } => Input::LogDurable { batch },
+        Event::LogRetained { log, from } => Input::LogRetained { log, from },
+        Event::LogCarry { below } => Input::LogCarry { below },
+        Event::LogRoom { log, shortage } => Input::LogRoom { log, shortage },
+        Event::LogFailed { log } => Input::LogFailed { log },
+        Event::MapChanged(map) => Input::MapChanged(map),
+        Event::Net(_)
+        | Event::NetCommand(_)
+        | Event::LogAppend(_)
+        | Event::LogRelease { .. }
+        | Event::Wake => return None,
+    })
+}
+
+impl Stage<Event> for ShardStage {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.call(ctx, Shard::start);
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        self.call(ctx, |core, turn| {
+            core.begin_inputs(turn);
+            for event in events.drain(..) {
+                if let Some(input) = input_of(event) {
+                    core.input(turn, input);
+                }
+            }
+        });
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.outgoing.send_again(ctx);
+        self.call(ctx, Shard::turn);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.core.next_deadline()
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        self.core.wake_fd()
+    }
+
+    fn drained(&self) -> bool {
+        self.outgoing.is_empty() && self.core.is_drained()
+    }
+}

@@ -1,0 +1,27 @@
+//! One shard's server side, without a thread, a socket, a file or a clock: requests are decoded, asked
+//! of the participant and the store, recorded, and answered.
+//!
+//! ```text
+//!   Input, time ─► Shard ─┬─► txn::Participant: whether a transaction may commit
+//!                         ├─► store::Store: versions of keys
+//!                         └─► Output: answers, log batches, messages to other shards
+//! ```
+//! A host (the shard stage of `server`) owns the thread and carries the outputs out; see [`Turn`]. A
+//! shard begins as a [`Replay`] of what its logs hold. What is deliberately absent: decisions (they
+//! are the participant's), layouts of messages, records and pages, and threads.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod error;
+pub mod gauges;
+pub mod limits;
+mod shard;
+#[cfg(test)]
+mod testing;
+mod turn;
+
+pub use error::ShardError;
+pub use shard::{
+    LogPlace, Past, Peers, RecordPlace, Recovering, Replay, Served, Shard, own_origin, reading,
+};
+pub use turn::{Input, LogAppend, LogShortage, Output, Turn};

@@ -1,0 +1,31 @@
+//! Bounds of a shard, each with its reason.
+
+use std::time::Duration;
+
+/// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
+pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
+/// Values of this length and more count in the memory for answers while they are on their way from
+/// a shard.
+pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
+/// Bytes of records after which an open log batch leaves before the end of the turn.
+pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
+/// How often a shard tries again to apply what its store had no room for, when nothing else makes
+/// it.
+pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
+/// How often a shard that ends looks whether anybody may still send it something.
+pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a shard that ends waits for the decisions about what it has promised: a client that
+/// lives sends them at once. Its log keeps the promises; one without a log makes one for them then.
+pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
+/// How long a refused request should wait before it is sent again.
+pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
+/// What a request that leads because the clock is held is told to wait, at most: a held clock needs
+/// seconds.
+pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How long a read should wait before it is sent again, whose answer found too many others that
+/// nobody had read.
+pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
+/// How often a shard publishes its figures, at most.
+pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
+/// Frames of a parcel whose keys are looked at before the first of them is worked on.
+pub const LOOK_AHEAD: usize = 16;

@@ -1,0 +1,541 @@
+//! A shard's side of the log: the open batch, which ticket rides in which batch, and what may be
+//! released.
+//!
+//! ```text
+//!   record(ticket) ─► open batch ── end of turn ──► log stage
+//!   durable(batch) ─► highest ticket that is durable now
+//!   keep_from = lowest batch that is still needed:
+//!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
+//!      · batches younger than the watermark (kept outcomes), unless they were carried forward
+//!      · all that were not carried forward, while commits below the watermark are being told to other participants
+//!   announce ─► KeepFrom record ── durable ──► the logs may go that far
+//! ```
+//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never
+//! falls, and is durable before any file goes for it: of several logs one may keep a promise longer
+//! than another keeps its decision. Source: DTranx §3.4 (reclaiming by state transition).
+
+use std::collections::VecDeque;
+
+use timestone_txn::participant::Ticket;
+use timestone_types::{Timestamp, limits};
+use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
+
+/// Most birthdays that are remembered for the sake of what the log may still hand out.
+const MAX_RETAINED: usize = 4096;
+/// How far apart the remembered birthdays of batches are, in nanoseconds.
+const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
+
+/// The first batch of a grain of time, when it was closed, and a timestamp that every write of it
+/// and of later batches lies above: the watermark of that moment, unless older writes were appended
+/// again.
+///
+/// No transaction in an earlier batch began later than [`limits::MAX_CLOCK_LEAD`] after `at`. That
+/// holds although the clock may have been set back between two lives: `at` never falls, and begins
+/// at or above the read bound of the life that wrote the recovered batches.
+#[derive(Clone, Copy, Debug)]
+struct Birthday {
+    batch: BatchNumber,
+    at: Timestamp,
+    settled: Timestamp,
+}
+
+/// A batch on its way to the log.
+#[derive(Debug)]
+pub(crate) struct ClosedBatch {
+    pub(crate) batch: BatchNumber,
+    /// The number of its first record.
+    pub(crate) first: RecordNumber,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Records of one shard on their way to the log, and what is known of those that arrived.
+pub(crate) struct Journal {
+    open: Vec<u8>,
+    open_batch: BatchNumber,
+    open_first: RecordNumber,
+    open_records: u64,
+    // The lowest timestamp of writes that were carried forward into the open batch.
+    open_oldest: Timestamp,
+    last_ticket: Option<Ticket>,
+    // (batch, last ticket in it), oldest first, not durable yet.
+    in_flight: VecDeque<(BatchNumber, Ticket)>,
+    durable: BatchNumber,
+    // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable
+    // yet.
+    unstable: VecDeque<(BatchNumber, BatchNumber)>,
+    // Oldest first, one per grain of time.
+    birthdays: VecDeque<Birthday>,
+    // As `birthdays`, for batches that the log may still hand out at a recovery.
+    retained: VecDeque<Birthday>,
+    carried_below: BatchNumber,
+    announced: BatchNumber,
+    // (batch that says so, first batch that is still needed), not durable yet.
+    announcing: Option<(BatchNumber, BatchNumber)>,
+}
+
+impl Journal {
+    /// A journal whose next batch has the number `first`, and its first record the number `record`.
+    pub(crate) fn new(first: BatchNumber, record: RecordNumber) -> Self {
+        Self {
+            open: Vec::new(),
+            open_batch: first,
+            open_first: record,
+            open_records: 0,
+            open_oldest: Timestamp::MAX,
+            last_ticket: None,
+            in_flight: VecDeque::new(),
+            durable: BatchNumber::new(first.get() - 1),
+            unstable: VecDeque::new(),
+            birthdays: VecDeque::new(),
+            retained: VecDeque::new(),
+            carried_below: BatchNumber::ZERO,
+            announced: BatchNumber::ZERO,
+            announcing: None,
+        }
+    }
+
+    /// The batch that records are being added to.
+    pub(crate) const fn open_batch(&self) -> BatchNumber {
+        self.open_batch
+    }
+
+    /// Adds a record that the participant waits for.
+    pub(crate) fn record(&mut self, ticket: Ticket, record: &LogRecord<'_>) {
+        self.note(record);
+        self.last_ticket = Some(ticket);
+    }
+
+    /// Adds a record that nobody waits for.
+    pub(crate) fn note(&mut self, record: &LogRecord<'_>) {
+        record.encode(&mut self.open);
+        self.open_records += 1;
+    }
+
+    /// A write of this timestamp is recorded again. It may lie below the watermark, where nothing
+    /// new comes.
+    pub(crate) fn carries(&mut self, commit: Timestamp) {
+        self.open_oldest = self.open_oldest.min(commit);
+    }
+
+    /// Begins to record what was not recorded so far: the next batch comes behind `last`, the last
+    /// one that the store was told of. Puts of this run so far may be in any of its batches.
+    ///
+    /// # Panics
+    /// Something was recorded that is not durable.
+    pub(crate) fn begin(&mut self, last: BatchNumber) {
+        assert!(self.is_idle(), "what is recorded already keeps its number");
+        let last = self.open_batch.max(last);
+        self.unstable.iter_mut().for_each(|(batch, _)| *batch = last);
+        (self.open_batch, self.durable) = (last.next(), last);
+    }
+
+    /// Bytes in the open batch.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Closes the open batch, if it holds anything; `fresh` becomes the buffer of the next one.
+    pub(crate) fn close(
+        &mut self,
+        now: Timestamp,
+        watermark: Timestamp,
+        fresh: impl FnOnce() -> Vec<u8>,
+    ) -> Option<ClosedBatch> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let batch = self.open_batch;
+        if let Some(ticket) = self.last_ticket.take() {
+            self.in_flight.push_back((batch, ticket));
+        }
+        let grain = |at: Timestamp| at.as_nanos() / BIRTHDAY_GRAIN_NANOS;
+        let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
+        let settled = watermark.min(oldest.previous());
+        if settled < watermark {
+            self.retained
+                .iter_mut()
+                .for_each(|before| before.settled = before.settled.min(settled));
+        }
+        // A clock that stands behind the watermark was set back: what began before lies above the
+        // watermark, and is not that old.
+        let shown = now.max(watermark);
+        #[cfg(feature = "planted-bugs")]
+        let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
+        let last = self.birthdays.back().map(|last| last.at);
+        if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
+            self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
+        }
+        let first = self.open_first;
+        self.open_batch = batch.next();
+        self.open_first = first.plus(std::mem::take(&mut self.open_records));
+        Some(ClosedBatch { batch, first, bytes: std::mem::replace(&mut self.open, fresh()) })
+    }
+
+    fn born(&mut self, birthday: Birthday) {
+        self.birthdays.push_back(birthday);
+        self.retained.push_back(birthday);
+        if self.retained.len() > MAX_RETAINED {
+            // A quiet shard fills a log file in days. Fewer marks only make what is settled a
+            // little older.
+            let mut place = 0;
+            self.retained.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+        }
+    }
+
+    /// Batches from `batch` on were found in the logs at a restart. Whatever the watermark is by
+    /// now: it was lower when they were written, and every write in them may be replayed again
+    /// until all of them are gone. `oldest` is the lowest timestamp of these writes. `bound` is the
+    /// read bound that was recovered, or the present if that is later: nothing in these batches
+    /// began above it, whatever the clock shows now.
+    pub(crate) fn recovered(
+        &mut self,
+        batch: BatchNumber,
+        bound: Timestamp,
+        watermark: Timestamp,
+        oldest: Timestamp,
+    ) {
+        let settled = watermark.min(oldest.previous());
+        #[cfg(feature = "planted-bugs")]
+        let settled = if timestone_types::is_planted!(SettledEarly) { watermark } else { settled };
+        self.born(Birthday { batch, at: bound, settled });
+        self.unstable.push_back((self.open_batch, batch));
+    }
+
+    /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
+    /// back, if that is known.
+    pub(crate) fn settled(&mut self, from: BatchNumber) -> Option<Timestamp> {
+        while self.retained.get(1).is_some_and(|next| next.batch <= from) {
+            self.retained.pop_front();
+        }
+        self.retained.front().filter(|first| first.batch <= from).map(|first| first.settled)
+    }
+
+    /// The log says that everything up to `batch` is durable: the highest ticket that is durable
+    /// with it, if that is news.
+    pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<Ticket> {
+        self.durable = self.durable.max(batch);
+        let mut through = None;
+        while let Some(&(oldest, ticket)) = self.in_flight.front()
+            && oldest <= batch
+        {
+            through = Some(ticket);
+            self.in_flight.pop_front();
+        }
+        through
+    }
+
+    /// Whether nothing waits for the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Puts whose prepare is in `prepared_in` were applied now; the store counts them to the open
+    /// batch.
+    pub(crate) fn applied(&mut self, prepared_in: BatchNumber) {
+        match self.unstable.back_mut() {
+            Some((batch, lowest)) if *batch == self.open_batch => {
+                *lowest = (*lowest).min(prepared_in)
+            }
+            _ => self.unstable.push_back((self.open_batch, prepared_in)),
+        }
+    }
+
+    /// Everything still needed below `below` is in a batch again that is durable.
+    pub(crate) fn carried(&mut self, below: BatchNumber) {
+        self.carried_below = self.carried_below.max(below);
+    }
+
+    /// Writes down the first batch that is still needed, when that is news and the last such record
+    /// is durable. `spreading`: outcomes below the watermark are needed as well.
+    pub(crate) fn announce(
+        &mut self,
+        watermark: Timestamp,
+        stable: BatchNumber,
+        oldest_payload: Option<BatchNumber>,
+        spreading: bool,
+    ) {
+        while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
+            self.unstable.pop_front();
+        }
+        // A transaction's begin may lead the batch's birthday by the clock lead that is allowed.
+        let settled = watermark.saturating_sub(limits::MAX_CLOCK_LEAD);
+        while self.birthdays.get(1).is_some_and(|next| next.at < settled) {
+            self.birthdays.pop_front();
+        }
+        let young = match self.birthdays.front() {
+            _ if spreading => self.carried_below,
+            first => first.map_or(self.open_batch, |first| first.batch).max(self.carried_below),
+        };
+        let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
+        let keep_from =
+            [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
+        let keep_from = keep_from.min(self.durable.next());
+        if self.announcing.is_none() && keep_from > self.announced {
+            self.announced = keep_from;
+            self.announcing = Some((self.open_batch, keep_from));
+            self.note(&LogRecord::KeepFrom { batch: keep_from });
+        }
+    }
+
+    /// The first batch that is still needed, once it is durable that those before it are not.
+    pub(crate) fn release(&mut self) -> Option<BatchNumber> {
+        self.announcing.take_if(|(batch, _)| *batch <= self.durable).map(|(_, keep_from)| keep_from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn record() -> LogRecord<'static> {
+        LogRecord::ReadBound { bound: Timestamp::ZERO, watermark: Timestamp::ZERO }
+    }
+
+    fn journal() -> Journal {
+        Journal::new(BatchNumber::new(1), RecordNumber::FIRST)
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO.saturating_add(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn durability_of_a_batch_is_durability_of_its_last_ticket() {
+        let mut journal = journal();
+        journal.record(Ticket(1), &record());
+        journal.record(Ticket(2), &record());
+        let ClosedBatch { batch: first, first: record_1, bytes } =
+            journal.close(at(1), Timestamp::ZERO, Vec::new).unwrap();
+        assert!(!bytes.is_empty() && !journal.is_idle());
+        journal.record(Ticket(3), &record());
+        let ClosedBatch { batch: second, first: record_3, .. } =
+            journal.close(at(2), Timestamp::ZERO, Vec::new).unwrap();
+        assert_eq!((first.get(), second.get()), (1, 2));
+        assert_eq!((record_1.get(), record_3.get()), (1, 3));
+        assert_eq!(journal.durable(first), Some(Ticket(2)));
+        assert_eq!(journal.durable(first), None);
+        assert_eq!(journal.durable(second), Some(Ticket(3)));
+        assert!(journal.is_idle() && journal.close(at(3), Timestamp::ZERO, Vec::new).is_none());
+    }
+
+    /// What the logs are told when what is needed now has become durable.
+    fn next_release(
+        journal: &mut Journal,
+        watermark: Timestamp,
+        stable: BatchNumber,
+        payload: Option<BatchNumber>,
+        spreading: bool,
+    ) -> Option<BatchNumber> {
+        journal.announce(watermark, stable, payload, spreading);
+        if let Some(ClosedBatch { batch, bytes, .. }) =
+            journal.close(watermark, watermark, Vec::new)
+        {
+            let [Ok(record)] = timestone_wal::BatchRecords::new(&bytes).collect::<Vec<_>>()[..]
+            else {
+                panic!("one record")
+            };
+            let LogRecord::KeepFrom { batch: keep_from } = LogRecord::decode(record).unwrap()
+            else {
+                panic!()
+            };
+            assert_eq!(journal.release(), None, "a crash now would find no word of it");
+            journal.durable(batch);
+            let released = journal.release();
+            assert_eq!(released, Some(keep_from));
+            return released;
+        }
+        journal.release()
+    }
+
+    #[test]
+    fn while_one_word_of_what_is_needed_is_on_its_way_there_is_no_other() {
+        let mut journal = journal();
+        journal.announce(at(0), BatchNumber::ZERO, None, false);
+        let first = journal.close(at(1), at(0), Vec::new).unwrap().batch;
+        journal.note(&record());
+        let second = journal.close(at(60_000), at(0), Vec::new).unwrap().batch;
+        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        assert!(journal.open_bytes() == 0 && journal.release().is_none());
+        journal.durable(second);
+        assert_eq!((first, journal.release()), (BatchNumber::new(1), Some(first)));
+        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        let third = journal.close(at(60_001), at(0), Vec::new).unwrap().batch;
+        journal.durable(third);
+        assert_eq!(journal.release(), Some(second));
+    }
+
+    #[test]
+    fn a_batch_is_kept_for_payloads_unstable_puts_and_young_outcomes() {
+        let mut journal = journal();
+        for batch in 1..=4u64 {
+            journal.record(Ticket(batch), &record());
+            if batch == 3 {
+                journal.applied(BatchNumber::new(2));
+            }
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        let number = BatchNumber::new;
+        let mut needed = |watermark, stable, payload| {
+            next_release(&mut journal, watermark, stable, payload, false)
+        };
+        // The watermark keeps everything young; then the unstable put of batch 2; then an undecided
+        // prepare; then nothing.
+        assert_eq!(needed(at(1), BatchNumber::ZERO, None), Some(number(1)));
+        assert_eq!(needed(at(60_000), BatchNumber::ZERO, None), Some(number(2)));
+        assert_eq!(needed(at(60_000), number(2), None), None);
+        assert_eq!(needed(at(60_000), number(3), Some(number(3))), Some(number(3)));
+        assert_eq!(needed(at(60_000), number(3), Some(number(3))), None);
+        assert_eq!(needed(at(60_000), number(3), None), Some(number(4)));
+    }
+
+    #[test]
+    fn while_commits_are_being_told_to_others_only_what_was_carried_forward_goes() {
+        let mut journal = journal();
+        for batch in 1..=4u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        assert_eq!(next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, true), None);
+        journal.carried(BatchNumber::new(3));
+        let mut needed =
+            |spreading| next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, spreading);
+        assert_eq!(needed(true), Some(BatchNumber::new(3)));
+        assert_eq!(needed(false), Some(BatchNumber::new(4)));
+    }
+
+    #[test]
+    fn carrying_forward_frees_young_batches_but_not_unstable_puts() {
+        let mut journal = journal();
+        for batch in 1..=3u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        journal.carried(BatchNumber::new(3));
+        assert_eq!(
+            next_release(&mut journal, at(0), BatchNumber::ZERO, None, false),
+            Some(BatchNumber::new(3))
+        );
+    }
+
+    #[test]
+    fn writes_are_settled_below_the_watermark_of_the_oldest_batch_that_is_retained() {
+        let mut journal = journal();
+        for batch in 1..=3u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+        }
+        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(1)));
+        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(2)));
+        assert_eq!(journal.settled(BatchNumber::new(9)), Some(at(3)));
+    }
+
+    #[test]
+    fn recovered_batches_settle_nothing_that_was_written_in_them() {
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        journal.recovered(BatchNumber::new(3), at(60_000), at(50), at(5));
+        journal.record(Ticket(1), &record());
+        journal.close(at(61_000), at(55), Vec::new).unwrap();
+        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
+        assert_eq!(
+            journal.settled(BatchNumber::new(10)),
+            Some(at(5).previous()),
+            "a write of it may be in the tenth"
+        );
+        assert_eq!(journal.settled(BatchNumber::new(11)), Some(at(55)));
+    }
+
+    /// A life with a log, then one by a clock that was set back by an hour: what began in the first
+    /// one is not old.
+    fn kept_from_after_the_clock_was_set_back() -> Option<BatchNumber> {
+        const HOUR: u64 = 3_600_000;
+        let (watermark, bound) = (at(2 * HOUR), at(2 * HOUR + 2_000));
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        #[cfg(feature = "planted-bugs")]
+        let bound = if timestone_types::is_planted!(AgeByTheClock) { at(HOUR) } else { bound };
+        journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
+        for batch in 11..=20u64 {
+            journal.record(Ticket(batch), &record());
+            // The clock is behind the watermark for an hour, so that the watermark stays.
+            journal.close(at(HOUR + batch * 250), watermark, Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        let kept = next_release(&mut journal, watermark, BatchNumber::new(20), None, false);
+        // The clock passes the old bound, the watermark follows: now they may go.
+        journal.record(Ticket(21), &record());
+        let last =
+            journal.close(at(2 * HOUR + 4_000), at(2 * HOUR + 3_000), Vec::new).unwrap().batch;
+        journal.durable(last);
+        assert!(
+            next_release(&mut journal, at(2 * HOUR + 10_000), last, None, false)
+                > kept.min(Some(last))
+        );
+        kept
+    }
+
+    #[test]
+    fn what_an_earlier_life_recorded_does_not_grow_old_by_a_clock_that_was_set_back() {
+        assert_eq!(kept_from_after_the_clock_was_set_back(), Some(BatchNumber::new(3)));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
+        let kept = crate::testing::with(
+            timestone_types::planted::Bug::AgeByTheClock,
+            kept_from_after_the_clock_was_set_back,
+        );
+        assert!(kept > Some(BatchNumber::new(3)), "{kept:?}");
+    }
+
+    /// A clock that was set back by less than a server goes on by itself: time goes on a little
+    /// below the last bound.
+    #[test]
+    fn what_began_just_below_the_last_bound_is_not_old_when_time_goes_on_below_it() {
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        // A transaction began at 10 400, by a clock that led. The bound was 11 000, and time goes
+        // on at 10 000.
+        journal.recovered(BatchNumber::new(3), at(11_000), at(8_900), at(8_900));
+        for batch in 11..=20u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(10_000 + (batch - 11) * 50), at(8_900), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        assert_eq!(
+            next_release(&mut journal, at(10_300), BatchNumber::new(20), None, false),
+            Some(BatchNumber::new(3))
+        );
+    }
+
+    #[test]
+    fn an_old_write_that_is_carried_forward_settles_nothing_before_its_new_batch_has_gone() {
+        let mut journal = journal();
+        for (batch, carried) in [(1, None), (2, Some(at(7))), (3, None)] {
+            journal.record(Ticket(batch), &record());
+            carried.into_iter().for_each(|commit| journal.carries(commit));
+            journal.close(at(batch * 1000), at(batch * 10), Vec::new).unwrap();
+        }
+        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(7).previous()));
+        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(7).previous()));
+        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(30)));
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_quiet_shard_is_bounded_and_stays_on_the_safe_side() {
+        let mut journal = journal();
+        for batch in 1..=3 * MAX_RETAINED as u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+        }
+        assert!(journal.retained.len() <= MAX_RETAINED);
+        let settled = journal.settled(BatchNumber::new(5000)).unwrap();
+        assert!(settled <= at(5000) && settled >= at(4900), "{settled}");
+    }
+}

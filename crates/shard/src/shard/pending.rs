@@ -1,0 +1,298 @@
+//! Requests that are being worked on: who asked, and what is needed to go on.
+//!
+//! The participant and the store name a request by a token; here a token is a place in a slab and
+//! the number of its use, so a late answer to a place that was given to somebody else is noticed.
+
+use std::sync::Arc;
+
+use timestone_seda::{Charge, Memory, MemoryUse, Origin};
+use timestone_store::ReadToken;
+use timestone_txn::participant::Token;
+use timestone_types::{Expiry, Timestamp, TxnId, Version};
+use timestone_wire::{Envelope, Verdict};
+
+use crate::gauges::{RequestLatencies, Timed};
+use crate::limits::CHARGED_VALUE_BYTES;
+
+/// What a request is, as far as its answer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Purpose {
+    /// Nobody waits for an answer.
+    #[default]
+    Silent,
+    /// A read of one key.
+    Get,
+    /// A prepare of a transaction.
+    Prepare,
+    /// A single-key write.
+    Write,
+    /// Anything that is answered from the participant's output alone.
+    Other,
+    /// A page of a scan.
+    Scan,
+    /// A count.
+    Count,
+}
+
+/// What a single-key write found before it was validated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Previous {
+    /// Whether it was looked up.
+    pub(crate) known: bool,
+    /// Whether the key was visible.
+    pub(crate) present: bool,
+    /// The version found.
+    pub(crate) version: Version,
+    /// Its expiry.
+    pub(crate) expires_at: Expiry,
+}
+
+/// The decided outcome of a write that was asked again, while the previous value is looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Repeat {
+    pub(crate) txn: TxnId,
+    pub(crate) commit: Timestamp,
+    pub(crate) verdict: Verdict,
+    /// Where the previous version is found.
+    pub(crate) at: Timestamp,
+    /// Whether it was visible to the first copy.
+    pub(crate) present: bool,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// When it arrived.
+    asked: Timestamp,
+    /// What it is counted as.
+    timed: Timed,
+    pub(crate) origin: Origin,
+    /// The envelope of its answer.
+    pub(crate) envelope: Envelope,
+    pub(crate) purpose: Purpose,
+    /// Its frame, when it had to wait.
+    pub(crate) frame: Vec<u8>,
+    /// The point in time at which the store was asked.
+    pub(crate) at: Timestamp,
+    /// The same of a snapshot; [`Timestamp::MAX`] where what is latest is asked for.
+    pub(crate) snapshot: Timestamp,
+    pub(crate) prepared_before: bool,
+    pub(crate) previous: Previous,
+    /// It is a write that was decided before.
+    pub(crate) repeat: Option<Repeat>,
+    /// The previous value, for writes that return it or compare with it.
+    pub(crate) value: Vec<u8>,
+    /// Its memory, if it is large.
+    charge: Option<Charge>,
+    /// The write has no condition of its own.
+    pub(crate) unconditional: bool,
+    /// The write's answer carries the previous value.
+    pub(crate) returns_previous: bool,
+    /// It waits for others: for a decision, or for something to be durable.
+    parked: bool,
+    uses: u32,
+    live: bool,
+}
+
+impl Request {
+    /// Keeps what a write that has not taken place yet found, if there is memory for it: it is kept
+    /// until the write is durable, and then is part of an answer.
+    pub(crate) fn keep_found(&mut self, memory: &Arc<Memory>, value: &[u8]) -> bool {
+        self.charge = None;
+        if value.len() >= CHARGED_VALUE_BYTES && !ignores_bound() {
+            self.charge = memory.try_charge(MemoryUse::Output, value.len() as u64);
+            if self.charge.is_none() {
+                return false;
+            }
+        }
+        self.value.clear();
+        self.value.extend_from_slice(value);
+        true
+    }
+
+    /// Keeps what a write had found that took place before: whoever repeats it must be told.
+    pub(crate) fn keep_told(&mut self, memory: &Arc<Memory>, value: &[u8]) {
+        if value.len() >= CHARGED_VALUE_BYTES {
+            self.charge = Some(memory.charge(MemoryUse::Output, value.len() as u64));
+        }
+        self.value.extend_from_slice(value);
+    }
+
+    /// What a write found is of no use any more.
+    fn forget_found(&mut self) {
+        self.charge = None;
+        self.previous = Previous::default();
+        self.repeat = None;
+        self.value.clear();
+        if self.value.capacity() > KEEP_BYTES {
+            self.value = Vec::new();
+        }
+    }
+
+    /// The memory of what is about to be answered.
+    pub(crate) const fn take_charge(&mut self) -> Option<Charge> {
+        self.charge.take()
+    }
+}
+
+/// Whether answers are owed without bound.
+fn ignores_bound() -> bool {
+    timestone_types::is_planted!(BoundlessOutput)
+}
+
+/// All requests of one shard that are under way.
+#[derive(Default)]
+pub(crate) struct Requests {
+    slots: Vec<Request>,
+    free: Vec<u32>,
+    /// How many are parked.
+    parked: usize,
+    /// The time of this turn.
+    now: Timestamp,
+    latencies: Arc<RequestLatencies>,
+}
+
+/// Frame buffers larger than this are not kept in free places.
+const KEEP_BYTES: usize = 4096;
+
+impl Requests {
+    /// No requests; how long they take is told to `latencies`.
+    pub(crate) fn new(latencies: Arc<RequestLatencies>) -> Self {
+        Self { latencies, ..Self::default() }
+    }
+
+    /// Gives a request its token.
+    #[inline]
+    pub(crate) fn open(
+        &mut self,
+        origin: Origin,
+        envelope: Envelope,
+        purpose: Purpose,
+        timed: Timed,
+    ) -> Token {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(Request {
+                    asked: self.now,
+                    timed,
+                    origin,
+                    envelope,
+                    purpose,
+                    frame: Vec::new(),
+                    at: Timestamp::ZERO,
+                    snapshot: Timestamp::MAX,
+                    prepared_before: false,
+                    previous: Previous::default(),
+                    repeat: None,
+                    value: Vec::new(),
+                    charge: None,
+                    unconditional: false,
+                    returns_previous: false,
+                    parked: false,
+                    uses: 0,
+                    live: false,
+                });
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        assert!(!slot.live, "a free place is not in use");
+        slot.origin = origin;
+        slot.envelope = envelope;
+        slot.purpose = purpose;
+        (slot.asked, slot.timed) = (self.now, timed);
+        slot.live = true;
+        slot.uses = slot.uses.wrapping_add(1);
+        Token(u64::from(slot.uses) << 32 | u64::from(index))
+    }
+
+    /// The request of a token, if it is still under way.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Request> {
+        let slot = self.slots.get_mut((token.0 & 0xffff_ffff) as usize)?;
+        (slot.live && slot.uses == (token.0 >> 32) as u32).then_some(slot)
+    }
+
+    /// Ends a request: its place is free again.
+    #[inline]
+    pub(crate) fn close(&mut self, token: Token) {
+        let index = (token.0 & 0xffff_ffff) as u32;
+        let now = self.now;
+        let Some(slot) = self.get_mut(token) else { return };
+        slot.live = false;
+        let (asked, timed, parked) = (slot.asked, slot.timed, std::mem::take(&mut slot.parked));
+        slot.frame.clear();
+        if slot.frame.capacity() > KEEP_BYTES {
+            slot.frame = Vec::new();
+        }
+        // Reads find nothing that is kept.
+        if slot.purpose != Purpose::Get {
+            slot.forget_found();
+        }
+        self.parked -= usize::from(parked);
+        self.free.push(index);
+        self.latencies.of(timed).since(asked, now);
+    }
+
+    /// A turn begins.
+    pub(crate) fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    /// How many are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A request waits for others from now on, or goes on.
+    pub(crate) fn set_parked(&mut self, token: Token, parked: bool) {
+        let Some(slot) = self.get_mut(token) else { return };
+        let before = std::mem::replace(&mut slot.parked, parked);
+        self.parked = self.parked + usize::from(parked) - usize::from(before);
+    }
+
+    /// Whether whatever is under way waits for others.
+    pub(crate) fn are_parked(&self) -> bool {
+        if timestone_types::is_planted!(WaitsForOthers) {
+            return self.len() == 0;
+        }
+        self.len() == self.parked
+    }
+}
+
+/// The store names a request as the participant does.
+pub(crate) const fn read_token(token: Token) -> ReadToken {
+    ReadToken(token.0)
+}
+
+/// And back.
+pub(crate) const fn token_of(token: ReadToken) -> Token {
+    Token(token.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_seda::{ConnectionId, Generation, StageId};
+
+    use super::*;
+
+    #[test]
+    fn a_token_of_an_earlier_use_finds_nothing() {
+        let origin = Origin {
+            stage: StageId::new(0),
+            connection: ConnectionId::new(0),
+            generation: Generation::new(0),
+        };
+        let mut requests = Requests::default();
+        let first = requests.open(origin, Envelope::default(), Purpose::Get, Timed::Get);
+        requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
+        requests.close(first);
+        let second = requests.open(origin, Envelope::default(), Purpose::Write, Timed::Write);
+        assert_ne!(first, second);
+        assert!(requests.get_mut(first).is_none());
+        assert!(requests.get_mut(second).unwrap().frame.is_empty());
+        requests.close(first);
+        assert_eq!(requests.len(), 1);
+    }
+}

@@ -1,0 +1,595 @@
+//! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
+
+use timestone_seda::Origin;
+use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
+use timestone_txn::participant::{
+    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
+    Wait, WriteItem, WriteKind,
+};
+use timestone_types::{KeyRef, Timestamp, TxnOutcome, Version};
+use timestone_wire::{
+    self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
+};
+
+use super::ahead::LookAhead;
+use super::lookups::{Answered, Item, in_store};
+use super::pending::{Purpose, read_token};
+use super::{Shard, expiry};
+use crate::gauges::Timed;
+use crate::turn::Turn;
+
+/// How a request may wait, from the flag that it carries.
+pub(super) const fn wait_of(wait: bool) -> Wait {
+    if wait { Wait::Yes } else { Wait::No }
+}
+
+pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
+    match at {
+        wire::ReadAt::Snapshot(at) => ReadAt::Snapshot(at),
+        wire::ReadAt::Latest(at) => ReadAt::Latest(at),
+    }
+}
+
+const fn write_kind(kind: wire::WriteKind) -> WriteKind {
+    match kind {
+        wire::WriteKind::Put => WriteKind::Put,
+        wire::WriteKind::Delete => WriteKind::Delete,
+        wire::WriteKind::Fence => WriteKind::Fence,
+    }
+}
+
+impl Shard {
+    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`]
+    /// has found it.
+    pub(super) fn frame(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+    ) {
+        let envelope = frame.envelope();
+        if envelope.epoch != self.epoch && !frame.kind().is_reply() {
+            return self.refuse_epoch(ctx, origin, frame);
+        }
+        self.gauges.count(frame.kind());
+        let purpose = match frame.kind() {
+            Kind::Get => Purpose::Get,
+            Kind::Prepare => Purpose::Prepare,
+            Kind::Write => Purpose::Write,
+            Kind::Scan => Purpose::Scan,
+            Kind::Count => Purpose::Count,
+            Kind::Decide
+            | Kind::Status
+            | Kind::Terminate
+            | Kind::Freeze
+            | Kind::WriteSet
+            | Kind::Newest => Purpose::Other,
+            _ => return self.plain(ctx, origin, frame),
+        };
+        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        let token = self.requests.open(origin, envelope, purpose, Timed::of(frame.kind()));
+        if let Err(error) = self.submit(ctx, token, frame, key, None) {
+            self.requests.close(token);
+            let text = error.to_string();
+            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+        }
+    }
+
+    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
+    /// that it is hashed once.
+    #[inline]
+    pub(super) fn keys_of<'a>(
+        &self,
+        frame: &Frame<'a>,
+        ahead: &mut LookAhead<'a>,
+    ) -> Option<KeyRef<'a>> {
+        match frame.kind() {
+            Kind::Get => {
+                let get = wire::Get::decode(frame).ok()?;
+                let key = KeyRef::new(self.seed, get.keyspace, get.key);
+                ahead.reads(key);
+                Some(key)
+            }
+            Kind::Prepare => {
+                let prepare = wire::Prepare::decode(frame).ok()?;
+                let body = prepare.body;
+                let reads = body.reads().map(|read| (read.keyspace, read.key));
+                for (keyspace, key) in
+                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
+                {
+                    ahead.validates(KeyRef::new(self.seed, keyspace, key));
+                }
+                None
+            }
+            Kind::Write => {
+                let write = wire::Write::decode(frame).ok()?;
+                let key = KeyRef::new(self.seed, write.keyspace, write.key);
+                ahead.validates(key);
+                Some(key)
+            }
+            _ => None,
+        }
+    }
+
+    /// Hands a request to the core, for the first time or again (`wait` is what the core gave back
+    /// then). `key` is its only key, if that has been hashed.
+    pub(super) fn submit(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        match frame.kind() {
+            Kind::Get => self.submit_get(ctx, token, frame, key, wait),
+            Kind::Prepare => self.submit_prepare(ctx, token, frame, wait),
+            Kind::Write => self.submit_write(ctx, token, frame, key, wait),
+            Kind::Scan => {
+                let scan = wire::Scan::decode(frame)?;
+                let wait = wait.unwrap_or(Wait::Yes);
+                let input = Input::RaiseFloor { token, keyspace: scan.keyspace, at: scan.at, wait };
+                self.step(ctx, input, Some((token, frame)));
+                Ok(())
+            }
+            Kind::Count => {
+                let count = wire::Count::decode(frame)?;
+                let wait = wait.unwrap_or(Wait::Yes);
+                let input =
+                    Input::RaiseFloor { token, keyspace: count.keyspace, at: count.at, wait };
+                self.step(ctx, input, Some((token, frame)));
+                Ok(())
+            }
+            Kind::WriteSet => self.submit_write_set(ctx, token, frame),
+            _ => self.submit_short(ctx, token, frame),
+        }
+    }
+
+    #[inline]
+    fn submit_get(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        let get = wire::Get::decode(frame)?;
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        let input = Input::Read {
+            token,
+            keyspace: get.keyspace,
+            key: key.hash,
+            at: read_at(get.at),
+            wait: wait.unwrap_or(wait_of(get.wait)),
+            latest,
+        };
+        self.participant.step(ctx.now(), input, &mut self.outputs);
+        // Nearly every read is answered at once and alone.
+        if let [Output::ReadNow { token: read, at, prepared_before }] = self.outputs[..]
+            && read == token
+        {
+            self.outputs.clear();
+            self.read_now(ctx, token, key, get.at, at, prepared_before);
+        } else {
+            self.carry_out(ctx, Some((token, frame)));
+        }
+        Ok(())
+    }
+
+    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client
+    /// wants, `at` where the core reads.
+    #[inline]
+    pub(super) fn read_now(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        key: KeyRef<'_>,
+        asked: wire::ReadAt,
+        at: Timestamp,
+        prepared_before: bool,
+    ) {
+        let now = self.participant.judges_expiry(ctx.now(), at);
+        let judged = match asked {
+            // A snapshot may lie ahead of this server's time: what expires between the two is alive
+            // to every other reader.
+            wire::ReadAt::Snapshot(_) if !expires_snapshots_ahead() => now.min(at),
+            wire::ReadAt::Snapshot(_) => at,
+            wire::ReadAt::Latest(_) => now,
+        };
+        let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let (origin, envelope) = (request.origin, request.envelope);
+        let found = self.store.get_as_of(key, at, judged, read_token(token));
+        if let Err(refusal) = expiry::check(&self.participant, snapshot, &found) {
+            return self.refuse(ctx, token, &refusal);
+        }
+        match found {
+            Ok(Lookup::Present { value, .. })
+                if !self.replies.has_room(ctx, origin, value.len()) =>
+            {
+                self.refuse_unread(ctx, token);
+            }
+            Ok(Lookup::Present { version, expires_at, value }) => {
+                let out = self.replies.buffer(ctx, origin);
+                wire::Value { version, expires_at, prepared_before, present: true, value }
+                    .encode(&envelope, out);
+                self.requests.close(token);
+            }
+            Ok(Lookup::Absent { version, expires_at }) => {
+                // A fence touches the keys that it has hidden; of any other, whoever compares
+                // versions is told what was told before it. Validation takes every absence for the
+                // same, so that this changes nothing for transactions. Whoever asks for the latest
+                // state begins to compare there, and is told the fence: it stands at the key for
+                // good when the watermark has passed it.
+                let is_beside = matches!(asked, wire::ReadAt::Snapshot(_))
+                    && !version.is_zero()
+                    && self.store.is_beside_fence(key, version);
+                let version = if is_beside { Version::ZERO } else { version };
+                let out = self.replies.buffer(ctx, origin);
+                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
+                    .encode(&envelope, out);
+                self.requests.close(token);
+            }
+            Ok(Lookup::Pending) => {
+                (request.at, request.snapshot) = (at, snapshot);
+                request.prepared_before = prepared_before;
+            }
+            Err(error) => self.fail(ctx, token, &error),
+        }
+    }
+
+    /// The memory for answers is used up: a read changes nothing, and a write has not taken place
+    /// yet, so it may be asked again.
+    pub(super) fn refuse_unread(&mut self, ctx: &mut Turn<'_>, token: Token) {
+        let words = "the server's memory for answers is used up; try again";
+        let error = ErrorReply::new(ErrorCode::Busy, words)
+            .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
+        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+    }
+
+    fn submit_prepare(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        let prepare = wire::Prepare::decode(frame)?;
+        // What was promised or decided is answered as it was, also when it is asked again after the
+        // store has filled up.
+        if self.participant.is_new(prepare.txn, prepare.begin)
+            && self.refuses_writes(ctx, token, &prepare.body)
+        {
+            return Ok(());
+        }
+        if !self.look_up(token, frame, wait, &prepare.body) {
+            return Ok(());
+        }
+        self.participants.clear();
+        self.participants.extend(prepare.participants.iter());
+        let input = Input::Prepare(Prepare {
+            token,
+            txn: prepare.txn,
+            begin: prepare.begin,
+            commit: prepare.commit,
+            single: prepare.single,
+            wait: wait.unwrap_or(wait_of(prepare.wait)),
+            participants: &self.participants,
+            reads: &self.reads,
+            writes: &self.writes,
+            condition: None,
+        });
+        self.participant.step(ctx.now(), input, &mut self.outputs);
+        self.carry_out(ctx, Some((token, frame)));
+        Ok(())
+    }
+
+    /// A committed transaction's write set, asked for because its prepare never arrived.
+    fn submit_write_set(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+    ) -> Result<(), wire::WireError> {
+        let set = wire::WriteSet::decode(frame)?;
+        if !self.look_up(token, frame, None, &set.body) {
+            return Ok(());
+        }
+        self.participants.clear();
+        self.participants.push(self.shard);
+        let prepare = Prepare {
+            token,
+            txn: set.txn,
+            begin: set.begin,
+            commit: set.commit,
+            single: false,
+            wait: Wait::No,
+            participants: &self.participants,
+            reads: &self.reads,
+            writes: &self.writes,
+            condition: None,
+        };
+        self.participant.step(ctx.now(), Input::DecidedWriteSet { prepare }, &mut self.outputs);
+        self.carry_out(ctx, Some((token, frame)));
+        Ok(())
+    }
+
+    fn submit_short(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+    ) -> Result<(), wire::WireError> {
+        match frame.kind() {
+            Kind::Decide => {
+                let decide = wire::Decide::decode(frame)?;
+                let from_peer = self
+                    .requests
+                    .get_mut(token)
+                    .is_some_and(|request| self.peers.is_shard(request.origin.stage));
+                let origin =
+                    if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
+                let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
+                if outcome == TxnOutcome::Aborted {
+                    self.gauges.decide_abort();
+                }
+                self.step(
+                    ctx,
+                    Input::Decide { token, txn: decide.txn, outcome, origin },
+                    Some((token, frame)),
+                );
+            }
+            Kind::Status => {
+                let txn = wire::Status::decode(frame)?.txn;
+                self.step(ctx, Input::Status { token, txn }, Some((token, frame)));
+            }
+            Kind::Terminate => {
+                let ask = wire::Terminate::decode(frame)?;
+                let mut participants = std::mem::take(&mut self.participants);
+                participants.clear();
+                participants.extend(ask.participants.iter());
+                let input = Input::Terminate {
+                    token,
+                    txn: ask.txn,
+                    begin: ask.begin,
+                    participants: &participants,
+                };
+                self.step(ctx, input, Some((token, frame)));
+                self.participants = participants;
+            }
+            Kind::Freeze => {
+                let ask = wire::Freeze::decode(frame)?;
+                self.step(
+                    ctx,
+                    Input::Freeze { token, txn: ask.txn, begin: ask.begin },
+                    Some((token, frame)),
+                );
+            }
+            Kind::Newest => {
+                let keyspace = wire::Newest::decode(frame)?.keyspace;
+                let latest = self.store.newest(keyspace);
+                self.step(ctx, Input::Newest { token, keyspace, latest }, Some((token, frame)));
+            }
+            other => unreachable!("{} is not opened as a request", other.name()),
+        }
+        Ok(())
+    }
+
+    /// Frames that need no token: reports, peers' answers, statistics.
+    fn plain(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+        let taken = match frame.kind() {
+            Kind::Report => wire::Report::decode(frame).map(|report| {
+                let wire::Report { client, watermark, acked, now: clock, closing } = report;
+                self.step(ctx, Input::Report { client, watermark, acked, clock, closing }, None);
+            }),
+            Kind::FreezeAnswer => wire::FreezeAnswer::decode(frame).map(|answer| {
+                let state = match answer.state {
+                    TxnState::Prepared(at) => FrozenState::Prepared(at),
+                    TxnState::Committed(at) => FrozenState::Decided(TxnOutcome::Committed(at)),
+                    TxnState::Aborted => FrozenState::Decided(TxnOutcome::Aborted),
+                    TxnState::Unknown => FrozenState::Finished,
+                };
+                let from = frame.envelope().shard;
+                self.step(ctx, Input::FreezeAnswer { from, txn: answer.txn, state }, None);
+            }),
+            // Of a peer that was asked to end a transaction, and knows how it ended.
+            Kind::StatusIs => wire::StatusIs::decode(frame).map(|is| {
+                let outcome = match is.state {
+                    TxnState::Committed(at) => TxnOutcome::Committed(at),
+                    TxnState::Aborted => TxnOutcome::Aborted,
+                    TxnState::Prepared(_) | TxnState::Unknown => return,
+                };
+                let (from, state) = (frame.envelope().shard, FrozenState::Decided(outcome));
+                self.step(ctx, Input::FreezeAnswer { from, txn: is.txn, state }, None);
+            }),
+            Kind::DecideAck => wire::DecideAck::decode(frame).map(|ack| {
+                let from = frame.envelope().shard;
+                self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
+            }),
+            Kind::ShardStats => {
+                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
+            }
+            Kind::Ping => wire::Ping::decode(frame).map(|_| {
+                let envelope = frame.reply_envelope(self.epoch, self.map_version);
+                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));
+            }),
+            kind if kind.is_reply() => Ok(()),
+            kind => {
+                let words =
+                    format!("a shard does not serve {} requests; ask the server", kind.name());
+                return self.answer_error(
+                    ctx,
+                    origin,
+                    frame,
+                    &ErrorReply::new(ErrorCode::Unsupported, &words),
+                );
+            }
+        };
+        if let Err(error) = taken {
+            let text = error.to_string();
+            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+        }
+    }
+
+    /// The youngest version of a request's only key, as the core wants it. `None`: the store looks
+    /// it up, and the request is handed in again with the answer.
+    #[inline]
+    pub(super) fn latest(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        key: KeyRef<'_>,
+    ) -> Option<LatestInStore> {
+        if let Some(items) = self.lookups.take(token) {
+            return items.first().map(|item| item.latest);
+        }
+        match self.store.latest(key, self.lookups.token()) {
+            LatestLookup::Known(latest) => Some(in_store(latest)),
+            LatestLookup::Pending => {
+                self.lookups.note_pending(0);
+                let (keyspace, key) = (key.keyspace, key.hash);
+                let item = Item { keyspace, key, latest: LatestInStore::NONE };
+                self.lookups.begin(token, wait, std::iter::once(item));
+                self.keep_frame(token, Some((token, frame)));
+                None
+            }
+        }
+    }
+
+    /// A look-up of youngest versions was answered.
+    pub(super) fn looked_up(&mut self, ctx: &mut Turn<'_>, answered: Answered) {
+        match answered {
+            Answered::Waiting => {}
+            Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
+            Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
+        }
+    }
+
+    /// What a request needs cannot be read. What was promised or decided before is not told that
+    /// it failed, since it may be carried out: whoever asks repeats it.
+    fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
+            Kind::Get => true,
+            Kind::Prepare => wire::Prepare::decode(&frame)
+                .is_ok_and(|prepare| self.participant.is_new(prepare.txn, prepare.begin)),
+            Kind::Write => wire::Write::decode(&frame)
+                .is_ok_and(|write| self.participant.is_new(write.txn, write.begin)),
+            _ => false,
+        });
+        if is_new {
+            self.fail(ctx, token, error);
+        } else {
+            tracing::error!(shard = %self.shard, %error, "a request that is under way already \
+                cannot be looked up again");
+            self.requests.close(token);
+        }
+    }
+
+    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
+    /// known. If not, the request is handed in again when they are.
+    pub(super) fn look_up(
+        &mut self,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+        body: &PrepareBody<'_>,
+    ) -> bool {
+        self.list_items(body);
+        if let Some(items) = self.lookups.take(token) {
+            assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
+            let (reads, writes) = items.split_at(self.reads.len());
+            self.reads.iter_mut().zip(reads).for_each(|(item, found)| item.latest = found.latest);
+            self.writes.iter_mut().zip(writes).for_each(|(item, found)| item.latest = found.latest);
+            return true;
+        }
+        for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
+            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
+            match self.store.latest(key, self.lookups.token()) {
+                LatestLookup::Known(latest) => item.latest = in_store(latest),
+                LatestLookup::Pending => self.lookups.note_pending(index),
+            }
+        }
+        let offset = self.reads.len();
+        for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
+            if item.kind != WriteKind::Fence {
+                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
+                match self.store.latest(key, self.lookups.token()) {
+                    LatestLookup::Known(latest) => item.latest = in_store(latest),
+                    LatestLookup::Pending => self.lookups.note_pending(offset + index),
+                }
+            }
+        }
+        if !self.lookups.is_pending() {
+            return true;
+        }
+        let reads = self.reads.iter().map(|read| (read.keyspace, read.key, read.latest));
+        let writes = self.writes.iter().map(|write| (write.keyspace, write.key, write.latest));
+        let items = reads.chain(writes);
+        let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
+        self.lookups.begin(token, wait, items);
+        self.keep_frame(token, Some((token, frame)));
+        false
+    }
+
+    /// The read and write items of a body, without what the store knows of them.
+    #[inline]
+    fn list_items(&mut self, body: &PrepareBody<'_>) {
+        self.reads.clear();
+        self.writes.clear();
+        for read in body.reads() {
+            let key = KeyRef::new(self.seed, read.keyspace, read.key);
+            self.reads.push(ReadItem {
+                keyspace: read.keyspace,
+                key: key.hash,
+                version: read.version,
+                absent: read.absent,
+                expires_at: read.expires_at,
+                latest: LatestInStore::NONE,
+            });
+        }
+        for write in body.writes() {
+            let key = KeyRef::new(self.seed, write.keyspace, write.key);
+            let kind = write_kind(write.kind);
+            self.writes.push(WriteItem {
+                keyspace: write.keyspace,
+                key: key.hash,
+                kind,
+                latest: LatestInStore::NONE,
+            });
+        }
+    }
+
+    /// Refuses a prepare that wants to put something while the store has no room; deletes and
+    /// fences go on.
+    fn refuses_writes(&mut self, ctx: &mut Turn<'_>, token: Token, body: &PrepareBody<'_>) -> bool {
+        let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
+        if puts().next().is_some()
+            && let Some(words) =
+                self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
+        {
+            self.refuse_full(ctx, token, &words);
+            return true;
+        }
+        let mut sizes = puts().map(|write| PutSize {
+            keyspace: write.keyspace,
+            bytes: write.key.len() + write.value.len(),
+        });
+        match self.admit(&mut sizes) {
+            Err(error) if puts().next().is_some() => {
+                self.fail(ctx, token, &error);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+/// Whether snapshots judge expiry as of their own time, wherever that lies.
+fn expires_snapshots_ahead() -> bool {
+    timestone_types::is_planted!(SnapshotsExpireAhead)
+}

@@ -1,0 +1,273 @@
+//! Scans and counts: from the raised floor to the page or number that answers them.
+//!
+//! ```text
+//!   RaiseFloor ─► FloorRaised: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
+//! ```
+//! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
+//! turns: what it should have found may have been collected when it ends, so the watermark is
+//! compared once more.
+
+use timestone_store::{AsOf, KeyList, ScanCursor, ScanLimit};
+use timestone_txn::participant::Token;
+use timestone_types::{Expiry, Timestamp, Version};
+use timestone_wire::limits::{MAX_SCAN_ENTRIES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES};
+use timestone_wire::{
+    self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
+};
+
+use super::Shard;
+use super::pending::read_token;
+use crate::turn::Turn;
+
+impl Shard {
+    /// Answers a scan with a page, unless what it should have found may have been collected
+    /// meanwhile.
+    pub(super) fn scan_done(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        keys: &KeyList,
+        next: Option<ScanCursor>,
+    ) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        if let Err(refusal) = self.participant.check_answer(request.at) {
+            return self.refuse(ctx, token, &refusal);
+        }
+        let (origin, envelope) = (request.origin, request.envelope);
+        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, origin));
+        let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
+        if keys.iter().all(|key| page.push(&ScanEntry { version, expires_at, key, value: &[] })) {
+            page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
+            return self.requests.close(token);
+        }
+        // The store keeps to the limit but for keys of one position, and with 42 bits of a secret
+        // hash those are two or three.
+        drop(page);
+        tracing::error!(shard = %self.shard, keys = keys.len(), "a page of a scan has more keys at \
+            one position than fit");
+        let words = "more keys share one position of the scan than a page holds";
+        self.answer(ctx, token, |envelope, out| {
+            ErrorReply::new(ErrorCode::Internal, words).encode(envelope, out)
+        });
+    }
+
+    /// Answers a count, as [`Self::scan_done`].
+    pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        if let Err(refusal) = self.participant.check_answer(request.at) {
+            return self.refuse(ctx, token, &refusal);
+        }
+        self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
+    }
+
+    /// A scan or count may read its snapshot now.
+    pub(super) fn floor_raised(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        at: Timestamp,
+        prepared_before: bool,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        if prepared_before {
+            let words = "a write below the snapshot is not decided yet; try again";
+            return self.answer(ctx, token, |envelope, out| {
+                ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out)
+            });
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        request.at = at;
+        let kept = std::mem::take(&mut request.frame);
+        let frame = match current {
+            Some((at_hand, frame)) if at_hand == token => Ok(*frame),
+            _ => Frame::parse(&kept),
+        };
+        let Ok(frame) = frame else { return self.requests.close(token) };
+        // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
+        // has written: what expires between the two is alive to every other reader.
+        let as_of = AsOf { at, judged: self.participant.judges_expiry(ctx.now(), at).min(at) };
+        let started = if let Ok(scan) = wire::Scan::decode(&frame) {
+            if scan.with_values {
+                let words = "this version scans keys only; read the values by get";
+                return self.answer(ctx, token, |envelope, out| {
+                    ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out);
+                });
+            }
+            let limit = page_limit(scan.limit);
+            self.store.scan_as_of(
+                scan.keyspace,
+                ScanCursor(scan.cursor),
+                limit,
+                as_of,
+                read_token(token),
+            )
+        } else if let Ok(count) = wire::Count::decode(&frame) {
+            match self.store.count_as_of(count.keyspace, as_of, read_token(token)) {
+                Ok(timestone_store::Count::Keys(keys)) => {
+                    return self.answer(ctx, token, |envelope, out| {
+                        wire::Counted { keys }.encode(envelope, out)
+                    });
+                }
+                Ok(timestone_store::Count::Pending) => Ok(()),
+                Err(error) => Err(error),
+            }
+        } else {
+            return self.requests.close(token);
+        };
+        if let Err(error) = started {
+            self.fail(ctx, token, &error);
+        }
+    }
+}
+
+/// What fits one page of a scan that asked for so many keys.
+fn page_limit(keys: u32) -> ScanLimit {
+    let keys = keys.clamp(1, MAX_SCAN_ENTRIES);
+    let limit =
+        ScanLimit { keys, bytes: SCAN_PAGE_BYTES - keys as usize * SCAN_ENTRY_OVERHEAD_BYTES };
+    #[cfg(feature = "planted-bugs")]
+    let limit = ScanLimit {
+        bytes: timestone_types::planted::scan_page_bytes().unwrap_or(limit.bytes),
+        ..limit
+    };
+    limit
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_seda::manual::ManualDriver;
+    use timestone_seda::{Parcel, Stage, StageId};
+    use timestone_store::prelude::*;
+    use timestone_store::{Mftl, MftlConfig};
+    use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
+    use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
+
+    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::*;
+    use crate::testing::Event;
+
+    const SHARD: ShardId = ShardId::new(0);
+    const STAGE: StageId = StageId::new(0);
+    const CLIENT: ClientId = ClientId::new(3);
+    const KEYS: u32 = 2000;
+    const LOADED: Timestamp = Timestamp::from_nanos(50_000_000_000);
+    const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
+
+    /// A shard whose keys are all on a device that completes one read a turn.
+    fn shard() -> ManualDriver<Event> {
+        let config = MemoryConfig { completions_per_poll: 1, ..MemoryConfig::default() };
+        let mftl = MftlConfig { cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
+        let (mut store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
+        // What may have expired is looked at by counts, too.
+        let (version, expires_at) =
+            (Version::new(LOADED, CLIENT), START.saturating_add(Duration::from_secs(3600)));
+        for n in 0..KEYS {
+            let name = n.to_be_bytes();
+            let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, &name);
+            store.put(key, version, &[7; 500], Expiry::at(expires_at)).unwrap();
+        }
+        store.sync_soon();
+        let (mut events, mut now) = (Vec::new(), LOADED);
+        for _ in 0..1000 {
+            now = now.saturating_add(Duration::from_millis(1));
+            store.pump(now, &mut events);
+        }
+        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(
+            SHARD,
+            LogPlace::Nowhere,
+            START,
+        ));
+        ManualDriver::new(
+            vec![Box::new(crate::testing::TestStage(stage)) as Box<dyn Stage<Event>>],
+            START,
+            1000,
+        )
+    }
+
+    fn tell(driver: &mut ManualDriver<Event>, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+        let envelope = Envelope { request: RequestId::new(1), shard: SHARD, ..Envelope::default() };
+        let mut bytes = Vec::new();
+        write(&envelope, &mut bytes);
+        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(StageId::new(7)), bytes))).unwrap();
+        driver.turn();
+    }
+
+    fn answer(driver: &mut ManualDriver<Event>) -> Option<(Kind, Option<ErrorCode>)> {
+        let Some((_, Event::Parcel(parcel))) = driver.take_sent() else { return None };
+        let frame = Frames::new(wire::without_clock(&parcel.bytes)).next().unwrap().unwrap();
+        Some((frame.kind(), ErrorReply::decode(&frame).ok().map(|error| error.code)))
+    }
+
+    /// What is asked for as of `at` when the watermark may pass it before the walk ends, or may
+    /// not.
+    fn answered(
+        passes: bool,
+        ask: impl Fn(Timestamp, &Envelope, &mut Vec<u8>),
+    ) -> (Kind, Option<ErrorCode>) {
+        let mut driver = shard();
+        tell(&mut driver, |envelope, out| ask(START, envelope, out));
+        assert_eq!(answer(&mut driver), None, "the walk takes many turns");
+        let watermark = if passes { START.next() } else { START };
+        driver.set_now(START.saturating_add(Duration::from_secs(5)));
+        let report = Report {
+            client: CLIENT,
+            watermark,
+            acked: Sequence::new(0),
+            now: watermark,
+            closing: false,
+        };
+        tell(&mut driver, |envelope, out| report.encode(envelope, out));
+        driver.set_now(START.saturating_add(Duration::from_secs(6)));
+        for _ in 0..10 * KEYS {
+            // The device has no file descriptor that would wake the stage.
+            tell(&mut driver, |_, _| {});
+            if let Some(answer) = answer(&mut driver) {
+                return answer;
+            }
+        }
+        panic!("no answer");
+    }
+
+    #[test]
+    fn a_walk_that_the_watermark_has_passed_is_not_answered_as_if_it_were_whole() {
+        let (keyspace, client) = (KeyspaceId::DEFAULT, CLIENT);
+        let scan = |at, envelope: &Envelope, out: &mut Vec<u8>| {
+            Scan { keyspace, cursor: 0, limit: KEYS, at, client, with_values: false }
+                .encode(envelope, out);
+        };
+        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| {
+            Count { keyspace, at, client }.encode(envelope, out)
+        };
+        let too_old = (Kind::ErrorReply, Some(ErrorCode::SnapshotTooOld));
+        assert_eq!(answered(false, scan), (Kind::ScanPage, None));
+        assert_eq!(answered(true, scan), too_old);
+        assert_eq!(answered(false, count), (Kind::Counted, None));
+        assert_eq!(answered(true, count), too_old);
+    }
+
+    /// The same with the check left out: the page and the number come, and may lack what was
+    /// collected.
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_answer_without_the_check_is_found() {
+        struct Planted;
+        impl Drop for Planted {
+            fn drop(&mut self) {
+                timestone_txn::plant(None);
+            }
+        }
+        let _planted = Planted;
+        timestone_txn::plant(Some(timestone_txn::PlantedBugs {
+            skip_answer_check: true,
+            ..Default::default()
+        }));
+        let (keyspace, client) = (KeyspaceId::DEFAULT, CLIENT);
+        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| {
+            Count { keyspace, at, client }.encode(envelope, out)
+        };
+        assert_eq!(answered(true, count), (Kind::Counted, None));
+    }
+}

@@ -1,0 +1,464 @@
+//! Single-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
+//!
+//! ```text
+//!   Write ─► needs the record? ─► store.get ─► previous ─► condition ─► one-key prepare, single = true ─► vote ─► Written
+//!                                   └─ page read ─► ReadDone ─┘             └─ Again: look up afresh
+//! ```
+//! The core is told which version the condition was evaluated against, and asks again when a
+//! younger one was committed meanwhile; so no race is left.
+//!
+//! A repeat looks for its own outcome before it looks up anything, and gets the first answer: the
+//! previous value is read just below the write, and was visible then if it was visible to the first
+//! copy. Where that cannot be read any more (a damaged page), the outcome of a write that asks for
+//! it is *unknown*; it is never told that nothing took place.
+//!
+//! Expiry is judged by this server's own time, which never goes back: not by the client's clock,
+//! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
+//! anything took place.
+
+use timestone_store::{Lookup, PutSize, ReadOutcome, StoreError};
+use timestone_txn::participant::{
+    Condition, Input, LatestInStore, Prepare, Token, Wait, WriteItem, WriteKind,
+};
+use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
+use timestone_wire::{
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter,
+    Verdict, WriteAction, WriteEntry,
+};
+
+use super::pending::{Previous, Repeat, read_token};
+use super::request::wait_of;
+use super::{Shard, expiry};
+use crate::turn::Turn;
+
+/// Whether the write must know what is there.
+fn needs_record(write: &wire::Write<'_>) -> bool {
+    write.return_previous
+        || write.condition != wire::Condition::Always
+        || matches!(write.action, WriteAction::PutKeepExpiry | WriteAction::Delete)
+}
+
+fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> bool {
+    match *condition {
+        wire::Condition::Always => true,
+        wire::Condition::IfAbsent => !previous.present,
+        wire::Condition::IfPresent => previous.present,
+        wire::Condition::IfVersion(version) if version.is_zero() => !previous.present,
+        wire::Condition::IfVersion(version) => previous.present && previous.version == version,
+        wire::Condition::IfValue(expected) => previous.present && value == expected,
+    }
+}
+
+impl Shard {
+    pub(super) fn submit_write(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        let write = wire::Write::decode(frame)?;
+        // A repeated request that was promised or done is answered as it was, whatever has come
+        // over store and key.
+        let is_new = self.is_new_write(&write);
+        if write.action != WriteAction::Delete
+            && is_new
+            && let Some(words) = self.log_refusal(|| write.key.len() + write.value.len())
+        {
+            self.refuse_full(ctx, token, &words);
+            return Ok(());
+        }
+        if write.action != WriteAction::Delete
+            && is_new
+            && let Err(error) = self.admit(&mut std::iter::once(PutSize {
+                keyspace: write.keyspace,
+                bytes: write.key.len() + write.value.len(),
+            }))
+        {
+            self.fail(ctx, token, &error);
+            return Ok(());
+        }
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        if let Some(request) = self.requests.get_mut(token) {
+            request.unconditional = write.condition == wire::Condition::Always;
+            request.returns_previous = write.return_previous;
+            // When the core asks again, what was found before may be outdated.
+            request.previous.known &= wait.is_none();
+        }
+        if is_new
+            && needs_record(&write)
+            && !self.find_previous(ctx, token, frame, &write, (key, latest))
+        {
+            return Ok(());
+        }
+        self.validate_write(ctx, token, frame, &write, (key, latest), wait);
+        Ok(())
+    }
+
+    fn is_new_write(&self, write: &wire::Write<'_>) -> bool {
+        if timestone_types::is_planted!(RepeatLooksAfresh) {
+            return true;
+        }
+        self.participant.is_new(write.txn, write.begin)
+    }
+
+    /// Looks the key's latest record up; whether it is known now. If not, the request goes on when
+    /// its page has been read, or has failed.
+    fn find_previous(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        write: &wire::Write<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
+    ) -> bool {
+        let at = write.commit.max(latest.version.timestamp);
+        let judged = self.participant.judges_expiry(ctx.now(), at);
+        let Some(request) = self.requests.get_mut(token) else { return false };
+        if request.previous.known {
+            return true;
+        }
+        let found = self.store.get_as_of(key, at, judged, read_token(token));
+        if let Err(refusal) = expiry::check(&self.participant, Timestamp::MAX, &found) {
+            self.refuse(ctx, token, &refusal);
+            return false;
+        }
+        match found {
+            Ok(Lookup::Present { version, expires_at, value }) => {
+                let kept = request.keep_found(&self.memory, value);
+                request.previous = Previous { known: kept, present: true, version, expires_at };
+                if !kept {
+                    self.refuse_unread(ctx, token);
+                }
+                kept
+            }
+            Ok(Lookup::Absent { version, expires_at }) => {
+                request.previous = Previous { known: true, present: false, version, expires_at };
+                request.value.clear();
+                true
+            }
+            Ok(Lookup::Pending) => {
+                if request.frame.is_empty() {
+                    request.frame.extend_from_slice(frame.bytes());
+                }
+                false
+            }
+            Err(error) => {
+                self.fail(ctx, token, &error);
+                false
+            }
+        }
+    }
+
+    /// Goes on with a write whose record was read from its page.
+    pub(super) fn write_found(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
+        if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
+            return self.repeat_found(ctx, token, &repeat, outcome);
+        }
+        let outcome = self.judged_again(ctx, outcome);
+        if let Err(refusal) = expiry::check_read(&self.participant, Timestamp::MAX, &outcome) {
+            if let ReadOutcome::Present { value, .. } = outcome {
+                self.store.recycle(value);
+            }
+            return self.refuse(ctx, token, &refusal);
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        match outcome {
+            ReadOutcome::Present { version, expires_at, value } => {
+                let kept = request.keep_found(&self.memory, &value);
+                request.previous = Previous { known: kept, present: true, version, expires_at };
+                self.store.recycle(value);
+                if !kept {
+                    return self.refuse_unread(ctx, token);
+                }
+            }
+            ReadOutcome::Absent { version, expires_at } => {
+                request.previous = Previous { known: true, present: false, version, expires_at };
+                request.value.clear();
+            }
+            ReadOutcome::Failed(error) => return self.previous_failed(ctx, token, &error),
+        }
+        self.resubmit(ctx, token, None);
+    }
+
+    /// What a page read has found, as of now: while the page was read, others may have been told
+    /// that it has expired, and the write takes place after that.
+    fn judged_again(&mut self, ctx: &mut Turn<'_>, outcome: ReadOutcome) -> ReadOutcome {
+        let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
+        let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
+        if !expires_at.has_passed(now) || timestone_types::is_planted!(JudgesBeforeThePage) {
+            return ReadOutcome::Present { version, expires_at, value };
+        }
+        self.store.recycle(value);
+        ReadOutcome::Absent { version, expires_at }
+    }
+
+    /// The record cannot be read: nothing takes place, unless another copy was carried out while
+    /// this one waited for the page.
+    fn previous_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let frame = std::mem::take(&mut request.frame);
+        let write = Frame::parse(&frame).ok().and_then(|frame| wire::Write::decode(&frame).ok());
+        let is_new = write.is_none_or(|write| self.is_new_write(&write));
+        if let Some(request) = self.requests.get_mut(token) {
+            request.frame = frame;
+        }
+        if is_new { self.fail(ctx, token, error) } else { self.resubmit(ctx, token, None) }
+    }
+
+    /// The outcome of a write that was decided before. Its answer is the first one: with what was
+    /// there before, where that was told.
+    pub(super) fn answer_repeat(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        repeat: Repeat,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        request.repeat = Some(repeat);
+        request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
+        request.value.clear();
+        if repeat.verdict == Verdict::Yes && !request.returns_previous {
+            return self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+        }
+        let kept = std::mem::take(&mut request.frame);
+        let frame = match current {
+            Some((at_hand, frame)) if at_hand == token => Ok(*frame),
+            _ => Frame::parse(&kept),
+        };
+        let Some(write) = frame.ok().and_then(|frame| wire::Write::decode(&frame).ok()) else {
+            return self.answer_unknown(ctx, token);
+        };
+        let key = KeyRef::new(self.seed, write.keyspace, write.key);
+        // Whether it had expired was judged by the first copy.
+        let judged = if repeat.present { Timestamp::ZERO } else { Timestamp::MAX };
+        let found = match self.store.get_as_of(key, repeat.at, judged, read_token(token)) {
+            Ok(Lookup::Pending) => return,
+            Ok(Lookup::Present { version, expires_at, value }) => {
+                let Some(request) = self.requests.get_mut(token) else { return };
+                request.keep_told(&self.memory, value);
+                Some((version, expires_at, true))
+            }
+            Ok(Lookup::Absent { version, expires_at }) => Some((version, expires_at, false)),
+            Err(_) => None,
+        };
+        self.finish_repeat(ctx, token, &repeat, found);
+    }
+
+    fn repeat_found(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        repeat: &Repeat,
+        outcome: ReadOutcome,
+    ) {
+        let found = match outcome {
+            ReadOutcome::Present { version, expires_at, value } => {
+                if let Some(request) = self.requests.get_mut(token) {
+                    request.keep_told(&self.memory, &value);
+                }
+                self.store.recycle(value);
+                Some((version, expires_at, true))
+            }
+            ReadOutcome::Absent { version, expires_at } => Some((version, expires_at, false)),
+            ReadOutcome::Failed(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the previous value of a repeated \
+                    write cannot be read");
+                None
+            }
+        };
+        self.finish_repeat(ctx, token, repeat, found);
+    }
+
+    /// Answers a repeat with the version, the expiry and the presence that were found; `None` when
+    /// they could not be read.
+    fn finish_repeat(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        repeat: &Repeat,
+        found: Option<(Version, Expiry, bool)>,
+    ) {
+        let is_kept = self.participant.check_answer(repeat.at).is_ok();
+        let Some(request) = self.requests.get_mut(token) else { return };
+        match found {
+            // What was visible to the first copy can be collected only when nobody may ask any
+            // more.
+            Some((version, expires_at, present)) if is_kept && present == repeat.present => {
+                request.previous = Previous { known: true, present, version, expires_at };
+            }
+            _ if request.returns_previous => return self.answer_unknown(ctx, token),
+            _ => request.value.clear(),
+        }
+        self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+    }
+
+    /// The write took place, or was refused, once: that much of its answer cannot be told any more.
+    fn answer_unknown(&mut self, ctx: &mut Turn<'_>, token: Token) {
+        let words = "the write was decided before, and the previous value that its answer carried \
+            cannot be read any more";
+        self.answer(ctx, token, |envelope, out| {
+            ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
+        });
+    }
+
+    fn validate_write(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        write: &wire::Write<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
+        wait: Option<Wait>,
+    ) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let previous = request.previous;
+        let condition = previous.known.then(|| Condition {
+            version: previous.version,
+            // A delete of what is absent stores nothing: the core records a "no", and the answer
+            // says that it is done.
+            holds: holds(&write.condition, &previous, &request.value)
+                && (write.action != WriteAction::Delete || previous.present),
+            present: previous.present,
+            expired_at: (!previous.present && !previous.expires_at.is_never())
+                .then_some(previous.expires_at.timestamp()),
+        });
+        let kind =
+            if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
+        let expires_at = match write.action {
+            WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
+            WriteAction::PutKeepExpiry => Expiry::NEVER,
+            _ => write.expires_at,
+        };
+        write_body(&mut self.body, write, self.shard, expires_at);
+        let participants = [self.shard];
+        let writes = [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }];
+        let input = Input::Prepare(Prepare {
+            token,
+            txn: write.txn,
+            begin: write.begin,
+            commit: write.commit,
+            single: true,
+            wait: wait.unwrap_or(wait_of(write.wait)),
+            participants: &participants,
+            reads: &[],
+            writes: &writes,
+            condition,
+        });
+        self.participant.step(ctx.now(), input, &mut self.outputs);
+        self.carry_out(ctx, Some((token, frame)));
+    }
+
+    /// The answer to a single-key write.
+    pub(super) fn answer_written(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        txn: timestone_types::TxnId,
+        commit: timestone_types::Timestamp,
+        verdict: Verdict,
+    ) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let (origin, envelope, previous) = (request.origin, request.envelope, request.previous);
+        let told = match verdict {
+            Verdict::Yes => true,
+            Verdict::No(reason) => reason.kind == AbortKind::Condition,
+            Verdict::Later(_) => false,
+        };
+        if told && request.returns_previous && !previous.known {
+            // A repeat, and what the first copy found is not remembered.
+            return self.answer_unknown(ctx, token);
+        }
+        // Only a delete without a condition can be refused although it has none: there was nothing
+        // to delete.
+        let verdict = match verdict {
+            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => {
+                Verdict::Yes
+            }
+            other => other,
+        };
+        let charge = request.take_charge();
+        let out = self.replies.buffer(ctx, origin);
+        wire::Written {
+            txn,
+            commit,
+            verdict,
+            previous_present: previous.present,
+            previous_version: previous.version,
+            previous_expires_at: previous.expires_at,
+            previous_value: if request.returns_previous { &request.value } else { &[] },
+        }
+        .encode(&envelope, out);
+        self.replies.carry(charge);
+        self.requests.close(token);
+    }
+}
+
+/// Lays a single write out as the body of a prepare, for the log and for the payload.
+fn write_body(
+    out: &mut Vec<u8>,
+    write: &wire::Write<'_>,
+    shard: timestone_types::ShardId,
+    expires_at: Expiry,
+) {
+    out.clear();
+    let participants = [shard];
+    let head = PrepareHead {
+        txn: write.txn,
+        begin: write.begin,
+        commit: write.commit,
+        single: true,
+        wait: write.wait,
+        participants: &participants,
+    };
+    let mut writer = PrepareWriter::begin(&Envelope::default(), &head, out);
+    let (kind, expires_at, value): (_, _, &[u8]) = match write.action {
+        WriteAction::Delete => (wire::WriteKind::Delete, Expiry::NEVER, &[]),
+        WriteAction::Put | WriteAction::PutKeepExpiry => {
+            (wire::WriteKind::Put, expires_at, write.value)
+        }
+    };
+    writer.write(&WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value });
+    writer.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_wire::{Condition, Kind};
+
+    use super::super::LogPlace;
+    use super::super::expiry::tests::{Bench, SHARD, START, after_start, put_if};
+    use super::*;
+
+    #[test]
+    fn what_a_prepare_under_a_writes_id_is_told_is_not_found_by_the_next_write() {
+        let mut bench = Bench::new(16 << 20, LogPlace::Nowhere);
+        bench.driver.set_now(after_start(1000));
+        let [first, second, third] = [1001, 1002, 1003].map(after_start);
+        assert_eq!(bench.write(&put_if(Condition::Always, 1, b"there", first)), Ok(Verdict::Yes));
+        let used = put_if(Condition::IfPresent, 2, b"there", second);
+        assert_eq!(bench.write(&used), Ok(Verdict::Yes));
+        // No client of ours does so: one id for a write and for a transaction.
+        let (txn, participants) = (used.txn, [SHARD]);
+        let head = PrepareHead {
+            txn,
+            begin: START,
+            commit: second,
+            single: true,
+            wait: false,
+            participants: &participants,
+        };
+        let answered = bench
+            .ask(|to, out| PrepareWriter::begin(to, &head, out).finish(), |frame| frame.kind());
+        // The next request has the place of that one.
+        let verdict = bench.write(&put_if(Condition::IfPresent, 3, b"never written", third));
+        assert!(
+            matches!(verdict, Ok(Verdict::No(reason)) if reason.kind == AbortKind::Condition),
+            "the condition does not hold: {verdict:?}"
+        );
+        assert!(matches!(answered, Ok(Kind::Vote | Kind::StatusIs)), "{answered:?}");
+    }
+}

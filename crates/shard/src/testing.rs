@@ -1,0 +1,111 @@
+//! A host of shards for tests: the stage that a server has, without queues that are ever full.
+
+use std::collections::VecDeque;
+
+use timestone_cluster::ShardMap;
+use timestone_seda::{Context, Parcel, Stage};
+use timestone_types::{ShardId, Timestamp};
+use timestone_wal::BatchNumber;
+
+use crate::{Input, LogAppend, Output, Shard, Turn};
+
+/// What shards hear and say.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// To a shard, or an answer of it.
+    Parcel(Parcel),
+    LogAppend(LogAppend),
+    LogDurable {
+        batch: BatchNumber,
+    },
+    LogRelease {
+        shard: ShardId,
+        keep_from: BatchNumber,
+    },
+    LogRetained {
+        log: timestone_seda::StageId,
+        from: BatchNumber,
+    },
+    #[expect(dead_code, reason = "no test changes the map yet")]
+    MapChanged(std::sync::Arc<ShardMap>),
+    /// Nothing: a turn is wanted.
+    Wake,
+}
+
+/// See the module.
+pub(crate) struct TestStage(pub(crate) Shard);
+
+impl TestStage {
+    fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
+        let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
+        let mut outputs = Vec::new();
+        let mut turn = Turn::new(now, stage, ctx.parcels(), &mut outputs).shutting_down(ends);
+        run(&mut self.0, &mut turn);
+        for output in outputs {
+            let (to, event) = match output {
+                Output::Answer(parcel) => (parcel.origin.stage, Event::Parcel(parcel)),
+                Output::ToPeer { to, parcel } => (to, Event::Parcel(parcel)),
+                Output::LogAppend { log, append } => (log, Event::LogAppend(append)),
+                Output::LogRelease { log, shard, keep_from } => {
+                    (log, Event::LogRelease { shard, keep_from })
+                }
+            };
+            ctx.send(to, event).expect("room in a test's queue");
+        }
+    }
+}
+
+impl Stage<Event> for TestStage {
+    fn name(&self) -> &str {
+        "shard"
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.call(ctx, Shard::start);
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        self.call(ctx, |shard, turn| {
+            shard.begin_inputs(turn);
+            for event in events.drain(..) {
+                let input = match event {
+                    Event::Parcel(parcel) => Input::Parcel(parcel),
+                    Event::LogDurable { batch } => Input::LogDurable { batch },
+                    Event::LogRetained { log, from } => Input::LogRetained { log, from },
+                    Event::MapChanged(map) => Input::MapChanged(map),
+                    Event::LogAppend(_) | Event::LogRelease { .. } | Event::Wake => continue,
+                };
+                shard.input(turn, input);
+            }
+        });
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.call(ctx, Shard::turn);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.0.next_deadline()
+    }
+
+    fn drained(&self) -> bool {
+        self.0.is_drained()
+    }
+}
+
+/// What this comes to with the bug planted on this thread, in the shard and its participant.
+#[cfg(feature = "planted-bugs")]
+pub(crate) fn with<T>(bug: timestone_types::planted::Bug, run: impl FnOnce() -> T) -> T {
+    use timestone_types::planted::{self, Bug};
+    let is = |one| bug == one;
+    timestone_txn::plant(Some(timestone_txn::PlantedBugs {
+        read_before_first_bound: is(Bug::ReadBeforeFirstBound),
+        forget_told_expiry: is(Bug::ForgottenToldExpiry),
+        tell_expiry_at_once: is(Bug::UnsettledExpiry),
+        ignore_known_ends: is(Bug::IgnoredEnds),
+        ..timestone_txn::PlantedBugs::default()
+    }));
+    let found = planted::with(bug, run);
+    timestone_txn::plant(None);
+    found
+}

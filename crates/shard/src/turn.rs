@@ -1,0 +1,198 @@
+//! What a shard is given for one call, and what it wants done: its whole connection with the world.
+//!
+//! ```text
+//!   Input, time, buffers ─► Shard ─► Output: answers, log batches, messages to other shards
+//! ```
+//! Whoever hosts the shard carries the outputs out, in their order. What finds no room is kept there
+//! and sent later; the shard is told that something waits ([`Turn::has_unsent`]).
+
+use std::sync::Arc;
+
+use timestone_cluster::ShardMap;
+use timestone_seda::{Parcel, ParcelPool, StageId};
+use timestone_types::{ShardId, Timestamp};
+use timestone_wal::{BatchHead, BatchNumber};
+
+/// A log that cannot make its next file.
+#[derive(Clone, Debug)]
+pub struct LogShortage {
+    /// Bytes of new writes that it may still take.
+    pub room_bytes: u64,
+    /// What is wrong and what to do, for whoever is refused.
+    pub words: Arc<str>,
+}
+
+/// A shard's records of one turn.
+#[derive(Debug)]
+pub struct LogAppend {
+    /// Whose it is, and its place among what the shard wrote.
+    pub head: BatchHead,
+    /// The records, each with its length in front.
+    pub bytes: Vec<u8>,
+}
+
+/// What a shard hears of.
+#[derive(Debug)]
+pub enum Input {
+    /// Frames of one connection, or of another stage.
+    Parcel(Parcel),
+    /// All batches up to and including this one survive a crash.
+    LogDurable {
+        /// The last durable batch.
+        batch: BatchNumber,
+    },
+    /// The logs of one stage can hand out none of the batches before this one at a recovery any
+    /// more.
+    LogRetained {
+        /// The log stage.
+        log: StageId,
+        /// The oldest batch that it may hand out.
+        from: BatchNumber,
+    },
+    /// The shard shall append again what it still needs of its batches below this one.
+    LogCarry {
+        /// The first batch that is not meant.
+        below: BatchNumber,
+    },
+    /// How much may still be let in while a log cannot make its next file; `None`: it can again.
+    LogRoom {
+        /// The log stage.
+        log: StageId,
+        /// What it lacks.
+        shortage: Option<LogShortage>,
+    },
+    /// A log failed for good.
+    LogFailed {
+        /// The log stage.
+        log: StageId,
+    },
+    /// The shard map has changed.
+    MapChanged(Arc<ShardMap>),
+}
+
+/// What a shard wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Answers, for the stage of their origin.
+    Answer(Parcel),
+    /// A message to another shard. It may be dropped where there is no room for it: termination
+    /// repeats its questions.
+    ToPeer {
+        /// The stage of the other shard, or the one that forwards to its process.
+        to: StageId,
+        /// The message.
+        parcel: Parcel,
+    },
+    /// Records for a log.
+    LogAppend {
+        /// The log stage.
+        log: StageId,
+        /// The records.
+        append: LogAppend,
+    },
+    /// The shard needs none of its batches below `keep_from` any more.
+    LogRelease {
+        /// The log stage.
+        log: StageId,
+        /// The shard.
+        shard: ShardId,
+        /// The first batch that it still needs.
+        keep_from: BatchNumber,
+    },
+}
+
+/// One call of a shard. See the module.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    now: Timestamp,
+    stage: StageId,
+    is_shutting_down: bool,
+    has_unsent: bool,
+    finished: (u64, u64),
+    buffers: &'a mut ParcelPool,
+    outputs: &'a mut Vec<Output>,
+}
+
+impl<'a> Turn<'a> {
+    /// A call at `now` of the shard that other stages know as `stage`.
+    pub const fn new(
+        now: Timestamp,
+        stage: StageId,
+        buffers: &'a mut ParcelPool,
+        outputs: &'a mut Vec<Output>,
+    ) -> Self {
+        Self {
+            now,
+            stage,
+            is_shutting_down: false,
+            has_unsent: false,
+            finished: (0, 0),
+            buffers,
+            outputs,
+        }
+    }
+
+    /// The process ends: finish what was accepted, accept nothing new.
+    #[must_use]
+    pub const fn shutting_down(mut self, is_shutting_down: bool) -> Self {
+        self.is_shutting_down = is_shutting_down;
+        self
+    }
+
+    /// Something that the shard wanted sent waits for room.
+    #[must_use]
+    pub const fn with_unsent(mut self, has_unsent: bool) -> Self {
+        self.has_unsent = has_unsent;
+        self
+    }
+
+    /// Requests and bytes that were let in and are dealt with now.
+    #[must_use]
+    pub const fn finished(&self) -> (u64, u64) {
+        self.finished
+    }
+
+    /// The time of this call.
+    #[inline]
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The shard's own address.
+    pub(crate) const fn stage(&self) -> StageId {
+        self.stage
+    }
+
+    pub(crate) const fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down
+    }
+
+    pub(crate) const fn has_unsent(&self) -> bool {
+        self.has_unsent
+    }
+
+    /// An empty buffer.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
+    }
+
+    /// A parcel is dealt with. What stages of one process send each other comes without a count of
+    /// frames: it passed no door, so there is nothing to release.
+    pub(crate) fn finish_parcel(&mut self, parcel: Parcel) {
+        if parcel.frames > 0 {
+            self.finished.0 += u64::from(parcel.frames);
+            self.finished.1 += parcel.bytes.len() as u64;
+        }
+        self.buffers.give(parcel.bytes);
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+}

@@ -1,0 +1,105 @@
+//! Free blocks: those that can be taken at once, and those that must be erased before.
+//!
+//! ```text
+//!   found after a crash ─► dirty ─next_to_clean─► cleaning ─erased─► clean ─take─► in use
+//!                                                     erased after collection ─┘
+//! ```
+//!
+//! Invariant: a block is in at most one of `clean`, `dirty` and those that are being cleaned.
+
+use std::collections::BTreeSet;
+
+use timestone_flash::{BlockId, Generation};
+
+/// Clean blocks that are kept ready.
+const KEEP_CLEAN: u32 = 8;
+
+/// The free blocks of a device.
+#[derive(Default)]
+pub(super) struct FreeBlocks {
+    /// Least worn first.
+    clean: BTreeSet<(u32, u32)>,
+    dirty: Vec<BlockId>,
+    /// Dirty blocks whose erase is under way.
+    cleaning: u32,
+}
+
+impl FreeBlocks {
+    /// All of them.
+    pub(super) fn count(&self) -> u32 {
+        self.clean.len() as u32 + self.dirty.len() as u32 + self.cleaning
+    }
+
+    /// Those that can be taken at once.
+    pub(super) fn clean_count(&self) -> u32 {
+        self.clean.len() as u32
+    }
+
+    /// A block is clean.
+    pub(super) fn add(&mut self, block: BlockId, generation: Generation) {
+        let is_new = self.clean.insert((generation.0, block.0));
+        assert!(is_new, "a block is free once");
+    }
+
+    /// Takes the least worn one, if more than `leave` are free.
+    pub(super) fn take(&mut self, leave: u32) -> Option<(BlockId, Generation)> {
+        if self.count() <= leave {
+            return None;
+        }
+        let (generation, block) = self.clean.pop_first()?;
+        Some((BlockId(block), Generation(generation)))
+    }
+
+    /// A block holds nothing, but must be erased before use.
+    pub(super) fn add_dirty(&mut self, block: BlockId) {
+        debug_assert!(!self.dirty.contains(&block));
+        self.dirty.push(block);
+    }
+
+    /// A block to erase, when few are clean.
+    pub(super) fn next_to_clean(&mut self) -> Option<BlockId> {
+        if self.clean_count() + self.cleaning >= KEEP_CLEAN {
+            return None;
+        }
+        let block = self.dirty.pop()?;
+        self.cleaning += 1;
+        Some(block)
+    }
+
+    /// A block from [`Self::next_to_clean`] has been erased.
+    pub(super) fn cleaned(&mut self) {
+        assert!(self.cleaning > 0, "only what is being cleaned gets clean");
+        self.cleaning -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_worn_block_is_taken_first_and_some_are_left_alone() {
+        let mut free = FreeBlocks::default();
+        for (block, generation) in [(0, 3), (1, 1), (2, 2)] {
+            free.add(BlockId(block), Generation(generation));
+        }
+        assert_eq!(free.take(0), Some((BlockId(1), Generation(1))));
+        assert_eq!(free.take(1), Some((BlockId(2), Generation(2))));
+        assert_eq!(free.take(1), None);
+    }
+
+    #[test]
+    fn dirty_blocks_count_as_free_and_are_cleaned_a_few_ahead() {
+        let mut free = FreeBlocks::default();
+        (0..10).for_each(|block| free.add_dirty(BlockId(block)));
+        assert_eq!((free.count(), free.clean_count(), free.take(0)), (10, 0, None));
+        let cleaning: Vec<_> = core::iter::from_fn(|| free.next_to_clean()).collect();
+        assert_eq!(cleaning.len(), 8);
+        for block in cleaning {
+            free.cleaned();
+            free.add(block, Generation(1));
+        }
+        assert_eq!((free.count(), free.clean_count()), (10, 8));
+        assert_eq!(free.next_to_clean(), None, "enough are clean");
+    }
+}

@@ -1,0 +1,390 @@
+//! The block table: what each erase block is for, and how much of it is dead.
+//!
+//! ```text
+//!   Free ─take─► Open(stream) ─full─► Sealed ─choose─► Victim ─all moved─► Erasing ─► Free
+//!   Dirty (found after a crash) ─────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not
+//! erased.
+
+pub(crate) mod choice;
+mod free;
+mod usage;
+
+use std::collections::BTreeSet;
+
+use timestone_flash::{BlockId, Generation, Geometry, PageId};
+use timestone_types::Timestamp;
+
+use super::writer::StreamId;
+use free::FreeBlocks;
+pub(crate) use usage::Usage;
+
+/// What a block is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockState {
+    Free,
+    /// Free, but it must be erased before use.
+    Dirty,
+    Open(StreamId),
+    Sealed,
+    Victim,
+    Erasing,
+    /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever
+    /// wants to look.
+    Quarantined,
+}
+
+/// One erase block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) state: BlockState,
+    /// What it holds; meaningless when free.
+    pub(crate) stream: StreamId,
+    pub(crate) generation: Generation,
+    /// Pages begun.
+    pub(crate) pages: u32,
+    /// Pages whose programs have completed: these can be read from the device.
+    pub(crate) readable: u32,
+    /// Reads that must finish before the block is erased.
+    pub(crate) readers: u32,
+    usage: Usage,
+    /// The write clock when it was sealed.
+    sealed_at: u64,
+}
+
+impl Block {
+    fn free(generation: Generation) -> Self {
+        Self {
+            state: BlockState::Free,
+            stream: StreamId::Hot,
+            generation,
+            pages: 0,
+            readable: 0,
+            readers: 0,
+            usage: Usage::default(),
+            sealed_at: 0,
+        }
+    }
+
+    /// How much of the block's space collection would have to move, in thousandths, by estimate.
+    fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        self.usage.live_share(watermark).of_pages(self.pages, pages_per_block)
+    }
+
+    /// The live share once the watermark has passed whatever is superseded already.
+    fn live_share_later(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        self.usage.live_share_later(watermark).of_pages(self.pages, pages_per_block)
+    }
+
+    /// Counts of the block, for a checkpoint.
+    pub(crate) fn counts(&self) -> [u32; 4] {
+        self.usage.counts()
+    }
+
+    /// Whether collection may ever choose it.
+    fn is_collectable(&self) -> bool {
+        self.state == BlockState::Sealed && self.stream != StreamId::Checkpoint
+    }
+}
+
+/// All blocks of the device.
+pub(crate) struct Blocks {
+    pub(crate) geometry: Geometry,
+    list: Vec<Block>,
+    free: FreeBlocks,
+    /// Pages that recovery found torn: nothing in them was ever indexed.
+    holes: BTreeSet<u32>,
+    /// Blocks that the largest value takes.
+    largest: u32,
+    /// Pages begun since opening: the clock by which blocks age.
+    clock: u64,
+}
+
+impl Blocks {
+    /// A table without blocks.
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            list: Vec::new(),
+            free: FreeBlocks::default(),
+            holes: BTreeSet::new(),
+            largest: 0,
+            clock: 1,
+        }
+    }
+
+    /// Adds the next block, free.
+    pub(crate) fn add_free(&mut self, generation: Generation) {
+        self.free.add(BlockId(self.count()), generation);
+        self.list.push(Block::free(generation));
+    }
+
+    /// Adds the next block, sealed; recovery finds out what it holds.
+    pub(crate) fn add_sealed(&mut self, generation: Generation) {
+        self.list.push(Block { state: BlockState::Sealed, ..Block::free(generation) });
+    }
+
+    /// Blocks that are free, or will be after an erase.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.count()
+    }
+
+    /// Blocks that can be taken at once.
+    pub(crate) fn clean_count(&self) -> u32 {
+        self.free.clean_count()
+    }
+
+    /// A block holds nothing, but must be erased before use.
+    pub(crate) fn set_dirty(&mut self, block: BlockId) {
+        self.get_mut(block).state = BlockState::Dirty;
+        self.free.add_dirty(block);
+    }
+
+    /// A block to erase, when few are clean.
+    pub(crate) fn next_to_clean(&mut self) -> Option<BlockId> {
+        self.free.next_to_clean()
+    }
+
+    /// A page was found torn by recovery.
+    pub(crate) fn add_hole(&mut self, page: PageId) {
+        self.holes.insert(page.0);
+    }
+
+    /// Whether recovery found the page torn.
+    pub(crate) fn is_hole(&self, page: PageId) -> bool {
+        self.holes.contains(&page.0)
+    }
+
+    /// A block from [`Self::next_to_clean`] has been erased.
+    pub(crate) fn cleaned(&mut self) {
+        self.free.cleaned();
+    }
+
+    /// Blocks of the device.
+    pub(crate) fn count(&self) -> u32 {
+        self.list.len() as u32
+    }
+
+    /// Free blocks that puts must leave alone: collection needs room for the largest value while it
+    /// moves it.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + self.largest
+    }
+
+    /// Pages begun since opening.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Blocks that the largest value takes.
+    pub(crate) fn largest(&self) -> u32 {
+        self.largest
+    }
+
+    /// The largest value takes so many blocks, a checkpoint says.
+    pub(crate) fn restore_largest(&mut self, blocks: u32) {
+        self.largest = blocks;
+    }
+
+    /// A large value of so many parts is about.
+    pub(crate) fn note_large(&mut self, parts: u32) {
+        self.largest = self.largest.max(self.blocks_of(parts));
+    }
+
+    /// Blocks that a value of so many parts takes at most.
+    pub(crate) const fn blocks_of(&self, parts: u32) -> u32 {
+        parts / self.geometry.pages_per_block + 2
+    }
+
+    /// With this many free blocks or fewer, puts may be refused: none is promised without a margin.
+    pub(crate) fn floor(&self) -> u32 {
+        self.reserve() + crate::limits::PROMISE_MARGIN + 1
+    }
+
+    /// Below this many free blocks collection begins (or the device grows): early enough that what
+    /// is being emptied is free again before the floor is reached.
+    pub(crate) fn low_water(&self) -> u32 {
+        self.floor()
+            + self.count() / crate::limits::RESERVE_DIVISOR
+            + (self.count() / 16).min(4)
+            + 1
+    }
+
+    /// The block of a page.
+    pub(crate) fn of(&self, page: PageId) -> BlockId {
+        self.geometry.block_of(page)
+    }
+
+    /// The entry of a block.
+    pub(crate) fn get(&self, block: BlockId) -> &Block {
+        &self.list[block.0 as usize]
+    }
+
+    /// The entry of a block, if the device has it: what a damaged page names may be anything.
+    pub(crate) fn find(&self, block: BlockId) -> Option<&Block> {
+        self.list.get(block.0 as usize)
+    }
+
+    /// What a block holds, to tell what is written to it, or dies.
+    #[inline]
+    pub(crate) fn usage(&mut self, block: BlockId) -> &mut Usage {
+        &mut self.get_mut(block).usage
+    }
+
+    fn get_mut(&mut self, block: BlockId) -> &mut Block {
+        &mut self.list[block.0 as usize]
+    }
+
+    /// A read in a block begins: until [`Self::unpin`] it is not erased.
+    pub(crate) fn pin(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        debug_assert!(
+            !matches!(entry.state, BlockState::Free | BlockState::Erasing),
+            "what is read is not being erased"
+        );
+        entry.readers += 1;
+    }
+
+    /// A read in a block has ended.
+    pub(crate) fn unpin(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert!(entry.readers > 0, "a read that ends was counted");
+        entry.readers -= 1;
+    }
+
+    /// The next page of an open block is begun.
+    #[inline]
+    pub(crate) fn page_begun(&mut self, block: BlockId) {
+        let pages_per_block = self.geometry.pages_per_block;
+        let entry = self.get_mut(block);
+        assert!(entry.pages < pages_per_block, "a full block takes no page");
+        debug_assert!(matches!(entry.state, BlockState::Open(_)));
+        entry.pages += 1;
+        self.clock += 1;
+    }
+
+    /// The next pages of a block can be read from the device.
+    pub(crate) fn programmed(&mut self, block: BlockId, pages: u32) {
+        let entry = self.get_mut(block);
+        entry.readable += pages;
+        assert!(entry.readable <= entry.pages, "what is programmed was begun");
+    }
+
+    /// Collection begins to empty a sealed block.
+    pub(crate) fn begin_victim(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.state, BlockState::Sealed, "only a sealed block is collected");
+        entry.state = BlockState::Victim;
+    }
+
+    /// A victim with damaged pages is left alone from now on.
+    pub(crate) fn quarantine(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.state, BlockState::Victim, "only collection meets damage");
+        entry.state = BlockState::Quarantined;
+    }
+
+    /// A block is about to be erased.
+    pub(crate) fn begin_erase(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.readers, 0, "a block with readers is not erased");
+        debug_assert!(
+            matches!(entry.state, BlockState::Sealed | BlockState::Victim | BlockState::Dirty),
+            "a block that is {:?} is not erased",
+            entry.state
+        );
+        entry.state = BlockState::Erasing;
+    }
+
+    /// Recovery knows what a sealed block holds, and how many of its pages are programmed.
+    pub(crate) fn found_pages(&mut self, block: BlockId, stream: StreamId, pages: u32) {
+        assert!(pages <= self.geometry.pages_per_block);
+        let entry = self.get_mut(block);
+        (entry.pages, entry.readable) = (pages, pages);
+        (entry.stream, entry.state) = (stream, BlockState::Sealed);
+    }
+
+    /// Takes the least worn free block, if more than `leave` are free.
+    pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
+        let (block, generation) = self.free.take(leave)?;
+        let entry = self.get_mut(block);
+        assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
+        *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };
+        Some(block)
+    }
+
+    /// No more pages will be begun in the block.
+    pub(crate) fn seal(&mut self, block: BlockId) {
+        let clock = self.clock;
+        let entry = self.get_mut(block);
+        debug_assert!(matches!(entry.state, BlockState::Open(_)));
+        entry.state = BlockState::Sealed;
+        entry.sealed_at = clock;
+    }
+
+    /// The block is erased.
+    pub(crate) fn release(&mut self, block: BlockId, generation: Generation) {
+        assert_eq!(self.get(block).readers, 0, "a block with readers is not erased");
+        let (first, pages) =
+            (block.0 * self.geometry.pages_per_block, self.geometry.pages_per_block);
+        while let Some(&hole) = self.holes.range(first..first + pages).next() {
+            self.holes.remove(&hole);
+        }
+        *self.get_mut(block) = Block::free(generation);
+        self.free.add(block, generation);
+    }
+
+    /// A record in `page` was superseded by a version at `by`.
+    pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
+        let block = self.of(page);
+        let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
+        entry.usage.superseded(entry.usage.average(), by, watermark);
+    }
+
+    /// `bytes` of a block were superseded by a version at `by`.
+    pub(crate) fn superseded_bytes(
+        &mut self,
+        block: BlockId,
+        bytes: u32,
+        by: Timestamp,
+        watermark: Timestamp,
+    ) {
+        let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
+        entry.usage.superseded(bytes, by, watermark);
+    }
+
+    /// Whether a page lies in a block of large values.
+    pub(crate) fn is_large(&self, page: PageId) -> bool {
+        self.list.get(self.of(page).0 as usize).is_some_and(|entry| entry.stream == StreamId::Large)
+    }
+
+    /// Recovery has found everything: what no head has claimed is dead.
+    pub(crate) fn unclaimed_parts_died(&mut self) {
+        self.list.iter_mut().for_each(|entry| entry.usage.unclaimed_parts_died());
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn table() -> Blocks {
+        let geometry = Geometry { pages_per_block: 4, blocks: 8, max_blocks: 8 };
+        let mut blocks = Blocks::new(geometry);
+        for generation in [3, 1, 2, 5, 4, 8, 7, 6] {
+            blocks.add_free(Generation(generation));
+        }
+        blocks
+    }
+
+    #[test]
+    fn the_least_worn_block_is_taken_first() {
+        let mut blocks = table();
+        let order: Vec<u32> =
+            (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
+        assert_eq!(order, [1, 2, 0]);
+        assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
+    }
+}

@@ -1,0 +1,696 @@
+//! The record cache: whole records in an append log of segments, admitted and kept by frequency
+//! (S3-FIFO).
+//!
+//! ```text
+//!   insert ─► small queue (a tenth) ──asked for──► main queue ──asked for──► main again
+//!                     └──not──► ghost (remembers the key)  └──not──► gone
+//!                                  └─ insert of a remembered key ─► main queue
+//! ```
+//!
+//! Most of what fills up such a cache under writes is versions that were superseded since. They
+//! stay for a while, for older snapshots; but a segment with many of them is cleaned before
+//! anything else is given up: what is not superseded in it moves to the main queue.
+//!
+//! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue
+//! gives up its oldest segment whole, copying only what was asked for. Records are found through a
+//! table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for the bucket
+//! and one for the record. The table is sized when the cache is made or resized, and zeroed lazily
+//! by the system: an idle cache costs next to nothing.
+//!
+//! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
+//! in a page that is being written.
+//!
+//! Invariants: the last segment of each queue is being filled, and one more is always free or
+//! unallocated; a slot in the table points to a record whose header repeats what it is filed under;
+//! a record without slot is dead.
+
+use std::collections::VecDeque;
+
+use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
+use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
+
+use super::key_id::KeyId;
+use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+
+/// Bytes of a log segment: small enough that giving one up takes tens of microseconds.
+const SEGMENT_BYTES: usize = 256 * 1024;
+/// Records longer than this are not cached: one would push too many others out.
+const MAX_RECORD: usize = SEGMENT_BYTES / 8;
+/// Slots of a bucket: one cache line.
+const WAYS: usize = 8;
+/// Cached bytes for which one slot is provided; smaller records push each other out of their
+/// buckets earlier.
+const BYTES_PER_SLOT: u64 = 192;
+/// How often "asked for" is counted, at most.
+const MAX_FREQUENCY: u64 = 3;
+/// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
+/// costs about what it wins.
+const WORTH_CLEANING: usize = 400;
+/// Segments that are cleaned for one that is needed, at most; after that, records go.
+const MAX_CLEANED: u32 = 3;
+
+const HEADER: usize = 48;
+
+/// What a record is filed under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CacheKey<'a> {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) id: KeyId,
+    pub(crate) version: Version,
+    pub(crate) key: &'a [u8],
+}
+
+impl CacheKey<'_> {
+    /// Mixes what finds the record: not the key's bytes, which the id stands for.
+    pub(crate) fn hash(&self) -> u64 {
+        let version =
+            self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
+        let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        mixed ^ mixed >> 29
+    }
+
+    /// As [`Self::hash`], the same for all versions of a key.
+    fn family(&self) -> u64 {
+        let mixed =
+            self.id.mixed() ^ u64::from(self.keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        mixed ^ mixed >> 32
+    }
+}
+
+/// A record's place, valid until the next insert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CachedRecord {
+    segment: u32,
+    offset: u32,
+}
+
+/// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero
+/// is an empty slot).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TableSlot(u64);
+
+impl TableSlot {
+    const PLACE_BITS: u32 = 35;
+    const OFFSET_BITS: u32 = 15;
+    const SUPERSEDED: u64 = 1 << 37;
+    const FINGERPRINT_SHIFT: u32 = 38;
+
+    fn new(hash: u64, frequency: u64, place: CachedRecord) -> Self {
+        let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
+        let fingerprint = hash >> Self::FINGERPRINT_SHIFT << Self::FINGERPRINT_SHIFT;
+        Self(fingerprint | frequency << Self::PLACE_BITS | raw)
+    }
+
+    fn matches(self, hash: u64) -> bool {
+        self.0 != 0 && self.0 >> Self::FINGERPRINT_SHIFT == hash >> Self::FINGERPRINT_SHIFT
+    }
+
+    fn frequency(self) -> u64 {
+        self.0 >> Self::PLACE_BITS & 3
+    }
+
+    fn asked_for(self) -> Self {
+        if self.frequency() == MAX_FREQUENCY {
+            self
+        } else {
+            Self(self.0 + (1 << Self::PLACE_BITS))
+        }
+    }
+
+    /// Superseded, and asked for by nobody.
+    fn supersede(self) -> Self {
+        Self((self.0 & !(MAX_FREQUENCY << Self::PLACE_BITS)) | Self::SUPERSEDED)
+    }
+
+    fn is_superseded(self) -> bool {
+        self.0 & Self::SUPERSEDED != 0
+    }
+
+    fn place(self) -> CachedRecord {
+        let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
+        CachedRecord {
+            segment: (raw >> Self::OFFSET_BITS) as u32,
+            offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8,
+        }
+    }
+}
+
+const _: () = assert!(SEGMENT_BYTES / 8 == 1 << TableSlot::OFFSET_BITS);
+
+/// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is
+/// not known before it is here.
+const PREFETCHED_BYTES: usize = 640;
+
+/// Segments of one memory region.
+const SEGMENTS_PER_REGION: usize = HUGE_PAGE_BYTES / SEGMENT_BYTES;
+
+#[derive(Debug, Default)]
+struct LogSegment {
+    used: usize,
+    /// About how many bytes of it were superseded.
+    superseded: usize,
+}
+
+/// What is kept of a segment that is emptied; never what was superseded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Retention {
+    Clean,
+    KeepAskedFor,
+    DropAll,
+}
+
+/// The records of a segment's bytes.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let (record, rest) = bytes.split_at(u32_at(bytes, 40) as usize);
+        bytes = rest;
+        Some(record)
+    })
+}
+
+/// The cache of one store.
+pub(crate) struct Cache {
+    buckets: Vec<[u64; WAYS]>,
+    ghosts: Vec<u32>,
+    segments: Vec<LogSegment>,
+    /// The memory of the segments, in their order.
+    regions: Vec<Region>,
+    /// What a segment held that is being given up.
+    scratch: Vec<u8>,
+    free: Vec<u32>,
+    /// Oldest first; the last of each is being filled.
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    max_segments: usize,
+}
+
+impl Cache {
+    /// A cache of `bytes`, table and ghosts included; below about three segments there is none.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let slots = (bytes / BYTES_PER_SLOT) as usize;
+        let buckets = (slots / WAYS).max(1);
+        let ghosts = slots.max(1);
+        let table = (buckets * WAYS * 8 + ghosts * 4) as u64;
+        let max_segments = (bytes.saturating_sub(table) as usize) / SEGMENT_BYTES;
+        let max_segments = if max_segments < 3 { 0 } else { max_segments.min(1 << 20) };
+        let (buckets, ghosts) = if max_segments == 0 { (0, 0) } else { (buckets, ghosts) };
+        Self {
+            buckets: vec![[0; WAYS]; buckets],
+            ghosts: vec![0; ghosts],
+            segments: Vec::new(),
+            regions: Vec::new(),
+            scratch: Vec::new(),
+            free: Vec::new(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            max_segments,
+        }
+    }
+
+    /// Makes it one of so many bytes. It starts empty: what would stay is cheaper to read again
+    /// than to move while a shard waits, and all of the memory goes back at once.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        *self = Self::new(bytes);
+    }
+
+    /// Bytes of memory in use, as far as the table is touched in proportion to the log.
+    pub(crate) fn bytes(&self) -> u64 {
+        let table = (self.buckets.len() * WAYS * 8 + self.ghosts.len() * 4) as u64;
+        (self.segments.len() * SEGMENT_BYTES) as u64 + table
+    }
+
+    /// How many main-queue segments there are room for: the rest is the small queue's tenth and one
+    /// spare.
+    fn small_target(&self) -> usize {
+        (self.max_segments / 10).max(1)
+    }
+
+    fn bucket_of(&self, hash: u64) -> usize {
+        ((u128::from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64)
+            as usize
+    }
+
+    /// Finds a record and notes that it was asked for.
+    pub(crate) fn find(&mut self, key: CacheKey<'_>) -> Option<CachedRecord> {
+        if self.max_segments == 0 {
+            return None;
+        }
+        let hash = key.hash();
+        let bucket = self.bucket_of(hash);
+        for way in 0..WAYS {
+            let slot = TableSlot(self.buckets[bucket][way]);
+            if slot.matches(hash) && self.is(slot.place(), key) {
+                self.buckets[bucket][way] = slot.asked_for().0;
+                return Some(slot.place());
+            }
+        }
+        None
+    }
+
+    /// Has the line of the table fetched that the place of a record with this hash would be in.
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+        if self.max_segments > 0 {
+            prefetch(&self.buckets[self.bucket_of(hash)]);
+        }
+    }
+
+    /// Has the record of a hash fetched, if there is one; it counts for nothing.
+    pub(crate) fn prefetch_record(&self, hash: u64) {
+        if self.max_segments == 0 {
+            return;
+        }
+        let bucket = &self.buckets[self.bucket_of(hash)];
+        if let Some(slot) = bucket.iter().map(|&raw| TableSlot(raw)).find(|slot| slot.matches(hash))
+        {
+            let record = self.record(slot.place());
+            prefetch_bytes(&record[..record.len().min(PREFETCHED_BYTES)]);
+        }
+    }
+
+    /// The key of a cached version that is known by its id only.
+    pub(crate) fn find_by_id(
+        &self,
+        keyspace: KeyspaceId,
+        id: KeyId,
+        version: Version,
+    ) -> Option<CachedRecord> {
+        if self.max_segments == 0 {
+            return None;
+        }
+        let key = CacheKey { keyspace, id, version, key: &[] };
+        let hash = key.hash();
+        let bucket = &self.buckets[self.bucket_of(hash)];
+        bucket
+            .iter()
+            .map(|&raw| TableSlot(raw))
+            .filter(|slot| slot.matches(hash))
+            .map(TableSlot::place)
+            .find(|&place| {
+                let found = self.filed_under(place);
+                found.keyspace == keyspace && found.id == id && found.version == version
+            })
+    }
+
+    fn record(&self, place: CachedRecord) -> &[u8] {
+        &self.bytes_of(place.segment)[place.offset as usize..]
+    }
+
+    fn bytes_of(&self, segment: u32) -> &[u8] {
+        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
+        &self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
+    }
+
+    fn bytes_of_mut(&mut self, segment: u32) -> &mut [u8] {
+        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
+        &mut self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
+    }
+
+    fn filed_under(&self, place: CachedRecord) -> CacheKey<'_> {
+        let bytes = self.record(place);
+        let key_end = HEADER + usize::from(u16_at(bytes, 6));
+        CacheKey {
+            keyspace: KeyspaceId::new(u32_at(bytes, 8)),
+            id: KeyId {
+                segment: u16_at(bytes, 4),
+                tag: u32_at(bytes, 12),
+                check: u32_at(bytes, 16),
+            },
+            version: Version::new(
+                Timestamp::from_nanos(u64_at(bytes, 24)),
+                timestone_types::ClientId::new(u32_at(bytes, 20)),
+            ),
+            key: &bytes[HEADER..key_end],
+        }
+    }
+
+    fn is(&self, place: CachedRecord, key: CacheKey<'_>) -> bool {
+        let found = self.filed_under(place);
+        found.version == key.version && found.keyspace == key.keyspace && found.key == key.key
+    }
+
+    /// The key of a record.
+    pub(crate) fn key(&self, place: CachedRecord) -> &[u8] {
+        self.filed_under(place).key
+    }
+
+    /// The value of a record.
+    pub(crate) fn value(&self, place: CachedRecord) -> &[u8] {
+        let bytes = self.record(place);
+        let start = HEADER + usize::from(u16_at(bytes, 6));
+        &bytes[start..start + u32_at(bytes, 0) as usize]
+    }
+
+    /// The expiry of a record.
+    pub(crate) fn expires_at(&self, place: CachedRecord) -> Expiry {
+        Expiry::at(Timestamp::from_nanos(u64_at(self.record(place), 32)))
+    }
+
+    /// Adds a record that is not there. Records that are too long are left out.
+    pub(crate) fn insert(&mut self, key: CacheKey<'_>, expires_at: Expiry, value: &[u8]) {
+        let bytes = (HEADER + key.key.len() + value.len()).next_multiple_of(8);
+        if self.max_segments == 0 || bytes > MAX_RECORD {
+            return;
+        }
+        let family = key.family();
+        let ghost = (family as usize) % self.ghosts.len();
+        let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
+        let Some(place) = self.reserve(remembered, bytes) else { return };
+        let at = place.offset as usize;
+        assert!(at + bytes <= SEGMENT_BYTES, "a record lies in one segment");
+        let out = &mut self.bytes_of_mut(place.segment)[at..at + bytes];
+        put_u32(out, 0, value.len() as u32);
+        put_u16(out, 4, key.id.segment);
+        put_u16(out, 6, key.key.len() as u16);
+        put_u32(out, 8, key.keyspace.get());
+        put_u32(out, 12, key.id.tag);
+        put_u32(out, 16, key.id.check);
+        put_u32(out, 20, key.version.client.get());
+        put_u64(out, 24, key.version.timestamp.as_nanos());
+        put_u64(out, 32, expires_at.timestamp().as_nanos());
+        put_u32(out, 40, bytes as u32);
+        let value_at = HEADER + key.key.len();
+        out[HEADER..value_at].copy_from_slice(key.key);
+        out[value_at..value_at + value.len()].copy_from_slice(value);
+        self.file(key.hash(), 0, place);
+    }
+
+    /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one
+    /// again.
+    pub(crate) fn superseded(&mut self, key: CacheKey<'_>, value_bytes: usize) {
+        if self.max_segments == 0 {
+            return;
+        }
+        let hash = key.hash();
+        let bucket = self.bucket_of(hash);
+        // Another record with this fingerprint would be taken for superseded and leave early, which
+        // costs a read later.
+        let found = self.buckets[bucket]
+            .iter_mut()
+            .find(|raw| TableSlot(**raw).matches(hash) && !TableSlot(**raw).is_superseded());
+        if let Some(raw) = found {
+            *raw = TableSlot(*raw).supersede().0;
+            let segment = &mut self.segments[TableSlot(*raw).place().segment as usize];
+            // Its own length is not at hand without a look at the record; versions of a key are of
+            // a size more often than not.
+            segment.superseded += (HEADER + key.key.len() + value_bytes).next_multiple_of(8);
+        }
+    }
+
+    /// Puts a slot into its bucket, over an empty one or the one asked for least.
+    fn file(&mut self, hash: u64, frequency: u64, place: CachedRecord) {
+        let bucket = self.bucket_of(hash);
+        let slots = &mut self.buckets[bucket];
+        let rank = |raw: u64| if raw == 0 { 0 } else { 1 + TableSlot(raw).frequency() };
+        let way = (0..WAYS).min_by_key(|&way| rank(slots[way])).unwrap_or(0);
+        slots[way] = TableSlot::new(hash, frequency, place).0;
+        debug_assert!(
+            TableSlot(slots[way]).matches(hash) && TableSlot(slots[way]).place() == place
+        );
+    }
+
+    /// Room for a record at the end of a queue.
+    fn reserve(&mut self, main: bool, bytes: usize) -> Option<CachedRecord> {
+        let last = if main { self.main.back() } else { self.small.back() };
+        let fits = last
+            .is_some_and(|&segment| self.segments[segment as usize].used + bytes <= SEGMENT_BYTES);
+        if !fits {
+            let segment = self.free_segment()?;
+            // Giving a segment up may have begun a new one at the end of the main queue: it stays
+            // in use.
+            if main { self.main.push_back(segment) } else { self.small.push_back(segment) }
+        }
+        let segment = if main { *self.main.back()? } else { *self.small.back()? };
+        let offset = self.segments[segment as usize].used;
+        self.segments[segment as usize].used += bytes;
+        assert!(offset.is_multiple_of(8) && offset + bytes <= SEGMENT_BYTES);
+        Some(CachedRecord { segment, offset: offset as u32 })
+    }
+
+    /// An empty segment; one more always stays free, for what is kept when a segment is given up.
+    fn free_segment(&mut self) -> Option<u32> {
+        let mut cleaned = 0;
+        let mut round = 0;
+        loop {
+            let unallocated = self.max_segments - self.segments.len();
+            if self.free.len() + unallocated > 1 {
+                break;
+            }
+            if cleaned < MAX_CLEANED
+                && let Some(segment) = self.worth_cleaning()
+            {
+                self.empty(segment, Retention::Clean);
+                cleaned += 1;
+                continue;
+            }
+            let victim =
+                if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
+            match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
+                Some(segment) if round >= 2 => self.empty(segment, Retention::DropAll),
+                Some(segment) => self.empty(segment, Retention::KeepAskedFor),
+                None => return None,
+            }
+            round += 1;
+        }
+        self.take_free()
+    }
+
+    /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a
+    /// queue: it is being filled.
+    fn worth_cleaning(&mut self) -> Option<u32> {
+        let Self { small, main, segments, .. } = self;
+        let enough = |&segment: &u32| {
+            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING
+        };
+        [small, main].into_iter().find_map(|queue| {
+            let filled = queue.len().saturating_sub(1);
+            let at = queue.iter().take(filled).position(enough)?;
+            queue.remove(at)
+        })
+    }
+
+    /// A segment that holds nothing; none when the system has no memory for another.
+    fn take_free(&mut self) -> Option<u32> {
+        if let Some(segment) = self.free.pop() {
+            return Some(segment);
+        }
+        if self.segments.len() == self.regions.len() * SEGMENTS_PER_REGION {
+            match Region::new(HUGE_PAGE_BYTES) {
+                Ok(region) => self.regions.push(region),
+                Err(error) => {
+                    tracing::warn!(%error, "no memory for more of the record cache; it stays as \
+                        large as it is");
+                    self.max_segments = self.segments.len();
+                    return None;
+                }
+            }
+        }
+        self.segments.push(LogSegment::default());
+        Some((self.segments.len() - 1) as u32)
+    }
+
+    /// Empties a segment; what is worth keeping moves to the main queue.
+    fn empty(&mut self, segment: u32, how: Retention) {
+        let used = core::mem::take(&mut self.segments[segment as usize]).used;
+        let mut bytes = core::mem::take(&mut self.scratch);
+        bytes.clear();
+        bytes.extend_from_slice(&self.bytes_of(segment)[..used]);
+        for record in records(&bytes) {
+            prefetch(&self.buckets[self.bucket_of(Self::hashes(record).0)]);
+        }
+        let mut at = 0;
+        for record in records(&bytes) {
+            let place = CachedRecord { segment, offset: at as u32 };
+            at += record.len();
+            let (hash, family) = Self::hashes(record);
+            let Some((bucket, way)) = self.slot_at(hash, place) else { continue };
+            let slot = TableSlot(core::mem::take(&mut self.buckets[bucket][way]));
+            let frequency = slot.frequency();
+            match how {
+                _ if slot.is_superseded() => {}
+                Retention::Clean => self.keep(hash, frequency, record),
+                Retention::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
+                Retention::KeepAskedFor | Retention::DropAll => {
+                    let ghost = (family as usize) % self.ghosts.len();
+                    self.ghosts[ghost] = (family >> 32) as u32;
+                }
+            }
+        }
+        assert!(at == used && self.segments[segment as usize].used == 0, "it was emptied whole");
+        self.scratch = bytes;
+        self.free.push(segment);
+    }
+
+    fn hashes(record: &[u8]) -> (u64, u64) {
+        let key = CacheKey {
+            keyspace: KeyspaceId::new(u32_at(record, 8)),
+            id: KeyId {
+                segment: u16_at(record, 4),
+                tag: u32_at(record, 12),
+                check: u32_at(record, 16),
+            },
+            version: Version::new(
+                Timestamp::from_nanos(u64_at(record, 24)),
+                timestone_types::ClientId::new(u32_at(record, 20)),
+            ),
+            key: &[],
+        };
+        (key.hash(), key.family())
+    }
+
+    fn slot_at(&self, hash: u64, place: CachedRecord) -> Option<(usize, usize)> {
+        let bucket = self.bucket_of(hash);
+        let way = self.buckets[bucket]
+            .iter()
+            .position(|&raw| raw != 0 && TableSlot(raw).place() == place)?;
+        Some((bucket, way))
+    }
+
+    /// Appends a record to the main queue again; the spare segment is there for it.
+    fn keep(&mut self, hash: u64, frequency: u64, record: &[u8]) {
+        let fits = self
+            .main
+            .back()
+            .is_some_and(|&last| self.segments[last as usize].used + record.len() <= SEGMENT_BYTES);
+        if !fits {
+            if self.free.is_empty() && self.segments.len() == self.max_segments {
+                return;
+            }
+            let Some(fresh) = self.take_free() else { return };
+            self.main.push_back(fresh);
+        }
+        let Some(&last) = self.main.back() else { return };
+        let offset = self.segments[last as usize].used;
+        self.bytes_of_mut(last)[offset..offset + record.len()].copy_from_slice(record);
+        self.segments[last as usize].used += record.len();
+        self.file(hash, frequency, CachedRecord { segment: last, offset: offset as u32 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use timestone_types::{ClientId, KeyHash};
+
+    use super::*;
+
+    fn key(n: u64, bytes: &[u8]) -> CacheKey<'_> {
+        let hash = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CacheKey {
+            keyspace: KeyspaceId::DEFAULT,
+            id: KeyId::new(KeyHash(hash ^ hash >> 31), n as u32),
+            version: Version::new(Timestamp::from_nanos(n + 1), ClientId::new(1)),
+            key: bytes,
+        }
+    }
+
+    #[test]
+    fn what_was_inserted_is_found_with_its_key_only() {
+        let mut cache = Cache::new(4 << 20);
+        let expires = Expiry::at(Timestamp::from_nanos(77));
+        cache.insert(key(1, b"one"), expires, b"value");
+        let place = cache.find(key(1, b"one")).expect("cached");
+        assert_eq!(
+            (cache.value(place), cache.key(place), cache.expires_at(place)),
+            (&b"value"[..], &b"one"[..], expires)
+        );
+        assert_eq!(cache.find(key(1, b"two")), None);
+        assert_eq!(cache.find(key(2, b"one")), None);
+        let plain = key(1, b"");
+        assert_eq!(cache.find_by_id(plain.keyspace, plain.id, plain.version), Some(place));
+    }
+
+    #[test]
+    fn memory_stays_within_the_bound_and_hot_records_stay() {
+        let bound = 4 << 20;
+        let mut cache = Cache::new(bound);
+        let value = [7; 500];
+        let hot: Vec<[u8; 8]> = (0..1000u64).map(u64::to_le_bytes).collect();
+        for (n, bytes) in hot.iter().enumerate() {
+            cache.insert(key(n as u64, bytes), Expiry::NEVER, &value);
+        }
+        let mut in_bucket: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for n in 0..1000 {
+            in_bucket.entry(cache.bucket_of(key(n, &hot[n as usize]).hash())).or_default().push(n);
+        }
+        let present = |cache: &Cache, n: u64| {
+            let key = key(n, &[]);
+            cache.find_by_id(key.keyspace, key.id, key.version).is_some()
+        };
+        // Queues give up only what nobody asked for. What can be lost nevertheless is a place in a
+        // bucket of the table that is full.
+        let mut displaced = 0;
+        for n in 1000..100_000u64 {
+            let bytes = n.to_le_bytes();
+            let bucket = cache.bucket_of(key(n, &bytes).hash());
+            let there: Vec<u64> = in_bucket.get(&bucket).into_iter().flatten().copied().collect();
+            let before = there.iter().filter(|&&n| present(&cache, n)).count();
+            let was_full = cache.buckets[bucket].iter().all(|&raw| raw != 0);
+            cache.insert(key(n, &bytes), Expiry::NEVER, &value);
+            let lost = before - there.iter().filter(|&&n| present(&cache, n)).count();
+            assert!(
+                lost == 0 || (lost == 1 && was_full),
+                "a hot record left a bucket that had room"
+            );
+            displaced += lost;
+            if n % 4 == 0 {
+                let n = n / 4 % 1000;
+                cache.find(key(n, &hot[n as usize]));
+            }
+        }
+        assert!(cache.bytes() <= bound, "{} bytes", cache.bytes());
+        let kept = (0..1000).filter(|&n| cache.find(key(n, &hot[n as usize])).is_some()).count();
+        // The hot ones came first, so they fill the first two segments and begin the third. When
+        // the cache is full for the first time the first two are moved whole, which frees nothing,
+        // and the third goes with all that it holds: an insert moves two at most. From then on
+        // nothing is lost.
+        let segment = SEGMENT_BYTES / (HEADER + 8 + value.len()).next_multiple_of(8);
+        assert_eq!(
+            (segment, kept + displaced),
+            (468, 2 * segment),
+            "hot records survive a flood of cold ones"
+        );
+        assert!(displaced < 10, "{displaced} hot records were pushed out of their buckets");
+    }
+
+    #[test]
+    fn overwriting_what_fits_pushes_nothing_out_but_old_versions() {
+        let mut cache = Cache::new(4 << 20);
+        let value = [7; 500];
+        let keys = 3000u64;
+        // A version's number tells its key.
+        let version = |round: u64, n: u64| {
+            let mut key = key(n, b"k");
+            key.version =
+                Version::new(Timestamp::from_nanos(round * keys + n + 1), ClientId::new(1));
+            key
+        };
+        let mut rounds = vec![0u64; keys as usize];
+        for n in 0..keys {
+            cache.insert(version(0, n), Expiry::NEVER, &value);
+        }
+        let mut dice = 1u64;
+        for _ in 0..60_000 {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let n = (dice >> 33) % keys;
+            let round = &mut rounds[n as usize];
+            cache.superseded(version(*round, n), value.len());
+            *round += 1;
+            cache.insert(version(*round, n), Expiry::NEVER, &value);
+        }
+        let kept =
+            (0..keys).filter(|&n| cache.find(version(rounds[n as usize], n)).is_some()).count();
+        assert!(kept * 100 > keys as usize * 99, "{kept} of {keys} youngest versions");
+        assert!(cache.bytes() <= 4 << 20);
+    }
+
+    #[test]
+    fn without_memory_there_is_no_cache() {
+        let mut cache = Cache::new(1000);
+        cache.insert(key(1, b"one"), Expiry::NEVER, b"value");
+        assert_eq!((cache.find(key(1, b"one")), cache.bytes()), (None, 0));
+    }
+}

@@ -1,0 +1,36 @@
+//! What a store knows a key by, without its bytes.
+
+use timestone_types::{HashSeed, KeyHash, KeyRef, hash_key};
+
+/// What the index knows a key by, inside its keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct KeyId {
+    pub(crate) segment: u16,
+    pub(crate) tag: u32,
+    pub(crate) check: u32,
+}
+
+impl KeyId {
+    /// From a key's two hashes.
+    pub(crate) fn new(hash: KeyHash, check: u32) -> Self {
+        Self { segment: (hash.0 >> 54) as u16, tag: (hash.0 as u32).max(1), check }
+    }
+
+    /// Of a key under a store's seed.
+    pub(crate) fn of(seed: HashSeed, key: KeyRef<'_>) -> Self {
+        let second = HashSeed(seed.0.rotate_left(32) ^ 0x5eed_0f7e_c4ec_b175);
+        Self::new(key.hash, (hash_key(second, key.keyspace, key.bytes).0 >> 32) as u32)
+    }
+
+    /// A hash that leads to the same place in the index.
+    pub(crate) fn place(self) -> KeyHash {
+        KeyHash(u64::from(self.segment) << 54 | u64::from(self.tag))
+    }
+
+    /// A well mixed number made of all its bits, for the cache.
+    pub(crate) fn mixed(self) -> u64 {
+        let wide = u64::from(self.tag) << 32 | u64::from(self.check);
+        (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+}

@@ -1,0 +1,188 @@
+//! The store's side of the device: tokens, queues of operations that the device has no room for
+//! yet, and buffers for reuse.
+//!
+//! Writes (programs, erases, syncs, growth) leave in the order in which they were asked for; reads
+//! have a queue of their own, so that a get never waits behind a burst of programs. A quarter of
+//! the device's queue may hold writes, the rest is for reads.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{
+    AlignedBuffer, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES, RejectedReason,
+    Token,
+};
+
+use crate::limits::{GROUP_PAGES, MAX_READS_IN_FLIGHT};
+
+/// Idle buffers kept of each size.
+const KEEP_BUFFERS: usize = 64;
+
+/// What an operation was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Purpose {
+    /// Number: the program's place in the ledger.
+    Program = 1,
+    /// Number: the page.
+    PageRead = 2,
+    /// Number: the victim's block and the first page's index.
+    VictimRead = 3,
+    /// Number: the block.
+    Erase = 4,
+    Sync = 5,
+    Grow = 6,
+    /// Number: the slot of the value's assembly, and the extent.
+    PartRead = 7,
+    ScrubRead = 8,
+    /// Number: chosen by recovery.
+    Recovery = 9,
+}
+
+impl Purpose {
+    /// The token of an operation for this purpose.
+    pub(crate) fn token(self, number: u64) -> Token {
+        debug_assert!(number < 1 << 56);
+        Token((self as u64) << 56 | number)
+    }
+
+    /// Whether it reads, for whoever waits.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::PageRead | Self::VictimRead | Self::PartRead | Self::ScrubRead)
+    }
+
+    /// What [`Self::token`] was given.
+    pub(crate) fn of(token: Token) -> Option<(Self, u64)> {
+        let purpose = match token.0 >> 56 {
+            1 => Self::Program,
+            2 => Self::PageRead,
+            3 => Self::VictimRead,
+            4 => Self::Erase,
+            5 => Self::Sync,
+            6 => Self::Grow,
+            7 => Self::PartRead,
+            8 => Self::ScrubRead,
+            9 => Self::Recovery,
+            _ => return None,
+        };
+        Some((purpose, token.0 & ((1 << 56) - 1)))
+    }
+}
+
+/// The device with its queues.
+pub(crate) struct Port {
+    pub(crate) device: Box<dyn FlashDevice>,
+    writes: VecDeque<FlashOp>,
+    reads: VecDeque<FlashOp>,
+    reads_in_flight: usize,
+    pages: Vec<AlignedBuffer>,
+    groups: Vec<AlignedBuffer>,
+}
+
+impl Port {
+    /// A port to a device.
+    pub(crate) fn new(device: Box<dyn FlashDevice>) -> Self {
+        Self {
+            device,
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            reads_in_flight: 0,
+            pages: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// A buffer of so many pages.
+    pub(crate) fn buffer(&mut self, pages: u32) -> AlignedBuffer {
+        let bytes = pages as usize * PAGE_BYTES;
+        if pages > GROUP_PAGES {
+            return AlignedBuffer::zeroed(bytes);
+        }
+        let (pool, whole) = if pages == 1 {
+            (&mut self.pages, 1)
+        } else {
+            (&mut self.groups, GROUP_PAGES as usize)
+        };
+        let mut buffer = pool.pop().unwrap_or_else(|| AlignedBuffer::zeroed(whole * PAGE_BYTES));
+        buffer.set_length(bytes);
+        buffer
+    }
+
+    /// Bytes of the buffers that are kept, and of those that wait to be written.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let waiting = self
+            .writes
+            .iter()
+            .map(|op| if let FlashOp::Program { buffer, .. } = op { buffer.capacity() } else { 0 });
+        let kept = self.pages.iter().chain(&self.groups).map(AlignedBuffer::capacity);
+        waiting.chain(kept).map(|bytes| bytes as u64).sum()
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, buffer: AlignedBuffer) {
+        let pool = match buffer.capacity() / PAGE_BYTES {
+            1 => &mut self.pages,
+            pages if pages == GROUP_PAGES as usize => &mut self.groups,
+            _ => return,
+        };
+        if pool.len() < KEEP_BUFFERS {
+            pool.push(buffer);
+        }
+    }
+
+    /// Asks for a program, erase, sync or growth.
+    pub(crate) fn write(&mut self, op: FlashOp) {
+        self.writes.push_back(op);
+    }
+
+    /// Asks for a read.
+    pub(crate) fn read(&mut self, op: FlashOp) {
+        self.reads.push_back(op);
+    }
+
+    /// Hands the device what it has room for. What it refuses for good is reported as a completion.
+    pub(crate) fn submit(&mut self, refused: &mut Vec<FlashCompletion>) {
+        while self.reads_in_flight < MAX_READS_IN_FLIGHT {
+            let Some(op) = self.reads.pop_front() else { break };
+            match self.device.submit(op) {
+                Ok(()) => self.reads_in_flight += 1,
+                Err(rejected) => match rejected.reason {
+                    RejectedReason::QueueFull => {
+                        self.reads.push_front(rejected.op);
+                        break;
+                    }
+                    RejectedReason::Refused(error) => {
+                        self.reads_in_flight += 1;
+                        refused.push(refusal(rejected.op, error));
+                    }
+                },
+            }
+        }
+        while let Some(op) = self.writes.pop_front() {
+            match self.device.submit(op) {
+                Ok(()) => {}
+                Err(rejected) => match rejected.reason {
+                    RejectedReason::QueueFull => {
+                        self.writes.push_front(rejected.op);
+                        break;
+                    }
+                    RejectedReason::Refused(error) => refused.push(refusal(rejected.op, error)),
+                },
+            }
+        }
+    }
+
+    /// Notes that a read has come back.
+    pub(crate) fn read_done(&mut self) {
+        assert!(self.reads_in_flight > 0, "a read that comes back was counted");
+        self.reads_in_flight -= 1;
+    }
+}
+
+fn refusal(op: FlashOp, error: FlashError) -> FlashCompletion {
+    let token = op.token();
+    let buffer = match op {
+        FlashOp::Read { buffer, .. } | FlashOp::Program { buffer, .. } => Some(buffer),
+        FlashOp::Erase { .. } | FlashOp::Sync { .. } | FlashOp::Grow { .. } => None,
+    };
+    FlashCompletion { token, result: Err(error), buffer }
+}

@@ -1,0 +1,481 @@
+//! Values (and keys) larger than a page, from the put until their parts are durable.
+//!
+//! ```text
+//!   accept ─► readable from memory ─► parts programmed ─► durable
+//!        ─► next_head: the store writes a head, moves its index to it ─► finish
+//! ```
+//!
+//! The head is written only when its parts are durable, so a head found after a crash has its
+//! parts. Values are written one after the other, in the order of their puts; heads are written
+//! between two values, so that each value's parts lie in few extents. Collection moves large values
+//! through here as well.
+//!
+//! Hidden dependency that this part made explicit: the pages that moved values took were counted
+//! by the collector, which judges its gain by them; it asks here.
+//!
+//! Invariants: the blocks of a staged value's extents have a pin until its head is written, so that
+//! nobody erases them; `bytes` is the sum of the payloads; `order` names exactly the slots in use.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{BlockId, Geometry, PageId};
+use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version};
+
+use super::key_id::KeyId;
+use super::ledger::Held;
+use super::volume::Volume;
+use super::writer::{StreamId, Writer};
+use crate::layout::{
+    Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
+    write_part_header,
+};
+
+/// Keys longer than this lie with the value, not in the head.
+const MAX_INLINE_KEY: usize = 1024;
+/// The end of a value stays in its head when it is no longer than this.
+const MAX_TAIL: usize = 1300;
+/// Extents of a value at most: enough for 16 MiB in blocks of 32 pages.
+const MAX_EXTENTS: usize = 134;
+/// Parts that are written in one pump: 1 MiB.
+pub(crate) const PARTS_PER_PUMP: u32 = 256;
+
+const _: () = assert!(
+    44 + MAX_INLINE_KEY + 20 + 12 * MAX_EXTENTS + MAX_TAIL <= MAX_RECORD_BYTES,
+    "a head always fits a page (44: the longest record header, 20 and 12: LargeHead)"
+);
+
+/// The longest value for blocks of this size.
+pub(crate) fn max_value_bytes(geometry: Geometry) -> usize {
+    let parts = (MAX_EXTENTS - 2) * geometry.pages_per_block as usize;
+    (parts * PART_PAYLOAD).saturating_sub(MAX_KEY_BYTES).min(MAX_VALUE_BYTES)
+}
+
+/// How a large record is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cut {
+    /// Bytes of the key that lie with the value.
+    outside: usize,
+    /// Bytes in parts and tail.
+    pub(crate) bytes: usize,
+    pub(crate) parts: u32,
+}
+
+impl Cut {
+    /// Of a key and a value of these lengths.
+    pub(crate) fn of(key: usize, value: usize) -> Self {
+        let outside = if key > MAX_INLINE_KEY { key } else { 0 };
+        let bytes = outside + value;
+        let rest = bytes % PART_PAYLOAD;
+        Self { outside, bytes, parts: (bytes / PART_PAYLOAD) as u32 + u32::from(rest > MAX_TAIL) }
+    }
+}
+
+/// A value that collection moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Moved {
+    /// The block that is being collected.
+    pub(crate) victim: BlockId,
+    /// The page of the old head.
+    pub(crate) from: PageId,
+    /// Where the value's parts were: dead once it has moved.
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// One value.
+pub(crate) struct Staged {
+    pub(crate) kind: RecordKind,
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) id: KeyId,
+    pub(crate) version: Version,
+    pub(crate) expires_at: Expiry,
+    /// Where its parts are, as far as they are written; each pins its block once.
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) moved: Option<Moved>,
+    hash: KeyHash,
+    key: Vec<u8>,
+    /// The key when it is outside the head, and the value.
+    payload: Vec<u8>,
+    cut: Cut,
+    written: u32,
+    batch: u64,
+    /// The ordinal of its last part, once all are written.
+    ordinal: Option<u64>,
+}
+
+impl Staged {
+    fn tail(&self) -> &[u8] {
+        &self.payload[(self.cut.parts as usize * PART_PAYLOAD).min(self.payload.len())..]
+    }
+
+    /// Writes the head of a value whose parts are all written.
+    pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
+        assert_eq!(self.written, self.cut.parts, "a head names all parts");
+        LargeHead {
+            total: self.payload.len() as u32,
+            key_outside: self.cut.outside as u32,
+            crc: crc32c::crc32c(&self.payload),
+            check: self.id.check,
+            extents: self.extents.clone(),
+            tail: self.tail(),
+        }
+        .write(out);
+    }
+
+    /// The record of a head that [`Self::write_head`] wrote.
+    pub(crate) fn head_record<'a>(&'a self, head: &'a [u8]) -> Record<'a> {
+        Record {
+            kind: self.kind,
+            keyspace: self.keyspace,
+            hash: self.hash,
+            version: self.version,
+            expires_at: self.expires_at,
+            key: if self.cut.outside > 0 { &[] } else { &self.key },
+            value: head,
+        }
+    }
+
+    /// What of the caller's puts it is.
+    pub(crate) fn held(&self) -> Held {
+        Held { batch: self.batch, oldest: self.version.timestamp }
+    }
+
+    /// Free blocks that its pages leave to others.
+    pub(crate) fn leave(&self) -> u32 {
+        u32::from(self.moved.is_none())
+    }
+
+    /// Writes parts, as long as there are any, the device keeps up and the budget lasts.
+    fn write_parts(&mut self, budget: &mut u32, volume: &mut Volume) {
+        while self.written < self.cut.parts {
+            if *budget == 0 || volume.writer.is_behind() {
+                return;
+            }
+            let start = self.written as usize * PART_PAYLOAD;
+            let payload = &self.payload[start..(start + PART_PAYLOAD).min(self.payload.len())];
+            let header = PartHeader {
+                keyspace: self.keyspace,
+                check: self.id.check,
+                hash: self.hash,
+                version: self.version,
+                part: self.written,
+            };
+            let used = payload.len() as u16;
+            let (kind, leave) = (PageKind::LargePart, self.leave());
+            let page = volume.append_raw(StreamId::Large, kind, used, leave, |page| {
+                write_part_header(page, &header);
+                let at = page.len() - PART_PAYLOAD;
+                page[at..at + payload.len()].copy_from_slice(payload);
+            });
+            let Some(page) = page else { return };
+            *budget -= 1;
+            self.written += 1;
+            self.wrote(page, volume);
+        }
+        self.ordinal = Some(volume.writer.ordinal(StreamId::Large));
+        volume.flush(StreamId::Large);
+    }
+
+    /// A part is in `page`: its extent begins, or grows.
+    fn wrote(&mut self, page: PageId, volume: &mut Volume) {
+        let block = volume.blocks.of(page);
+        match self.extents.last_mut() {
+            Some(last)
+                if volume.blocks.of(last.page) == block && last.page.0 + last.pages == page.0 =>
+            {
+                last.pages += 1;
+            }
+            _ => {
+                volume.blocks.pin(block);
+                let generation = volume.blocks.get(block).generation;
+                self.extents.push(Extent { page, pages: 1, generation });
+            }
+        }
+        debug_assert!(self.extents.len() <= MAX_EXTENTS, "a head has room for its extents");
+    }
+}
+
+/// All staged values.
+pub(crate) struct Staging {
+    slots: Vec<Option<Staged>>,
+    order: VecDeque<u32>,
+    bytes: u64,
+    most_bytes: u64,
+    /// Pages that were begun for values that moved.
+    moved_pages: u64,
+}
+
+impl Staging {
+    /// Room for so many bytes.
+    pub(crate) const fn new(most_bytes: u64) -> Self {
+        Self { slots: Vec::new(), order: VecDeque::new(), bytes: 0, most_bytes, moved_pages: 0 }
+    }
+
+    /// Bytes of the values that are staged.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many values are staged.
+    pub(crate) fn count(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    /// Pages that were begun for values that moved.
+    pub(crate) const fn moved_pages(&self) -> u64 {
+        self.moved_pages
+    }
+
+    /// Whether puts of large values must wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= self.most_bytes
+    }
+
+    /// Whether nothing is staged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn staged(&self) -> impl Iterator<Item = &Staged> {
+        self.order.iter().filter_map(|&slot| self.slot(slot))
+    }
+
+    /// Whether some value's parts wait to become durable.
+    pub(crate) fn waits(&self) -> bool {
+        let first = self.order.front().and_then(|&slot| self.slot(slot));
+        first.is_some_and(|staged| staged.ordinal.is_some())
+    }
+
+    /// Whether the next pump can do something.
+    pub(crate) fn has_work(&self, writer: &Writer) -> bool {
+        self.staged().any(|staged| match staged.ordinal {
+            None => true,
+            Some(ordinal) => writer.ledger.is_durable(StreamId::Large, ordinal),
+        })
+    }
+
+    /// The lowest batch of a staged put.
+    pub(crate) fn lowest_batch(&self) -> u64 {
+        self.staged().map(|staged| staged.batch).min().unwrap_or(u64::MAX)
+    }
+
+    /// The lowest timestamp of a staged put; collection's own moves do not count.
+    pub(crate) fn oldest_put(&self) -> Timestamp {
+        let puts = self.staged().filter(|staged| staged.moved.is_none());
+        puts.map(|staged| staged.version.timestamp).min().unwrap_or(Timestamp::MAX)
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Staged> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    /// The key of a staged value.
+    pub(crate) fn key(&self, slot: u32) -> &[u8] {
+        self.slot(slot).map_or(&[], |staged| &staged.key)
+    }
+
+    /// Expiry and value of a staged value.
+    pub(crate) fn value(&self, slot: u32) -> (Expiry, &[u8]) {
+        self.slot(slot).map_or((Expiry::NEVER, &[]), |staged| {
+            (staged.expires_at, &staged.payload[staged.cut.outside..])
+        })
+    }
+
+    /// Takes a large record in, as a put of `batch` or as one that collection has `moved`; it can
+    /// be read at once, under the slot that is returned.
+    pub(crate) fn accept(
+        &mut self,
+        record: &Record<'_>,
+        id: KeyId,
+        batch: u64,
+        moved: Option<Moved>,
+    ) -> u32 {
+        let cut = Cut::of(record.key.len(), record.value.len());
+        let mut payload = Vec::with_capacity(cut.bytes);
+        payload.extend_from_slice(&record.key[..cut.outside]);
+        payload.extend_from_slice(record.value);
+        let slot = match self.slots.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        assert_eq!(payload.len(), cut.bytes);
+        self.bytes += cut.bytes as u64;
+        self.order.push_back(slot as u32);
+        self.slots[slot] = Some(Staged {
+            kind: record.kind,
+            keyspace: record.keyspace,
+            id,
+            version: record.version,
+            expires_at: record.expires_at,
+            extents: Vec::new(),
+            batch: if moved.is_some() { u64::MAX } else { batch },
+            moved,
+            hash: record.hash,
+            key: record.key.to_vec(),
+            payload,
+            cut,
+            written: 0,
+            ordinal: None,
+        });
+        slot as u32
+    }
+
+    /// Whether a value is half written: heads wait, so that its extents stay together.
+    fn is_writing(&self) -> bool {
+        self.staged().any(|staged| staged.ordinal.is_none() && staged.written > 0)
+    }
+
+    /// Writes parts from place `at` of the order on, up to the first value whose head is due: that
+    /// one leaves its slot until [`Self::put_back`] or [`Self::finish`].
+    pub(crate) fn next_head(
+        &mut self,
+        at: &mut usize,
+        budget: &mut u32,
+        volume: &mut Volume,
+    ) -> Option<(u32, Staged)> {
+        while *at < self.order.len() {
+            let slot = self.order[*at];
+            match self.slot(slot)?.ordinal {
+                Some(ordinal)
+                    if volume.writer.ledger.is_durable(StreamId::Large, ordinal)
+                        && !self.is_writing() =>
+                {
+                    return Some((slot, self.slots[slot as usize].take()?));
+                }
+                Some(_) => {}
+                None => {
+                    let staged = self.slots[slot as usize].as_mut()?;
+                    let before = staged.written;
+                    staged.write_parts(budget, volume);
+                    if staged.moved.is_some() {
+                        self.moved_pages += u64::from(staged.written - before);
+                    }
+                    staged.ordinal?;
+                }
+            }
+            *at += 1;
+        }
+        None
+    }
+
+    /// There was no room for a head: it waits for the next pump.
+    pub(crate) fn put_back(&mut self, slot: u32, staged: Staged) {
+        let entry = &mut self.slots[slot as usize];
+        assert!(entry.is_none(), "its slot was left alone");
+        *entry = Some(staged);
+    }
+
+    /// The head of the value at place `at` of the order is written, or nobody wants it any more.
+    /// `head_pages`: pages that were begun for the head.
+    pub(crate) fn finish(&mut self, at: usize, staged: &Staged, head_pages: u64) {
+        let slot = self.order.remove(at);
+        assert!(slot.is_some_and(|slot| self.slot(slot).is_none()), "it was taken before");
+        self.bytes -= staged.payload.len() as u64;
+        if staged.moved.is_some() {
+            self.moved_pages += head_pages;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use timestone_types::ClientId;
+
+    use super::super::volume::tests::{settle, volume};
+    use super::*;
+
+    fn record(key: &[u8], value: &[u8]) -> (Record<'static>, Vec<u8>, Vec<u8>) {
+        let record = Record {
+            kind: RecordKind::Large,
+            keyspace: KeyspaceId::DEFAULT,
+            hash: KeyHash(5),
+            version: Version::new(Timestamp::from_nanos(3), ClientId::new(1)),
+            expires_at: Expiry::NEVER,
+            key: &[],
+            value: &[],
+        };
+        (record, key.to_vec(), value.to_vec())
+    }
+
+    fn accept(staging: &mut Staging, key: &[u8], value: &[u8], batch: u64) -> u32 {
+        let (record, key, value) = record(key, value);
+        let record = Record { key: &key, value: &value, ..record };
+        staging.accept(&record, KeyId::new(record.hash, 77), batch, None)
+    }
+
+    fn durable(volume: &mut Volume) {
+        volume.flush_all();
+        settle(volume);
+        volume.sync(core::time::Duration::ZERO, true);
+        settle(volume);
+    }
+
+    /// Writes the parts of a value; the bytes of its head.
+    pub(crate) fn staged_value(volume: &mut Volume, value: &[u8]) -> Vec<u8> {
+        let mut staging = Staging::new(1 << 20);
+        accept(&mut staging, b"key", value, 1);
+        let (mut at, mut budget) = (0, 100);
+        assert!(staging.next_head(&mut at, &mut budget, volume).is_none());
+        durable(volume);
+        at = 0;
+        let (_, staged) = staging.next_head(&mut at, &mut budget, volume).expect("durable");
+        let mut head = Vec::new();
+        staged.write_head(&mut head);
+        for extent in &staged.extents {
+            volume.blocks.unpin(volume.blocks.of(extent.page));
+        }
+        staging.finish(at, &staged, 0);
+        head
+    }
+
+    #[test]
+    fn a_value_is_readable_until_its_head_is_written() {
+        let (mut volume, mut staging) = (volume(), Staging::new(1 << 20));
+        let value = vec![3; 9000];
+        let slot = accept(&mut staging, b"key", &value, 4);
+        assert_eq!((staging.key(slot), staging.value(slot).1), (&b"key"[..], &value[..]));
+        assert_eq!((staging.bytes(), staging.lowest_batch()), (9000, 4));
+        let (mut at, mut budget) = (0, 100);
+        assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none(), "not durable");
+        assert_eq!((budget, staging.waits()), (98, true), "two parts, the tail is in the head");
+        durable(&mut volume);
+        at = 0;
+        let (slot, staged) = staging.next_head(&mut at, &mut budget, &mut volume).expect("due");
+        assert_eq!(staged.extents.iter().map(|extent| extent.pages).sum::<u32>(), 2);
+        staging.put_back(slot, staged);
+        assert_eq!(staging.value(slot).1, &value[..], "a head without room waits");
+        let (_, staged) = staging.next_head(&mut at, &mut budget, &mut volume).expect("due");
+        staging.finish(at, &staged, 1);
+        assert!(staging.is_empty() && staging.bytes() == 0 && staging.moved_pages() == 0);
+    }
+
+    #[test]
+    fn a_half_written_value_keeps_its_parts_together() {
+        let (mut volume, mut staging) = (volume(), Staging::new(1 << 20));
+        accept(&mut staging, b"one", &[1; 9000], 1);
+        accept(&mut staging, b"two", &[2; 9000], 1);
+        let (mut at, mut budget) = (0, 3);
+        assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none());
+        durable(&mut volume);
+        // The first one's head is due, but one part of the second is written already.
+        (at, budget) = (0, 0);
+        assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none());
+        (at, budget) = (0, 9);
+        assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none());
+        at = 0;
+        let (_, first) = staging.next_head(&mut at, &mut budget, &mut volume).expect("due");
+        assert_eq!(first.key, b"one");
+    }
+
+    #[test]
+    fn a_long_key_lies_with_the_value() {
+        let mut staging = Staging::new(100);
+        let key = vec![9; MAX_INLINE_KEY + 1];
+        let slot = accept(&mut staging, &key, b"value", 1);
+        assert_eq!((staging.key(slot), staging.value(slot).1), (&key[..], &b"value"[..]));
+        assert!(staging.is_full());
+    }
+}

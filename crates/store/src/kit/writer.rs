@@ -1,0 +1,524 @@
+//! Packing records into pages, pages into groups, and knowing what has become durable.
+//!
+//! ```text
+//!   record ─► open page ─sealed─► group (512 KiB, one block) ─submit─► device ─sync─► durable
+//!                └────────── readable from here ───────────┘ (until its program completes)
+//! ```
+//!
+//! Four streams keep apart what dies at different times: hot puts, survivors of collection, large
+//! values, checkpoints. Each has one open block and one group being filled. A group's bytes stay
+//! until all its programs have completed, so whatever was written can be read at once; the device
+//! gets a copy.
+//!
+//! A stream's pages are numbered by *ordinals*, so that anybody can wait for "everything up to
+//! here"; what of it is durable is in the [`super::ledger`].
+//!
+//! Invariants: pages of a block are submitted in order; `completed ≤ submitted ≤ sealed ≤ pages ≤
+//! capacity` in every group.
+
+use timestone_flash::{BlockId, FlashOp, PAGE_BYTES, PageId};
+use timestone_types::{HashSeed, Timestamp};
+
+use super::blocks::Blocks;
+use super::ledger::{Held, Ledger, Program};
+use super::port::{Port, Purpose};
+use crate::layout::{self, HEADER_BYTES, PageHeader, PageKind, Record};
+use crate::limits::GROUP_PAGES;
+
+/// Groups that may wait for the device; beyond, puts are answered with `Busy`.
+pub(crate) const MAX_GROUPS: usize = 64;
+
+/// What is written together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum StreamId {
+    Hot = 0,
+    Cold = 1,
+    Large = 2,
+    Checkpoint = 3,
+}
+
+impl StreamId {
+    pub(crate) const ALL: [Self; 4] = [Self::Hot, Self::Cold, Self::Large, Self::Checkpoint];
+
+    fn records(self) -> PageKind {
+        if self == Self::Large { PageKind::LargeHeads } else { PageKind::Records }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    block: Option<BlockId>,
+    group: Option<u64>,
+    /// Pages begun.
+    started: u64,
+    /// The last page begun takes more records.
+    open: bool,
+    open_since: Timestamp,
+    sealed_since: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Group {
+    id: u64,
+    stream: StreamId,
+    block: BlockId,
+    first: u32,
+    capacity: u32,
+    pages: u32,
+    sealed: u32,
+    submitted: u32,
+    completed: u32,
+    bytes: Box<[u8]>,
+    /// In its sealed pages that are not submitted, and in its open page.
+    sealed_held: Held,
+    open_held: Held,
+}
+
+impl Group {
+    fn page(&self, index: u32) -> &[u8] {
+        let at = (index - self.first) as usize * PAGE_BYTES;
+        &self.bytes[at..at + PAGE_BYTES]
+    }
+}
+
+/// Identity that is stamped into pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) store: u64,
+    pub(crate) seed: HashSeed,
+}
+
+/// The streams of one store.
+pub(crate) struct Writer {
+    pub(crate) stamp: Stamp,
+    /// The sequence number of the next page.
+    sequence: u64,
+    /// The log batch of puts from now on.
+    batch: u64,
+    now: Timestamp,
+    programmed_pages: u64,
+    streams: [Stream; 4],
+    groups: Vec<Group>,
+    next_group: u64,
+    spare: Vec<Box<[u8]>>,
+    pub(crate) ledger: Ledger,
+}
+
+impl Writer {
+    /// Streams without blocks, whose first page has this sequence number.
+    pub(crate) fn new(stamp: Stamp, sequence: u64) -> Self {
+        Self {
+            stamp,
+            sequence,
+            batch: 0,
+            now: Timestamp::ZERO,
+            programmed_pages: 0,
+            streams: Default::default(),
+            groups: Vec::new(),
+            next_group: 0,
+            spare: Vec::new(),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// The time that it was told last.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Time goes on.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Puts from now on belong to a log batch.
+    #[inline]
+    pub(crate) fn begin_batch(&mut self, batch: u64) {
+        debug_assert!(batch >= self.batch, "batch numbers rise");
+        self.batch = self.batch.max(batch);
+    }
+
+    /// The log batch that puts belong to.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// Pages handed to the device since opening.
+    pub(crate) fn programmed_pages(&self) -> u64 {
+        self.programmed_pages
+    }
+
+    /// Whether so much waits for the device that puts should wait, too.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.groups.len() >= MAX_GROUPS
+    }
+
+    /// Bytes of the groups' pages.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.groups.len() + self.spare.len()) as u64 * (GROUP_PAGES as usize * PAGE_BYTES) as u64
+    }
+
+    /// Whether a record would fit without a new block.
+    pub(crate) fn has_room(&self, stream: StreamId, bytes: usize, blocks: &Blocks) -> bool {
+        let state = &self.streams[stream as usize];
+        let Some(block) = state.block else { return false };
+        blocks.get(block).pages < blocks.geometry.pages_per_block
+            || (state.open
+                && self.open_page(stream).is_some_and(|page| layout::room(page) >= bytes))
+    }
+
+    fn group_index(&self, id: u64) -> Option<usize> {
+        self.groups.iter().rposition(|group| group.id == id)
+    }
+
+    fn open_page(&self, stream: StreamId) -> Option<&[u8]> {
+        let group = &self.groups[self.group_index(self.streams[stream as usize].group?)?];
+        Some(group.page(group.first + group.pages - 1))
+    }
+
+    /// Adds a record; `None` when there is no block for it (`leave` free ones must stay).
+    pub(crate) fn append(
+        &mut self,
+        stream: StreamId,
+        record: &Record<'_>,
+        check: u32,
+        leave: u32,
+        blocks: &mut Blocks,
+        port: &mut Port,
+    ) -> Option<PageId> {
+        let bytes = record.bytes();
+        if self.streams[stream as usize].open
+            && self.open_page(stream).is_none_or(|page| layout::room(page) < bytes)
+        {
+            self.seal(stream, blocks, port);
+        }
+        if !self.streams[stream as usize].open {
+            self.begin_page(stream, stream.records(), leave, blocks)?;
+            let state = &mut self.streams[stream as usize];
+            state.open = true;
+            state.open_since = self.now;
+        }
+        let at = self.group_index(self.streams[stream as usize].group?)?;
+        let held = match stream {
+            StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
+            StreamId::Cold | StreamId::Large | StreamId::Checkpoint => Held::NOTHING,
+        };
+        let group = &mut self.groups[at];
+        let index = group.pages as usize - 1;
+        layout::append(
+            &mut group.bytes[index * PAGE_BYTES..(index + 1) * PAGE_BYTES],
+            record,
+            check,
+        );
+        group.open_held.add(held);
+        let block = group.block;
+        let page = blocks.geometry.page(block, group.first + index as u32);
+        let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
+        blocks.usage(block).wrote((bytes + layout::SLOT_BYTES) as u32, expires);
+        Some(page)
+    }
+
+    /// Notes that the open page of a stream holds a put that was made earlier.
+    pub(crate) fn note_put(&mut self, stream: StreamId, held: Held) {
+        let Some(at) = self.streams[stream as usize].group.and_then(|id| self.group_index(id))
+        else {
+            return;
+        };
+        self.groups[at].open_held.add(held);
+    }
+
+    /// Adds a page that holds no records; `fill` writes what is behind the page header.
+    pub(crate) fn append_raw(
+        &mut self,
+        stream: StreamId,
+        kind: PageKind,
+        used: u16,
+        leave: u32,
+        (blocks, port): (&mut Blocks, &mut Port),
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Option<PageId> {
+        if self.streams[stream as usize].open {
+            self.seal(stream, blocks, port);
+        }
+        self.begin_page(stream, kind, leave, blocks)?;
+        let at = self.group_index(self.streams[stream as usize].group?)?;
+        let group = &mut self.groups[at];
+        let index = group.pages as usize - 1;
+        let bytes = &mut group.bytes[index * PAGE_BYTES..(index + 1) * PAGE_BYTES];
+        layout::put_u16(bytes, 20, used);
+        fill(bytes);
+        let block = group.block;
+        let page = blocks.geometry.page(block, group.first + index as u32);
+        blocks.usage(block).wrote_raw();
+        self.seal(stream, blocks, port);
+        Some(page)
+    }
+
+    /// Begins the next page of a stream, in a new group or block when needed.
+    fn begin_page(
+        &mut self,
+        stream: StreamId,
+        kind: PageKind,
+        leave: u32,
+        blocks: &mut Blocks,
+    ) -> Option<()> {
+        let pages_per_block = blocks.geometry.pages_per_block;
+        let current = self.streams[stream as usize].group.and_then(|id| self.group_index(id));
+        let at = match current {
+            Some(at) if self.groups[at].pages < self.groups[at].capacity => at,
+            _ => {
+                let open = self.streams[stream as usize]
+                    .block
+                    .filter(|&block| blocks.get(block).pages < pages_per_block);
+                let block = match open {
+                    Some(block) => block,
+                    None => {
+                        let fresh = blocks.take(stream, leave)?;
+                        if let Some(full) = self.streams[stream as usize].block.replace(fresh) {
+                            blocks.seal(full);
+                        }
+                        fresh
+                    }
+                };
+                self.begin_group(stream, block, blocks.get(block).pages, pages_per_block)
+            }
+        };
+        let group = &mut self.groups[at];
+        let index = group.first + group.pages;
+        let header = PageHeader {
+            kind,
+            generation: blocks.get(group.block).generation,
+            page: blocks.geometry.page(group.block, index),
+            count: 0,
+            used: HEADER_BYTES as u16,
+            store: self.stamp.store,
+            seed: self.stamp.seed.0,
+            sequence: self.sequence,
+        };
+        let begin = group.pages as usize * PAGE_BYTES;
+        layout::init_page(&mut group.bytes[begin..begin + PAGE_BYTES], &header);
+        group.pages += 1;
+        blocks.page_begun(group.block);
+        self.sequence += 1;
+        self.streams[stream as usize].started += 1;
+        Some(())
+    }
+
+    fn begin_group(
+        &mut self,
+        stream: StreamId,
+        block: BlockId,
+        first: u32,
+        pages_per_block: u32,
+    ) -> usize {
+        let capacity = GROUP_PAGES.min(pages_per_block - first);
+        let bytes = self
+            .spare
+            .pop()
+            .unwrap_or_else(|| vec![0; GROUP_PAGES as usize * PAGE_BYTES].into_boxed_slice());
+        let id = self.next_group;
+        self.next_group += 1;
+        self.groups.push(Group {
+            id,
+            stream,
+            block,
+            first,
+            capacity,
+            pages: 0,
+            sealed: 0,
+            submitted: 0,
+            completed: 0,
+            bytes,
+            sealed_held: Held::NOTHING,
+            open_held: Held::NOTHING,
+        });
+        self.streams[stream as usize].group = Some(id);
+        self.groups.len() - 1
+    }
+
+    /// Completes the page that was begun last; a full group leaves for the device.
+    fn seal(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
+        let state = &mut self.streams[stream as usize];
+        let Some(id) = state.group else { return };
+        state.open = false;
+        state.sealed_since.get_or_insert(self.now);
+        let Some(at) = self.group_index(id) else { return };
+        let group = &mut self.groups[at];
+        if group.sealed == group.pages {
+            return;
+        }
+        let begin = group.sealed as usize * PAGE_BYTES;
+        layout::seal(&mut group.bytes[begin..begin + PAGE_BYTES]);
+        group.sealed += 1;
+        group.sealed_held.add(core::mem::replace(&mut group.open_held, Held::NOTHING));
+        if group.sealed == group.capacity {
+            self.submit(stream, blocks, port);
+        }
+    }
+
+    /// Hands the sealed pages of a stream to the device.
+    fn submit(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
+        let state = &mut self.streams[stream as usize];
+        state.sealed_since = None;
+        let Some(at) =
+            state.group.and_then(|id| self.groups.iter().rposition(|group| group.id == id))
+        else {
+            return;
+        };
+        let group = &mut self.groups[at];
+        let pages = group.sealed - group.submitted;
+        if pages == 0 {
+            return;
+        }
+        let mut buffer = port.buffer(pages);
+        let begin = group.submitted as usize * PAGE_BYTES;
+        buffer.copy_from_slice(&group.bytes[begin..begin + pages as usize * PAGE_BYTES]);
+        let page = blocks.geometry.page(group.block, group.first + group.submitted);
+        group.submitted = group.sealed;
+        let unsealed = u64::from(group.pages - group.sealed);
+        let number = self.ledger.submitted(Program {
+            group: group.id,
+            stream,
+            pages,
+            ordinal: state.started - unsealed,
+            held: core::mem::replace(&mut group.sealed_held, Held::NOTHING),
+        });
+        port.write(FlashOp::Program { token: Purpose::Program.token(number), page, buffer });
+        self.programmed_pages += u64::from(pages);
+        if group.submitted == group.capacity {
+            state.group = None;
+        }
+    }
+
+    /// Seals the open page of a stream and hands everything to the device.
+    pub(crate) fn flush(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
+        if self.streams[stream as usize].open {
+            self.seal(stream, blocks, port);
+        }
+        self.submit(stream, blocks, port);
+    }
+
+    /// Ends the open block of a stream after flushing, so that it may be collected.
+    pub(crate) fn end_block(&mut self, stream: StreamId, blocks: &mut Blocks, port: &mut Port) {
+        self.flush(stream, blocks, port);
+        let state = &mut self.streams[stream as usize];
+        state.group = None;
+        if let Some(block) = state.block.take() {
+            blocks.seal(block);
+        }
+        self.retire();
+    }
+
+    /// Hands over what has waited long enough.
+    pub(crate) fn flush_due(
+        &mut self,
+        packing: core::time::Duration,
+        partial: core::time::Duration,
+        blocks: &Blocks,
+        port: &mut Port,
+    ) {
+        for stream in StreamId::ALL {
+            let state = &self.streams[stream as usize];
+            if state.open && self.now >= state.open_since.saturating_add(partial) {
+                self.flush(stream, blocks, port);
+            } else if state
+                .sealed_since
+                .is_some_and(|since| self.now >= since.saturating_add(packing))
+            {
+                self.submit(stream, blocks, port);
+            }
+        }
+    }
+
+    /// When [`Self::flush_due`] has something to do next.
+    pub(crate) fn flush_deadline(
+        &self,
+        packing: core::time::Duration,
+        partial: core::time::Duration,
+    ) -> Option<Timestamp> {
+        let open = self
+            .streams
+            .iter()
+            .filter(|state| state.open)
+            .map(|state| state.open_since.saturating_add(partial));
+        let sealed = self
+            .streams
+            .iter()
+            .filter_map(|state| state.sealed_since)
+            .map(|since| since.saturating_add(packing));
+        open.chain(sealed).min()
+    }
+
+    /// A program has completed.
+    pub(crate) fn programmed(&mut self, number: u64, blocks: &mut Blocks) {
+        let Some((id, pages)) = self.ledger.programmed(number) else { return };
+        let Some(at) = self.group_index(id) else { return };
+        let group = &mut self.groups[at];
+        group.completed += pages;
+        assert!(group.completed <= group.submitted, "what completes was submitted");
+        blocks.programmed(group.block, pages);
+        self.retire();
+    }
+
+    /// Drops groups that are on flash whole and take no more pages.
+    fn retire(&mut self) {
+        let mut at = 0;
+        while at < self.groups.len() {
+            let group = &self.groups[at];
+            let current = self.streams[group.stream as usize].group == Some(group.id);
+            if !current && group.completed == group.pages {
+                let group = self.groups.swap_remove(at);
+                if self.spare.len() < 8 {
+                    self.spare.push(group.bytes);
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// The bytes of a page that is not readable from the device yet.
+    pub(crate) fn page(&self, page: PageId, blocks: &Blocks) -> Option<&[u8]> {
+        let block = blocks.of(page);
+        let index = blocks.geometry.index_of(page);
+        let group = self.groups.iter().find(|group| {
+            group.block == block && (group.first..group.first + group.pages).contains(&index)
+        })?;
+        Some(group.page(index))
+    }
+
+    /// The number of the page begun last in a stream.
+    pub(crate) fn ordinal(&self, stream: StreamId) -> u64 {
+        self.streams[stream as usize].started
+    }
+
+    /// Whether everything that was written is durable.
+    pub(crate) fn all_durable(&self) -> bool {
+        StreamId::ALL.iter().all(|&stream| self.ledger.is_durable(stream, self.ordinal(stream)))
+    }
+
+    /// The lowest batch with a put that is not durable.
+    pub(crate) fn lowest_unstable(&self) -> u64 {
+        self.not_durable().map(|held| held.batch).min().unwrap_or(u64::MAX)
+    }
+
+    /// The lowest timestamp of a put that is not durable.
+    pub(crate) fn oldest_unstable(&self) -> Timestamp {
+        self.not_durable().map(|held| held.oldest).min().unwrap_or(Timestamp::MAX)
+    }
+
+    fn not_durable(&self) -> impl Iterator<Item = Held> + '_ {
+        let pending = self.ledger.held();
+        let packed = self.groups.iter().flat_map(|group| [group.sealed_held, group.open_held]);
+        pending.chain(packed)
+    }
+
+    /// Where the next record of a stream would go at the earliest: everything before it in its
+    /// block is complete.
+    pub(crate) fn scan_from(&self, block: BlockId, blocks: &Blocks) -> u32 {
+        let pages = blocks.get(block).pages;
+        let open = self.streams.iter().any(|state| state.block == Some(block) && state.open);
+        pages - u32::from(open)
+    }
+}

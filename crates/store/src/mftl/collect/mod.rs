@@ -1,0 +1,307 @@
+//! The collector: one for flash space and for version retention (SEMEL §3.1 "Garbage collection").
+//!
+//! ```text
+//!   free blocks run short ─► choose a victim (cost-benefit) ─► victims: emptied, erased ─► free
+//!             │                 └─ none is worth it ─► stuck (room)    │
+//!             └─► grow (room)                                          └─► trial: a gain?
+//! ```
+//!
+//! Paced by consumption: each pump moves a few pages for every page that puts have used, more when
+//! free blocks run short, and never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard
+//! the device grows. The scarcer free blocks are, the more a block may be alive that is collected,
+//! so that a put finds room as long as there is any to be won; where that takes longer than puts
+//! come, they wait.
+//!
+//! When no block is worth collecting, none will be when the watermark has passed what is superseded
+//! already, and no free one is left for puts, the store is *stuck*: really full, until something is
+//! deleted and the watermark passes it. What a fence hides counts as dead from the fence on,
+//! although blocks hear of it only when the watermark has passed it. So it is when collection goes
+//! in circles (see [`trial`]).
+//!
+//! Hidden dependencies that this part made explicit: the pace follows the bytes that puts wrote,
+//! and the shortage what they asked for in vain: both are told with each pump; whether collection
+//! wins anything depends on what the staging area wrote for moved values.
+//!
+//! Invariants: at most [`MAX_VICTIMS`] victims; a search that would repeat the last fruitless one
+//! is not made.
+
+mod trial;
+pub(super) mod victims;
+
+use timestone_flash::{BlockId, PAGE_BYTES};
+use timestone_types::Timestamp;
+
+use super::index::PrefetchStep;
+use super::reads::PendingReads;
+use super::space::Spaces;
+use crate::kit::Kit;
+use crate::kit::blocks::choice::{Search, choose_victim};
+use crate::kit::volume::Volume;
+use crate::kit::writer::StreamId;
+use crate::limits::MAX_VICTIMS;
+use trial::Trial;
+use victims::{KeyOfEpoch, Victims};
+
+/// Pages that one pump looks at, at most: some 300 µs of work.
+const MAX_PAGES_PER_PUMP: u32 = 64;
+/// Victims that are emptied at once when space is short.
+const URGENT_VICTIMS: usize = 4;
+/// While less than half of the capacity is in use, only blocks with less than this many thousandths
+/// alive are collected: room that nobody asked for is cheaper than moving records.
+const NEARLY_DEAD: u32 = 100;
+/// While the device can grow, only blocks with less than this many thousandths alive are collected.
+const EASY: u32 = 500;
+/// Without growth, and with no room for puts, blocks up to this live share are collected.
+const HARD: u32 = 970;
+/// Keys whose entries are fetched together when a block has been erased.
+const ERASED_TOGETHER: usize = 32;
+
+/// The collector of one store.
+#[derive(Default)]
+pub(super) struct Collector {
+    pub(super) victims: Victims,
+    trial: Trial,
+    /// Bytes that puts had written at the last pump.
+    put_bytes: u64,
+    /// Bytes whose pace is not used up.
+    credit: u64,
+    /// Free blocks that were asked for last in vain.
+    short_of: u32,
+    /// What the last search looked for, if it found nothing; and what is to be expected.
+    fruitless: Option<(SearchKey, Search)>,
+}
+
+/// When and for what a victim was searched: a search that repeats this finds the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SearchKey {
+    clock: u64,
+    watermark: Timestamp,
+    limit: u32,
+}
+
+/// How scarce free blocks are.
+#[derive(Clone, Copy)]
+struct Scarcity {
+    /// Puts are being refused for want of room.
+    short: bool,
+    /// Thousandths of the way from the low water down to the floor.
+    depth: u32,
+}
+
+impl Collector {
+    /// Records died without a write or a move of the watermark: what was looked for in vain may be
+    /// found.
+    pub(super) fn much_died(&mut self) {
+        self.fruitless = None;
+        self.trial.forget();
+    }
+
+    /// A block has been erased: what it held is really gone.
+    pub(super) fn erased(&mut self, block: BlockId, volume: &mut Volume, spaces: &mut Spaces) {
+        self.fruitless = None;
+        // A free block that a crash left in doubt is no victim: collection has won nothing by it.
+        if let Some(dead) = self.victims.erased(block) {
+            self.trial.erased();
+            count_down(&dead, spaces);
+        }
+        volume.erased(block);
+    }
+
+    /// Grows, chooses, moves, erases: a little of each. `put_bytes` are those that puts have
+    /// written since opening.
+    pub(super) fn pump(
+        &mut self,
+        put_bytes: u64,
+        kit: &mut Kit,
+        spaces: &mut Spaces,
+        reads: &mut PendingReads,
+    ) {
+        assert!(put_bytes >= self.put_bytes, "bytes that were put only rise");
+        let consumed = put_bytes - core::mem::replace(&mut self.put_bytes, put_bytes);
+        let asked = kit.room.take_asked();
+        let blocks = &kit.volume.blocks;
+        let (free, low, reserve) = (blocks.free_count(), blocks.low_water(), blocks.reserve());
+        let ahead = free + self.victims.coming() as u32;
+        let floor = blocks.floor();
+        assert!(floor < low, "collection begins before puts are refused");
+        let scarcity = Scarcity {
+            short: free <= reserve || free < asked,
+            depth: (low.saturating_sub(ahead) * 1000 / (low - floor)).min(1000),
+        };
+        if asked > 0 {
+            self.short_of = asked;
+        }
+        self.judge(free > reserve && free >= self.short_of, kit, spaces);
+        if ahead < low.max(asked) {
+            self.make_room(scarcity, kit, spaces);
+        }
+        let pages = self.pages_to_look_at(consumed, scarcity);
+        if self.victims.advance(pages, kit, spaces, reads) {
+            self.fruitless = None;
+        }
+        self.victims.set_damaged_aside(&mut kit.volume);
+    }
+
+    /// How many pages of victims this pump looks at.
+    fn pages_to_look_at(&mut self, consumed: u64, scarcity: Scarcity) -> u32 {
+        // Moving a page's worth wins less than a page: four pages for each one used keep up until
+        // blocks are four fifths alive; scarcer blocks raise the pace.
+        let pace = if scarcity.depth < 500 { 4 } else { 8 };
+        self.credit = (self.credit + consumed * pace).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
+        let mut pages = (self.credit / PAGE_BYTES as u64) as u32;
+        if scarcity.short {
+            pages = MAX_PAGES_PER_PUMP;
+        } else if consumed == 0 {
+            pages = pages.max(8);
+        }
+        assert!(pages <= MAX_PAGES_PER_PUMP);
+        self.credit -= (u64::from(pages) * PAGE_BYTES as u64).min(self.credit);
+        pages
+    }
+
+    /// Whether collection wins anything, or goes in circles; `enough` when there are as many free
+    /// blocks as were asked for last.
+    fn judge(&mut self, enough: bool, kit: &mut Kit, spaces: &Spaces) {
+        let taken = kit.volume.writer.ordinal(StreamId::Cold) + kit.staging.moved_pages();
+        if enough {
+            kit.room.set_stuck(false);
+            self.trial.begin(taken);
+        }
+        if self.trial.judge(taken, &kit.volume.blocks, spaces.marks.collection()) {
+            kit.room.set_stuck(false);
+        }
+    }
+
+    /// Chooses a victim, or grows.
+    fn make_room(&mut self, scarcity: Scarcity, kit: &mut Kit, spaces: &Spaces) {
+        let can_grow = kit.room.may_grow(&kit.volume) > 0;
+        let watermark = spaces.marks.collection();
+        let futile = self.trial.futile().filter(|futile| watermark < futile.until);
+        match futile.filter(|_| scarcity.short && !can_grow) {
+            Some(futile) => kit.room.set_stuck(!futile.hope && !spaces.are_emptying()),
+            None => self.search_victim(scarcity, can_grow, kit, spaces),
+        }
+        // Puts that are being refused wait for no victim.
+        if can_grow && (scarcity.short || !self.victims.are_emptying()) {
+            kit.room.grow(&mut kit.volume);
+        }
+    }
+
+    /// Begins to empty one more block, if one is worth it. If none is, and puts need room, says
+    /// whether there will ever be one.
+    fn search_victim(
+        &mut self,
+        scarcity: Scarcity,
+        can_grow: bool,
+        kit: &mut Kit,
+        spaces: &Spaces,
+    ) {
+        let Scarcity { short, depth } = scarcity;
+        let blocks = &kit.volume.blocks;
+        let wanted = match depth {
+            _ if short => URGENT_VICTIMS,
+            500.. => 2,
+            _ => 1,
+        };
+        let busy = self.victims.busy();
+        // Victims take room before they give any: what they take must not be what puts need now.
+        let crowded = !short && blocks.free_count() <= blocks.floor() + busy as u32;
+        let full = busy >= wanted || self.victims.len() >= MAX_VICTIMS;
+        if full || (crowded && self.victims.len() > 0) {
+            return;
+        }
+        let roomy = can_grow && blocks.count() < blocks.geometry.max_blocks / 2;
+        let limit = live_share_limit(scarcity, can_grow, roomy);
+        let watermark = spaces.marks.collection();
+        // On a large device a search takes a while, and one page more in use makes no difference.
+        let step = u64::from(blocks.count() / 4).max(8);
+        let key = SearchKey { clock: blocks.clock() / step, watermark, limit };
+        let outcome = match self.fruitless {
+            Some((last, outcome)) if last == key => outcome,
+            _ => choose_victim(blocks, watermark, limit, short),
+        };
+        self.fruitless = Some((key, outcome));
+        match outcome {
+            Search::Found(block) => {
+                self.fruitless = None;
+                self.victims.begin(block, &mut kit.volume);
+                // A trial's outcome is waited for.
+                let stuck = kit.room.is_stuck() && self.trial.futile().is_some();
+                kit.room.set_stuck(stuck);
+            }
+            Search::Later if short => kit.room.set_stuck(false),
+            Search::Nothing if short && !can_grow && self.victims.len() == 0 => {
+                kit.room.set_stuck(!spaces.are_emptying());
+            }
+            Search::Later | Search::Nothing => {}
+        }
+    }
+}
+
+/// Up to which live share, in thousandths, blocks are collected.
+fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
+    match (roomy, can_grow) {
+        (true, _) => NEARLY_DEAD,
+        (false, true) => EASY,
+        (false, false) if scarcity.short => HARD,
+        (false, false) => EASY + (HARD - EASY) * scarcity.depth / 1000,
+    }
+}
+
+/// The records of a block are gone: the dead counts of their keys fall.
+fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
+    for few in dead.chunks(ERASED_TOGETHER) {
+        for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
+            for &(keyspace, _, id) in few {
+                if let Some(space) = spaces.get(keyspace) {
+                    space.index.prefetch(id.place(), step);
+                }
+            }
+        }
+        for &(keyspace, epoch, id) in few {
+            if let Some(space) = spaces.get_mut(keyspace)
+                && space.epoch == epoch
+            {
+                space.index.erased(id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::volume::tests::{settle, volume};
+
+    #[test]
+    fn only_victims_count_as_tried() {
+        let (mut volume, mut collector) = (volume(), Collector::default());
+        let block = volume.blocks.take(StreamId::Hot, 0).expect("free");
+        volume.blocks.seal(block);
+        volume.erase(block);
+        // Polled by hand: the collector is told, not the volume.
+        while volume.blocks.get(block).state != crate::kit::blocks::BlockState::Free {
+            let mut completions = volume.poll();
+            for _ in completions.drain(..) {
+                collector.erased(block, &mut volume, &mut Spaces::default());
+            }
+            volume.polled(completions);
+        }
+        settle(&mut volume);
+        for _ in 0..8 {
+            assert!(!collector.trial.judge(0, &volume.blocks, Timestamp::ZERO));
+        }
+        assert_eq!(collector.trial.futile(), None, "nothing was tried");
+    }
+
+    #[test]
+    fn the_scarcer_blocks_are_the_more_may_be_alive_in_a_victim() {
+        let limit = |short, depth, can_grow, roomy| {
+            live_share_limit(Scarcity { short, depth }, can_grow, roomy)
+        };
+        assert_eq!(limit(true, 1000, true, true), NEARLY_DEAD);
+        assert_eq!(limit(true, 1000, true, false), EASY);
+        assert_eq!(limit(false, 500, false, false), EASY + (HARD - EASY) / 2);
+        assert_eq!(limit(true, 0, false, false), HARD);
+    }
+}

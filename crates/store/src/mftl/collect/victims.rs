@@ -1,0 +1,540 @@
+//! Blocks on their way to be erased: what still lives in them moves elsewhere.
+//!
+//! ```text
+//!   read, 512 KiB at a time ─► per record: dead │ survivor ─► cold stream, index moved
+//!                                               │ large value ─► page read ─► staging
+//!     ─► wait until survivors are durable and readers are gone ─► erase ─► free
+//! ```
+//!
+//! A tombstone goes only when its key has no older record on flash at all and the caller has
+//! promised that none will come (the replay floor). A block with damaged pages is emptied of what
+//! can be saved and then left alone.
+//!
+//! Hidden dependencies that this part made explicit: large values leave a victim through page reads
+//! and the staging area, which report back ([`Victims::restaged`] and the like); parts that die on
+//! the way let the collector search anew.
+//!
+//! Invariants: a block is erased only when everything that moved out of it is durable, no value is
+//! on its way out of it, and nobody reads in it; `restaging` counts the values on their way.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
+use timestone_types::{KeyspaceId, Version};
+
+use super::super::index::{Assessment, KeyId, Location, PrefetchStep};
+use super::super::locate::head_is_void;
+use super::super::reads::{For, PendingReads, Waiter};
+use super::super::space::{Fence, Spaces};
+use crate::kit::Kit;
+use crate::kit::port::Purpose;
+use crate::kit::volume::Volume;
+use crate::kit::writer::{StreamId, Writer};
+use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
+use crate::limits::GROUP_PAGES;
+
+/// Large values of one victim that are moved at once.
+const MAX_RESTAGING: u32 = 4;
+
+/// A key of a keyspace's epoch.
+pub(super) type KeyOfEpoch = (KeyspaceId, u32, KeyId);
+/// A version of a key.
+pub(in super::super) type ValueId = (KeyspaceId, KeyId, Version);
+
+/// Pages that were read and not looked at yet.
+struct Chunk {
+    first: u32,
+    count: u32,
+    bytes: AlignedBuffer,
+}
+
+/// A block on its way to be erased.
+struct Victim {
+    block: BlockId,
+    next_read: u32,
+    reading: bool,
+    chunk: Option<Chunk>,
+    /// The next page of the chunk, and the next record of that page.
+    page: u32,
+    record: usize,
+    /// Keys whose dead count falls when the block is erased.
+    dead: Vec<KeyOfEpoch>,
+    /// Values that must leave it, and how many are on their way.
+    large: VecDeque<ValueId>,
+    restaging: u32,
+    damaged: bool,
+    /// Ordinals of the cold and the large stream that must be durable, once everything is moved.
+    barrier: Option<(u64, u64)>,
+    erasing: bool,
+}
+
+impl Victim {
+    fn new(block: BlockId) -> Self {
+        Self {
+            block,
+            next_read: 0,
+            reading: false,
+            chunk: None,
+            page: 0,
+            record: 0,
+            dead: Vec::new(),
+            large: VecDeque::new(),
+            restaging: 0,
+            damaged: false,
+            barrier: None,
+            erasing: false,
+        }
+    }
+}
+
+/// What collection came to since opening.
+#[derive(Clone, Copy, Default, Debug)]
+pub(in super::super) struct CollectionCounts {
+    pub(in super::super) moved_records: u64,
+    pub(in super::super) collected_blocks: u64,
+    pub(in super::super) dropped_tombstones: u64,
+}
+
+/// All victims.
+#[derive(Default)]
+pub(in super::super) struct Victims {
+    list: Vec<Victim>,
+    counts: CollectionCounts,
+}
+
+impl Victims {
+    /// What collection came to since opening.
+    pub(in super::super) fn counts(&self) -> CollectionCounts {
+        self.counts
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The blocks that are being emptied.
+    pub(in super::super) fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.list.iter().map(|victim| victim.block)
+    }
+
+    /// How many will be free as soon as their survivors are durable. (A damaged one is not going to
+    /// be free.)
+    pub(super) fn coming(&self) -> usize {
+        self.list.iter().filter(|victim| victim.barrier.is_some() && !victim.damaged).count()
+    }
+
+    /// Whether one is not empty yet.
+    pub(super) fn are_emptying(&self) -> bool {
+        self.list.iter().any(|victim| victim.barrier.is_none())
+    }
+
+    /// How many are being emptied of what needs no turn: where space is short, those that need room
+    /// for large values wait for each other.
+    pub(super) fn busy(&self) -> usize {
+        let busy = |victim: &&Victim| victim.barrier.is_none() && victim.large.is_empty();
+        self.list.iter().filter(busy).count()
+    }
+
+    /// Whether the next pump can do something.
+    pub(in super::super) fn has_work(&self) -> bool {
+        self.list.iter().any(|victim| victim.chunk.is_some())
+    }
+
+    /// Whether some victim waits for its survivors to become durable.
+    pub(in super::super) fn waits(&self, writer: &Writer) -> bool {
+        self.list.iter().any(|victim| {
+            victim.barrier.is_some_and(|(cold, large)| {
+                !writer.ledger.is_durable(StreamId::Cold, cold)
+                    || !writer.ledger.is_durable(StreamId::Large, large)
+            })
+        })
+    }
+
+    fn find(&mut self, block: BlockId) -> Option<&mut Victim> {
+        self.list.iter_mut().find(|victim| victim.block == block)
+    }
+
+    /// One more block is emptied.
+    pub(super) fn begin(&mut self, block: BlockId, volume: &mut Volume) {
+        debug_assert!(self.find(block).is_none());
+        volume.blocks.begin_victim(block);
+        self.list.push(Victim::new(block));
+    }
+
+    /// A block has been erased: the keys whose dead count falls, if it was a victim.
+    pub(super) fn erased(&mut self, block: BlockId) -> Option<Vec<KeyOfEpoch>> {
+        let at = self.list.iter().position(|victim| victim.block == block)?;
+        let victim = self.list.remove(at);
+        assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
+        Some(victim.dead)
+    }
+
+    /// A large value of a victim has arrived elsewhere, or needs not.
+    pub(in super::super) fn restaged(&mut self, block: BlockId) {
+        if let Some(victim) = self.find(block) {
+            assert!(victim.restaging > 0, "it was on its way");
+            victim.restaging -= 1;
+        }
+    }
+
+    /// A large value that left a victim came too late: its head has moved meanwhile, by itself or
+    /// with the value. Looks again whether parts that somebody may read are still in the victim.
+    pub(in super::super) fn restage_again(&mut self, block: BlockId, value: ValueId) {
+        self.restaged(block);
+        if let Some(victim) = self.find(block)
+            && !victim.large.contains(&value)
+        {
+            victim.large.push_back(value);
+        }
+    }
+
+    /// A large value of a victim could not be read.
+    pub(in super::super) fn restage_failed(&mut self, block: BlockId) {
+        self.restaged(block);
+        if let Some(victim) = self.find(block) {
+            victim.damaged = true;
+        }
+    }
+
+    /// Some pages of a victim have been read.
+    pub(in super::super) fn pages_read(
+        &mut self,
+        number: u64,
+        readable: bool,
+        bytes: AlignedBuffer,
+        volume: &mut Volume,
+    ) {
+        let (block, first) = (BlockId((number >> 16) as u32), (number & 0xffff) as u32);
+        volume.blocks.unpin(block);
+        let count = GROUP_PAGES.min(volume.blocks.get(block).pages - first);
+        let Some(victim) = self.find(block) else { return };
+        assert!(victim.reading && victim.chunk.is_none(), "one read is under way");
+        victim.reading = false;
+        (victim.page, victim.record) = (0, 0);
+        if readable {
+            victim.chunk = Some(Chunk { first, count, bytes });
+        } else {
+            victim.damaged = true;
+            volume.corrupt += 1;
+            volume.give(bytes);
+        }
+    }
+
+    /// Does what can be done for each of them now, and looks at so many pages at most. True when
+    /// something died on the way.
+    pub(super) fn advance(
+        &mut self,
+        pages: u32,
+        kit: &mut Kit,
+        spaces: &mut Spaces,
+        reads: &mut PendingReads,
+    ) -> bool {
+        let Self { list, counts } = self;
+        let mut move_out = MoveOut { pages, parts_died: false, kit, spaces, reads, counts };
+        for at in 0..list.len() {
+            let elsewhere = list.iter().map(|victim| victim.restaging).sum::<u32>();
+            let earlier_waits =
+                list[..at].iter().any(|victim| victim.next_read > 0 && !victim.large.is_empty());
+            let turn = Turn { elsewhere: elsewhere - list[at].restaging, earlier_waits };
+            move_out.advance(&mut list[at], turn);
+        }
+        move_out.parts_died
+    }
+
+    /// Leaves damaged victims alone out of which everything has moved that could be saved.
+    pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume) {
+        self.list.retain(|victim| {
+            let done = victim.barrier.is_some() && !victim.reading && victim.restaging == 0;
+            if victim.damaged && done {
+                let block = victim.block;
+                tracing::warn!(block = block.0, "a block with damaged pages is set aside");
+                volume.blocks.quarantine(block);
+            }
+            !(victim.damaged && done)
+        });
+    }
+}
+
+/// What other victims are doing.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Large values that are on their way out of other victims.
+    elsewhere: u32,
+    /// An earlier victim has large values that have not begun to move.
+    earlier_waits: bool,
+}
+
+/// What it takes to move the survivors of victims.
+struct MoveOut<'a> {
+    /// Pages that may still be looked at.
+    pages: u32,
+    /// Parts of large values were found dead.
+    parts_died: bool,
+    kit: &'a mut Kit,
+    spaces: &'a mut Spaces,
+    reads: &'a mut PendingReads,
+    counts: &'a mut CollectionCounts,
+}
+
+impl MoveOut<'_> {
+    /// Does what can be done for one victim now.
+    fn advance(&mut self, victim: &mut Victim, turn: Turn) {
+        let pages = self.kit.volume.blocks.get(victim.block).pages;
+        if let Some(chunk) = victim.chunk.take() {
+            if self.look_at_chunk(victim, &chunk) {
+                victim.chunk = Some(chunk);
+                return;
+            }
+            self.kit.volume.give(chunk.bytes);
+        }
+        if !victim.reading && victim.next_read < pages {
+            return self.read_next(victim, pages);
+        }
+        if victim.reading {
+            return;
+        }
+        self.restage_some(victim, turn);
+        if victim.restaging > 0 || !victim.large.is_empty() {
+            return;
+        }
+        let volume = &mut self.kit.volume;
+        let Some((cold, large)) = victim.barrier else {
+            let writer = &volume.writer;
+            victim.barrier =
+                Some((writer.ordinal(StreamId::Cold), writer.ordinal(StreamId::Large)));
+            if volume.blocks.free_count() < volume.blocks.low_water() {
+                volume.flush(StreamId::Cold);
+                volume.flush(StreamId::Large);
+            }
+            return;
+        };
+        let durable = volume.writer.ledger.is_durable(StreamId::Cold, cold)
+            && volume.writer.ledger.is_durable(StreamId::Large, large);
+        let read = volume.blocks.get(victim.block).readers > 0;
+        if durable && !victim.erasing && !victim.damaged && !read {
+            victim.erasing = true;
+            self.counts.collected_blocks += 1;
+            volume.erase(victim.block);
+        }
+    }
+
+    fn read_next(&mut self, victim: &mut Victim, pages: u32) {
+        let first = victim.next_read;
+        let count = GROUP_PAGES.min(pages - first);
+        victim.next_read += count;
+        victim.reading = true;
+        let page = self.kit.volume.geometry().page(victim.block, first);
+        let number = u64::from(victim.block.0) << 16 | u64::from(first);
+        self.kit.volume.read(Purpose::VictimRead, number, page, count);
+    }
+
+    /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended
+    /// first.
+    fn look_at_chunk(&mut self, victim: &mut Victim, chunk: &Chunk) -> bool {
+        while victim.page < chunk.count {
+            if self.pages == 0 || self.kit.volume.writer.is_behind() {
+                return true;
+            }
+            let volume = &mut self.kit.volume;
+            let page = volume.geometry().page(victim.block, chunk.first + victim.page);
+            let at = victim.page as usize * PAGE_BYTES;
+            let bytes = &chunk.bytes[at..at + PAGE_BYTES];
+            match volume.verify(page, bytes).map(|header| header.kind) {
+                Ok(PageKind::Records | PageKind::LargeHeads) => {
+                    if !self.look_at_records(victim, page, bytes) {
+                        return true;
+                    }
+                }
+                Ok(PageKind::LargePart) => self.look_at_part(victim, bytes),
+                Ok(PageKind::Checkpoint) => {}
+                Err(_) if volume.blocks.is_hole(page) => {}
+                Err(_) => {
+                    volume.corrupt += 1;
+                    victim.damaged = true;
+                }
+            }
+            self.pages -= 1;
+            victim.page += 1;
+            victim.record = 0;
+        }
+        false
+    }
+
+    /// Decides about every record of a page. False when there is no space for survivors.
+    fn look_at_records(&mut self, victim: &mut Victim, page: PageId, bytes: &[u8]) -> bool {
+        self.prefetch_entries(bytes, victim.record);
+        for raw in layout::records(bytes).skip(victim.record) {
+            match raw.and_then(Record::read_intact) {
+                Some(record) => {
+                    if !self.look_at_record(victim, page, &record) {
+                        return false;
+                    }
+                }
+                None => {
+                    self.kit.volume.corrupt += 1;
+                    victim.damaged = true;
+                }
+            }
+            victim.record += 1;
+        }
+        true
+    }
+
+    /// Has the index entries of a page's records fetched: collection looks at keys that nobody has
+    /// asked for lately.
+    fn prefetch_entries(&self, bytes: &[u8], done: usize) {
+        for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
+            for record in layout::records(bytes).skip(done).flatten().filter_map(Record::read) {
+                if let Some(space) = self.spaces.get(record.keyspace) {
+                    space.index.prefetch(record.hash, step);
+                }
+            }
+        }
+    }
+
+    /// Decides about one record. False when there is no space for it.
+    fn look_at_record(&mut self, victim: &mut Victim, page: PageId, record: &Record<'_>) -> bool {
+        let marks = self.spaces.marks;
+        if record.kind == RecordKind::Fence {
+            return self.move_fence(page, record);
+        }
+        let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
+        let id = self.spaces.id_of_record(record, head.as_ref());
+        let blocks = &self.kit.volume.blocks;
+        let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
+        if head.as_ref().is_some_and(|head| head_is_void(head, blocks))
+            || record.version <= space.fence_at(marks.collection())
+        {
+            space.index.forget(id, record.version, page.0);
+            return true;
+        }
+        let expired = record.expires_at.has_passed(marks.collection());
+        let droppable = (record.kind.is_tombstone() || expired)
+            && record.version.timestamp <= marks.replay_floor();
+        match space.index.assess(id, record.version, page.0, marks.collection(), droppable) {
+            Assessment::Keep if record.kind.is_large() && (!expired || record.key.is_empty()) => {
+                let home = blocks.of(page);
+                let apart = head.as_ref().is_some_and(|head| {
+                    !head.extents.iter().any(|extent| blocks.of(extent.page) == home)
+                });
+                if apart {
+                    return self.move_record(page, record, id, false);
+                }
+                victim.large.push_back((record.keyspace, id, record.version));
+                true
+            }
+            Assessment::Keep => {
+                let moved = self.move_record(page, record, id, expired);
+                if moved {
+                    self.parts_died(head.as_ref());
+                }
+                moved
+            }
+            Assessment::Dead => {
+                victim.dead.push((record.keyspace, space.epoch, id));
+                true
+            }
+            Assessment::Untracked => true,
+            Assessment::DroppedTombstone => {
+                self.counts.dropped_tombstones += 1;
+                self.parts_died(head.as_ref());
+                true
+            }
+        }
+    }
+
+    /// The parts of a large value that has expired are dead. (Where a younger version came, they
+    /// were told then.)
+    fn parts_died(&mut self, head: Option<&LargeHead<'_>>) {
+        let blocks = &mut self.kit.volume.blocks;
+        for extent in head.iter().flat_map(|head| &head.extents) {
+            blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
+            self.parts_died = true;
+        }
+    }
+
+    /// Moves a survivor to the cold stream. What has expired for every reader goes on as a
+    /// tombstone.
+    fn move_record(&mut self, page: PageId, record: &Record<'_>, id: KeyId, expired: bool) -> bool {
+        let mut copy = *record;
+        if expired {
+            copy.kind = RecordKind::Tombstone;
+            copy.value = &[];
+        }
+        let stream = if copy.kind.is_large() { StreamId::Large } else { StreamId::Cold };
+        let volume = &mut self.kit.volume;
+        let Some(to) = volume.append(stream, &copy, id.check, 0) else { return false };
+        let location = Location::new(to.0, copy.kind.is_tombstone(), !copy.expires_at.is_never());
+        let watermark = self.spaces.marks.collection();
+        if let Some(space) = self.spaces.get_mut(record.keyspace) {
+            let moved = space.index.moved(id, record.version, page.0, location);
+            debug_assert!(moved, "a survivor is in the index");
+            let latest = space.index.latest(id).map_or(Version::ZERO, |(version, _)| version);
+            if location.tombstone() || latest != record.version {
+                volume.blocks.superseded(to, latest.timestamp, watermark);
+            }
+        }
+        self.counts.moved_records += 1;
+        true
+    }
+
+    fn move_fence(&mut self, page: PageId, record: &Record<'_>) -> bool {
+        let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
+        let known = Fence { version: record.version, page: page.0 };
+        if !space.fences.contains(&known) {
+            return true;
+        }
+        let Some(to) = self.kit.volume.append(StreamId::Cold, record, 0, 0) else { return false };
+        space.fence_moved(record.version, to.0);
+        true
+    }
+
+    /// A part of a large value: if the value lives, and its head will not be met in this block, it
+    /// must be moved.
+    fn look_at_part(&mut self, victim: &mut Victim, bytes: &[u8]) {
+        let (part, _) = layout::part_header(bytes);
+        let id = KeyId::new(part.hash, part.check);
+        let value = (part.keyspace, id, part.version);
+        if victim.large.contains(&value) {
+            return;
+        }
+        let watermark = self.spaces.marks.collection();
+        let blocks = &self.kit.volume.blocks;
+        let lives = self.spaces.get(part.keyspace).is_some_and(|space| {
+            let apart = |place: Location| {
+                place.staged().is_none() && blocks.of(PageId(place.page())) != victim.block
+            };
+            part.version > space.fence_at(watermark)
+                && space.index.needed(id, part.version, watermark).is_some_and(apart)
+        });
+        if lives {
+            victim.large.push_back(value);
+        }
+    }
+
+    /// Begins to read large values that must leave a victim.
+    fn restage_some(&mut self, victim: &mut Victim, turn: Turn) {
+        let volume = &mut self.kit.volume;
+        let short = volume.blocks.free_count() <= volume.blocks.reserve();
+        let most = if short { 1 } else { MAX_RESTAGING };
+        // Where space is short, one victim at a time: its values need room before it gives any
+        // back.
+        if short && turn.earlier_waits {
+            return;
+        }
+        while turn.elsewhere + victim.restaging < most && !self.kit.staging.is_full() {
+            let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
+            let watermark = self.spaces.marks.collection();
+            let place = self
+                .spaces
+                .get(keyspace)
+                .and_then(|space| space.index.needed(id, version, watermark));
+            if let Some(place) = place.filter(|place| place.staged().is_none()) {
+                victim.restaging += 1;
+                let (who, page) = (For::Restage(victim.block), PageId(place.page()));
+                self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
+            }
+        }
+    }
+}

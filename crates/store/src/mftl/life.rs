@@ -1,0 +1,162 @@
+//! The life of a store: running, failed, draining, down; and what of it must become durable soon.
+//!
+//! ```text
+//!   running ──shutdown──► draining ──all durable, last checkpoint──► down
+//!      └── the device fails: no more writes, reads go on as far as they can
+//! ```
+//!
+//! Hidden dependency that this part made explicit: draining waits for the staging area first, since
+//! a checkpoint does not hold what is staged, and for a checkpoint then.
+//!
+//! Invariant: a store never comes back to an earlier state.
+
+use core::time::Duration;
+
+use timestone_types::{Timestamp, Version};
+
+use super::MftlConfig;
+use super::checkpoint::Checkpointer;
+use crate::api::StoreEvent;
+use crate::error::StoreError;
+use crate::kit::staging::Staging;
+use crate::kit::volume::Volume;
+use crate::kit::writer::Writer;
+
+/// How often a store that comes to its end looks whether it has.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How far a shutdown has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Running,
+    /// No more writes; everything is being made durable, a checkpoint last.
+    Draining,
+    Down,
+}
+
+/// The life of one store.
+pub(super) struct Life {
+    stage: Stage,
+    failed: bool,
+    sync_wanted: bool,
+}
+
+impl Life {
+    /// Of a store that was just opened.
+    pub(super) const fn running() -> Self {
+        Self { stage: Stage::Running, failed: false, sync_wanted: false }
+    }
+
+    /// Whether the device failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Whether a version may be written now.
+    #[inline]
+    pub(super) fn may_write(&self, version: Version, writer: &Writer) -> Result<(), StoreError> {
+        if self.stage != Stage::Running {
+            return Err(StoreError::ShuttingDown);
+        }
+        if version.timestamp == Timestamp::ZERO || version.timestamp == Timestamp::MAX {
+            return Err(StoreError::BadVersion(version));
+        }
+        if self.failed || writer.is_behind() {
+            return Err(StoreError::Busy);
+        }
+        Ok(())
+    }
+
+    /// The first failure of the device ends writing.
+    pub(super) fn fail(&mut self, error: StoreError, events: &mut Vec<StoreEvent>) {
+        if !self.failed {
+            self.failed = true;
+            events.push(StoreEvent::DeviceFailed(error));
+        }
+    }
+
+    /// Everything put so far is to become durable soon.
+    pub(super) fn want_sync(&mut self) {
+        self.sync_wanted = true;
+    }
+
+    /// Hands pages to the device and syncs it, as far as that is due; `waits` when a part waits for
+    /// something to become durable.
+    pub(super) fn make_durable(&mut self, config: &MftlConfig, waits: bool, volume: &mut Volume) {
+        let draining = self.stage == Stage::Draining;
+        if self.sync_wanted || draining {
+            volume.flush_all();
+        }
+        volume.flush_due(config.packing_delay, config.partial_page_delay);
+        volume.sync(config.sync_interval, self.sync_wanted || draining || waits);
+        if self.sync_wanted && volume.writer.all_durable() {
+            self.sync_wanted = false;
+        }
+    }
+
+    /// No more writes.
+    pub(super) fn begin_draining(&mut self) {
+        if self.stage == Stage::Running {
+            self.stage = Stage::Draining;
+        }
+        assert!(self.stage != Stage::Running);
+    }
+
+    /// Goes one step further with a shutdown.
+    pub(super) fn drain(
+        &mut self,
+        staging: &Staging,
+        checkpointer: &mut Checkpointer,
+        events: &mut Vec<StoreEvent>,
+    ) {
+        if self.stage != Stage::Draining || self.failed {
+            return;
+        }
+        if !staging.is_empty() {
+            self.sync_wanted = true;
+        } else if checkpointer.finish() {
+            self.stage = Stage::Down;
+            events.push(StoreEvent::ShutDown);
+        }
+    }
+
+    /// When a shutdown is looked at again: it waits for the device most of the time, which may be
+    /// slow; its completions wake the thread.
+    pub(super) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.stage == Stage::Draining).then(|| now.saturating_add(DRAIN_INTERVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::ClientId;
+
+    use super::*;
+    use crate::kit::volume::tests::volume;
+
+    #[test]
+    fn the_last_checkpoint_ends_a_shutdown() {
+        let (mut life, staging) = (Life::running(), Staging::new(0));
+        let mut checkpointer = Checkpointer::resume(0, Vec::new(), 0);
+        let mut events = Vec::new();
+        life.drain(&staging, &mut checkpointer, &mut events);
+        assert!(!checkpointer.has_work(), "it runs");
+        life.begin_draining();
+        life.drain(&staging, &mut checkpointer, &mut events);
+        assert!(checkpointer.has_work() && events.is_empty());
+        assert!(life.deadline(Timestamp::ZERO).is_some());
+    }
+
+    #[test]
+    fn only_the_first_failure_is_told_and_ends_writing() {
+        let (mut life, volume, mut events) = (Life::running(), volume(), Vec::new());
+        let version = Version::new(Timestamp::from_nanos(1), ClientId::new(1));
+        assert!(life.may_write(version, &volume.writer).is_ok());
+        life.fail(StoreError::Busy, &mut events);
+        life.fail(StoreError::Busy, &mut events);
+        assert_eq!(events.len(), 1);
+        assert!(matches!(life.may_write(version, &volume.writer), Err(StoreError::Busy)));
+        life.begin_draining();
+        assert!(matches!(life.may_write(version, &volume.writer), Err(StoreError::ShuttingDown)));
+    }
+}

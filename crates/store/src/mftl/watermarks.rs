@@ -1,0 +1,115 @@
+//! Below which timestamps reads are refused, versions may go, and tombstones may go.
+//!
+//! ```text
+//!   replay floor ≤ what the caller says          collection ≤ watermark
+//!   ──┴──── no write comes any more below ────┴──── superseded here: garbage ────┴──── reads ───►
+//! ```
+//!
+//! Hidden dependency that this part made explicit: without a log, collection follows the watermark
+//! only as far as what the writer and the staging area hold is durable.
+//!
+//! Invariants: all three only rise; `collection ≤ watermark`.
+
+use timestone_types::Timestamp;
+
+use crate::error::StoreError;
+use crate::kit::staging::Staging;
+use crate::kit::writer::Writer;
+
+/// The three timestamps.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Watermarks {
+    /// Reads below it are refused.
+    watermark: Timestamp,
+    /// What a version at or below it supersedes may go. Without a log it may trail the watermark.
+    collection: Timestamp,
+    /// No write at or below it arrives any more.
+    replay_floor: Timestamp,
+    without_log: bool,
+}
+
+impl Watermarks {
+    /// Those of a store that was opened with this watermark.
+    pub(super) fn opened(watermark: Timestamp, without_log: bool) -> Self {
+        Self { watermark, collection: watermark, replay_floor: Timestamp::ZERO, without_log }
+    }
+
+    /// Reads below it are refused.
+    #[inline]
+    pub(super) fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
+    /// What a version at or below it supersedes may go.
+    #[inline]
+    pub(super) fn collection(&self) -> Timestamp {
+        self.collection
+    }
+
+    /// No write at or below it arrives any more.
+    pub(super) fn replay_floor(&self) -> Timestamp {
+        self.replay_floor
+    }
+
+    /// Whether a read at this time may be asked.
+    #[inline]
+    pub(super) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
+        if at < self.watermark {
+            Err(StoreError::TooOld { at, watermark: self.watermark })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads below `t` will not be asked any more.
+    pub(super) fn raise(&mut self, t: Timestamp, writer: &Writer, staging: &Staging) {
+        if t > self.watermark {
+            self.watermark = t;
+            self.follow(writer, staging);
+        }
+    }
+
+    /// No write at or below `t` arrives any more.
+    pub(super) fn raise_replay_floor(&mut self, t: Timestamp) {
+        self.replay_floor = self.replay_floor.max(t);
+    }
+
+    /// Lets collection follow the watermark. With a log at once: the log has what is not durable
+    /// here. Without one a put lets what it supersedes go only when it is durable itself, or a
+    /// crash would take both: the new version from memory, the old one from the device.
+    pub(super) fn follow(&mut self, writer: &Writer, staging: &Staging) {
+        if self.collection == self.watermark {
+            return;
+        }
+        let mut durable_below = Timestamp::MAX;
+        if self.without_log {
+            durable_below = writer.oldest_unstable().min(staging.oldest_put());
+        }
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().prune_by_what_is_not_durable {
+            durable_below = Timestamp::MAX;
+        }
+        self.collection = self.collection.max(self.watermark.min(durable_below.previous()));
+        assert!(self.collection <= self.watermark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::volume::tests::volume;
+
+    #[test]
+    fn all_of_them_only_rise() {
+        let (volume, staging) = (volume(), Staging::new(0));
+        let at = Timestamp::from_nanos;
+        let mut marks = Watermarks::opened(at(10), false);
+        marks.raise(at(30), &volume.writer, &staging);
+        marks.raise(at(20), &volume.writer, &staging);
+        marks.raise_replay_floor(at(7));
+        marks.raise_replay_floor(at(5));
+        assert_eq!((marks.watermark(), marks.collection()), (at(30), at(30)));
+        assert_eq!(marks.replay_floor(), at(7));
+        assert!(marks.check_age(at(30)).is_ok() && marks.check_age(at(29)).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! The one hook for bugs on purpose: a test plants one of them for its thread, and the tests that
+//! follow must notice. They exist only with the feature `planted-bugs`, which no release has.
+//!
+//! Code asks with [`crate::is_planted!`], which is the constant `false` where planted bugs are not
+//! compiled, so that no signature and no field knows of them.
+
+/// One bug.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Bug {
+    /// Validated reads do not raise `latest_read` (step 3 of validation left out).
+    NoStep3,
+    /// The read bound is forgotten at a restart.
+    ForgottenReadBound,
+    /// Reads up to where a run began are served before its first bound is durable.
+    ReadBeforeFirstBound,
+    /// The log reports batches as durable before they are synced.
+    EarlyAcknowledgement,
+    /// A participant votes before its promise is durable.
+    EarlyVote,
+    /// Recovery skips the last block of the log.
+    SkippedBlock,
+    /// Reads of absent keys leave no mark.
+    NoMarkOfAbsence,
+    /// A commit is applied at the first promised timestamp instead of the decided one.
+    AppliedAtPrepared,
+    /// Outcomes are forgotten at once, so that a late prepare is accepted after its decision.
+    LatePrepare,
+    /// Tombstones are collected too early.
+    EarlyTombstone,
+    /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
+    ScanSkips,
+    /// A write that is refused for want of room keeps the room from becoming free.
+    KeepsRefusedWrites,
+    /// Scans begin wherever the clock of whoever asks stands.
+    ScanBelowAcknowledged,
+    /// A shard's watermark looks at one session only.
+    WatermarkOfOne,
+    /// A server takes every step of its clock at once.
+    FollowedStep,
+    /// A server's time begins when its process starts, and not when it serves.
+    TimeOfStart,
+    /// A client's unfinished writes hold the watermark of every shard, not only of those that they
+    /// concern.
+    HeldEverywhere,
+    /// A client's report ignores its oldest open transaction.
+    IgnoredSession,
+    /// The floor of marks moves backwards.
+    FallingFloor,
+    /// A duplicate of a promised prepare is validated again.
+    RevalidatedDuplicate,
+    /// A participant's vote counts as often as it comes.
+    DuplicateVote,
+    /// Votes for lower timestamps count.
+    LowerVote,
+    /// Termination answers without freezing.
+    NoFreeze,
+    /// A key is free before its put can be read.
+    EarlyRelease,
+    /// Recovery drops prepared transactions.
+    LostPromise,
+    /// Connections that are silent are never given up.
+    NeverRedials,
+    /// A commit that should wait for the clocks is acknowledged without the wait.
+    NoExternalWait,
+    /// Versions that nobody may read any more are never given up.
+    DeadVersions,
+    /// Outcomes of decided transactions are never forgotten.
+    HoardedOutcomes,
+    /// Clients that are gone are never forgotten.
+    HoardedClients,
+    /// A shard never tells its log what it no longer needs.
+    HoardedLog,
+    /// Log files stay on the manifest when they go.
+    StaleManifest,
+    /// What was committed while a look-up was under way is missing in its answer.
+    StaleLookups,
+    /// Recovery believes promises whose decisions are gone from the log.
+    RevivedPromise,
+    /// A shard counts writes in recovered batches as settled by the watermark, although a log can
+    /// hand them out again.
+    SettledEarly,
+    /// A shard that goes on without a log takes what an earlier run logged for gone at once, and
+    /// never releases it.
+    NoHandOver,
+    /// A shard that goes on without a log acknowledges decisions about promises of the earlier run
+    /// before their puts are on the device.
+    EarlyHandOverAck,
+    /// A shard without a log carries forward what holds up a log of an earlier run.
+    CarriesWithoutLog,
+    /// A shard that has asked another one to end a transaction does not hear that it has ended
+    /// there.
+    IgnoredEnds,
+    /// A shard closes its store at the end although what it promised is undecided, and one without
+    /// a log saves nothing of it.
+    EndsUndecided,
+    /// A shard without a log saves nothing at its end of what others have not been told.
+    LeavesNothing,
+    /// A run with a log takes what its log tells of the past for all of it, although a run without
+    /// a log served meanwhile.
+    ForgottenUnloggedRun,
+    /// A run that cannot be certain what the last one served goes on with the watermark that its
+    /// store finds.
+    StaleWatermark,
+    /// A single write below a watermark that a restart has put ahead of the clock is refused,
+    /// although the clock will have passed it soon.
+    RefusesBelowAheadWatermark,
+    /// A run without a log does not save how far it has lived.
+    ForgottenLife,
+    /// A run without a log, by a clock that was set back too far, does not save how far the logs
+    /// say that time had come.
+    ForgetsWhatLogsTold,
+    /// An outage counts as time for which a server has been waited for.
+    CountedOutage,
+    /// Whatever folder is found among the logs is taken for a log.
+    EveryFolderIsALog,
+    /// What earlier runs recorded grows old by the clock alone, although that may have been set
+    /// back.
+    AgeByTheClock,
+    /// After a restart, expiry is judged by the clock alone, although that may have been set back.
+    ForgottenExpiry,
+    /// After a restart, what the last run may have told expired since its last durable bound is
+    /// told alive.
+    ForgottenToldExpiry,
+    /// Expiry is told although no bound is durable that lets the next run know.
+    UnsettledExpiry,
+    /// A restart forgets which sessions live.
+    ForgottenSessions,
+    /// Without a log, what a put supersedes is collected although that put is not durable.
+    BuriedTooEarly,
+    /// Shards let writes in although their log has no room for another file.
+    IgnoredLogShortage,
+    /// A run without a log does not save at its end how far it has lived.
+    ForgottenEnd,
+    /// The last read bound of a run with a log goes with that log in the next one, which has none.
+    ForgottenBound,
+    /// A shard that takes the last log of a run without one does not hear that it has failed
+    /// already.
+    UntoldLastLog,
+    /// A shard whose hand-over ends late lets go what is in the last log of a run without one, too.
+    ReleasedLastLog,
+    /// What frees a file of a log waits behind a batch that has no room there.
+    WaitingRelease,
+    /// A log leaves the manifest with its last file, although a file that was taken off it before
+    /// may still be there.
+    UnlistedWithLastFile,
+    /// What a store finds at an opening counts as durable, although only a cache holds it.
+    UnsyncedIsStable,
+    /// A write that was reported as unknown goes on being tried at later timestamps.
+    UndoneWrite,
+    /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is
+    /// told what it finds.
+    RepeatLooksAfresh,
+    /// Whether what a write finds has expired is judged when its page is asked for, and not when
+    /// the write takes place.
+    JudgesBeforeThePage,
+    /// Whether a record has expired is judged by the timestamp of whoever reads it.
+    ExpiryByClients,
+    /// The condition of a single-key write holds although a fence has removed what it found.
+    ConditionOverFence,
+    /// Commands of one pipeline on one key do not wait for each other.
+    UnorderedPipelines,
+    /// Reads behind a transaction on their key do not wait for it.
+    OvertakenTransactions,
+    /// A read may be answered from before an earlier read of its key in the pipeline, which was
+    /// refused and is sent again.
+    OvertakenReads,
+    /// A read may be answered with less than an earlier read of its key in the pipeline, which was
+    /// refused and has been sent again.
+    OutdatedReads,
+    /// Snapshots judge expiry as of their own time, which may lie ahead of the server's.
+    SnapshotsExpireAhead,
+    /// The answer to a connection's oldest command waits for room like those behind it.
+    OldestAnswerWaits,
+    /// What is found on devices is served whether its checksums are right or not.
+    UncheckedBytes,
+    /// A gateway loses an answer now and then.
+    LostAnswers,
+    /// A store may never take more than it could at its first start.
+    ForgottenCapacity,
+    /// The record cache has the size of the default, whatever is said.
+    ForgottenCache,
+    /// EXEC does not look whether a watched key was touched.
+    IgnoredWatch,
+    /// The manifest is not told when a stage of the server goes on under another client id.
+    ForgottenRenewal,
+    /// A transaction that has committed is now and then begun again, as one is that met a conflict.
+    RepeatedCommits,
+    /// Pages of scans lose a key.
+    LostScanKeys,
+    /// DBSIZE, KEYS, SCAN and FLUSHDB take what the gateway's own server has for all there is.
+    PartialKeyspace,
+    /// A gateway calls the servers that have the keys which it refuses what they were called when
+    /// it began.
+    StaleServerNames,
+    /// Counts are of a moment before the command came.
+    StaleCounts,
+    /// Connections whose peers do not read are owed more and more.
+    BoundlessOutput,
+    /// Answers are not counted between the parcel that brings them to a gateway and the net stage.
+    UncountedPassing,
+    /// What the commands of a transaction answer is not bounded.
+    BoundlessAnswers,
+    /// What commands make out of what is there is not counted.
+    UncountedMaking,
+    /// What commands make may take all of the memory for input, and is alone only beside nothing at
+    /// all.
+    GreedyMakers,
+    /// A transaction that makes more than there is memory for begins again at each of its commands.
+    RestartedMakers,
+    /// Whoever has waited for memory and then met a conflict waits as long again.
+    EndlessWaits,
+    /// Clients count as silent for as long as the server itself reads nothing from them.
+    BlamedForPauses,
+    /// The keys that KEYS finds are not counted.
+    UncountedKeys,
+    /// Commands that many clients begin and do not finish are bounded for each of them only.
+    BoundlessBeginnings,
+    /// When a read that is asked for again fails at once, nobody asks again for those behind it.
+    SleepingReads,
+    /// Silent clients keep what they watch, however scarce memory is.
+    SilentWatchers,
+    /// All jobs of a gateway may be carried out in one turn.
+    BoundlessTurns,
+    /// What a gateway has carried out stays counted while anything behind it waits.
+    CountedForEver,
+    /// A client's clock is believed however far behind it is.
+    BelievedLateClocks,
+    /// Half-closed connections of Redis clients are cut a quarter of a second after their last
+    /// answer.
+    CutsHalfClosed,
+    /// A gateway that ends waits for clients that read nothing, and for answers that never come.
+    EndlessGateway,
+    /// A net stage waits for clients that read nothing also when the process ends.
+    WaitsForReaders,
+    /// A shard that ends waits for whatever waits for a promise of others.
+    WaitsForOthers,
+    /// A shard closes its store at the end without a look at who may still write.
+    ClosesUnderWriters,
+    /// Clients that say goodbye are waited for like those that fall silent.
+    DeafToFarewells,
+    /// What answers tell of the server's clock was read a while before the requests came that they
+    /// answer.
+    StaleReading,
+}
+
+std::thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static ANSWERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+    static SCAN_PAGE_BYTES: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+}
+
+/// For so many turns puts wait.
+const TURNS: u32 = 256;
+
+/// Makes a rare path common on this thread, no bug by itself: puts of decided transactions wait for
+/// some turns of their shard, as they do when the store has no room for them at once.
+pub fn defer_puts(wanted: bool) {
+    DEFERS_PUTS.set(wanted.then_some(0));
+}
+
+/// Whether puts wait on this thread.
+#[must_use]
+pub fn defers_puts() -> bool {
+    DEFERS_PUTS.get().is_some()
+}
+
+/// Whether puts that wait go on waiting in this turn.
+#[must_use]
+pub fn puts_still_wait() -> bool {
+    let Some(turn) = DEFERS_PUTS.get() else { return false };
+    DEFERS_PUTS.set(Some((turn + 1) % TURNS));
+    turn != 0
+}
+
+/// Makes pages of scans small on this thread, no bug by itself: they hold as many bytes of keys, so
+/// that small keyspaces have many pages; `None` ends that.
+pub fn shorten_scan_pages(bytes: Option<usize>) {
+    SCAN_PAGE_BYTES.set(bytes);
+}
+
+/// As many bytes of keys fit a page of a scan.
+#[must_use]
+pub fn scan_page_bytes() -> Option<usize> {
+    SCAN_PAGE_BYTES.get()
+}
+
+/// Whether the answer that is due is lost: one in some hundred is.
+#[must_use]
+pub fn loses_answer() -> bool {
+    ANSWERS.set(ANSWERS.get().wrapping_add(1));
+    is_planted(Bug::LostAnswers) && ANSWERS.get().is_multiple_of(256)
+}
+
+/// Whether this one is planted on this thread.
+#[must_use]
+pub fn is_planted(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// What is told of a clock that shows `now`.
+#[must_use]
+pub fn read_clock(now: crate::Timestamp) -> crate::Timestamp {
+    if is_planted(Bug::StaleReading) {
+        now.saturating_sub(core::time::Duration::from_millis(5))
+    } else {
+        now
+    }
+}
+
+/// What this comes to with the bug planted on this thread.
+pub fn with<T>(bug: Bug, run: impl FnOnce() -> T) -> T {
+    set(Some(bug));
+    let found = run();
+    set(None);
+    found
+}
+
+/// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
+pub fn set(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
