@@ -8,7 +8,7 @@ use std::time::Duration;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{Parcel, Stage, StageId};
-use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Reads, Stores};
+use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Reads, Store, Stores};
 use timestone_types::{
     AbortKind, ClientId, Epoch, Expiry, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp,
     TxnId, Version,
@@ -20,6 +20,7 @@ use timestone_wire::{
     WriteEntry, WriteKind,
 };
 
+use super::hesitant::Hesitant;
 use super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
 use crate::testing::{Event, TestStage};
 
@@ -103,6 +104,15 @@ fn records(
         .collect()
 }
 
+/// A store on flash and one in memory, which have recovered themselves.
+fn stores() -> Stores {
+    let device = Box::new(MemoryMedia::new(MemoryConfig::default()).open());
+    let config = MftlConfig { checkpoint_bytes: 0, ..MftlConfig::default() };
+    let (flash, _) = Mftl::open(device, config).unwrap();
+    let config = DramConfig { seed: flash.seed(), memory_bytes: 1 << 20 };
+    Stores::new(flash, Dram::in_recovery(config))
+}
+
 /// A shard whose log holds these records.
 struct World {
     driver: ManualDriver<Event>,
@@ -110,12 +120,11 @@ struct World {
 
 impl World {
     fn with_log(records: &[Vec<u8>]) -> Self {
-        let device = Box::new(MemoryMedia::new(MemoryConfig::default()).open());
-        let config = MftlConfig { checkpoint_bytes: 0, ..MftlConfig::default() };
-        let (flash, _) = Mftl::open(device, config).unwrap();
-        let config = DramConfig { seed: flash.seed(), memory_bytes: 1 << 20 };
-        let stores = Stores::new(flash, Dram::in_recovery(config));
-        let mut replay = Replay::new(SHARD, Box::new(stores));
+        Self::on(Box::new(stores()), records)
+    }
+
+    fn on(store: Box<dyn Store + Send>, records: &[Vec<u8>]) -> Self {
+        let mut replay = Replay::new(SHARD, store);
         let mut bound = Vec::new();
         LogRecord::ReadBound { bound: START, watermark: Timestamp::ZERO }.encode(&mut bound);
         let bound = bound.split_off(PREFIX_BYTES);
@@ -214,6 +223,10 @@ impl World {
 
 /// A decided transaction over both keyspaces, and one that is only promised.
 fn restarted() -> World {
+    World::with_log(&log())
+}
+
+fn log() -> Vec<Vec<u8>> {
     let mut log = records(
         1,
         before(500),
@@ -226,7 +239,7 @@ fn restarted() -> World {
         false,
         &[put(FLASH, b"two", b"2"), put(MEMORY, b"two", b"2")],
     ));
-    World::with_log(&log)
+    log
 }
 
 #[test]
@@ -240,8 +253,7 @@ fn a_restart_empties_the_keyspace_in_memory_and_no_other() {
 }
 
 /// What a promise of the earlier run puts that is decided in this one.
-fn decided_late() -> [Option<Vec<u8>>; 2] {
-    let mut world = restarted();
+fn decided_late(mut world: World) -> [Option<Vec<u8>>; 2] {
     world.decide(2, before(400));
     world.driver.set_now(after(200));
     [world.value(FLASH, b"two"), world.value(MEMORY, b"two")]
@@ -249,7 +261,11 @@ fn decided_late() -> [Option<Vec<u8>>; 2] {
 
 #[test]
 fn a_promise_of_the_earlier_run_puts_nothing_into_the_keyspace_that_was_lost() {
-    assert_eq!(decided_late(), [Some(b"2".to_vec()), None]);
+    assert_eq!(decided_late(restarted()), [Some(b"2".to_vec()), None]);
+    for seed in 1..20 {
+        let hesitant = World::on(Box::new(Hesitant::new(stores(), seed, 3)), &log());
+        assert_eq!(decided_late(hesitant), [Some(b"2".to_vec()), None], "seed {seed}");
+    }
     let mut world = restarted();
     world.decide(2, before(400));
     assert_eq!((world.count(FLASH), world.count(MEMORY)), (2, 0));
@@ -261,7 +277,7 @@ fn half_of_what_was_lost_that_comes_back_is_found() {
     use timestone_store::planted::{PlantedBugs, plant};
 
     plant(PlantedBugs { forget_what_was_lost: true, ..PlantedBugs::default() });
-    let [flash, memory] = decided_late();
+    let [flash, memory] = decided_late(restarted());
     plant(PlantedBugs::default());
     assert!(flash.is_some() && memory.is_some(), "the planted bug is found");
 }

@@ -379,6 +379,7 @@ impl Writes for Dram {
         if space.add_fence(version) {
             self.counted.puts += 1;
         }
+        assert!(space.latest_fence() >= version, "a fence is in force at once");
         self.bytes = self.bytes + space.bytes() as u64 - before as u64;
         Ok(())
     }
