@@ -1,8 +1,8 @@
-//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file
+//! What tests count for the scorecard of docs/lab/scorecard.md: a line of JSON each, in the file
 //! that `TIMESTONE_TEST_SCORES` names.
 //!
 //! ```text
-//!   a test, its assertions behind it ─► keep(kind, fields) ─► {"kind":…} in the file ─► `cargo xtask scorecard` ─► the tables
+//!   a test, its assertions behind it ─► keep(kind, fields) ─► {"kind":…} in the file ─► `cargo lab scorecard` ─► the tables
 //! ```
 //! The tests of several crates include this file by its path, so that no crate has to exist for it.
 //! Without the variable nothing is written. A line is written at once, so that tests of several

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::steps::{Steps, has_cargo_subcommand, workspace_root};
 use crate::tree::Tree;
-use crate::{licences, tidy};
+use crate::{counts, licences, tidy};
 
 /// Everything that CI checks. Cargo is held to the committed lock file, so that nothing is written.
-pub(crate) fn verify(with_tests: bool) -> Result<(), String> {
+pub fn verify(with_tests: bool) -> Result<(), String> {
     let root = workspace_root()?;
     let mut steps = Steps::new(&root);
     steps.cargo("format", &["fmt", "--all", "--check"], &[]);
@@ -30,7 +30,7 @@ pub(crate) fn verify(with_tests: bool) -> Result<(), String> {
 }
 
 /// Our own checks alone.
-pub(crate) fn tidy() -> Result<(), String> {
+pub fn tidy() -> Result<(), String> {
     let root = workspace_root()?;
     let mut steps = Steps::new(&root);
     steps.own("tidy", || check_tree(&root));
@@ -38,7 +38,7 @@ pub(crate) fn tidy() -> Result<(), String> {
 }
 
 /// The licences of all dependencies alone.
-pub(crate) fn licences() -> Result<(), String> {
+pub fn licences() -> Result<(), String> {
     let root = workspace_root()?;
     let mut steps = Steps::new(&root);
     check_licences(&root, &mut steps);
@@ -46,7 +46,7 @@ pub(crate) fn licences() -> Result<(), String> {
 }
 
 /// Whatever a machine can put right.
-pub(crate) fn fix() -> Result<(), String> {
+pub fn fix() -> Result<(), String> {
     let root = workspace_root()?;
     let mut steps = Steps::new(&root);
     steps.cargo(
@@ -63,7 +63,7 @@ pub(crate) fn fix() -> Result<(), String> {
         &[],
     );
     steps.cargo("format", &["fmt", "--all"], &[]);
-    steps.own("ratchet", || tidy::lower_ratchet(&root));
+    steps.own("ratchet", || tidy::lower_ratchet(&root).and_then(|()| counts::lower(&root)));
     steps.outcome()
 }
 

@@ -5,7 +5,7 @@
 //! they were.
 
 /// The source with comments and the insides of string and character literals blanked out.
-pub(crate) fn code_only(source: &str) -> String {
+pub fn code_only(source: &str) -> String {
     let mut rest = source;
     let mut out = String::with_capacity(source.len());
     while let Some(first) = rest.chars().next() {
@@ -30,7 +30,7 @@ pub(crate) fn code_only(source: &str) -> String {
 
 /// How many lines come before the tests at a file's end: before a `#[cfg(test)]` in the first
 /// column that opens a module.
-pub(crate) fn production_lines(source: &str) -> usize {
+pub fn production_lines(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
     let opens_tests = |at: &usize| {
         lines[*at] == "#[cfg(test)]"
@@ -40,7 +40,7 @@ pub(crate) fn production_lines(source: &str) -> usize {
 }
 
 /// The lines (from 1) on which `word` stands as a whole word.
-pub(crate) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
+pub fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let on_line = |line: &str| {
         line.match_indices(word).any(|(at, _)| {

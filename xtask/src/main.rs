@@ -5,44 +5,23 @@
 //!   verify ── fmt ─ clippy ─ doc ─ tidy ─ licences ─ tests     (never writes)
 //!   tidy   ── our own checks alone, seconds
 //!   fix    ── fmt, clippy --fix, the ratchet lowered            (writes)
-//!   soak ─ simulation: many seeds through the simulator; the same seeds each time
-//!   predictions ── the simulator's throughput beside the real one, into docs
-//!   scorecard ── what tests, models and soaks counted, into docs
 //! ```
 //!
-//! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no
-//! crate of the store uses it.
-
-mod check_list;
-mod lexer;
-mod licences;
-mod manifest;
-mod predictions;
-mod scorecard;
-mod soak;
-mod steps;
-mod table;
-mod tidy;
-mod tree;
+//! Soaks, scorecards and predictions count instead of checking: `cargo lab` has them.
 
 use std::process::ExitCode;
+
+use xtask::check_list;
 
 const USAGE: &str = "\
 cargo xtask verify [--without-tests]   everything CI checks; writes nothing outside the target folder
 cargo xtask tidy                       our own checks alone
 cargo xtask licences                   the licences of all dependencies alone
 cargo xtask fix                        formats, applies clippy's suggestions, lowers the ratchet
-cargo xtask simulation                 the seeds of every scenario that CI runs, always the same, with the dev profile
-cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
-                                       random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
-                                       what ran and what failed is kept in target/soak
-cargo xtask predictions [--rounds N] [--costs FILE]
-                                       throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it
-                                       from FILE, or from a calibration in each of N rounds (5), into docs/verification.md
-cargo xtask scorecard [FILE…]          writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
-cargo xtask scorecard --run [--full] [--fuzz SECONDS]
-                                       counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
-                                       tries every sector and every bit, --fuzz gives each fuzz target so long";
+cargo lab help                         simulation, soak, predictions, scorecard, structure";
+
+/// Tasks that have moved to the laboratory.
+const MOVED: [&str; 4] = ["simulation", "soak", "predictions", "scorecard"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,14 +32,12 @@ fn main() -> ExitCode {
         ["tidy"] => check_list::tidy(),
         ["licences"] => check_list::licences(),
         ["fix"] => check_list::fix(),
-        ["simulation"] => soak::fixed(),
-        ["soak", options @ ..] => soak::soak(options),
-        ["predictions", options @ ..] => predictions::run(options),
-        ["scorecard", "--run", options @ ..] => scorecard::run(options),
-        ["scorecard", files @ ..] => scorecard::write(files),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
+        }
+        [task, ..] if MOVED.contains(task) => {
+            Err(format!("'{task}' is a task of the laboratory: cargo lab {}", words.join(" ")))
         }
         other => Err(format!("'{}' is no task of ours; these are:\n{USAGE}", other.join(" "))),
     };

@@ -12,6 +12,8 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// `[package.metadata.timestone] floor`.
     pub(crate) floor: Option<i64>,
+    /// `[package.metadata.timestone] for-tests`: only tests may depend on it.
+    pub(crate) is_for_tests: bool,
     /// Whether `[lints] workspace = true` stands there.
     pub(crate) inherits_lints: bool,
     /// Every dependency of every kind and target.
@@ -23,13 +25,15 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// Whether its version comes from the workspace.
     pub(crate) is_inherited: bool,
+    /// Whether only tests see it.
+    pub(crate) is_dev: bool,
 }
 
-/// The members' manifests: `crates/*` and `xtask`.
+/// The members' manifests: `crates/*`, `xtask` and `lab`.
 pub(crate) fn members(tree: &Tree) -> Result<Vec<Manifest>, String> {
     let is_member = |path: &str| {
         let parts: Vec<&str> = path.split('/').collect();
-        matches!(parts.as_slice(), ["crates", _, "Cargo.toml"] | ["xtask", "Cargo.toml"])
+        matches!(parts.as_slice(), ["crates", _, "Cargo.toml"] | ["xtask" | "lab", "Cargo.toml"])
     };
     tree.files().filter(|(path, _)| is_member(path)).map(|(path, text)| read(path, text)).collect()
 }
@@ -68,6 +72,8 @@ fn read(path: &str, text: &str) -> Result<Manifest, String> {
         folder: path.trim_end_matches("/Cargo.toml").to_owned(),
         name: name.to_owned(),
         floor: own.and_then(|own| own.get("floor")).and_then(toml::Value::as_integer),
+        is_for_tests: own.and_then(|own| own.get("for-tests")).and_then(toml::Value::as_bool)
+            == Some(true),
         inherits_lints: table.get("lints").is_some_and(inherits),
         dependencies,
     })
@@ -76,7 +82,11 @@ fn read(path: &str, text: &str) -> Result<Manifest, String> {
 fn collect(table: &toml::Table, into: &mut Vec<Dependency>) {
     for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
         for (name, value) in table.get(kind).and_then(toml::Value::as_table).into_iter().flatten() {
-            into.push(Dependency { name: name.clone(), is_inherited: inherits(value) });
+            into.push(Dependency {
+                name: name.clone(),
+                is_inherited: inherits(value),
+                is_dev: kind == "dev-dependencies",
+            });
         }
     }
 }
@@ -101,12 +111,14 @@ mod tests {
         ]);
         let members = members(&tree).unwrap();
         assert_eq!(members.len(), 1);
-        let seen: Vec<(&str, bool)> = members[0]
+        let seen: Vec<(&str, bool, bool)> = members[0]
             .dependencies
             .iter()
-            .map(|found| (found.name.as_str(), found.is_inherited))
+            .map(|found| (found.name.as_str(), found.is_inherited, found.is_dev))
             .collect();
-        assert_eq!(seen, [("b", true), ("c", false), ("d", true), ("e", false)]);
+        let expected =
+            [("b", true, false), ("c", false, true), ("d", true, false), ("e", false, false)];
+        assert_eq!(seen, expected);
         assert_eq!((members[0].floor, members[0].inherits_lints), (Some(3), true));
         assert_eq!(members[0].folder, "crates/a");
     }

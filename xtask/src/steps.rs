@@ -8,9 +8,9 @@ use std::time::Instant;
 
 /// The workspace's folder: cargo tells a running binary where its package lies, and ours lies right
 /// below the workspace.
-pub(crate) fn workspace_root() -> Result<PathBuf, String> {
+pub fn workspace_root() -> Result<PathBuf, String> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
-        .ok_or("start this through `cargo xtask`, not by hand")?;
+        .ok_or("start this through `cargo xtask` or `cargo lab`, not by hand")?;
     let package = PathBuf::from(package);
     package
         .parent()
@@ -19,18 +19,19 @@ pub(crate) fn workspace_root() -> Result<PathBuf, String> {
 }
 
 /// What was run and what came of it.
-pub(crate) struct Steps {
+pub struct Steps {
     root: PathBuf,
     failed: Vec<String>,
 }
 
 impl Steps {
-    pub(crate) fn new(root: &Path) -> Self {
+    /// No step was run yet; cargo will run in `root`.
+    pub fn new(root: &Path) -> Self {
         Self { root: root.to_path_buf(), failed: Vec::new() }
     }
 
     /// Runs one step that needs no other program.
-    pub(crate) fn own(&mut self, name: &str, step: impl FnOnce() -> Result<(), String>) {
+    pub fn own(&mut self, name: &str, step: impl FnOnce() -> Result<(), String>) {
         println!("── {name}");
         let begun = Instant::now();
         let outcome = step();
@@ -45,14 +46,14 @@ impl Steps {
     }
 
     /// Runs cargo with these arguments and environment; its output goes where ours goes.
-    pub(crate) fn cargo(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+    pub fn cargo(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) {
         let mut command = cargo(&self.root);
         command.args(arguments).envs(environment.iter().copied());
         self.own(name, || status_of(command));
     }
 
     /// `Ok` when every step was.
-    pub(crate) fn outcome(self) -> Result<(), String> {
+    pub fn outcome(self) -> Result<(), String> {
         if self.failed.is_empty() {
             println!("── all steps passed");
             return Ok(());
@@ -62,14 +63,14 @@ impl Steps {
 }
 
 /// Whether `cargo <subcommand>` is installed.
-pub(crate) fn has_cargo_subcommand(root: &Path, subcommand: &str) -> bool {
+pub fn has_cargo_subcommand(root: &Path, subcommand: &str) -> bool {
     let mut command = cargo(root);
     command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
 /// Runs a command whose output goes where ours goes.
-pub(crate) fn status_of(mut command: Command) -> Result<(), String> {
+pub fn status_of(mut command: Command) -> Result<(), String> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let spelled: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let spelled = spelled.join(" ");
@@ -81,7 +82,7 @@ pub(crate) fn status_of(mut command: Command) -> Result<(), String> {
 }
 
 /// The standard output of `program`, or what went wrong.
-pub(crate) fn output_of(root: &Path, program: &str, arguments: &[&str]) -> Result<Vec<u8>, String> {
+pub fn output_of(root: &Path, program: &str, arguments: &[&str]) -> Result<Vec<u8>, String> {
     let spelled = format!("`{program} {}`", arguments.join(" "));
     let output = Command::new(program).args(arguments).current_dir(root).output();
     let output = output.map_err(|error| format!("{spelled} could not be started: {error}"))?;
@@ -96,11 +97,12 @@ pub(crate) fn output_of(root: &Path, program: &str, arguments: &[&str]) -> Resul
 }
 
 /// The cargo that started us, so that a `+toolchain` choice holds for the steps as well.
-pub(crate) fn cargo_program() -> String {
+pub fn cargo_program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-pub(crate) fn cargo(root: &Path) -> Command {
+/// A cargo that runs in `root`, without arguments yet.
+pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(cargo_program());
     command.current_dir(root);
     command

@@ -1,22 +1,27 @@
-//! Our own checks: what style.md and architecture.md ask for and neither rustc nor clippy can see.
+//! Our own checks: what ARCHITECTURE.md and CONTRIBUTING.md ask for, where neither rustc nor clippy
+//! can see it.
 //!
 //! Each check is a function from the tree to findings, in a module of its own, with tests that show
 //! it failing on a bad sample.
 
+mod citations;
 mod dependencies;
 mod determinism;
 mod floors;
 mod headers;
 mod lengths;
+mod links;
 mod map;
 mod paths;
+mod retired;
 mod unsafety;
 mod words;
 
 use crate::manifest::members;
 use crate::tree::{Finding, Tree};
 
-pub(crate) use lengths::{history as ratchet_history, lower as lower_ratchet};
+pub(crate) use lengths::{RATCHET, lower as lower_ratchet};
+pub(crate) use retired::counted;
 
 /// Runs every check. `Err` when the tree is too broken to be checked.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
@@ -31,6 +36,9 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     findings.extend(words::check(tree));
     findings.extend(unsafety::check(tree));
     findings.extend(paths::check(tree));
+    findings.extend(links::check(tree));
+    findings.extend(citations::check(tree));
+    findings.extend(retired::check(tree));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
 }

@@ -72,6 +72,8 @@ enum Command {
     Keyspace(command::keyspace::KeyspaceArgs),
     /// Show the cluster's servers and shards
     Status(command::status::StatusArgs),
+    /// Read every record of every shard and verify its checksum
+    Scrub(command::scrub::ScrubArgs),
     /// Measure throughput, aborts and latency under a workload
     Bench(Box<bench::BenchArgs>),
     /// Judge a history: which anomalies it has, and the transactions that prove them
@@ -105,6 +107,7 @@ impl Arguments {
             Command::Txn(args) => command::txn::run(args, text),
             Command::Keyspace(args) => command::keyspace::run(args, given),
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),
+            Command::Scrub(args) => command::scrub::run(args, given.unwrap_or(Format::Table)),
             Command::Bench(args) => bench::run(args, given.unwrap_or(Format::Table)),
             Command::Check(args) => command::check::run(args, text),
             Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),

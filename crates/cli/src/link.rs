@@ -45,7 +45,7 @@ impl Target {
     pub(crate) fn connect(&self) -> Result<Db, Failure> {
         let options = ConnectOptions {
             name: "timestone".to_owned(),
-            refused_patience: Duration::ZERO,
+            refused_timeout: Duration::ZERO,
             ..ConnectOptions::default()
         };
         blocking::connect_with(&self.address, &options).map_err(|error| self.explain(error))

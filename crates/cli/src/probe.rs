@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   Hello(tool) ─► Welcome with the shard map        NodeStatus ─► StatusList with names and values
+//!                                                    Scrub of a shard ─► Scrubbed
 //! ```
 //! Used by `status`, which wants an answer from *this* server and from each of the others, and by
 //! `bench`, for the server's processor time.
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 use timestone::{ClientId, ClockOffset};
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::ShardMap;
-use timestone_types::ClusterId;
+use timestone_types::{ClusterId, Epoch, ShardId};
 use timestone_wire::{
-    ClockIs, Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role,
-    StatusList, Welcome, frame_length,
+    ClockIs, Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, Ping, RequestId, Role,
+    Scrub, Scrubbed, StatusList, Welcome, frame_length,
 };
 
 use crate::failure::Failure;
@@ -78,16 +79,57 @@ pub(crate) fn ask(address: &str) -> Result<Answer, Failure> {
         .map_err(|problem| Failure::failed(format!("could not ask {address}: {problem}")))
 }
 
-fn exchange(address: &str) -> Result<Answer, String> {
+/// Has a shard read its whole device and verify every checksum. Takes as long as that takes, as
+/// long as the server lives.
+pub(crate) fn scrub(address: &str, shard: ShardId, epoch: Epoch) -> Result<Scrubbed, Failure> {
+    scrub_over(address, shard, epoch).map_err(|problem| {
+        Failure::failed(format!("could not scrub shard {shard} at {address}: {problem}"))
+    })
+}
+
+fn scrub_over(address: &str, shard: ShardId, epoch: Epoch) -> Result<Scrubbed, String> {
+    let (mut stream, _) = greet(address, "timestone scrub")?;
+    let to = Envelope { shard, epoch, ..envelope(2) };
+    let (mut scrub, mut ping) = (Vec::new(), Vec::new());
+    Scrub {}.encode(&to, &mut scrub);
+    Ping {}.encode(&to, &mut ping);
+    stream.write_all(&scrub).map_err(lost)?;
+    // A shard that lives answers a ping while it scrubs.
+    let mut is_asked = false;
+    loop {
+        match stream.peek(&mut [0]) {
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) && !is_asked => {
+                is_asked = true;
+                stream.write_all(&ping).map_err(lost)?;
+                continue;
+            }
+            Err(error) => return Err(lost(error)),
+        }
+        is_asked = false;
+        let bytes = receive(&mut stream)?;
+        let frame = Frame::parse(&bytes).map_err(|error| error.to_string())?;
+        if !matches!(frame.kind(), Kind::ClockIs | Kind::Done) {
+            return expect(&bytes, Kind::Scrubbed, |frame| Scrubbed::decode(frame));
+        }
+    }
+}
+
+/// A connection that has said what it is, and the shard map that it was given.
+fn greet(address: &str, name: &str) -> Result<(TcpStream, ShardMap), String> {
     let mut stream = dial(address)?;
     let mut bytes = Vec::new();
-    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, "timestone status")
-        .encode(&envelope(1), &mut bytes);
+    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, name).encode(&envelope(1), &mut bytes);
     let bytes = call(&mut stream, &bytes)?;
     let map = expect(&bytes, Kind::Welcome, |frame| {
         Welcome::decode(frame).map(|welcome| welcome.shard_map())
     })?
     .map_err(|error| error.to_string())?;
+    Ok((stream, map))
+}
+
+fn exchange(address: &str) -> Result<Answer, String> {
+    let (mut stream, map) = greet(address, "timestone status")?;
     let mut bytes = Vec::new();
     NodeStatus {}.encode(&envelope(2), &mut bytes);
     // The process's time, as a client of this machine has it.
@@ -139,12 +181,14 @@ fn call(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>, String> {
 
 /// What became of a connection that failed.
 fn lost(error: std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            "it does not answer".to_owned()
-        }
-        _ => format!("the connection was lost: {error}"),
+    if is_timeout(&error) {
+        return "it does not answer".to_owned();
     }
+    format!("the connection was lost: {error}")
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }
 
 /// Reads one frame.

@@ -268,6 +268,59 @@ fn a_round_trip_of_everything() {
 }
 
 #[test]
+fn a_scrub_finds_a_bit_that_has_turned() {
+    const MARK: &[u8] = b"the bytes that a disk will damage: ";
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(&data);
+    let value = String::from_utf8_lossy(MARK).repeat(20);
+    succeeded(&server.run(&["put", "fragile", &value]));
+    for n in 0..50 {
+        succeeded(&server.run(&["put", &format!("key {n}"), "value"]));
+    }
+    let whole = server.json(&["scrub", "-o", "json"]);
+    assert_eq!(whole["shards"].as_array().unwrap().len(), 4, "{whole}");
+    assert!(succeeded(&server.run(&["scrub"])).contains("damaged records"));
+
+    // The page is on the disk when the store has been synced; nobody tells.
+    let begun = std::time::Instant::now();
+    let (path, at) = loop {
+        let found = flash_files(&data).into_iter().find_map(|path| {
+            let bytes = std::fs::read(&path).unwrap();
+            let at = bytes.windows(MARK.len()).position(|window| window == MARK)?;
+            Some((path, at))
+        });
+        match found {
+            Some(found) => break found,
+            None if begun.elapsed().as_secs() > 20 => panic!("the value reaches no device"),
+            None => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+    };
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"T", at as u64).unwrap();
+    file.sync_all().unwrap();
+    let output = server.run(&["scrub", "-o", "text"]);
+    failed(&output, 1, &["1 of 4 shards", "damaged"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("corrupt_records 1") || text.contains("corrupt_pages 1"), "{text}");
+    assert_eq!(server.run(&["get", "key 7"]).stdout, b"value", "other keys are served");
+}
+
+/// The files in which the shards of a data directory have their pages.
+fn flash_files(data: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(data).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("shard-") {
+            files.extend(
+                std::fs::read_dir(entry.path()).unwrap().map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    files
+}
+
+#[test]
 fn a_conflict_is_explained_with_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"));

@@ -371,7 +371,7 @@ impl Transaction {
     /// See [`crate::Transaction::commit`].
     ///
     /// # Errors
-    /// Why it was aborted, or that its fate is not known.
+    /// Why it was aborted, or that its outcome is not known.
     pub fn commit(&self) -> Result<Timestamp> {
         self.0.commit().wait()
     }

@@ -21,7 +21,7 @@ use crate::event::{ClientEvent, ClientStageEvent};
 use crate::inproc::{InProcess, Lanes};
 use crate::shared::Shared;
 use crate::stage::ClientStage;
-use crate::tcp::{Native, Tcp};
+use crate::tcp::{Native, Tcp, Timeouts};
 use crate::{Db, Error, Result, address, limits, oneshot};
 
 /// How a client connects and behaves.
@@ -33,7 +33,7 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// For how long servers that refuse the connection, or speak another protocol, are tried again
     /// before `connect` gives up: long enough for one that is being started at the same time.
-    pub refused_patience: Duration,
+    pub refused_timeout: Duration,
     /// How the event loop's thread waits. Off where it shares its core.
     pub spin: Spin,
     /// Settings of the engine.
@@ -45,7 +45,7 @@ impl Default for ConnectOptions {
         Self {
             name: std::env::args().next().unwrap_or_default(),
             connect_timeout: limits::CONNECT_TIMEOUT,
-            refused_patience: limits::REFUSED_PATIENCE,
+            refused_timeout: limits::REFUSED_TIMEOUT,
             spin: Spin::default(),
             engine: EngineConfig::default(),
         }
@@ -110,7 +110,7 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
         })?;
     shared.set_notifier(notifier(handle.injector(), CLIENT));
     let end = move || {
-        if let Err(error) = handle.shutdown(limits::SHUTDOWN_PATIENCE) {
+        if let Err(error) = handle.shutdown(limits::SHUTDOWN_TIMEOUT) {
             tracing::warn!(%error, "The client ended before its last messages were sent.");
         }
     };
@@ -139,7 +139,11 @@ fn parts(
         NET,
         options.name.clone(),
         seeds,
-        (options.connect_timeout, options.refused_patience),
+        Timeouts {
+            connect: options.connect_timeout,
+            refused: options.refused_timeout,
+            silence: options.engine.silence_limit,
+        },
         sender,
     );
     // Nothing is known yet: routes and id come with the first welcome.

@@ -1,5 +1,5 @@
-//! The way to shards in the same process: parcels are sent to their stages directly, no socket, no
-//! copy.
+//! The transport to shards in the same process: parcels are sent to their stages directly, no socket,
+//! no copy.
 //!
 //! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and
 //! answers there.
@@ -102,7 +102,7 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
             return;
         }
         let mut engine = core.engine.borrow_mut();
-        while let Some((shard, outbox)) = engine.next_dirty() {
+        while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
             match self.stage_of(shard) {
                 Some(stage) => self.send(context, stage, outbox),
                 None => outbox.clear(),

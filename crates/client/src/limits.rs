@@ -27,19 +27,19 @@ pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `connect` tries servers that refuse the connection, or speak another protocol.
-pub const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+pub const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 /// A newer shard map is asked for at most this often.
 pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
 /// While some shard has no server, a newer map is asked for this often.
 pub const UNOWNED_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a client that is dropped waits for its last transactions to be acknowledged.
-pub const FAREWELL: Duration = Duration::from_secs(1);
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long dropping the last handle waits for the event loop's thread.
-pub const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(3);
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the clock's error bound is read.
 pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
 
-const _: () = assert!(FAREWELL.as_nanos() < SHUTDOWN_PATIENCE.as_nanos());
+const _: () = assert!(CLOSE_TIMEOUT.as_nanos() < SHUTDOWN_TIMEOUT.as_nanos());
 /// Keys that a scan asks a shard for at a time.
 pub const SCAN_PAGE_KEYS: u32 = 512;
 /// Bytes of keys and values that a scan reads together, as far as those before tell.

@@ -195,7 +195,7 @@ impl LocalDb {
     /// machine's clock.
     #[must_use]
     pub fn clock_offsets(&self) -> Vec<(ShardId, ClockOffset)> {
-        self.core.engine.borrow().clock_offsets().collect()
+        self.core.engine.borrow().shards().clock_offsets().collect()
     }
 
     /// Runs another task on this loop.

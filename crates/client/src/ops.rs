@@ -32,7 +32,7 @@ pub(crate) enum Output {
     Written(Timestamp, Option<Value>),
     /// The condition of a single-key write did not hold; what the key has instead.
     ConditionFailed(Option<Value>),
-    /// A transaction's fate.
+    /// What became of a transaction.
     Status(TxnStatus),
     /// A reply frame.
     Frame(Vec<u8>),

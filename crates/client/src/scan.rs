@@ -171,7 +171,7 @@ impl LocalDb {
     /// what it begins lies above that.
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let keyspace = self.keyspace_of_handle();
-        let shards = self.core().engine.borrow().routes().shards().len();
+        let shards = self.core().engine.borrow().shards().routes().shards().len();
         // All are asked before the first is waited for.
         let asked: Vec<_> = (0..shards)
             .map(|place| {
@@ -270,7 +270,7 @@ impl LocalTransaction {
         let (shard, envelope) = envelope_for(self.core(), place.shard)?;
         let (client, shards) = {
             let engine = self.core().engine.borrow();
-            (engine.client(), engine.routes().shards().len())
+            (engine.client(), engine.shards().routes().shards().len())
         };
         let answer = ask_shard(self.core(), shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
@@ -295,7 +295,7 @@ impl LocalTransaction {
 /// The shard in a place of the map, and the envelope of a request to it but for the number.
 fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
     let engine = core.engine.borrow();
-    let routes = engine.routes();
+    let routes = engine.shards().routes();
     let found: Option<&(ShardId, Epoch)> = routes.shards().get(place);
     let &(shard, epoch) = found.ok_or(SessionError::NoShard)?;
     let map_version = MapVersion::new(routes.version());

@@ -45,7 +45,7 @@ pub(crate) struct ClientStage<T> {
     clock: Arc<dyn Clock>,
     next_bound: Timestamp,
     next_map: Timestamp,
-    farewell: Option<Timestamp>,
+    closes_at: Option<Timestamp>,
     gone: bool,
     deadline: Option<Timestamp>,
 }
@@ -67,7 +67,7 @@ impl<T> ClientStage<T> {
             clock,
             next_bound: Timestamp::ZERO,
             next_map: Timestamp::ZERO,
-            farewell: None,
+            closes_at: None,
             gone: false,
             deadline: None,
         }
@@ -84,7 +84,7 @@ impl<T> ClientStage<T> {
     fn renew(&mut self, core: &Rc<Core>) {
         let (routes, client) = {
             let engine = core.engine.borrow();
-            (engine.wants_routes(), engine.wants_client())
+            (engine.shards().wants_routes(), engine.wants_client())
         };
         if (!routes && !client) || core.now() < self.next_map {
             return;
@@ -101,7 +101,7 @@ impl<T> ClientStage<T> {
             }
             if routes
                 && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await
-                && !core.engine.borrow_mut().routes_are_of(map.version())
+                && !core.engine.borrow_mut().shards_mut().routes_are_of(map.version())
             {
                 core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
                 *core.newer_map.borrow_mut() = Some(map);
@@ -132,22 +132,22 @@ impl<T> ClientStage<T> {
 
     /// The last turn: what is open is aborted, what was committed is brought to its participants,
     /// bounded in time.
-    fn part<E: ClientEvent>(&mut self, context: &mut Context<'_, E>, core: &Rc<Core>)
+    fn close<E: ClientEvent>(&mut self, context: &mut Context<'_, E>, core: &Rc<Core>)
     where
         T: Transport<E>,
     {
         let now = core.now();
-        if self.farewell.is_none() {
-            self.farewell = Some(now.saturating_add(limits::FAREWELL));
+        if self.closes_at.is_none() {
+            self.closes_at = Some(now.saturating_add(limits::CLOSE_TIMEOUT));
             self.shared.close();
             core.tasks.clear();
             core.remote.borrow_mut().clear();
         }
-        let over = self.farewell.is_some_and(|until| until <= now);
+        let over = self.closes_at.is_some_and(|until| until <= now);
         if !over && core.engine.borrow().unresolved() > 0 {
             return;
         }
-        core.engine.borrow_mut().say_goodbye(now);
+        core.engine.borrow_mut().close(now);
         self.transport.ship(context, core);
         self.transport.leave(context);
         self.gone = true;
@@ -198,7 +198,7 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         self.renew(&core);
         self.transport.ship(context, &core);
         if context.is_shutting_down() {
-            self.part(context, &core);
+            self.close(context, &core);
         }
         if more {
             context.want_turn();
@@ -206,7 +206,7 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         let deadlines = [
             core.next_deadline(),
             self.transport.next_deadline(),
-            self.farewell,
+            self.closes_at,
             Some(self.next_bound),
         ];
         self.deadline = deadlines.into_iter().flatten().min();
@@ -269,7 +269,7 @@ mod tests {
     const BOUND: Duration = Duration::from_millis(7);
     /// How far the server's clock is ahead, and how long its answers take.
     const AHEAD: Duration = Duration::from_millis(3);
-    const WAY: Duration = Duration::from_millis(2);
+    const DELAY: Duration = Duration::from_millis(2);
     const ORDERS: KeyspaceId = KeyspaceId::new(5);
 
     /// A clock that is off by [`BOUND`] at most.
@@ -340,8 +340,8 @@ mod tests {
                 let mut out = Vec::new();
                 let reading = wire::ClockIs::new(self.now.saturating_add(AHEAD), Some(BOUND));
                 reading.encode(&wire::Envelope::default(), &mut out);
-                // The way takes as long.
-                self.clock.0.set(self.now.saturating_add(WAY));
+                // The network takes as long.
+                self.clock.0.set(self.now.saturating_add(DELAY));
                 Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
                 self.driver
                     .send(
@@ -487,13 +487,13 @@ mod tests {
         bench.wait(db.put(b"k", b"v"));
         let offsets = bench.wait(db.clock_offsets());
         let &[(shard, offset)] = &offsets[..] else { panic!("{offsets:?}") };
-        let (ahead, way) = (AHEAD.as_nanos() as i64, WAY.as_nanos() as i64);
+        let (ahead, delay) = (AHEAD.as_nanos() as i64, DELAY.as_nanos() as i64);
         // The clock was read when the answer had arrived, although the turn began before.
         let expected = ClockOffset {
-            least_ns: ahead - way,
+            least_ns: ahead - delay,
             most_ns: ahead,
             error: Some(BOUND),
-            at: bench.now.saturating_add(WAY),
+            at: bench.now.saturating_add(DELAY),
         };
         assert_eq!((shard, offset), (ShardId::new(0), expected));
     }

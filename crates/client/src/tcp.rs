@@ -1,5 +1,5 @@
-//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a
-//! loss.
+//! The transport to servers over TCP: dials, greets, keeps one connection per server, dials again
+//! after a loss.
 //!
 //! ```text
 //!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)
@@ -21,7 +21,7 @@ use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel,
     Protocol, Split, StageId,
 };
-use timestone_session::{OpId, Patience, Routes};
+use timestone_session::{IdleTimeout, OpId, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
@@ -94,7 +94,7 @@ struct Server {
     shards: Vec<ShardId>,
     /// Operations asked here that no engine repeats.
     asked: Vec<OpId>,
-    patience: Patience,
+    idle: IdleTimeout,
     /// The last attempt was answered, with a no: nobody listens there, or somebody else does.
     refused: bool,
 }
@@ -109,7 +109,7 @@ impl Server {
             attempts: 0,
             shards: Vec::new(),
             asked: Vec::new(),
-            patience: Patience::default(),
+            idle: IdleTimeout::default(),
             refused: false,
         }
     }
@@ -125,6 +125,17 @@ impl Server {
 /// A name that was resolved by a helper thread: which server, and its address.
 type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
 
+/// How long servers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Until the first welcome.
+    pub(crate) connect: Duration,
+    /// Until the first welcome, by servers that refuse connections or speak something else.
+    pub(crate) refused: Duration,
+    /// Until a connection that owes an answer and is silent is given up.
+    pub(crate) silence: Duration,
+}
+
 /// Connections to the servers of one cluster.
 pub(crate) struct Tcp {
     net: StageId,
@@ -138,10 +149,7 @@ pub(crate) struct Tcp {
     /// Told once, when the first welcome came or time is over.
     ready: Option<Sender<Result<()>>>,
     give_up_at: Option<Timestamp>,
-    connect_timeout: Duration,
-    /// For how long servers that refuse connections, or speak something else, are tried before the
-    /// first welcome.
-    refused_patience: Duration,
+    timeouts: Timeouts,
     began: Timestamp,
     last_failure: String,
     /// Some shard of the map has no server: a newer one is asked for then.
@@ -155,7 +163,7 @@ impl Tcp {
         net: StageId,
         name: String,
         seeds: Vec<String>,
-        (connect_timeout, refused_patience): (Duration, Duration),
+        timeouts: Timeouts,
         ready: Sender<Result<()>>,
     ) -> Self {
         Self {
@@ -169,8 +177,7 @@ impl Tcp {
             resolved: Arc::default(),
             ready: Some(ready),
             give_up_at: None,
-            connect_timeout,
-            refused_patience,
+            timeouts,
             began: Timestamp::ZERO,
             last_failure: "no server was reached".to_owned(),
             ask_map_at: None,
@@ -361,7 +368,7 @@ impl Tcp {
         let server = &mut self.servers[index];
         server.state = State::Up(origin);
         server.attempts = 0;
-        server.patience.renewed();
+        server.idle.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
             self.follow(core, index, map);
         }
@@ -445,7 +452,7 @@ impl Tcp {
                 bytes = rest;
             }
             if let State::Up(_) = self.servers[index].state {
-                self.servers[index].patience.heard(core.now());
+                self.servers[index].idle.heard(core.now());
                 if !self.servers[index].asked.is_empty() {
                     for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {
                         self.servers[index].asked.retain(|&asked| asked != op);
@@ -475,7 +482,7 @@ impl Tcp {
         }
         if self.ask_map_at.is_some_and(|at| at <= now) {
             self.ask_map_at = Some(now.saturating_add(limits::UNOWNED_INTERVAL));
-            core.engine.borrow_mut().miss_route();
+            core.engine.borrow_mut().shards_mut().miss_route();
         }
         let has_primaries = self.servers.iter().any(|server| server.id.is_some());
         let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
@@ -497,14 +504,14 @@ impl Tcp {
             }
         }
         let refused = self.servers.iter().all(|server| server.refused)
-            && now.since(self.began) >= self.refused_patience;
+            && now.since(self.began) >= self.timeouts.refused;
         if self.ready.is_some() && (refused || self.give_up_at.is_some_and(|at| at <= now)) {
             let message = if refused {
                 format!("no server was reached; last tried {}", self.last_failure)
             } else {
                 format!(
                     "no server answered within {}; last tried {}",
-                    Span(self.connect_timeout),
+                    Span(self.timeouts.connect),
                     self.last_failure
                 )
             };
@@ -533,16 +540,16 @@ impl Tcp {
             let server = &mut self.servers[index];
             let State::Up(origin) = server.state else { continue };
             let engine = core.engine.borrow();
-            if let Some(since) = engine.asked_since(&server.shards) {
-                server.patience.asked(since);
+            if let Some(since) = engine.shards().asked_since(&server.shards) {
+                server.idle.asked(since);
             }
             if !server.asked.is_empty() {
-                server.patience.asked(now);
+                server.idle.asked(now);
             }
-            let over = !overslept && server.patience.is_over(now, engine.config().silence_limit);
+            let over = !overslept && server.idle.is_over(now, self.timeouts.silence);
             drop(engine);
             if over {
-                server.patience.give_up();
+                server.idle.give_up();
                 tracing::warn!(
                     address = server.address,
                     "A server owes answers and is silent; its connection is given up, and it is \
@@ -573,7 +580,7 @@ impl Tcp {
 impl Transport<ClientStageEvent> for Tcp {
     fn start(&mut self, _context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.began = core.now();
-        self.give_up_at = Some(self.began.saturating_add(self.connect_timeout));
+        self.give_up_at = Some(self.began.saturating_add(self.timeouts.connect));
     }
 
     fn input(
@@ -626,7 +633,7 @@ impl Transport<ClientStageEvent> for Tcp {
         self.look_after_connections(context, core);
         self.send_to_any(context, core);
         let mut engine = core.engine.borrow_mut();
-        while let Some((shard, outbox)) = engine.next_dirty() {
+        while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
             let serves = |server: &&Server| server.shards.contains(&shard);
             match self.servers.iter().find(serves).map(|server| server.state) {
                 Some(State::Up(origin)) => {
@@ -656,8 +663,7 @@ impl Transport<ClientStageEvent> for Tcp {
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
         let servers =
             self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
-        let owes =
-            |server: &Server| matches!(server.state, State::Up(_)) && server.patience.is_owed();
+        let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.idle.is_owed();
         let look =
             self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
         servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).chain(look).min()

@@ -38,9 +38,9 @@ pub(crate) fn take_frames(core: &Core, bytes: &[u8]) -> Result<(), WireError> {
     for frame in Frames::new(bytes) {
         take_frame(core, &mut engine, now, &frame?);
     }
-    if engine.wants_arrival() {
+    if engine.shards().wants_arrival() {
         // Read now: the turn may have begun before these bytes arrived.
-        engine.arrived(core.clock.now());
+        engine.shards_mut().arrived(core.clock.now());
     }
     Ok(())
 }

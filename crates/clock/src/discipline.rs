@@ -14,7 +14,7 @@
 //! time goes on as before while the step is counted and told, and what stays wrong for
 //! [`GLITCH_HOLD`] is approached at a rate that timers and expiry do not notice. `CLOCK_BOOTTIME`
 //! is the oscillator: unlike `CLOCK_MONOTONIC` it goes on while the machine sleeps, so that waking
-//! up is no step (time.md, "A clock that glitches").
+//! up is no step (docs/protocol/time.md, "A clock that steps").
 //!
 //! It reads no clock: [`Reading`]s are handed in. [`crate::SystemClock`] reads the kernel's clocks,
 //! the simulator makes them up.

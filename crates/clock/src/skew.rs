@@ -2,7 +2,7 @@
 //!
 //! The papers report one number per discipline, the *average skew between two clients*: 53.2 µs for
 //! PTP with software timestamps and 1.51 ms for NTP (MILANA §5), 400 µs for Azure's PTP (Kairos
-//! §6). A client's offset is drawn anew, normally distributed, at every
+//! §5). A client's offset is drawn anew, normally distributed, at every
 //! [`SKEW_INTERVAL`](crate::limits::SKEW_INTERVAL) and moves smoothly in between:
 //!
 //! ```text
@@ -43,7 +43,7 @@ pub enum SkewModel {
     Ptp,
     /// NTP: 1.51 ms (MILANA §5).
     Ntp,
-    /// Azure's PTP source: 400 µs (Kairos §6).
+    /// Azure's PTP source: 400 µs (Kairos §5).
     AzurePtp,
     /// This average skew, at most [`MAX_GIVEN_SKEW`].
     Given(Duration),

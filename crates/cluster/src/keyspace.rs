@@ -2,8 +2,8 @@
 //!
 //! A keyspace's id is part of every stored key and is never used again after a drop. The options
 //! name all that the design has; [`KeyspaceOptions::check_served`] refuses, with what is served
-//! instead, those that this version does not serve. Source: interfaces.md
-//! (`timestone keyspace create`).
+//! instead, those that this version does not serve. Source: docs/protocol/membership.md,
+//! "Keyspaces".
 
 use core::fmt;
 use core::str::FromStr;
@@ -100,7 +100,7 @@ option! {
     }
 }
 option! {
-    /// How keys are found (storage.md).
+    /// How keys are found (docs/protocol/storage.md, "Index").
     IndexKind("index", served: "full", choices: "full, frugal, ordered") {
         /// Every key's hash and every version's place in memory.
         Full = 1 "full" true,
@@ -129,7 +129,7 @@ option! {
     }
 }
 option! {
-    /// What clients keep between transactions (caching.md).
+    /// What clients keep between transactions (Kairos §3).
     CacheMode("cache", served: "none", choices: "none, naive, invalidation, lease") {
         /// Nothing.
         None = 1 "none" true,
@@ -142,7 +142,8 @@ option! {
     }
 }
 option! {
-    /// Whether commits wait for the clock's error bound (transactions.md, "Real time").
+    /// Whether commits wait for the clock's error bound (docs/protocol/transactions.md, "Real
+    /// time").
     ExternalMode("external", served: "none, wait", choices: "none, wait") {
         /// Acknowledge at once.
         None = 1 "none" true,

@@ -10,7 +10,7 @@
 //! The crate is sans-IO and deterministic. [`Master`] is the embedded master's core: commands in,
 //! answers and "make this state durable first" out; whoever drives it does the file I/O.
 //! [`MasterCommand`] and [`MasterAnswer`] are the interface that an etcd-backed master offers as
-//! well. Source: replication.md ("Epochs", "The master"); SEMEL §3.2.
+//! well. Source: docs/protocol/membership.md, "Slots, shards, epochs" and "The master"; SEMEL §3.2.
 //!
 //! What is deliberately absent: heartbeats and failure detection, moving of slots between shards,
 //! sockets and files.

@@ -5,7 +5,7 @@
 //! ```
 //! Clients and servers hold whole maps and replace them; a higher [`MapVersion`] is newer. Every
 //! message carries the sender's version and the shard's epoch, so that a stale map is noticed where
-//! it matters. Source: replication.md ("Epochs").
+//! it matters. Source: docs/protocol/membership.md, "Slots, shards, epochs".
 //!
 //! Invariants: every slot has exactly one owner; shard ids are unique and ascending; a primary is
 //! in its replica set; the map of a cluster is never edited in place, only succeeded by one of a

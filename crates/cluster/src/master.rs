@@ -14,8 +14,8 @@
 //!   primary;
 //! - a refused command changes nothing.
 //!
-//! Source: replication.md ("The master"). What is deliberately absent: file I/O, time, who is
-//! allowed to ask.
+//! Source: docs/protocol/membership.md, "The master". What is deliberately absent: file I/O, time,
+//! who is allowed to ask.
 
 use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, ShardId};
 

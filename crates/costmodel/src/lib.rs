@@ -7,7 +7,7 @@
 //! ```
 //! The figures are those of this code on one core of the machine that docs/benchmarks.md names; a
 //! scenario may scale them, and `timestone sim --costs` takes others. What they mean and how they
-//! are found is in docs/design/simulator.md.
+//! are found is in docs/lab/predictions.md.
 
 mod chances;
 mod fit;

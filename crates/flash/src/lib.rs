@@ -7,9 +7,10 @@
 //!     └──FlashCompletion───┘
 //! ```
 //!
-//! Every device keeps the same rules (SEMEL §2.2, storage.md "Flash device"), which live in one
-//! place (`ledger.rs`): pages of a block are programmed once and in order, reading an erased page
-//! is refused, and so is everything that breaks the rules: misuse is reported, never obeyed.
+//! Every device keeps the same rules (SEMEL §2.2, docs/protocol/storage.md, "Flash device"), which
+//! live in one place (`ledger.rs`): pages of a block are programmed once and in order, reading an
+//! erased page is refused, and so is everything that breaks the rules: misuse is reported, never
+//! obeyed.
 //!
 //! What is deliberately absent: what pages mean (headers, checksums, records), which block to write
 //! next, wear levelling and collection. The layout of the file is in `docs/formats/flash.md`.

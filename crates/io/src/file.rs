@@ -189,7 +189,7 @@ pub fn sync_parent(path: &Path) -> Result<(), IoError> {
 
 /// Reserves the range *and writes zeros over it*, then syncs: later writes inside change no
 /// metadata, which makes a synced 4 KiB write about ten times faster than an extending one
-/// (building-blocks.md). Blocks; bytes are multiples of 4096.
+/// (docs/lab/building-blocks.md). Blocks; bytes are multiples of 4096.
 ///
 /// # Errors
 /// [`IoError::NoSpace`] when the file system is full, otherwise the failing call.

@@ -14,7 +14,7 @@ pub const FALLBACK_THREADS: u32 = 8;
 /// Most buffers of one vectored write; the kernel's own bound (`UIO_MAXIOV`) is 1024.
 pub const MAX_VECTORS: usize = 256;
 /// Bytes of one write while a file is being filled with zeros: large enough for full bandwidth
-/// (building-blocks.md).
+/// (docs/lab/building-blocks.md).
 pub const ZERO_FILL_BYTES: usize = 1024 * 1024;
 /// Longest transfer of one operation: the kernel cuts longer ones (`MAX_RW_COUNT`), and `i32`
 /// results must hold it.

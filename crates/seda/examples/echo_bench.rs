@@ -2,8 +2,8 @@
 //! an event-loop client on another.
 //!
 //! 128 B requests are answered with 600 B, at 1 connection with 1 outstanding request, 8×1, 8×16
-//! and 8×64, as in building-blocks.md's table. Run with
-//! `cargo run --release -p timestone-seda --example echo_bench [seconds per case]`.
+//! and 8×64, as in docs/lab/building-blocks.md's table. Run with `cargo run --release -p
+//! timestone-seda --example echo_bench [seconds per case]`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

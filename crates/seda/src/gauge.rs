@@ -1,8 +1,8 @@
 //! Admission: how much waits for a stage, and whether more may come in.
 //!
 //! The net stage admits what it forwards; the stage releases what it has answered. Over the limit,
-//! the net stage answers `Busy` through its protocol instead of queueing ("overload is refused at
-//! the door, never by unbounded queues", server-commit.md).
+//! the net stage answers `Busy` through its protocol instead of queueing: overload is refused on
+//! arrival, and no queue grows without a bound.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Events are collected on the producer's side and pushed in chunks, so that the cost of the shared
-//! cache lines is paid once per chunk (building-blocks.md: 0.9 ns a message in chunks of 32).
-//! Invariant: what waits is younger than everything in the ring; both are bounded by
+//! cache lines is paid once per chunk (docs/lab/building-blocks.md: 0.9 ns a message in chunks of
+//! 32). Invariant: what waits is younger than everything in the ring; both are bounded by
 //! [`LANE_CAPACITY`]. Waking the consumer is the caller's business (`sleep`).
 
 use std::collections::VecDeque;

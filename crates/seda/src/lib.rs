@@ -13,7 +13,7 @@
 //!
 //! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes,
 //! [`ParcelEvent`] wraps parcels), of shards, logs or clients, and of where time comes from (a
-//! [`TimeSource`] is handed in). Source: DTranx, "Stages"; building-blocks.md.
+//! [`TimeSource`] is handed in). Source: DTranx §3.1; docs/lab/building-blocks.md.
 
 mod drain;
 mod error;

@@ -10,7 +10,7 @@ pub const QUEUE_CAPACITY: usize = 8192;
 /// Slots of the lane from one thread to another; as many again may wait on the sender's side.
 pub const LANE_CAPACITY: usize = 4096;
 /// Events that are collected for a lane before they are pushed in the middle of a turn
-/// (building-blocks.md: chunks of 32, 0.9 ns).
+/// (docs/lab/building-blocks.md: chunks of 32, 0.9 ns).
 pub const LANE_CHUNK: usize = 32;
 /// Events that threads outside of the runtime may have waiting, per thread of the runtime.
 pub const INJECTOR_CAPACITY: usize = 16 * 1024;

@@ -44,7 +44,7 @@ impl AcceptedLoss {
     }
 }
 
-/// Which stages run on which thread (server-commit.md "Stages").
+/// Which stages run on which thread (docs/benchmarks.md, "Layouts", compares them).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum StageLayout {
     /// Each reactor thread runs all stages of its shards to completion: events between them never

@@ -78,14 +78,4 @@ pub fn plant(bug: Option<Bug>) {
         waits_for_readers: is(Bug::WaitsForReaders),
         ..timestone_seda::planted::PlantedBugs::default()
     });
-    timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
-        ignore_oldest_session: is(Bug::IgnoredSession),
-        hold_everywhere: is(Bug::HeldEverywhere),
-        keeps_refused_writes: is(Bug::KeepsRefusedWrites),
-        never_gives_up: is(Bug::NeverRedials),
-        undoes_later_writes: is(Bug::UndoneWrite),
-        fails_for_copies: false,
-        doubts_refusals: false,
-        takes_reach_for_all: is(Bug::PartialKeyspace),
-    });
 }

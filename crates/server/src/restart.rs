@@ -7,7 +7,7 @@
 //! ```
 //! Records of a shard keep their order; between shards there is none. With a parallelism of one
 //! everything happens on the caller's thread, in order: what is simulated must not depend on
-//! threads. Source: DTranx §3.5.
+//! threads. Source: DTranx §4.4.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -15,7 +15,7 @@ pub struct EngineConfig {
     /// An unanswered request is asked again after this long.
     pub request_timeout: Duration,
     /// A connection that owes an answer and is silent for this long is given up by the host, see
-    /// [`crate::Patience`].
+    /// [`crate::IdleTimeout`].
     pub silence_limit: Duration,
     /// The deadline of operations that name none.
     pub default_deadline: Duration,

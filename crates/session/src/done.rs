@@ -31,7 +31,7 @@ pub enum OpResult<'a> {
     Written(Written<'a>),
     /// The transaction, or the single-key write, did not take place and never will.
     Aborted(Abort<'a>),
-    /// The deadline passed before the fate of the transaction was learned.
+    /// The deadline passed before the outcome of the transaction was learned.
     /// [`crate::Engine::status`] may tell later.
     Unknown(TxnId),
     /// The answer to [`crate::Engine::status`].

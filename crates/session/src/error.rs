@@ -114,7 +114,7 @@ pub enum SessionError {
         "no shard serves this key's slot at the moment; try again when the shard map has changed"
     )]
     NoShard,
-    /// The host has no way to the server of the key's shard.
+    /// The host cannot reach the server of the key's shard.
     #[error(
         "shard {shard} is served by {server}, and this server does not pass commands on to others: \
          nothing was done; \

@@ -3,7 +3,7 @@
 //! watermark.
 //!
 //! Source: MILANA §4 (client library, Algorithms 1 and 2), SEMEL §3.3 (single keys), DTranx
-//! (exactly once); `transactions.md`.
+//! (exactly once); docs/protocol/transactions.md.
 //!
 //! ```text
 //!   application ── begin · get · put · commit ──►┌────────┐── frames ──► outbox of each shard ──► host's transport
@@ -13,39 +13,29 @@
 //!
 //! One [`Engine`] belongs to one event loop and carries many sessions. The host (native client,
 //! RESP gateway, simulator) moves the bytes, supplies the time and wakes whoever waits for an
-//! operation. What is deliberately absent: sockets, clocks, threads, futures and entropy; and the
-//! cache between transactions, which will slot in front of [`Engine::get`] without changing it.
+//! operation. `engine` has what is the same for every kind of transaction, `managers` what each
+//! kind does at begin, read and commit, `cache` the place of a cache between transactions. What is
+//! deliberately absent: sockets, clocks, threads, futures and entropy.
 
+mod cache;
 mod config;
-mod deliver;
 mod done;
 mod engine;
 mod error;
-mod frames;
 mod handle;
-mod jitter;
-mod keys;
+mod idle_timeout;
 pub mod limits;
-mod number;
-mod offset;
+mod managers;
 mod options;
-mod patience;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
-mod record;
 mod routes;
-mod shards;
-mod single;
-mod slab;
-mod sweep;
-mod transact;
 
 pub use config::EngineConfig;
 pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, Written};
+pub use engine::offset::ClockOffset;
+pub use engine::shards::Shards;
 pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};
-pub use offset::ClockOffset;
+pub use idle_timeout::IdleTimeout;
 pub use options::{Condition, Mutation, RequestOptions, Step, TxnOptions};
-pub use patience::Patience;
 pub use routes::Routes;

@@ -51,7 +51,7 @@ pub const LINEAR_KEYS: usize = 12;
 
 /// A request whose answer is to tell of its server's clock is given up after this long for the next
 /// one.
-pub const OFFSET_PATIENCE: Duration = REQUEST_TIMEOUT;
+pub const OFFSET_TIMEOUT: Duration = REQUEST_TIMEOUT;
 
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());
@@ -65,6 +65,6 @@ const _: () =
 pub const KEPT_ENTRIES: usize = 1024;
 /// How long a transaction that was reported `Unknown` keeps its participants from forgetting its
 /// outcome, once that is known.
-pub const LINGER: Duration = Duration::from_secs(60);
+pub const UNKNOWN_OUTCOME_KEPT: Duration = Duration::from_secs(60);
 /// Most transactions reported `Unknown` that are remembered.
-pub const MAX_LINGERING: usize = 1024;
+pub const MAX_UNKNOWN_OUTCOMES: usize = 1024;

@@ -26,7 +26,7 @@ pub struct TxnOptions {
 /// How a request outside a transaction is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestOptions {
-    /// When to stop trying; then a read fails and a write's fate is `Unknown`. `None`: the
+    /// When to stop trying; then a read fails and a write's outcome is `Unknown`. `None`: the
     /// configured default.
     pub deadline: Option<Timestamp>,
     /// Acknowledge a write only when the clock's error bound has passed its timestamp.

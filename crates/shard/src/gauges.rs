@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use timestone_seda::Latencies;
 use timestone_store::{Figure, FigureValues};
 use timestone_txn::Refusal;
-use timestone_txn::limits::MAX_FLOOR_LEAD;
-use timestone_txn::participant::{Stats, Vote};
+use timestone_txn::limits::MAX_LOW_WATER_LEAD;
+use timestone_txn::participant::{View, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wire::Kind;
 
@@ -197,7 +197,7 @@ impl ShardGauges {
     /// before the restart.
     pub fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
-        (left > MAX_FLOOR_LEAD).then_some(left)
+        (left > MAX_LOW_WATER_LEAD).then_some(left)
     }
 
     /// Counts a request that was refused because of its timestamp.
@@ -246,10 +246,10 @@ impl ShardGauges {
     }
 
     /// The sizes of the participant's tables.
-    pub fn publish_tables(&self, stats: &Stats) {
-        self.floor.store(stats.floor.as_nanos(), Relaxed);
+    pub fn publish_tables(&self, stats: &View) {
+        self.floor.store(stats.low_water.as_nanos(), Relaxed);
         let sizes = [
-            stats.marks,
+            stats.access_records,
             stats.in_flight,
             stats.kept,
             stats.waiting,
@@ -310,9 +310,10 @@ mod tests {
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         assert_eq!(gauges.clock_behind(now), None);
         for (ahead, left) in
-            [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
+            [(MAX_LOW_WATER_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
         {
-            gauges.publish_tables(&Stats { floor: now.saturating_add(ahead), ..Stats::default() });
+            gauges
+                .publish_tables(&View { low_water: now.saturating_add(ahead), ..View::default() });
             assert_eq!(gauges.clock_behind(now), left);
         }
     }

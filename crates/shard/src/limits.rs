@@ -29,3 +29,5 @@ pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a parcel whose keys are looked at before the first of them is worked on.
 pub const LOOK_AHEAD: usize = 16;
+/// Connections that may wait for the end of one scrub of a shard.
+pub const MAX_SCRUB_ASKERS: usize = 64;

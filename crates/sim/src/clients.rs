@@ -67,7 +67,7 @@ impl World {
         let options = ConnectOptions {
             name: process.name.clone(),
             engine: self.config.engine,
-            refused_patience: ConnectOptions::default().connect_timeout,
+            refused_timeout: ConnectOptions::default().connect_timeout,
             ..ConnectOptions::default()
         };
         let seed = client.seed.derive("engine", client.lives).0;

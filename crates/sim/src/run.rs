@@ -54,7 +54,7 @@ const CALM_PATIENCE: Duration = Duration::from_secs(15);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 /// The same where nothing went wrong, and nobody did more than leave, beyond [`aftermath::ahead`]:
 /// who has said goodbye is not waited for, as those are who fall silent.
-const FAREWELL_PATIENCE: Duration = Duration::from_millis(1500);
+const CLOSE_TIMEOUT_PATIENCE: Duration = Duration::from_millis(1500);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
 /// Redis's times to live are whole milliseconds, and a turn judges by the time at which it began.
@@ -383,7 +383,7 @@ impl Run {
     fn settle_patience(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
         if quiet {
-            aftermath::ahead(self.most_ahead()) + FAREWELL_PATIENCE
+            aftermath::ahead(self.most_ahead()) + CLOSE_TIMEOUT_PATIENCE
         } else {
             SETTLE_PATIENCE
         }
@@ -438,8 +438,8 @@ impl Run {
     }
 
     /// What is promised about real time. Waiting helps as far as clocks are within what they claim
-    /// (transactions.md, "Real time"); after a fault one of them was not, at least until its client
-    /// looked at its bound again, and direct conflicts alone are left.
+    /// (docs/protocol/transactions.md, "Real time"); after a fault one of them was not, at least
+    /// until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
         if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }

@@ -24,10 +24,10 @@ const BEYOND_BOUND: u64 = OUTPUT_BOUND as u64 / 4;
 /// still.
 const OWED_TO_OTHERS: u64 = 512 * 1024;
 /// Values that were asked for already count until their gateway has them, which drops those without
-/// room and asks again, one at a time (node.md, "Memory"). A flood asks for 200 × 48 KiB = 9.4 MiB
-/// at once when answers before were short: 5.4 MiB more than may be owed, for the 0.2 ms that they
-/// take from one thread to the other. What is owed for longer than this, while the server runs, is
-/// owed.
+/// room and asks again, one at a time (docs/design/node.md, "Memory"). A flood asks for 200 × 48
+/// KiB = 9.4 MiB at once when answers before were short: 5.4 MiB more than may be owed, for the 0.2
+/// ms that they take from one thread to the other. What is owed for longer than this, while the
+/// server runs, is owed.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// A peer that has read nothing is noticed so much later: its server may have stood still
 /// meanwhile, several times.

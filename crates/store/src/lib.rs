@@ -1,4 +1,5 @@
-//! Multi-version stores that are their own flash translation layer (SEMEL §3.1, §5.1; storage.md).
+//! Multi-version stores that are their own flash translation layer (SEMEL §3.1, §5.1;
+//! docs/protocol/storage.md).
 //!
 //! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version

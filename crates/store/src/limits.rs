@@ -31,7 +31,7 @@ pub const MAX_READS_IN_FLIGHT: usize = 96;
 /// Victim blocks that may be between "chosen" and "erased" at once.
 pub const MAX_VICTIMS: usize = 32;
 /// One block in this many is kept back from puts, so that collection and deletes always have room
-/// (storage.md: 10 %).
+/// (docs/protocol/storage.md, "Collection").
 pub const RESERVE_DIVISOR: u32 = 10;
 /// How long the device is not asked to grow after it could not; doubled by every further failure.
 pub const GROWTH_RETRY: Duration = Duration::from_secs(1);

@@ -13,8 +13,8 @@
 use std::time::{Duration, Instant};
 
 use timestone_txn::participant::{
-    Config, Input, LatestInStore, LogIntent, Output, Participant, Prepare, ReadAt, ReadItem,
-    Ticket, Token, Wait, WriteItem, WriteKind,
+    Config, Input, LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant,
+    Prepare, ReadAt, ReadItem, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
@@ -25,7 +25,7 @@ struct Bench {
     core: Participant,
     now: Timestamp,
     out: Vec<Output>,
-    durable: Ticket,
+    durable: LogSequence,
     latest: Vec<Version>,
     keys: Vec<KeyHash>,
     sequence: u64,
@@ -40,7 +40,7 @@ impl Bench {
             core: Participant::new(ShardId::new(0), Config::default()),
             now,
             out: Vec::with_capacity(64),
-            durable: Ticket(0),
+            durable: LogSequence(0),
             latest: vec![Version::ZERO; count as usize],
             keys: (0..count).map(key).collect(),
             sequence: 0,
@@ -64,12 +64,16 @@ impl Bench {
 
     fn log_is_durable(&mut self) {
         for output in self.out.drain(..) {
-            if let Output::Log { ticket, intent } = output {
+            if let Output::Log { sequence, intent } = output {
                 std::hint::black_box::<LogIntent>(intent);
-                self.durable = ticket;
+                self.durable = sequence;
             }
         }
-        self.core.step(self.now, Input::Durable { through: self.durable }, &mut self.out);
+        self.core.step(
+            self.now,
+            Input::Durable { range: LogRange::through(self.durable) },
+            &mut self.out,
+        );
         self.out.clear();
     }
 
@@ -133,7 +137,8 @@ impl Bench {
             participants,
             reads: &reads,
             writes: &writes,
-            condition: None,
+            condition: Lookup::NotNeeded,
+            has_room: true,
         };
         self.core.step(self.now, Input::Prepare(prepare), &mut self.out);
         (txn, written, commit)
@@ -175,10 +180,10 @@ fn measure(name: &str, keys: u64, operations: u64, mut operation: impl FnMut(&mu
         }
         best = best.min(start.elapsed().as_nanos() as f64 / operations as f64);
     }
-    let stats = bench.core.stats();
+    let stats = bench.core.view(bench.now);
     println!(
-        "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} marks, {} kept)",
-        stats.marks, stats.kept
+        "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} access records, {} kept)",
+        stats.access_records, stats.kept
     );
 }
 

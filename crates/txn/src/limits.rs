@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use timestone_types::limits as shared;
 
-/// Most marks in one generation of a participant's window: 48 B each, so at most some 100 MB a
-/// shard with table overhead. More distinct keys than this within one window rotate the generations
-/// early, which costs `Later` votes, never correctness.
+/// Most records in one generation of the recent-access table: 48 B each, so at most some 100 MB a
+/// shard with table overhead. More distinct keys than this within one generation rotate them early,
+/// which costs `Later` votes, never correctness.
 pub const MAX_GENERATION_ENTRIES: usize = 1 << 20;
 /// Most requests that wait at one participant for decisions or for the read bound.
 pub const MAX_WAITING: usize = 1 << 16;
@@ -40,11 +40,11 @@ pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
 pub const EXPIRY_BELOW_BOUND: Duration = shared::MAX_CLOCK_LEAD;
-/// A floor further ahead of the clock than this is not waited for: writes are told how long it
+/// A low-water timestamp further ahead of the clock than this is not waited for: writes are told how long it
 /// takes. After a restart it is ahead by [`BOUND_AHEAD`] at most, unless the clock was set back
 /// further than a server goes on by itself.
-pub const MAX_FLOOR_LEAD: Duration = shared::READ_BOUND_AHEAD;
-/// How far above every mark a fence is told to commit, so that marks made while its vote travels do
+pub const MAX_LOW_WATER_LEAD: Duration = shared::READ_BOUND_AHEAD;
+/// How far above every access record a fence is told to commit, so that reads made while its vote travels do
 /// not overtake it.
 pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts of one participant to terminate a transaction.
@@ -83,10 +83,10 @@ const _: () = assert!(shared::MAX_CLOCK_LEAD.as_nanos() <= EXPIRY_BELOW_BOUND.as
 const _: () = assert!(2 * SESSIONS_SETTLED.as_nanos() < MAX_RESTART_HOLD.as_nanos());
 const _: () = assert!(RETURN_MARGIN.as_nanos() >= 10 * shared::REPORT_INTERVAL.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
-const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_FLOOR_LEAD.as_nanos());
+const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_LOW_WATER_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.
 const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_nanos());
-// The coordinator turns to termination before participants lose patience by themselves.
+// The coordinator turns to termination before participants do so by themselves.
 const _: () = assert!(
     PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1)
         <= shared::DECISION_TIMEOUT.as_nanos()

@@ -1,9 +1,10 @@
 //! Bugs on purpose: the tests switch one on and must fail. They act only with the feature
 //! `planted-bugs`; without it every question after one is a constant `false` and the compiler
-//! removes it. The numbers are the classes of verification.md.
+//! removes it. The numbers are the classes of docs/verification.md, "Classes of bugs".
 //!
-//! A test that makes its cores itself gives each its bugs; one that runs whole stages, which make
-//! their cores themselves, plants for its thread ([`plant`]).
+//! One hook for the whole crate: [`bugs`] tells what is planted on this thread. So no type carries
+//! bugs, no signature names them, and a test plants for whatever runs on its thread, be it one core
+//! or whole stages that make their cores themselves ([`plant`]).
 
 /// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -139,15 +140,22 @@ std::thread_local! {
     static PLANTED: std::cell::Cell<Option<PlantedBugs>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants bugs in every core that runs on this thread, instead of those it was given; `None` ends
-/// that.
+/// Plants bugs in every core that runs on this thread; `None` ends that.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bugs: Option<PlantedBugs>) {
     PLANTED.set(bugs);
 }
 
-/// The bugs of a core that was given these.
+/// The bugs that are planted on this thread.
 #[cfg(feature = "planted-bugs")]
-pub(crate) fn of(given: PlantedBugs) -> PlantedBugs {
-    PLANTED.get().unwrap_or(given)
+#[inline]
+pub(crate) fn bugs() -> PlantedBugs {
+    PLANTED.get().unwrap_or_default()
+}
+
+/// None: every question after a bug is a constant, and the compiler removes what hangs on it.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline]
+pub(crate) fn bugs() -> PlantedBugs {
+    PlantedBugs::default()
 }

@@ -147,6 +147,11 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// What a copy of a write met is told as what became of the write.
+    FailsForCopies,
+    /// A write that is too old counts as forgotten, perhaps after it was carried out, although
+    /// every earlier copy of it was refused.
+    DoubtsRefusals,
     /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is
     /// told what it finds.
     RepeatLooksAfresh,

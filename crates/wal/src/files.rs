@@ -1,5 +1,5 @@
-//! Which files hold what, who still needs them, and which may go (server-commit.md, "Reclaiming the
-//! log").
+//! Which files hold what, who still needs them, and which may go (docs/protocol/log.md,
+//! "Reclaiming").
 //!
 //! ```text
 //!   oldest ─ closed ─ closed ─ current │ spares

@@ -6,7 +6,7 @@ use core::time::Duration;
 /// What devices write and align by: O_DIRECT wants it, and a torn write never tears inside less
 /// than a sector of it.
 pub const SECTOR_BYTES: usize = 4096;
-/// Default size of a log file (DTranx §6: files of 100 MB), rounded to whole sectors.
+/// Default size of a log file (DTranx §5.4: files of 100 MB), rounded to whole sectors.
 pub const DEFAULT_FILE_BYTES: u64 = 100 * 1024 * 1024;
 /// Smallest size of a log file.
 pub const MIN_FILE_BYTES: u64 = 64 * 1024;

@@ -1,5 +1,5 @@
 //! The log manager: groups, rotation, reclaiming, and what to do when a device fails (DTranx
-//! §3.3.1, server-commit.md "The log").
+//! §3.3.1; docs/protocol/log.md).
 //!
 //! ```text
 //!   append ─► pending blocks ─► group in flight (one write, durable at completion) ─► Durable

@@ -418,6 +418,8 @@ kinds! {
     Ping = 19,
     /// [`crate::Newest`].
     Newest = 20,
+    /// [`crate::Scrub`].
+    Scrub = 21,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -452,4 +454,6 @@ kinds! {
     NewestIs = 143,
     /// [`crate::ClockIs`].
     ClockIs = 144,
+    /// [`crate::Scrubbed`].
+    Scrubbed = 145,
 }

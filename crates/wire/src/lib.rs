@@ -45,10 +45,10 @@ pub use prepare::{
 };
 pub use reply::{
     ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs,
-    ScanPage, StatusIs, StatusList, Value, Vote, WriteSet, Written,
+    ScanPage, Scrubbed, StatusIs, StatusList, Value, Vote, WriteSet, Written,
 };
 pub use request::{
     Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest,
-    NodeStatus, Ping, Prepare, Report, Scan, ShardStats, Status, Terminate, Write,
+    NodeStatus, Ping, Prepare, Report, Scan, Scrub, ShardStats, Status, Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

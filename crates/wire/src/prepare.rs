@@ -7,8 +7,8 @@
 //! ```
 //! The region is contiguous and can be read alone: the shard hands exactly these bytes to the log
 //! and reads them again at recovery. It is checked once, by [`PrepareBody::parse`], and iterated in
-//! place after that. Source: MILANA §4.2 (what a prepare carries), transactions.md ("Commit,
-//! read-write").
+//! place after that. Source: MILANA §4.2 (what a prepare carries), docs/protocol/transactions.md,
+//! "Validation".
 
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};

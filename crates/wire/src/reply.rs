@@ -151,6 +151,22 @@ message! {
 }
 
 message! {
+    /// Answers [`crate::Scrub`].
+    Scrubbed {
+        fixed {
+            /// Pages that were read.
+            pages: u64,
+            /// Records whose checksum was verified.
+            records: u64,
+            /// Pages whose header does not check out.
+            corrupt_pages: u64,
+            /// Records whose checksum does not check out.
+            corrupt_records: u64,
+        }
+    }
+}
+
+message! {
     /// Answers [`crate::Newest`].
     NewestIs {
         fixed {

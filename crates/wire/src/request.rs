@@ -238,6 +238,14 @@ message! {
 }
 
 message! {
+    /// Asks a shard to read all that its store has on its device, and to verify every checksum. A
+    /// walk that is under way is joined. Answered by [`crate::Scrubbed`] when it has ended.
+    Scrub {
+        fixed {}
+    }
+}
+
+message! {
     /// Asks how new the shard's part of a keyspace is. A snapshot at or above every shard's answer
     /// shows whatever was acknowledged before the question, whoever acknowledged it by whatever
     /// clock. Answered by [`crate::NewestIs`].

@@ -4,7 +4,7 @@
 //! ```text
 //!   session ─► Recorder (one per thread) ─┐
 //!   session ─► Recorder ──────────────────┴─ merge ─► Report::new ─┬─► Display: a table
-//!                                                                   └─► to_json: one object, the form of interfaces.md
+//!                                                                   └─► to_json: one object
 //! ```
 //!
 //! # Invariants

@@ -1,5 +1,5 @@
 //! Dependencies are declared once, in the workspace, and each has a reason in docs/dependencies.md
-//! (style.md, habit 14).
+//! (CONTRIBUTING.md).
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,9 @@
-//! Arrows point downwards only (architecture.md, invariant 4), dev-dependencies included.
+//! Arrows point downwards only (ARCHITECTURE.md, invariant 4), dev-dependencies included.
 //!
 //! Every crate declares its floor in `[package.metadata.timestone]`. It may import crates of lower
 //! floors; of its own floor only the vocabulary, `timestone-types`, in which everything is written.
-//! Some rooms are shut in spite of their floor.
+//! Some rooms are shut in spite of their floor. A crate `for-tests` is nobody's but tests', which
+//! may be of its own floor.
 
 use crate::manifest::Manifest;
 use crate::tree::Finding;
@@ -40,6 +41,12 @@ pub(super) fn check(members: &[Manifest]) -> Vec<Finding> {
                 complain(format!(
                     "floor {floor} imports {name} of floor {theirs}; arrows point downwards only"
                 ));
+            } else if members.iter().any(|member| member.name == name && member.is_for_tests) {
+                if !dependency.is_dev {
+                    complain(format!(
+                        "imports {name}, which is for tests: make it a dev-dependency"
+                    ));
+                }
             } else if theirs == floor && name != VOCABULARY {
                 complain(format!(
                     "imports {name} of its own floor {floor}; rooms of one floor do not import \
@@ -106,6 +113,27 @@ mod tests {
         let found = findings("a", 3, "dev-dependencies", "b", 3);
         assert!(found.len() == 1 && found[0].message.contains("own floor"), "{found:?}");
         assert_eq!(findings("a", 1, "dependencies", VOCABULARY, 1), []);
+    }
+
+    #[test]
+    fn what_is_for_tests_is_seen_by_tests_alone() {
+        let importer = |kind| manifest("a", 3, kind, "kit");
+        let kit = "[package]\nname = 'kit'\nmetadata.timestone.floor = 3\n\
+            metadata.timestone.for-tests = true\n[lints]\nworkspace = true\n";
+        let found = |kind| {
+            let one = importer(kind);
+            let tree = Tree::from([
+                ("crates/one/Cargo.toml", one.as_str()),
+                ("crates/kit/Cargo.toml", kit),
+            ]);
+            check(&members(&tree).unwrap())
+        };
+        assert_eq!(found("dev-dependencies"), []);
+        let complaints = found("dependencies");
+        assert!(
+            complaints.len() == 1 && complaints[0].message.contains("dev-dependency"),
+            "{complaints:?}"
+        );
     }
 
     #[test]

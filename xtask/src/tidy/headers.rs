@@ -1,4 +1,4 @@
-//! Every Rust file says first what it is for: it opens with `//!` (style.md, habit 1).
+//! Every Rust file says first what it is for: it opens with `//!`.
 
 use crate::tree::{Finding, Tree};
 

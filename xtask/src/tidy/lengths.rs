@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::lexer::production_lines;
-use crate::steps::output_of;
 use crate::tree::{Finding, Tree};
 
 const LONGEST: usize = 800;
-const RATCHET: &str = "xtask/ratchet.txt";
+pub(crate) const RATCHET: &str = "xtask/ratchet.txt";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -48,7 +47,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 format!("{path} has shrunk to {actual}; run cargo xtask fix"),
             ));
         }
-        for older in &tree.ratchet_history {
+        for older in tree.history(RATCHET) {
             match entries(older, &mut Vec::new()).get(path) {
                 Some((_, before)) if before >= recorded => {}
                 Some((_, before)) => {
@@ -73,7 +72,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Tests and benchmarks may be as long as they like.
 fn is_production(path: &str) -> bool {
-    !path.split('/').any(|folder| matches!(folder, "tests" | "benches" | "examples"))
+    let is_beside = |part: &str| matches!(part, "tests" | "benches" | "examples" | "tests.rs");
+    !path.split('/').any(is_beside)
 }
 
 /// Lines `path length`; `#` begins a comment.
@@ -96,15 +96,6 @@ fn entries(text: &str, findings: &mut Vec<Finding>) -> BTreeMap<String, (usize, 
         }
     }
     entries
-}
-
-/// The committed versions of the ratchet file; none where git has no history to tell.
-pub(crate) fn history(root: &Path) -> Vec<String> {
-    let text = |arguments: &[&str]| {
-        output_of(root, "git", arguments).ok().and_then(|out| String::from_utf8(out).ok())
-    };
-    let commits = text(&["log", "--format=%H", "--", RATCHET]).unwrap_or_default();
-    commits.lines().filter_map(|commit| text(&["show", &format!("{commit}:{RATCHET}")])).collect()
 }
 
 /// Rewrites the ratchet file to what the listed files have now; never raises a number, never adds a
@@ -146,7 +137,7 @@ mod tests {
     fn messages(path: &str, lines: usize, ratchet: &str, history: &[&str]) -> Vec<String> {
         let source = source(lines);
         let mut tree = Tree::from([(path, source.as_str()), (RATCHET, ratchet)]);
-        tree.ratchet_history = history.iter().map(|older| (*older).to_owned()).collect();
+        tree.set_history(RATCHET, history);
         check(&tree).into_iter().map(|finding| finding.message).collect()
     }
 
@@ -154,6 +145,7 @@ mod tests {
     fn a_short_file_with_long_tests_passes() {
         assert_eq!(messages("crates/a/src/b.rs", 800, "", &[]), [""; 0]);
         assert_eq!(messages("crates/a/tests/b.rs", 2_000, "", &[]), [""; 0]);
+        assert_eq!(messages("crates/a/src/b/tests.rs", 2_000, "", &[]), [""; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Unsafe code lives in `io`, `wal` and `seda` only (architecture.md, invariant 8), where each
+//! Unsafe code lives in `io`, `wal` and `seda` only (ARCHITECTURE.md, invariant 8), where each
 //! block says why it is sound.
 
 use crate::lexer::{code_only, lines_with_word};

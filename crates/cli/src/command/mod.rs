@@ -12,6 +12,7 @@ pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod put;
 pub(crate) mod scan;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod txn;

@@ -64,7 +64,8 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-fn first_answer(url: &str) -> Result<(String, Answer), Failure> {
+/// The first server that answers, and what it says.
+pub(super) fn first_answer(url: &str) -> Result<(String, Answer), Failure> {
     let mut problem = None;
     for address in probe::servers_of(url) {
         match probe::ask(&address) {
@@ -81,7 +82,7 @@ fn first_answer(url: &str) -> Result<(String, Answer), Failure> {
 
 /// Where a server is reached. The only server of a cluster is the one that was asked, whatever it
 /// calls itself.
-fn native_of(info: &ServerInfo, servers: usize, asked: &str) -> String {
+pub(super) fn native_of(info: &ServerInfo, servers: usize, asked: &str) -> String {
     let own = info.addresses.native.as_ref().map(|address| address.as_str().to_owned());
     if servers == 1 { asked.to_owned() } else { own.unwrap_or_default() }
 }

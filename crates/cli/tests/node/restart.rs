@@ -35,7 +35,7 @@ fn write_at(
     peer.prepare(SHARD, &head, key, value).expect("a vote")
 }
 
-/// time.md and transactions.md, "Restart": a read at t is a promise that nothing commits at or
+/// docs/protocol/recovery.md, "The read bound": a read at t is a promise that nothing commits at or
 /// below t any more. It must survive.
 #[test]
 fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {

@@ -325,13 +325,13 @@ fn deadlines_end_reads_with_an_error_and_writes_as_unknown() {
     assert!(begin.elapsed() < Duration::from_secs(2));
     let txn = error.txn().unwrap();
     server.deaf.store(false, Ordering::SeqCst);
-    let patient = db.with_deadline(Duration::from_secs(5));
+    let waiting = db.with_deadline(Duration::from_secs(5));
     let until = Instant::now() + Duration::from_secs(10);
-    while !matches!(patient.status(txn).unwrap(), TxnStatus::Committed(_)) {
-        assert!(Instant::now() < until, "the write's fate is not learned");
+    while !matches!(waiting.status(txn).unwrap(), TxnStatus::Committed(_)) {
+        assert!(Instant::now() < until, "the outcome of the write is not learned");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(patient.get(b"k").unwrap().unwrap(), b"v");
+    assert_eq!(waiting.get(b"k").unwrap().unwrap(), b"v");
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The zeros make later programs change no metadata of the file system, which is what makes their
-//! syncs fast (building-blocks.md). A growth that a crash cuts short is simply begun again: the
-//! table says what exists. One that fails gives back what it has taken already: others may need the
-//! room more, the log above all, for which some is left free.
+//! syncs fast (docs/lab/building-blocks.md). A growth that a crash cuts short is simply begun
+//! again: the table says what exists. One that fails gives back what it has taken already: others
+//! may need the room more, the log above all, for which some is left free.
 
 use std::io;
 

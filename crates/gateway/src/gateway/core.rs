@@ -165,7 +165,7 @@ impl Core {
             let name = map
                 .primary(entry.id)
                 .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
-            self.engine.name_server(entry.id, &name);
+            self.engine.shards_mut().name_server(entry.id, &name);
         }
     }
 

@@ -140,7 +140,7 @@ impl Core {
             clients: self.clients.len(),
             connections: self.accepted,
             commands: self.commands,
-            shards: self.engine.routes().shards().len(),
+            shards: self.engine.shards().routes().shards().len(),
             per_second: self.rate.per_second(),
             dataset_bytes: self.gauges.dataset_bytes(),
             memory_bytes: self.memory_bytes(),
@@ -433,7 +433,8 @@ impl Core {
                 2 if args.is(1, b"SYNC") || args.is(1, b"ASYNC") => Ok(Work::Flush),
                 _ => Err(Failure::SYNTAX),
             },
-            cmd => Whole::parse(cmd, args, self.engine.routes().shards().len()).map(Work::Whole),
+            cmd => Whole::parse(cmd, args, self.engine.shards().routes().shards().len())
+                .map(Work::Whole),
         };
         match work {
             Ok(work) => self.alone(now, index, position, spec, args, work),

@@ -18,8 +18,8 @@
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never
 //! reported failed when it may have been carried out; what a connection may have under way, queued
-//! and waiting is bounded ([`limits`]). Source: interfaces.md ("RESP gateway"), transactions.md
-//! ("Single keys").
+//! and waiting is bounded ([`limits`]). Source: docs/redis.md; docs/protocol/transactions.md,
+//! "Single keys".
 
 mod client;
 mod command;
@@ -123,7 +123,7 @@ impl Gateway {
         };
         // There is no way from here to shards of other processes. They hear nothing of this
         // gateway, and their own gateways move their watermarks.
-        core.engine.reach_only(&shards);
+        core.engine.shards_mut().reach_only(&shards);
         core.name_servers(&map);
         core.gauges = gauges;
         Self {
@@ -176,7 +176,7 @@ impl Gateway {
         match node {
             Some(frame) => self.node_replied(now, &frame),
             None => {
-                if let Err(error) = self.core.engine.deliver_parcel(now, bytes) {
+                if let Err(error) = self.core.engine.deliver_batch(now, bytes) {
                     tracing::error!(%error, "a shard's answer could not be read; the request will \
                         be sent again");
                 }
@@ -188,7 +188,7 @@ impl Gateway {
         match frame.kind() {
             Kind::MapIs => {
                 if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
-                    && !self.core.engine.routes_are_of(map.version())
+                    && !self.core.engine.shards_mut().routes_are_of(map.version())
                 {
                     self.core.engine.set_routes(now, Routes::from(&map));
                     self.core.name_servers(&map);
@@ -236,7 +236,8 @@ impl Gateway {
 
     /// Asks the node for a newer map or a new client id, when the engine misses one.
     fn ask_node(&mut self, ctx: &mut Turn<'_>) {
-        let (routes, client) = (self.core.engine.wants_routes(), self.core.engine.wants_client());
+        let (routes, client) =
+            (self.core.engine.shards().wants_routes(), self.core.engine.wants_client());
         if !(routes || client) || ctx.now() < self.next_ask {
             return;
         }
@@ -258,7 +259,7 @@ impl Gateway {
 
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Turn<'_>) {
-        while let Some((shard, outbox)) = self.core.engine.next_dirty() {
+        while let Some((shard, outbox)) = self.core.engine.shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             ctx.send(Output::ToShard { shard, parcel: Parcel::new(self.own, bytes) });
         }
@@ -364,7 +365,7 @@ impl Gateway {
         let (is_done, is_over) = (self.is_done(), waited >= LAST_ANSWERS && !waits);
         if !self.said_goodbye && (is_done || is_over) {
             self.said_goodbye = true;
-            self.core.engine.say_goodbye(now);
+            self.core.engine.close(now);
         }
         if is_over && !is_done && !self.gave_up {
             self.gave_up = true;
@@ -445,7 +446,7 @@ impl Gateway {
     /// When [`Gateway::turn`] wants to be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
+        let misses = self.core.engine.shards().wants_routes() || self.core.engine.wants_client();
         let core = if self.said_goodbye { None } else { self.core.next_deadline() };
         let memory = self.core.memory_deadline(self.now);
         let end = self.end_deadline();

@@ -233,7 +233,7 @@ impl Core {
             Work::Whole(whole) if !whole.knows_newest() => self.ask_newest(now, id, job),
             Work::Whole(_) => {
                 // A SCAN that would stop at the first shard of another server is not begun.
-                self.engine.reaches_every_shard()?;
+                self.engine.shards().reaches_all()?;
                 let options = TxnOptions { read_only: true, ..TxnOptions::default() };
                 let txn = self.engine.begin(now, self.session, options)?;
                 job.txn = Some(txn);

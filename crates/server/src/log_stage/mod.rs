@@ -12,7 +12,7 @@
 //! ever acknowledged again. Shards are told when the log cannot make its next file, long before it
 //! has no room: they let in only what it can take, and what they have let in can be finished. A log
 //! that has no room even for that counts as failed at a shutdown. What it deliberately does not do:
-//! look into records. Source: DTranx §3.3, §3.4.
+//! look into records. Source: DTranx §3.3.1, §3.3.2.
 
 mod logs;
 mod room;

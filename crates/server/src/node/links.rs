@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use timestone_seda::{ConnectionView, DialId, NetCommand, Origin, Parcel, StageId};
-use timestone_session::{Patience, limits::SILENCE_LIMIT};
+use timestone_session::{IdleTimeout, limits::SILENCE_LIMIT};
 use timestone_types::{ClientId, ClusterId, Timestamp};
 use timestone_wire::{Envelope, Hello, Message, Role};
 
@@ -21,7 +21,7 @@ struct Link {
     origin: Option<Origin>,
     dial: Option<DialId>,
     backlog: Vec<u8>,
-    patience: Patience,
+    idle: IdleTimeout,
 }
 
 /// All connections of the process to others.
@@ -53,13 +53,13 @@ impl Links {
         let link = self.links.entry(address).or_default();
         let mut events = Vec::new();
         if let Some(origin) = link.origin {
-            if !link.patience.is_over(now, SILENCE_LIMIT) {
-                link.patience.asked(now);
+            if !link.idle.is_over(now, SILENCE_LIMIT) {
+                link.idle.asked(now);
                 return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
             }
             tracing::warn!(%address, "a server owes answers and is silent; its connection is given \
                 up, and it is dialled anew");
-            link.patience.give_up();
+            link.idle.give_up();
             (link.origin, link.dial) = (None, None);
             events.push(Event::NetCommand(NetCommand::Abort(origin)));
         }
@@ -79,7 +79,7 @@ impl Links {
     /// Something arrived on a connection.
     pub(crate) fn heard(&mut self, now: Timestamp, origin: Origin) {
         if let Some(link) = self.links.values_mut().find(|link| link.origin == Some(origin)) {
-            link.patience.heard(now);
+            link.idle.heard(now);
         }
     }
 
@@ -96,7 +96,7 @@ impl Links {
             return (None, Vec::new());
         };
         link.origin = Some(view.origin);
-        link.patience.asked(now);
+        link.idle.asked(now);
         let mut bytes = Vec::new();
         Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server")
             .encode(&Envelope::default(), &mut bytes);

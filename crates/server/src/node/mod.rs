@@ -7,7 +7,7 @@
 //! ```
 //! It runs on a thread of its own, because it may block: the embedded master's state is written and
 //! synced before an answer that depends on it leaves. Nothing of the data path passes through here
-//! on a single node. Source: replication.md ("The master").
+//! on a single node. Source: docs/protocol/membership.md, "The master".
 
 mod hello;
 mod joining;

@@ -9,7 +9,9 @@ use timestone_session::{
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, Timestamp, TxnId, Version, limits};
 use timestone_wire::Kind;
 
-use crate::world::{BEGIN, Outcome, SPACE, World, pending};
+use crate::Requests;
+use crate::world::{Application, Outcome, SPACE, World, pending, world};
+use timestone_testkit::BEGIN;
 
 const OTHER: ClientId = ClientId::new(99);
 
@@ -19,7 +21,7 @@ fn other_txn() -> TxnId {
 
 #[test]
 fn a_read_only_transaction_commits_without_a_message_and_reads_repeatably() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let version = Version::new(Timestamp::from_nanos(5), OTHER);
     world.shards[0].written_by_other(&a, version, b"one");
@@ -32,18 +34,18 @@ fn a_read_only_transaction_commits_without_a_message_and_reads_repeatably() {
     assert_eq!(world.shards[0].seen(Kind::Get), 1, "the second read is answered from the first");
     assert_eq!(world.committed(txn), BEGIN);
     assert_eq!(world.shards[0].seen(Kind::Prepare) + world.shards[1].seen(Kind::Prepare), 0);
-    assert_eq!(world.engine.stats().committed_locally, 1);
+    assert_eq!(world.host.engine.stats().committed_locally, 1);
     assert_eq!(world.commit(txn), Outcome::Failed(SessionError::NoTransaction));
 }
 
 #[test]
 fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
     assert_eq!(world.value(txn, b"k"), Some(b"v".to_vec()));
-    world.engine.delete(world.now, txn, SPACE, b"k").unwrap();
+    world.host.engine.delete(world.now, txn, SPACE, b"k").unwrap();
     assert_eq!(world.value(txn, b"k"), None);
     world.put(txn, b"k", b"w");
     assert_eq!(world.shards[0].seen(Kind::Get), 0);
@@ -56,7 +58,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
 
 #[test]
 fn one_shard_takes_one_phase_and_several_take_two() {
-    let mut world = World::new(3);
+    let mut world = world(3);
     let keys: Vec<_> = (0..3).map(|shard| world.key_on(shard, 0)).collect();
     let session = world.session();
     let one = world.begin(session);
@@ -76,12 +78,12 @@ fn one_shard_takes_one_phase_and_several_take_two() {
         assert!(world.shards[shard].is_settled());
     }
     assert_eq!(world.shards[2].latest_version(&keys[2]), Version::new(second, ClientId::new(3)));
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
 fn a_conflict_names_the_key_the_versions_and_the_other() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let (old, new) = (
         Version::new(Timestamp::from_nanos(5), OTHER),
@@ -102,7 +104,7 @@ fn a_conflict_names_the_key_the_versions_and_the_other() {
     assert!(world.shards[0].is_settled() && world.shards[0].latest(&a).is_none());
     let again = world.begin(session);
     assert!(
-        world.engine.begin_timestamp(again).unwrap() > new.timestamp,
+        world.host.engine.begin_timestamp(again).unwrap() > new.timestamp,
         "the retry begins above what it collided with"
     );
 
@@ -120,7 +122,7 @@ fn a_conflict_names_the_key_the_versions_and_the_other() {
 
 #[test]
 fn a_timestamp_that_is_too_low_is_raised_without_running_again() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let session = world.session();
     let txn = world.begin(session);
@@ -130,10 +132,10 @@ fn a_timestamp_that_is_too_low_is_raised_without_running_again() {
     world.shards[1].read_by_other(&b, ahead);
     let at = world.committed(txn);
     assert!(at > ahead && at < ahead.saturating_add(Duration::from_millis(1)));
-    assert_eq!(world.engine.stats().later_rounds, 1);
+    assert_eq!(world.host.engine.stats().later_rounds, 1);
     let next = world.begin(session);
     assert!(
-        world.engine.begin_timestamp(next).unwrap() > at,
+        world.host.engine.begin_timestamp(next).unwrap() > at,
         "a session reads its own writes though its clock is behind them"
     );
     assert_eq!(world.value(next, &a), Some(b"1".to_vec()));
@@ -141,14 +143,14 @@ fn a_timestamp_that_is_too_low_is_raised_without_running_again() {
 
 #[test]
 fn a_read_waits_for_a_prepared_write_and_an_undecided_one_forbids_the_local_commit() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     world.shards[0].prepared_by_other(b"k", Some((other_txn(), BEGIN)));
     let session = world.session();
     let txn = world.begin(session);
     let op = world.op();
-    assert!(matches!(world.engine.get(world.now, txn, SPACE, b"k", op), Ok(Step::Pending(_))));
+    assert!(matches!(world.host.engine.get(world.now, txn, SPACE, b"k", op), Ok(Step::Pending(_))));
     world.pass(Duration::from_millis(10));
-    assert!(world.done.is_empty(), "the read waits at the primary");
+    assert!(world.host.done.is_empty(), "the read waits at the primary");
     assert_eq!(world.wait(op), Outcome::Value(None, Version::ZERO));
     world.shards[0].prepared_by_other(b"k", None);
     world.committed(txn);
@@ -170,7 +172,7 @@ fn a_read_waits_for_a_prepared_write_and_an_undecided_one_forbids_the_local_comm
 
 #[test]
 fn a_strict_read_only_transaction_is_validated_everywhere_and_leaves_nothing() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let session = world.session();
     let strict = TxnOptions { strict: true, ..TxnOptions::default() };
@@ -187,12 +189,12 @@ fn a_strict_read_only_transaction_is_validated_everywhere_and_leaves_nothing() {
     };
     assert_eq!((reason.kind, key), (AbortKind::ReadConflict, Some(a)));
     world.pass(Duration::from_millis(10));
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
 fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let at = Timestamp::from_nanos;
     world.shards[0].written_by_other(b"k", Version::new(at(10), OTHER), b"ten");
     world.shards[0].written_by_other(b"k", Version::new(at(20), OTHER), b"twenty");
@@ -201,7 +203,7 @@ fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
         .begin_with(session, TxnOptions { snapshot_at: Some(at(15)), ..TxnOptions::default() });
     assert_eq!(world.value(past, b"k"), Some(b"ten".to_vec()));
     assert_eq!(
-        world.engine.put(world.now, past, SPACE, b"k", b"", Expiry::NEVER),
+        world.host.engine.put(world.now, past, SPACE, b"k", b"", Expiry::NEVER),
         Err(SessionError::ReadOnly)
     );
     assert_eq!(world.committed(past), at(15));
@@ -210,15 +212,15 @@ fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
         ..TxnOptions::default()
     };
     assert!(matches!(
-        world.engine.begin(world.now, session, future),
+        world.host.engine.begin(world.now, session, future),
         Err(SessionError::SnapshotInFuture { .. })
     ));
 }
 
 #[test]
 fn an_acknowledgement_waits_for_the_clocks_error_bound_when_asked_to() {
-    let mut world = World::new(1);
-    world.engine.set_clock_error(Duration::from_millis(7));
+    let mut world = world(1);
+    world.host.engine.set_clock_error(Duration::from_millis(7));
     let session = world.session();
     let txn =
         world.begin_with(session, TxnOptions { external_wait: true, ..TxnOptions::default() });
@@ -234,12 +236,12 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_when_asked_to() {
 
 #[test]
 fn limits_are_told_at_put_and_leave_the_transaction_usable() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     let long = vec![0; limits::MAX_VALUE_BYTES + 1];
     let put = |world: &mut World, key: &[u8], value: &[u8]| {
-        world.engine.put(world.now, txn, SPACE, key, value, Expiry::NEVER)
+        world.host.engine.put(world.now, txn, SPACE, key, value, Expiry::NEVER)
     };
     assert_eq!(put(&mut world, b"", b""), Err(LimitError::EmptyKey.into()));
     assert_eq!(
@@ -255,7 +257,7 @@ fn limits_are_told_at_put_and_leave_the_transaction_usable() {
 
 #[test]
 fn a_transaction_with_a_thousand_keys_commits_whole() {
-    let mut world = World::new(4);
+    let mut world = world(4);
     let session = world.session();
     let txn = world.begin(session);
     for n in 0..1000u32 {
@@ -274,7 +276,7 @@ fn a_transaction_with_a_thousand_keys_commits_whole() {
 
 #[test]
 fn a_transaction_that_stays_open_too_long_is_told_so() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
@@ -288,47 +290,48 @@ fn a_transaction_that_stays_open_too_long_is_told_so() {
 
 #[test]
 fn several_operations_may_wait_for_one_read_and_one_of_them_may_give_up() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"v");
     let session = world.session();
     let txn = world.begin(session);
     let ops = [world.op(), world.op(), world.op()];
     let mut tickets = Vec::new();
     for op in ops {
-        let Ok(Step::Pending(ticket)) = world.engine.get(world.now, txn, SPACE, b"k", op) else {
+        let Ok(Step::Pending(ticket)) = world.host.engine.get(world.now, txn, SPACE, b"k", op)
+        else {
             panic!("not asked")
         };
         tickets.push(ticket);
     }
-    world.engine.cancel(tickets[1]);
+    world.host.engine.cancel(tickets[1]);
     assert!(matches!(world.wait(ops[0]), Outcome::Value(Some(_), _)));
     assert!(matches!(world.wait(ops[2]), Outcome::Value(Some(_), _)));
     world.pass(Duration::from_millis(5));
-    assert!(world.done.is_empty(), "the operation that gave up is not told");
+    assert!(world.host.done.is_empty(), "the operation that gave up is not told");
     assert_eq!(world.shards[0].seen(Kind::Get), 1);
 }
 
 #[test]
 fn aborting_fails_the_reads_under_way_and_sends_nothing() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     world.put(txn, b"w", b"v");
     let op = world.op();
-    assert!(matches!(world.engine.get(world.now, txn, SPACE, b"k", op), Ok(Step::Pending(_))));
-    world.engine.abort(txn);
+    assert!(matches!(world.host.engine.get(world.now, txn, SPACE, b"k", op), Ok(Step::Pending(_))));
+    world.host.engine.abort(txn);
     assert_eq!(world.wait(op), Outcome::Failed(SessionError::NoTransaction));
     world.pass(Duration::from_secs(3));
     assert_eq!(world.shards[0].seen(Kind::Prepare), 0);
-    assert_eq!(world.engine.stats().ignored_replies, 1, "the answer comes for nobody");
+    assert_eq!(world.host.engine.stats().ignored_replies, 1, "the answer comes for nobody");
 }
 
 #[test]
 fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
-    let mut world = World::new(3);
+    let mut world = world(3);
     let session = world.session();
     let txn = world.begin(session);
-    world.engine.fence(world.now, txn, SPACE).unwrap();
+    world.host.engine.fence(world.now, txn, SPACE).unwrap();
     world.committed(txn);
     world.pass(Duration::from_millis(5));
     let stamps: Vec<_> = world.shards.iter().map(|shard| shard.latest_version(b"")).collect();
@@ -340,8 +343,8 @@ fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
 
 #[test]
 fn who_waits_for_the_clocks_is_told_at_its_deadline() {
-    let mut world = World::new(2);
-    world.engine.set_clock_error(Duration::from_secs(32));
+    let mut world = world(2);
+    world.host.engine.set_clock_error(Duration::from_secs(32));
     let session = world.session();
     let deadline = Some(world.now.saturating_add(Duration::from_secs(2)));
     let txn = world
@@ -357,7 +360,7 @@ fn who_waits_for_the_clocks_is_told_at_its_deadline() {
         "{waited:?}"
     );
     let op = world.op();
-    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    let begun = pending(world.host.engine.status(world.now, id, RequestOptions::default(), op));
     let told = match begun {
         Ok(true) => world.wait(op),
         other => panic!("{other:?}"),
@@ -377,7 +380,7 @@ fn who_waits_for_the_clocks_is_told_at_its_deadline() {
     );
     let op = world.op();
     assert_eq!(
-        pending(world.engine.status(world.now, id, RequestOptions::default(), op)),
+        pending(world.host.engine.status(world.now, id, RequestOptions::default(), op)),
         Ok(true)
     );
     assert!(matches!(world.wait(op), Outcome::Status(TxnStatus::Committed(_))));
@@ -385,46 +388,47 @@ fn who_waits_for_the_clocks_is_told_at_its_deadline() {
 
 #[test]
 fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let shard = timestone_types::ShardId::new(0);
     let ahead = Duration::from_millis(40);
     world.shards[0].clock_ahead = Some(ahead);
-    assert_eq!(world.engine.clock_offset(shard), None);
+    assert_eq!(world.host.engine.shards().clock_offset(shard), None);
     let txn = world.begin(session);
     world.get(txn, b"k");
-    let offset = world.engine.clock_offset(shard).expect("the answer had a reading");
+    let offset = world.host.engine.shards().clock_offset(shard).expect("the answer had a reading");
     let truth = ahead.as_nanos() as i64;
     assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     assert_eq!(offset.at, world.now);
     // Requests that are asked twice tell nothing wrong: whichever copy is answered, the first was
     // sent before it was read.
-    world.weather.doubled = 1000;
+    world.weather().doubled = 1000;
     for n in 0..50u8 {
         world.read_latest(session, &[n], RequestOptions::default());
-        let offset = world.engine.clock_offset(shard).unwrap();
+        let offset = world.host.engine.shards().clock_offset(shard).unwrap();
         assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     }
 }
 
 #[test]
 fn a_commit_to_a_full_outbox_is_refused_and_nothing_of_it_is_sent_or_kept() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let id = world.shards[1].id;
     let txn = world.begin(session);
     world.put(txn, &a, b"one");
     world.put(txn, &b, b"two");
-    *world.engine.outbox(id).unwrap() = vec![0; timestone_session::limits::MAX_OUTBOX_BYTES];
+    *world.host.engine.shards_mut().outbox(id).unwrap() =
+        vec![0; timestone_session::limits::MAX_OUTBOX_BYTES];
     let op = world.op();
-    let refused = pending(world.engine.commit(world.now, txn, op));
+    let refused = pending(world.host.engine.commit(world.now, txn, op));
     assert!(matches!(refused, Err(SessionError::Busy { .. })), "{refused:?}");
-    world.engine.outbox(id).unwrap().clear();
+    world.host.engine.shards_mut().outbox(id).unwrap().clear();
     world.pass(Duration::from_millis(10));
     assert_eq!(world.shards.iter().map(|shard| shard.seen(Kind::Prepare)).sum::<u32>(), 0);
     assert_eq!(
-        (world.commit(txn), world.engine.unresolved()),
+        (world.commit(txn), world.host.engine.unresolved()),
         (Outcome::Failed(SessionError::NoTransaction), 0)
     );
     let txn = world.begin(session);

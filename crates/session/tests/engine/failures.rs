@@ -9,10 +9,11 @@ use timestone_session::{
 use timestone_types::{
     AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Timestamp, TxnId, limits,
 };
-use timestone_wire::{ErrorCode, Kind};
+use timestone_wire::{ErrorCode, Frame, Kind};
 
-use crate::shard::Refuse;
-use crate::world::{BEGIN, Outcome, SPACE, World, pending, routes};
+use crate::Requests;
+use crate::world::{Application, Outcome, SPACE, World, pending, routes, world};
+use timestone_testkit::{BEGIN, ReferenceShard, Refuse};
 
 fn refuse(code: ErrorCode, detail: u64, retry_after: Duration, times: u32) -> Option<Refuse> {
     Some(Refuse { code, detail, retry_after, times })
@@ -20,7 +21,7 @@ fn refuse(code: ErrorCode, detail: u64, retry_after: Duration, times: u32) -> Op
 
 #[test]
 fn a_busy_server_is_asked_again_after_the_time_it_names() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.shards[0].refuse = refuse(ErrorCode::Busy, 0, Duration::from_millis(20), 2);
     let txn = world.begin(session);
@@ -40,7 +41,7 @@ fn a_busy_server_is_asked_again_after_the_time_it_names() {
 fn a_clock_far_ahead_is_told_and_never_retried() {
     let lead = Duration::from_secs(3);
     let refusal = refuse(ErrorCode::ClockAhead, lead.as_nanos() as u64, Duration::ZERO, 1);
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.shards[0].refuse = refusal;
     let txn = world.begin(session);
@@ -68,7 +69,7 @@ fn a_clock_far_ahead_is_told_and_never_retried() {
 
 #[test]
 fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     let watermark = world.now.saturating_add(Duration::from_millis(100));
@@ -80,12 +81,12 @@ fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
     assert_eq!((reason.kind, reason.at, key), (AbortKind::TooOld, watermark, Some(b"k".to_vec())));
     assert_eq!(world.commit(txn), Outcome::Failed(SessionError::NoTransaction));
     let next = world.begin(session);
-    assert!(world.engine.begin_timestamp(next).unwrap() > watermark);
+    assert!(world.host.engine.begin_timestamp(next).unwrap() > watermark);
 }
 
 #[test]
 fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     for shard in &mut world.shards {
@@ -93,11 +94,11 @@ fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
     }
     let txn = world.begin(session);
     let op = world.op();
-    assert!(matches!(world.engine.get(world.now, txn, SPACE, &a, op), Ok(Step::Pending(_))));
+    assert!(matches!(world.host.engine.get(world.now, txn, SPACE, &a, op), Ok(Step::Pending(_))));
     world.pass(Duration::from_millis(5));
-    assert!(world.engine.wants_routes() && world.done.is_empty());
-    world.engine.set_routes(world.now, routes(2, 2, 2));
-    assert!(!world.engine.wants_routes());
+    assert!(world.host.engine.shards().wants_routes() && world.host.done.is_empty());
+    world.host.engine.set_routes(world.now, routes(2, 2, 2));
+    assert!(!world.host.engine.shards().wants_routes());
     assert!(matches!(world.wait(op), Outcome::Value(None, _)));
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
@@ -105,10 +106,10 @@ fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
         shard.epoch = Epoch::new(3);
     }
     let op = world.op();
-    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
     world.pass(Duration::from_millis(5));
-    assert!(world.engine.wants_routes());
-    world.engine.set_routes(world.now, routes(3, 2, 3));
+    assert!(world.host.engine.shards().wants_routes());
+    world.host.engine.set_routes(world.now, routes(3, 2, 3));
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
     world.pass(Duration::from_millis(5));
     assert_eq!(world.shard_of(&b).latest(&b), Some(&b"2"[..]));
@@ -116,7 +117,7 @@ fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
 
 #[test]
 fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let (txn, other) = (world.begin(session), world.begin(session));
@@ -124,12 +125,12 @@ fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
     world.put(txn, &b, b"2");
     let (read, commit, write) = (world.op(), world.op(), world.op());
     world.cut[1] = true;
-    assert_eq!(pending(world.engine.get(world.now, other, SPACE, &b, read)), Ok(true));
-    assert_eq!(pending(world.engine.commit(world.now, txn, commit)), Ok(true));
-    world.engine.disconnected(world.now, ShardId::new(1));
+    assert_eq!(pending(world.host.engine.get(world.now, other, SPACE, &b, read)), Ok(true));
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, commit)), Ok(true));
+    world.host.engine.disconnected(world.now, ShardId::new(1));
     let mutation = timestone_session::Mutation::Delete;
     let options = RequestOptions::default();
-    let begun = world.engine.write_if(
+    let begun = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -141,9 +142,9 @@ fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
     );
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(600));
-    assert!(world.done.is_empty() && world.shards[1].frames_seen.is_empty());
+    assert!(world.host.done.is_empty() && world.shards[1].frames_seen.is_empty());
     world.cut[1] = false;
-    world.engine.connected(world.now, ShardId::new(1));
+    world.host.engine.connected(world.now, ShardId::new(1));
     assert!(matches!(world.wait(read), Outcome::Value(..)));
     assert!(matches!(world.wait(commit), Outcome::Committed(..)));
     assert!(matches!(world.wait(write), Outcome::Written(..)));
@@ -151,7 +152,7 @@ fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
 
 #[test]
 fn a_participant_that_stays_away_is_resolved_by_the_others_and_nothing_stays_promised() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let txn = world.begin(session);
@@ -162,17 +163,17 @@ fn a_participant_that_stays_away_is_resolved_by_the_others_and_nothing_stays_pro
         panic!("committed without a participant")
     };
     assert_eq!(reason.kind, AbortKind::Terminated);
-    assert!(world.engine.stats().terminations > 0);
+    assert!(world.host.engine.stats().terminations > 0);
     world.cut[1] = false;
     world.pass(Duration::from_secs(5));
-    assert!(world.shards.iter().all(crate::shard::Shard::is_settled));
+    assert!(world.shards.iter().all(ReferenceShard::is_settled));
     assert_eq!((world.shards[0].latest(&a), world.shards[1].latest(&b)), (None, None));
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
-fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
-    let mut world = World::new(2);
+fn a_commit_that_nobody_answers_is_unknown_and_its_outcome_is_told_later() {
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
@@ -184,13 +185,13 @@ fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let Outcome::Unknown(id) = world.commit(txn) else { panic!("told though nobody answers") };
     world.cut = vec![false, false];
     world.pass(Duration::from_secs(10));
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
     let op = world.op();
-    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    let begun = pending(world.host.engine.status(world.now, id, RequestOptions::default(), op));
     assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
     world.cut = vec![true, true];
     let op = world.op();
-    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    let begun = pending(world.host.engine.status(world.now, id, RequestOptions::default(), op));
     let before = world.now;
     assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
     assert!(
@@ -201,7 +202,7 @@ fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
 
 #[test]
 fn a_refusal_that_no_retry_mends_is_told_in_the_servers_words_and_nothing_is_left() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let txn = world.begin(session);
@@ -211,18 +212,18 @@ fn a_refusal_that_no_retry_mends_is_told_in_the_servers_words_and_nothing_is_lef
     let Outcome::Failed(error) = world.commit(txn) else { panic!("committed into nothing") };
     assert_eq!((error.code(), error.retryable()), (Some(ErrorCode::KeyspaceUnknown), false));
     world.pass(Duration::from_secs(1));
-    assert!(world.shards.iter().all(crate::shard::Shard::is_settled));
+    assert!(world.shards.iter().all(ReferenceShard::is_settled));
 }
 
 #[test]
 fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let write = |world: &mut World| {
         let op = world.op();
         let (put, options) =
             (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-        let begun = world.engine.write_if(
+        let begun = world.host.engine.write_if(
             world.now,
             session,
             SPACE,
@@ -270,22 +271,30 @@ fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out(
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_copy_that_fails_for_all_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { fails_for_copies: true, ..PlantedBugs::default() });
-    let mut world = World::new(1);
+    use timestone_types::planted::{Bug, set};
+    set(Some(Bug::FailsForCopies));
+    let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
     let op = world.op();
     let (put, options) =
         (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-    let begun =
-        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    let begun = world.host.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        put,
+        Condition::Always,
+        options,
+        op,
+    );
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(500));
     world.cut[0] = false;
     world.shards[0].refuse = refuse(ErrorCode::Corrupt, 0, Duration::ZERO, 1);
     let told = world.wait(op);
-    plant(PlantedBugs::default());
+    set(None);
     assert!(matches!(told, Outcome::Failed(_)), "{told:?}");
 }
 
@@ -293,7 +302,7 @@ fn a_copy_that_fails_for_all_is_found() {
 /// `met`; or, for `None`, the vote that it is too old. What the application is told, and the
 /// watermark of then.
 fn told_after_a_restart(first_is_lost: bool, met: Option<ErrorCode>) -> (Outcome, Timestamp) {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let watermark = world.now.saturating_add(Duration::from_secs(1));
     let op = world.op();
@@ -302,11 +311,19 @@ fn told_after_a_restart(first_is_lost: bool, met: Option<ErrorCode>) -> (Outcome
     world.cut[0] = first_is_lost;
     world.shards[0].refuse =
         refuse(ErrorCode::Unavailable, 0, Duration::from_millis(20), u32::from(!first_is_lost));
-    let begun =
-        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    let begun = world.host.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        put,
+        Condition::Always,
+        options,
+        op,
+    );
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(10));
-    assert!(world.done.is_empty(), "told at once: {:?}", world.done);
+    assert!(world.host.done.is_empty(), "told at once: {:?}", world.host.done);
     match met {
         Some(code) => {
             world.shards[0].refuse = refuse(code, watermark.as_nanos(), Duration::ZERO, 1)
@@ -353,28 +370,28 @@ fn a_write_that_is_too_old_was_not_carried_out_when_all_earlier_copies_were_refu
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_counts_as_forgotten_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
+    use timestone_types::planted::{Bug, set};
     for met in [None, Some(ErrorCode::SnapshotTooOld), Some(ErrorCode::ClockBehind)] {
-        plant(PlantedBugs { doubts_refusals: true, ..PlantedBugs::default() });
+        set(Some(Bug::DoubtsRefusals));
         let (told, _) = told_after_a_restart(false, met);
-        plant(PlantedBugs::default());
+        set(None);
         assert!(matches!(told, Outcome::Unknown(_)), "{told:?}");
     }
 }
 
 #[test]
 fn an_ended_session_is_told_and_the_next_client_id_goes_on() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.shards[0].refuse = refuse(ErrorCode::SessionEnded, 0, Duration::ZERO, 2);
     let txn = world.begin(session);
     let open = world.begin(session);
     assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::SessionEnded));
-    assert!(world.engine.wants_client());
+    assert!(world.host.engine.wants_client());
     let write = world.write(session, b"k", b"v", Condition::Always, RequestOptions::default());
     assert!(matches!(write, Outcome::Unknown(_)), "it may have been executed before: {write:?}");
-    world.engine.renew_client(world.now, timestone_types::ClientId::new(8));
-    assert!(!world.engine.wants_client());
+    world.host.engine.renew_client(world.now, timestone_types::ClientId::new(8));
+    assert!(!world.host.engine.wants_client());
     assert_eq!(world.commit(open), Outcome::Failed(SessionError::NoTransaction));
     let Outcome::Written(_, txn, _) =
         world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())
@@ -386,10 +403,10 @@ fn an_ended_session_is_told_and_the_next_client_id_goes_on() {
 
 #[test]
 fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledged() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let old = world.begin(session);
-    let began = world.engine.begin_timestamp(old).unwrap();
+    let began = world.host.engine.begin_timestamp(old).unwrap();
     world.pass(Duration::from_secs(1));
     for n in 0..3 {
         let txn = world.begin(session);
@@ -406,7 +423,7 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
         );
         assert_eq!(shard.reports.last().unwrap().3, Sequence::new(3));
     }
-    world.engine.abort(old);
+    world.host.engine.abort(old);
     world.pass(Duration::from_millis(200));
     let (at, _, watermark, _) = *world.shards[0].reports.last().unwrap();
     assert!(at.since(watermark) <= Duration::from_millis(1), "an idle client reports its now");
@@ -414,14 +431,14 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
 
 #[test]
 fn reports_go_only_where_the_host_says() {
-    let mut world = World::new(2);
-    world.engine.reach_only(&[ShardId::new(1)]);
-    world.engine.connected(world.now, ShardId::new(0));
-    world.engine.set_routes(world.now, routes(2, 3, 1));
-    world.shards.push(crate::shard::Shard::new(ShardId::new(2)));
+    let mut world = world(2);
+    world.host.engine.shards_mut().reach_only(&[ShardId::new(1)]);
+    world.host.engine.connected(world.now, ShardId::new(0));
+    world.host.engine.set_routes(world.now, routes(2, 3, 1));
+    world.shards.push(ReferenceShard::new(ShardId::new(2)));
     world.cut.push(false);
     world.pass(limits::REPORT_INTERVAL * 10);
-    world.engine.say_goodbye(world.now);
+    world.host.engine.close(world.now);
     world.pass(Duration::from_millis(1));
     let reports: Vec<usize> = world.shards.iter().map(|shard| shard.reports.len()).collect();
     assert!(reports[0] == 0 && reports[1] >= 10 && reports[2] == 0, "{reports:?}");
@@ -429,30 +446,32 @@ fn reports_go_only_where_the_host_says() {
 
 #[test]
 fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let (own, other) = (world.key_on(1, 0), world.key_on(0, 0));
     let session = world.session();
-    world.engine.reach_only(&[ShardId::new(1)]);
-    world.engine.name_server(ShardId::new(0), "server 7 (redis://10.0.0.7:7401)");
-    world.engine.name_server(ShardId::new(1), "nobody, for there is a way");
+    world.host.engine.shards_mut().reach_only(&[ShardId::new(1)]);
+    world.host.engine.shards_mut().name_server(ShardId::new(0), "server 7 (redis://10.0.0.7:7401)");
+    world.host.engine.shards_mut().name_server(ShardId::new(1), "nobody, for it can be reached");
     let options = RequestOptions::default();
     let said = |error: Result<(), SessionError>| error.unwrap_err().to_string();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let op = world.op();
     let write = world
+        .host
         .engine
         .write_if(world.now, session, SPACE, &other, put, Condition::Always, options, op)
         .map(drop);
     assert!(said(write).starts_with("shard 0 is served by server 7 (redis://10.0.0.7:7401)"));
-    let read = world.engine.get_latest(world.now, session, SPACE, &other, options, op).map(drop);
+    let read =
+        world.host.engine.get_latest(world.now, session, SPACE, &other, options, op).map(drop);
     assert!(said(read).contains("nothing was done"));
-    let txn = world.engine.begin(world.now, session, TxnOptions::default()).unwrap();
-    said(world.engine.get(world.now, txn, SPACE, &other, op).map(drop));
-    said(world.engine.put(world.now, txn, SPACE, &other, b"v", Expiry::NEVER));
-    said(world.engine.fence(world.now, txn, SPACE));
-    said(world.engine.ask(world.now, ShardId::new(0), options, op, |_, _| {}).map(drop));
-    world.engine.abort(txn);
-    assert_eq!(world.engine.unresolved(), 0, "a host that shuts down waits for nothing of it");
+    let txn = world.host.engine.begin(world.now, session, TxnOptions::default()).unwrap();
+    said(world.host.engine.get(world.now, txn, SPACE, &other, op).map(drop));
+    said(world.host.engine.put(world.now, txn, SPACE, &other, b"v", Expiry::NEVER));
+    said(world.host.engine.fence(world.now, txn, SPACE));
+    said(world.host.engine.ask(world.now, ShardId::new(0), options, op, |_, _| {}).map(drop));
+    world.host.engine.abort(txn);
+    assert_eq!(world.host.engine.unresolved(), 0, "a host that shuts down waits for nothing of it");
     assert!(matches!(world.read_latest(session, &own, options), Outcome::Value(..)));
     world.pass(Duration::from_secs(30));
     let (at, _, watermark, _) = *world.shards[1].reports.last().unwrap();
@@ -461,11 +480,12 @@ fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back()
 
 #[test]
 fn that_nobody_knows_a_transaction_is_said_only_when_everybody_was_asked() {
-    let mut world = World::new(3);
+    let mut world = world(3);
     let txn = "1f-2a".parse().unwrap();
     let ask = |world: &mut World| {
         let op = world.op();
-        let asked = world.engine.status(world.now, txn, RequestOptions::default(), op).map(drop);
+        let asked =
+            world.host.engine.status(world.now, txn, RequestOptions::default(), op).map(drop);
         assert_eq!(asked, Ok(()));
         world.wait(op)
     };
@@ -484,40 +504,48 @@ fn that_nobody_knows_a_transaction_is_said_only_when_everybody_was_asked() {
 
 #[test]
 fn a_shard_owes_an_answer_from_the_first_request_until_anything_comes_from_it() {
-    let mut world = World::new(3);
+    let mut world = world(3);
     let (zero, one) = (ShardId::new(0), ShardId::new(1));
     let session = world.session();
     world.pass(limits::REPORT_INTERVAL * 2);
-    assert_eq!(world.engine.asked_since(&[zero, one]), None, "reports are not answered");
+    assert_eq!(
+        world.host.engine.shards().asked_since(&[zero, one]),
+        None,
+        "reports are not answered"
+    );
     world.cut[0] = true;
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let (begun, op) = (world.now, world.op());
     let options = RequestOptions::default();
-    let read = world.engine.get_latest(world.now, session, SPACE, &a, options, op);
+    let read = world.host.engine.get_latest(world.now, session, SPACE, &a, options, op);
     assert_eq!(pending(read), Ok(true));
     world.pass(Duration::from_secs(3));
-    assert_eq!(world.engine.asked_since(&[zero]), Some(begun), "repetitions do not count");
-    assert!(matches!(world.read_latest(session, &b, options), Outcome::Value(..)));
-    assert_eq!(world.engine.asked_since(&[one]), None, "it has answered");
     assert_eq!(
-        world.engine.asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]),
+        world.host.engine.shards().asked_since(&[zero]),
+        Some(begun),
+        "repetitions do not count"
+    );
+    assert!(matches!(world.read_latest(session, &b, options), Outcome::Value(..)));
+    assert_eq!(world.host.engine.shards().asked_since(&[one]), None, "it has answered");
+    assert_eq!(
+        world.host.engine.shards().asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]),
         Some(begun)
     );
     // The host gives the connection up and makes another one: what was asked is asked there.
-    world.engine.disconnected(world.now, zero);
-    assert_eq!(world.engine.asked_since(&[zero]), None);
+    world.host.engine.disconnected(world.now, zero);
+    assert_eq!(world.host.engine.shards().asked_since(&[zero]), None);
     world.pass(Duration::from_secs(1));
     world.cut[0] = false;
     let again = world.now;
-    world.engine.connected(again, zero);
-    assert_eq!(world.engine.asked_since(&[zero]), Some(again));
+    world.host.engine.connected(again, zero);
+    assert_eq!(world.host.engine.shards().asked_since(&[zero]), Some(again));
     assert!(matches!(world.wait(op), Outcome::Value(..)));
-    assert_eq!(world.engine.asked_since(&[zero]), None);
+    assert_eq!(world.host.engine.shards().asked_since(&[zero]), None);
 }
 
 #[test]
 fn every_request_of_a_commit_is_owed_an_answer() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let both = [ShardId::new(0), ShardId::new(1)];
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
@@ -525,30 +553,33 @@ fn every_request_of_a_commit_is_owed_an_answer() {
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     let (begun, op) = (world.now, world.op());
-    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
-    assert_eq!(both.map(|shard| world.engine.asked_since(&[shard])), [Some(begun); 2]);
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(
+        both.map(|shard| world.host.engine.shards().asked_since(&[shard])),
+        [Some(begun); 2]
+    );
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
-    let decided = world.engine.asked_since(&both);
+    let decided = world.host.engine.shards().asked_since(&both);
     assert!(
         decided.is_some_and(|decided| decided > begun),
         "the decisions are acknowledged: {decided:?}"
     );
     world.pass(Duration::from_millis(1));
-    assert_eq!(world.engine.asked_since(&both), None);
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.shards().asked_since(&both), None);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
 fn what_is_under_way_is_not_acknowledged() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let txn = world.begin(session);
-    let began = world.engine.begin_timestamp(txn).unwrap();
+    let began = world.host.engine.begin_timestamp(txn).unwrap();
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     let op = world.op();
-    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
     world.pass(Duration::from_micros(120));
     world.cut[1] = true;
     assert!(matches!(world.wait(op), Outcome::Committed(..)), "both votes came before the cut");
@@ -576,7 +607,7 @@ fn what_is_under_way_is_not_acknowledged() {
 
 #[test]
 fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     // It hears what it is told, and takes nothing on; a copy before that is lost, so that nobody
@@ -587,7 +618,7 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
     let op = world.op();
     let mutation = Mutation::Put { value: b"lost", expires_at: Expiry::NEVER };
     let options = RequestOptions::default();
-    let asked = world.engine.write_if(
+    let asked = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -621,14 +652,14 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
 /// As when the shard asked one that had forgotten the commit, in a run without a log.
 #[test]
 fn a_decision_that_its_shard_contradicts_is_over_and_holds_no_watermark() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let txn = world.begin(session);
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     let op = world.op();
-    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
     world.pass(Duration::from_micros(60));
     world.shards[1].refuse = refuse(ErrorCode::Internal, 0, Duration::ZERO, u32::MAX);
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
@@ -645,49 +676,52 @@ fn a_decision_that_its_shard_contradicts_is_over_and_holds_no_watermark() {
 
 #[test]
 fn a_decision_that_overtakes_a_lost_promise_brings_the_write_set() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let txn = world.begin(session);
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     let op = world.op();
-    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
     world.pass(Duration::from_micros(60));
     // The shard forgets its promise, as after the loss of a log that its operator has accepted.
-    let mut empty = crate::shard::Shard::new(ShardId::new(1));
+    let mut empty = ReferenceShard::new(ShardId::new(1));
     std::mem::swap(&mut world.shards[1], &mut empty);
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
     world.pass(Duration::from_secs(1));
     assert_eq!(world.shards[1].latest(&b), Some(&b"2"[..]));
     assert_eq!(world.shards[1].seen(Kind::WriteSet), 1);
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
 fn time_that_runs_backwards_issues_no_timestamp_twice() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let mut last = Timestamp::ZERO;
     for back in [0u64, 5, 100, 3, 1_000_000] {
         let now = Timestamp::from_nanos(BEGIN.as_nanos() - back);
-        let txn =
-            world.engine.begin(now, session, timestone_session::TxnOptions::default()).unwrap();
-        let begin = world.engine.begin_timestamp(txn).unwrap();
+        let txn = world
+            .host
+            .engine
+            .begin(now, session, timestone_session::TxnOptions::default())
+            .unwrap();
+        let begin = world.host.engine.begin_timestamp(txn).unwrap();
         assert!(begin > last);
         last = begin;
-        world.engine.abort(txn);
+        world.host.engine.abort(txn);
     }
 }
 
 #[test]
 fn garbage_is_counted_and_changes_nothing() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
     let op = world.op();
-    assert_eq!(pending(world.engine.get(world.now, txn, SPACE, b"k", op)), Ok(true));
-    let asked = world.engine.outbox(ShardId::new(0)).unwrap().clone();
+    assert_eq!(pending(world.host.engine.get(world.now, txn, SPACE, b"k", op)), Ok(true));
+    let asked = world.host.engine.shards_mut().outbox(ShardId::new(0)).unwrap().clone();
     let mut reply = Vec::new();
     world.shards[0].take(world.now, &asked, &mut reply);
     for at in 0..reply.len() {
@@ -695,19 +729,24 @@ fn garbage_is_counted_and_changes_nothing() {
         damaged[at] ^= 0x55;
         if at < 24 {
             // The body stays whole; only whose reply it is changes.
-            world.engine.deliver(world.now, ShardId::new(0), &damaged);
+            match Frame::parse(&damaged) {
+                Ok(frame) => world.host.engine.deliver_frame(world.now, ShardId::new(0), &frame),
+                Err(_) => assert!(world.host.engine.deliver_batch(world.now, &damaged).is_err()),
+            }
         }
-        world.engine.deliver(world.now, ShardId::new(0), &reply[..at]);
-        world.engine.deliver(world.now, ShardId::new(9), &reply);
+        let cut = world.host.engine.deliver_batch(world.now, &reply[..at]);
+        assert_eq!(cut.is_err(), at > 0, "{at} bytes of a frame: {cut:?}");
+        let whole = Frame::parse(&reply).unwrap();
+        world.host.engine.deliver_frame(world.now, ShardId::new(9), &whole);
     }
-    assert!(world.engine.stats().ignored_replies >= 2 * reply.len() as u64);
+    assert!(world.host.engine.stats().ignored_replies >= reply.len() as u64);
     assert!(matches!(world.wait(op), Outcome::Value(None, _)));
 }
 
 #[test]
 fn a_clock_far_behind_is_told_by_its_name_and_never_retried() {
     let lag = Duration::from_secs(12);
-    let mut world = World::new(1);
+    let mut world = world(1);
     world.shards[0].clock_ahead = Some(lag);
     let session = world.session();
     let too_old = |world: &World| {

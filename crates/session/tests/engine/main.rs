@@ -5,7 +5,6 @@
 
 mod commits;
 mod failures;
-mod shard;
 mod singles;
 mod storms;
 mod world;
@@ -15,21 +14,50 @@ use timestone_session::{
 };
 use timestone_types::{Expiry, Timestamp};
 
-use world::{Outcome, SPACE, World, pending};
+use world::{Application, Outcome, SPACE, World, pending};
 
-impl World {
+/// Transactions and requests, each brought to its end.
+trait Requests {
+    fn begin(&mut self, session: SessionId) -> TxnHandle;
+
+    fn begin_with(&mut self, session: SessionId, options: TxnOptions) -> TxnHandle;
+
+    /// Reads a key in a transaction, whatever it takes.
+    fn get(&mut self, txn: TxnHandle, key: &[u8]) -> Outcome;
+
+    /// The value that a read finds.
+    fn value(&mut self, txn: TxnHandle, key: &[u8]) -> Option<Vec<u8>>;
+
+    fn put(&mut self, txn: TxnHandle, key: &[u8], value: &[u8]);
+
+    fn commit(&mut self, txn: TxnHandle) -> Outcome;
+
+    fn committed(&mut self, txn: TxnHandle) -> Timestamp;
+
+    fn write(
+        &mut self,
+        session: SessionId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition<'_>,
+        options: RequestOptions,
+    ) -> Outcome;
+
+    fn read_latest(&mut self, session: SessionId, key: &[u8], options: RequestOptions) -> Outcome;
+}
+
+impl Requests for World {
     fn begin(&mut self, session: SessionId) -> TxnHandle {
-        self.engine.begin(self.now, session, TxnOptions::default()).unwrap()
+        self.host.engine.begin(self.now, session, TxnOptions::default()).unwrap()
     }
 
     fn begin_with(&mut self, session: SessionId, options: TxnOptions) -> TxnHandle {
-        self.engine.begin(self.now, session, options).unwrap()
+        self.host.engine.begin(self.now, session, options).unwrap()
     }
 
-    /// Reads a key in a transaction, whatever it takes.
     fn get(&mut self, txn: TxnHandle, key: &[u8]) -> Outcome {
         let op = self.op();
-        match self.engine.get(self.now, txn, SPACE, key, op) {
+        match self.host.engine.get(self.now, txn, SPACE, key, op) {
             Ok(Step::Value(view)) => Outcome::Value(view.value.map(<[u8]>::to_vec), view.version),
             Ok(Step::Pending(_)) => self.wait(op),
             Ok(Step::Committed(_)) => panic!("a read does not commit"),
@@ -37,7 +65,6 @@ impl World {
         }
     }
 
-    /// The value that a read finds.
     fn value(&mut self, txn: TxnHandle, key: &[u8]) -> Option<Vec<u8>> {
         match self.get(txn, key) {
             Outcome::Value(value, _) => value,
@@ -46,12 +73,12 @@ impl World {
     }
 
     fn put(&mut self, txn: TxnHandle, key: &[u8], value: &[u8]) {
-        self.engine.put(self.now, txn, SPACE, key, value, Expiry::NEVER).unwrap();
+        self.host.engine.put(self.now, txn, SPACE, key, value, Expiry::NEVER).unwrap();
     }
 
     fn commit(&mut self, txn: TxnHandle) -> Outcome {
         let op = self.op();
-        match self.engine.commit(self.now, txn, op) {
+        match self.host.engine.commit(self.now, txn, op) {
             Ok(Step::Committed(at)) => Outcome::Committed(at, None),
             Ok(Step::Pending(_)) => self.wait(op),
             Ok(Step::Value(_)) => panic!("a commit has no value"),
@@ -76,15 +103,18 @@ impl World {
     ) -> Outcome {
         let op = self.op();
         let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
-        let step =
-            self.engine.write_if(self.now, session, SPACE, key, mutation, condition, options, op);
+        let step = self
+            .host
+            .engine
+            .write_if(self.now, session, SPACE, key, mutation, condition, options, op);
         let begun: Result<bool, SessionError> = pending(step);
         self.outcome(op, begun)
     }
 
     fn read_latest(&mut self, session: SessionId, key: &[u8], options: RequestOptions) -> Outcome {
         let op = self.op();
-        let begun = pending(self.engine.get_latest(self.now, session, SPACE, key, options, op));
+        let begun =
+            pending(self.host.engine.get_latest(self.now, session, SPACE, key, options, op));
         self.outcome(op, begun)
     }
 }

@@ -9,8 +9,9 @@ use timestone_session::{
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
 
-use crate::shard::Refuse;
-use crate::world::{Outcome, SPACE, World, pending};
+use crate::Requests;
+use crate::world::{Application, Outcome, SPACE, World, pending, world, world_with};
+use timestone_testkit::Refuse;
 
 const OTHER: ClientId = ClientId::new(99);
 
@@ -20,7 +21,7 @@ fn plain() -> RequestOptions {
 
 #[test]
 fn a_write_can_be_read_at_once_and_conditions_decide() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let session = world.session();
     let Outcome::Written(first, ..) = world.write(session, b"k", b"1", Condition::Absent, plain())
     else {
@@ -61,7 +62,7 @@ fn a_write_can_be_read_at_once_and_conditions_decide() {
 
 #[test]
 fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let ahead = world.now.saturating_add(Duration::from_millis(200));
     world.shards[0].read_by_other(b"k", ahead);
@@ -88,9 +89,9 @@ fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
 #[test]
 fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
     for seed in 0..20 {
-        let mut world = World::with(1, timestone_session::EngineConfig::default(), seed);
+        let mut world = world_with(1, timestone_session::EngineConfig::default(), seed);
         let session = world.session();
-        world.weather.loss = 500;
+        world.weather().loss = 500;
         let Outcome::Written(_, txn, _) =
             world.write(session, b"k", b"v", Condition::Always, plain())
         else {
@@ -100,7 +101,7 @@ fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
     }
 }
 
-/// A put of `k` that nobody answers in time; the way to the shard stays cut.
+/// A put of `k` that nobody answers in time; the network to the shard stays cut.
 fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> TxnId {
     world.cut[0] = true;
     let options = RequestOptions {
@@ -114,18 +115,18 @@ fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> Tx
 }
 
 #[test]
-fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
-    let mut world = World::new(1);
+fn a_write_that_nobody_answers_is_unknown_and_its_outcome_is_told_later() {
+    let mut world = world(1);
     let session = world.session();
     let txn = write_into_silence(&mut world, session, b"v");
-    assert_eq!(world.engine.unresolved(), 1);
+    assert_eq!(world.host.engine.unresolved(), 1);
     world.cut[0] = false;
     world.pass(Duration::from_secs(3));
-    assert_eq!(world.engine.unresolved(), 0, "it was still asked in the background");
+    assert_eq!(world.host.engine.unresolved(), 0, "it was still asked in the background");
     let op = world.op();
-    let begun = pending(world.engine.status(world.now, txn, plain(), op));
+    let begun = pending(world.host.engine.status(world.now, txn, plain(), op));
     let Outcome::Status(TxnStatus::Committed(at)) = world.outcome(op, begun) else {
-        panic!("its fate is not known")
+        panic!("its outcome is not known")
     };
     assert_eq!(world.shards[0].latest_version(b"k").timestamp, at);
 }
@@ -134,7 +135,7 @@ fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
 #[test]
 fn a_write_that_was_given_up_takes_place_at_its_time_or_never() {
     for (read_meanwhile, written_meanwhile) in [(false, true), (true, false)] {
-        let mut world = World::new(1);
+        let mut world = world(1);
         let session = world.session();
         let txn = write_into_silence(&mut world, session, b"old");
         if read_meanwhile {
@@ -145,18 +146,18 @@ fn a_write_that_was_given_up_takes_place_at_its_time_or_never() {
         }
         world.cut[0] = false;
         world.pass(Duration::from_secs(3));
-        assert_eq!(world.engine.unresolved(), 0, "nothing is asked any more");
+        assert_eq!(world.host.engine.unresolved(), 0, "nothing is asked any more");
         assert_eq!(world.shards[0].latest(b"k"), written_meanwhile.then_some(&b"new"[..]));
         let op = world.op();
-        let begun = pending(world.engine.status(world.now, txn, plain(), op));
+        let begun = pending(world.host.engine.status(world.now, txn, plain(), op));
         assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
     }
 }
 
 /// Its timestamp may have been raised above the clock, by marks of others.
 #[test]
-fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
-    let mut world = World::new(1);
+fn what_a_session_does_after_a_write_of_unknown_outcome_comes_after_it() {
+    let mut world = world(1);
     let session = world.session();
     let ahead = world.now.saturating_add(Duration::from_secs(60));
     world.shards[0].read_by_other(b"k", ahead);
@@ -166,24 +167,32 @@ fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
     };
     let op = world.op();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let begun =
-        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    let begun = world.host.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        put,
+        Condition::Always,
+        options,
+        op,
+    );
     assert_eq!(pending(begun), Ok(true));
-    while world.engine.stats().later_rounds == 0 {
+    while world.host.engine.stats().later_rounds == 0 {
         world.pass(Duration::from_micros(10));
     }
     world.cut[0] = true;
     assert!(matches!(world.wait(op), Outcome::Unknown(_)));
     let txn = world.begin(session);
     assert!(
-        world.engine.begin_timestamp(txn).unwrap() > ahead,
+        world.host.engine.begin_timestamp(txn).unwrap() > ahead,
         "the copy on its way may commit above it"
     );
 }
 
 #[test]
 fn a_read_that_nobody_answers_fails_at_its_deadline() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
     let options = RequestOptions {
@@ -202,31 +211,34 @@ fn a_read_that_nobody_answers_fails_at_its_deadline() {
 
 #[test]
 fn a_linearizable_read_waits_for_a_prepared_write() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let other = TxnId::new(OTHER, Sequence::new(1));
     world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
     let op = world.op();
     assert_eq!(
-        pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+        pending(world.host.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
         Ok(true)
     );
     world.pass(Duration::from_millis(120));
-    assert!(world.done.is_empty(), "refused as prepared and asked again, never answered around");
+    assert!(
+        world.host.done.is_empty(),
+        "refused as prepared and asked again, never answered around"
+    );
     world.shards[0].prepared_by_other(b"k", None);
     let at = world.now;
     world.shards[0].written_by_other(b"k", Version::new(at, OTHER), b"v");
     assert!(matches!(world.wait(op), Outcome::Value(Some(value), _) if value == b"v"));
     let txn = world.begin(session);
     assert!(
-        world.engine.begin_timestamp(txn).unwrap() > at,
+        world.host.engine.begin_timestamp(txn).unwrap() > at,
         "a session never goes back behind what it has seen"
     );
 }
 
 #[test]
 fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let other = TxnId::new(OTHER, Sequence::new(1));
     world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"old");
@@ -234,11 +246,15 @@ fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
     world.shards[0].reads_around = true;
     let op = world.op();
     assert_eq!(
-        pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+        pending(world.host.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
         Ok(true)
     );
     world.pass(Duration::from_millis(200));
-    assert!(world.done.is_empty(), "what was written may be the latest: {:?}", world.done);
+    assert!(
+        world.host.done.is_empty(),
+        "what was written may be the latest: {:?}",
+        world.host.done
+    );
     assert!(world.shards[0].seen(Kind::Get) > 1, "asked again");
     let at = world.now;
     world.shards[0].prepared_by_other(b"k", None);
@@ -248,7 +264,7 @@ fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
 
 #[test]
 fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_ignorance() {
-    let mut world = World::new(3);
+    let mut world = world(3);
     let session = world.session();
     let key = world.key_on(2, 0);
     let Outcome::Written(at, txn, _) = world.write(session, &key, b"v", Condition::Always, plain())
@@ -257,7 +273,7 @@ fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_igno
     };
     let ask = |world: &mut World, txn| {
         let op = world.op();
-        let begun = pending(world.engine.status(world.now, txn, plain(), op));
+        let begun = pending(world.host.engine.status(world.now, txn, plain(), op));
         world.outcome(op, begun)
     };
     assert_eq!(ask(&mut world, txn), Outcome::Status(TxnStatus::Committed(at)));
@@ -267,12 +283,12 @@ fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_igno
 
 #[test]
 fn any_other_request_is_carried_and_its_reply_handed_out() {
-    let mut world = World::new(2);
+    let mut world = world(2);
     let op = world.op();
-    let (at, client) = (world.now, world.engine.client());
-    world.weather.loss = 400;
+    let (at, client) = (world.now, world.host.engine.client());
+    world.weather().loss = 400;
     let begun =
-        pending(world.engine.ask(world.now, ShardId::new(1), plain(), op, |request, out| {
+        pending(world.host.engine.ask(world.now, ShardId::new(1), plain(), op, |request, out| {
             let envelope = Envelope {
                 shard: ShardId::new(1),
                 request: RequestId::new(request),
@@ -300,7 +316,7 @@ fn refused_again_and_again(
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
     let options = RequestOptions { deadline, ..plain() };
-    let asked = world.engine.write_if(
+    let asked = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -322,20 +338,20 @@ fn refused_again_and_again(
 /// way.
 #[test]
 fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let (risen, op, begun) = refused_again_and_again(&mut world, session);
     assert!(risen > Duration::from_secs(1), "the watermark rises by {risen:?} only");
     let outcome = world.outcome(op, begun);
     assert!(matches!(outcome, Outcome::Failed(SessionError::Busy { .. })), "{outcome:?}");
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 
     // When there is room, it takes place above what its session has seen meanwhile.
     world.shards[0].refuse = Some(no_room(4));
     let seen = world.now.saturating_add(Duration::from_millis(300));
     let op = world.op();
-    let begun = pending(world.engine.write_if(
+    let begun = pending(world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -345,7 +361,7 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
         plain(),
         op,
     ));
-    world.engine.saw(session, seen).unwrap();
+    world.host.engine.saw(session, seen).unwrap();
     let Outcome::Written(at, ..) = world.outcome(op, begun) else { panic!("not written") };
     assert!(at > seen);
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
@@ -356,12 +372,12 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_holds_the_watermark_is_found() {
-    use timestone_session::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { keeps_refused_writes: true, ..PlantedBugs::default() });
-    let mut world = World::new(1);
+    use timestone_types::planted::{Bug, set};
+    set(Some(Bug::KeepsRefusedWrites));
+    let mut world = world(1);
     let session = world.session();
     let (risen, ..) = refused_again_and_again(&mut world, session);
-    plant(PlantedBugs::default());
+    set(None);
     assert!(risen <= Duration::from_secs(1), "the planted bug is found: {risen:?}");
 }
 
@@ -369,7 +385,7 @@ fn a_refused_write_that_holds_the_watermark_is_found() {
 /// room from becoming free.
 #[test]
 fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
     let op = world.op();
@@ -378,7 +394,7 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
         deadline: Some(world.now.saturating_add(Duration::from_millis(300))),
         ..plain()
     };
-    let asked = world.engine.write_if(
+    let asked = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -395,16 +411,16 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
         Some(Refuse { code: ErrorCode::Busy, detail: 0, retry_after, times: u32::MAX });
     world.cut[0] = false;
     world.pass(Duration::from_secs(3));
-    assert_eq!(world.engine.unresolved(), 0);
+    assert_eq!(world.host.engine.unresolved(), 0);
 }
 
 #[test]
 fn a_cancelled_write_still_takes_place_and_is_not_told() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     let op = world.op();
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let step = world.engine.write_if(
+    let step = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -415,21 +431,21 @@ fn a_cancelled_write_still_takes_place_and_is_not_told() {
         op,
     );
     let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
-    world.engine.cancel(ticket);
+    world.host.engine.cancel(ticket);
     world.pass(Duration::from_millis(5));
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
-    assert!(world.done.is_empty() && world.engine.unresolved() == 0);
+    assert!(world.host.done.is_empty() && world.host.engine.unresolved() == 0);
 }
 
 /// Nobody waits for it any more, and its session goes on.
 #[test]
 fn a_cancelled_write_takes_place_at_its_time_or_never() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
     let op = world.op();
     let mutation = Mutation::Put { value: b"old", expires_at: Expiry::NEVER };
-    let step = world.engine.write_if(
+    let step = world.host.engine.write_if(
         world.now,
         session,
         SPACE,
@@ -440,19 +456,19 @@ fn a_cancelled_write_takes_place_at_its_time_or_never() {
         op,
     );
     let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
-    world.engine.cancel(ticket);
+    world.host.engine.cancel(ticket);
     world.pass(Duration::from_millis(50));
     world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"new");
     world.cut[0] = false;
     world.pass(Duration::from_secs(3));
-    assert_eq!(world.engine.unresolved(), 0, "nothing is asked any more");
+    assert_eq!(world.host.engine.unresolved(), 0, "nothing is asked any more");
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"new"[..]));
-    assert!(world.done.is_empty());
+    assert!(world.host.done.is_empty());
 }
 
 #[test]
 fn limits_hold_for_single_keys_too() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     let session = world.session();
     assert_eq!(
         world.read_latest(session, b"", plain()),
@@ -461,16 +477,16 @@ fn limits_hold_for_single_keys_too() {
     let long = vec![0; timestone_types::limits::MAX_VALUE_BYTES + 1];
     let refused = world.write(session, b"k", &long, Condition::Always, plain());
     assert_eq!(refused, Outcome::Failed(LimitError::ValueTooLong { bytes: long.len() }.into()));
-    world.engine.close_session(session);
+    world.host.engine.close_session(session);
     assert_eq!(world.read_latest(session, b"k", plain()), Outcome::Failed(SessionError::NoSession));
 }
 
 #[test]
 fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_comes_twice() {
-    let mut world = World::new(1);
-    world.weather.doubled = 1000;
-    world.weather.delay.1 = Duration::from_millis(1);
-    world.engine.set_clock_error(Duration::from_millis(7));
+    let mut world = world(1);
+    world.weather().doubled = 1000;
+    world.weather().delay.1 = Duration::from_millis(1);
+    world.host.engine.set_clock_error(Duration::from_millis(7));
     let session = world.session();
     let options = RequestOptions { external_wait: true, ..plain() };
     let Outcome::Written(at, ..) = world.write(session, b"k", b"v", Condition::Always, options)
@@ -487,32 +503,32 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_come
 
 #[test]
 fn a_value_stays_until_the_next_result_is_taken() {
-    let mut world = World::new(1);
+    let mut world = world(1);
     world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"v");
     let session = world.session();
     let ops = [world.op(), world.op()];
     for op in ops {
         assert_eq!(
-            pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+            pending(world.host.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
             Ok(true)
         );
     }
-    let bytes = std::mem::take(world.engine.outbox(ShardId::new(0)).unwrap());
+    let bytes = std::mem::take(world.host.engine.shards_mut().outbox(ShardId::new(0)).unwrap());
     let mut replies = Vec::new();
     for frame in timestone_wire::Frames::new(&bytes) {
         world.shards[0].take(world.now, frame.unwrap().bytes(), &mut replies);
     }
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
-    world.engine.deliver_parcel(world.now, &replies).unwrap();
+    world.host.engine.deliver_batch(world.now, &replies).unwrap();
+    world.host.engine.deliver_batch(world.now, &replies).unwrap();
     for op in ops {
-        let done = world.engine.next_done().unwrap();
+        let done = world.host.engine.next_done().unwrap();
         let OpResult::Value(view) = done.result else { panic!("{:?}", done.result) };
         assert_eq!((done.op, view.value), (op, Some(&b"v"[..])));
     }
-    assert!(world.engine.next_done().is_none());
-    assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
+    assert!(world.host.engine.next_done().is_none());
+    assert!(world.host.engine.deliver_batch(world.now, &replies[..replies.len() - 1]).is_err());
     assert_eq!(
-        world.engine.stats().ignored_replies,
+        world.host.engine.stats().ignored_replies,
         3,
         "doubled replies change nothing, before and after"
     );

@@ -10,8 +10,9 @@ use timestone_session::{
 };
 use timestone_types::{Expiry, TxnId};
 
-use crate::shard::Shard;
-use crate::world::{Outcome, SPACE, Weather, World};
+use crate::Requests;
+use crate::world::{Application, Outcome, SPACE, World, world_with};
+use timestone_testkit::{ReferenceShard, Weather};
 
 const ACCOUNTS: usize = 12;
 const START: u64 = 100;
@@ -61,11 +62,12 @@ impl Clerk {
     fn ask(&mut self, world: &mut World) {
         let account = account(if self.read.is_empty() { self.from } else { self.to });
         self.waits_for = world.op();
-        let step = world.engine.get(world.now, self.txn.unwrap(), SPACE, &account, self.waits_for);
+        let step =
+            world.host.engine.get(world.now, self.txn.unwrap(), SPACE, &account, self.waits_for);
         assert!(matches!(step, Ok(Step::Pending(_))), "{step:?}");
     }
 
-    /// Goes on with a result; tells the fate when the transfer is over.
+    /// Goes on with a result; tells the end when the transfer is over.
     fn go_on(&mut self, world: &mut World, outcome: Outcome) -> Option<Outcome> {
         match outcome {
             Outcome::Value(value, _) if !self.is_committing => {
@@ -80,13 +82,13 @@ impl Clerk {
                 world.put(txn, &account(self.to), &(self.read[1] + moved).to_le_bytes());
                 self.waits_for = world.op();
                 self.is_committing = true;
-                let step = world.engine.commit(world.now, txn, self.waits_for);
+                let step = world.host.engine.commit(world.now, txn, self.waits_for);
                 assert!(matches!(step, Ok(Step::Pending(_))), "{step:?}");
                 None
             }
             over => {
                 if let Some(txn) = self.txn.take() {
-                    world.engine.abort(txn);
+                    world.host.engine.abort(txn);
                 }
                 Some(over)
             }
@@ -98,15 +100,15 @@ impl Clerk {
 fn money_is_neither_made_nor_lost_in_foul_weather() {
     let mut commits = 0;
     for seed in seeds() {
-        let mut world = World::with(3, EngineConfig::default(), seed);
-        world.weather = Weather::FOUL;
+        let mut world = world_with(3, EngineConfig::default(), seed);
+        *world.weather() = Weather::FOUL;
         let mut clerks: Vec<Clerk> = (0..6)
             .map(|_| {
                 let session = world.session();
                 Clerk::start(&mut world, session)
             })
             .collect();
-        let mut fates: BTreeMap<TxnId, bool> = BTreeMap::new();
+        let mut ends: BTreeMap<TxnId, bool> = BTreeMap::new();
         let until = world.now.saturating_add(Duration::from_secs(20));
         while world.now < until {
             world.pass(Duration::from_millis(1));
@@ -114,14 +116,14 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 let shard = world.random(3) as usize;
                 world.cut[shard] = !world.cut[shard];
             }
-            while let Some((op, outcome)) = world.done.pop_front() {
+            while let Some((op, outcome)) = world.host.done.pop_front() {
                 let Some(at) = clerks.iter().position(|clerk| clerk.waits_for == op) else {
                     panic!("seed {seed}: {op:?} is nobody's")
                 };
-                if let Some(fate) = clerks[at].go_on(&mut world, outcome) {
-                    match fate {
+                if let Some(end) = clerks[at].go_on(&mut world, outcome) {
+                    match end {
                         Outcome::Committed(_, Some(txn)) => {
-                            assert_eq!(fates.insert(txn, true), None, "seed {seed}")
+                            assert_eq!(ends.insert(txn, true), None, "seed {seed}")
                         }
                         Outcome::Aborted { .. }
                         | Outcome::Unknown(_)
@@ -133,11 +135,11 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 }
             }
         }
-        world.weather = Weather::FAIR;
+        *world.weather() = Weather::FAIR;
         world.cut = vec![false; 3];
         world.pass(Duration::from_secs(40));
-        assert_eq!(world.engine.unresolved(), 0, "seed {seed}");
-        assert!(world.shards.iter().all(Shard::is_settled), "seed {seed}");
+        assert_eq!(world.host.engine.unresolved(), 0, "seed {seed}");
+        assert!(world.shards.iter().all(ReferenceShard::is_settled), "seed {seed}");
         let total: u64 = (0..ACCOUNTS)
             .map(|n| {
                 let account = account(n);
@@ -145,7 +147,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
             })
             .sum();
         assert_eq!(total, ACCOUNTS as u64 * START, "seed {seed}");
-        for txn in fates.keys() {
+        for txn in ends.keys() {
             let executed: Vec<_> =
                 world.shards.iter().filter_map(|shard| shard.executed.get(txn)).collect();
             assert!(
@@ -153,7 +155,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 "seed {seed}: {txn} was acknowledged"
             );
         }
-        commits += fates.len();
+        commits += ends.len();
     }
     assert!(commits > 20 * seeds().count(), "the storm let only {commits} transfers through");
 }
@@ -161,8 +163,8 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
 #[test]
 fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
     for seed in seeds() {
-        let mut world = World::with(2, EngineConfig::default(), seed);
-        world.weather = Weather::FOUL;
+        let mut world = world_with(2, EngineConfig::default(), seed);
+        *world.weather() = Weather::FOUL;
         let session = world.session();
         let (mut value, mut raised, mut unknown) = (None::<Vec<u8>>, 0u64, 0u64);
         for _ in 0..30 {
@@ -173,6 +175,7 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
             let deadline = world.now.saturating_add(Duration::from_millis(1500));
             let options = RequestOptions { deadline: Some(deadline), ..RequestOptions::default() };
             let step = world
+                .host
                 .engine
                 .write_if(world.now, session, SPACE, b"n", mutation, condition, options, op);
             assert!(matches!(step, Ok(Step::Pending(_))));
@@ -190,7 +193,7 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
                 }
             };
         }
-        world.weather = Weather::FAIR;
+        *world.weather() = Weather::FAIR;
         world.pass(Duration::from_secs(20));
         let counted = amount(world.shard_of(b"n").latest(b"n")) - START;
         assert!(

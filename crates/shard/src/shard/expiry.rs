@@ -1,44 +1,36 @@
 //! Whether what the store has found of a key may be told: it may be in doubt whether that had
-//! expired before a restart, or will have after the next one ([`Participant::check_expiry`]). Each
+//! expired before a restart, or will have after the next one ([`ExpiryRule::may_tell`]). Each
 //! look-up passes here: those that are answered at once, and those that wait for a page. Scans and
 //! counts do not: the core lets them begin when nothing is in doubt for them.
 
 use timestone_store::{Lookup, ReadOutcome, StoreError};
 use timestone_txn::Refusal;
-use timestone_txn::participant::Participant;
+use timestone_txn::participant::ExpiryRule;
 use timestone_types::Timestamp;
 
 /// Of what was found at once, as of `snapshot` ([`Timestamp::MAX`]: what is latest).
 #[inline]
 pub(super) fn check(
-    participant: &Participant,
+    rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &Result<Lookup<'_>, StoreError>,
 ) -> Result<(), Refusal> {
     match *found {
-        Ok(Lookup::Present { expires_at, .. }) => {
-            participant.check_expiry(snapshot, true, expires_at)
-        }
-        Ok(Lookup::Absent { expires_at, .. }) => {
-            participant.check_expiry(snapshot, false, expires_at)
-        }
+        Ok(Lookup::Present { expires_at, .. }) => rule.may_tell(snapshot, true, expires_at),
+        Ok(Lookup::Absent { expires_at, .. }) => rule.may_tell(snapshot, false, expires_at),
         Ok(Lookup::Pending) | Err(_) => Ok(()),
     }
 }
 
 /// Of what a page read has found.
 pub(super) fn check_read(
-    participant: &Participant,
+    rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &ReadOutcome,
 ) -> Result<(), Refusal> {
     match *found {
-        ReadOutcome::Present { expires_at, .. } => {
-            participant.check_expiry(snapshot, true, expires_at)
-        }
-        ReadOutcome::Absent { expires_at, .. } => {
-            participant.check_expiry(snapshot, false, expires_at)
-        }
+        ReadOutcome::Present { expires_at, .. } => rule.may_tell(snapshot, true, expires_at),
+        ReadOutcome::Absent { expires_at, .. } => rule.may_tell(snapshot, false, expires_at),
         ReadOutcome::Failed(_) => Ok(()),
     }
 }

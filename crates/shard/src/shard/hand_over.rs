@@ -18,13 +18,13 @@
 //! At its end a run without a log writes what others still need into a log after all
 //! ([`Shard::take_log`]). From then on it is a run with one, also for what earlier runs left.
 //!
-//! Source: time.md, "Restart and release"; DTranx §3.4.
+//! Source: docs/protocol/log.md, "From a log to none, and back"; DTranx §3.3.2.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use timestone_seda::StageId;
-use timestone_txn::participant::Token;
+use timestone_txn::participant::{Input, Token};
 use timestone_types::{Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Message};
@@ -162,7 +162,7 @@ impl Shard {
             HandOver::Deciding(until) => {
                 let open = self.journal.open_batch();
                 let is_promised = self.payloads.oldest_batch().is_some_and(|batch| batch < open);
-                if !is_promised && !self.participant.owes_decisions(until) {
+                if !is_promised && !self.owes(ctx, Input::Owes { until }).0 {
                     self.hand_over = HandOver::Syncing(self.close_store_batch());
                 }
             }

@@ -1,22 +1,22 @@
-//! A shard's side of the log: the open batch, which ticket rides in which batch, and what may be
+//! A shard's side of the log: the open batch, which sequence rides in which batch, and what may be
 //! released.
 //!
 //! ```text
-//!   record(ticket) ─► open batch ── end of turn ──► log stage
-//!   durable(batch) ─► highest ticket that is durable now
+//!   record(sequence) ─► open batch ── end of turn ──► log stage
+//!   durable(batch) ─► highest sequence that is durable now
 //!   keep_from = lowest batch that is still needed:
 //!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
 //!      · batches younger than the watermark (kept outcomes), unless they were carried forward
 //!      · all that were not carried forward, while commits below the watermark are being told to other participants
 //!   announce ─► KeepFrom record ── durable ──► the logs may go that far
 //! ```
-//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never
+//! Invariants: batch numbers rise by one; a sequence is in exactly one batch; `keep_from` never
 //! falls, and is durable before any file goes for it: of several logs one may keep a promise longer
-//! than another keeps its decision. Source: DTranx §3.4 (reclaiming by state transition).
+//! than another keeps its decision. Source: DTranx §3.3.2 (reclaiming by state transition).
 
 use std::collections::VecDeque;
 
-use timestone_txn::participant::Ticket;
+use timestone_txn::participant::LogSequence;
 use timestone_types::{Timestamp, limits};
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 
@@ -56,9 +56,9 @@ pub(crate) struct Journal {
     open_records: u64,
     // The lowest timestamp of writes that were carried forward into the open batch.
     open_oldest: Timestamp,
-    last_ticket: Option<Ticket>,
-    // (batch, last ticket in it), oldest first, not durable yet.
-    in_flight: VecDeque<(BatchNumber, Ticket)>,
+    last_sequence: Option<LogSequence>,
+    // (batch, last sequence in it), oldest first, not durable yet.
+    in_flight: VecDeque<(BatchNumber, LogSequence)>,
     durable: BatchNumber,
     // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable
     // yet.
@@ -82,7 +82,7 @@ impl Journal {
             open_first: record,
             open_records: 0,
             open_oldest: Timestamp::MAX,
-            last_ticket: None,
+            last_sequence: None,
             in_flight: VecDeque::new(),
             durable: BatchNumber::new(first.get() - 1),
             unstable: VecDeque::new(),
@@ -100,9 +100,9 @@ impl Journal {
     }
 
     /// Adds a record that the participant waits for.
-    pub(crate) fn record(&mut self, ticket: Ticket, record: &LogRecord<'_>) {
+    pub(crate) fn record(&mut self, sequence: LogSequence, record: &LogRecord<'_>) {
         self.note(record);
-        self.last_ticket = Some(ticket);
+        self.last_sequence = Some(sequence);
     }
 
     /// Adds a record that nobody waits for.
@@ -145,8 +145,8 @@ impl Journal {
             return None;
         }
         let batch = self.open_batch;
-        if let Some(ticket) = self.last_ticket.take() {
-            self.in_flight.push_back((batch, ticket));
+        if let Some(sequence) = self.last_sequence.take() {
+            self.in_flight.push_back((batch, sequence));
         }
         let grain = |at: Timestamp| at.as_nanos() / BIRTHDAY_GRAIN_NANOS;
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
@@ -213,15 +213,15 @@ impl Journal {
         self.retained.front().filter(|first| first.batch <= from).map(|first| first.settled)
     }
 
-    /// The log says that everything up to `batch` is durable: the highest ticket that is durable
+    /// The log says that everything up to `batch` is durable: the highest sequence that is durable
     /// with it, if that is news.
-    pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<Ticket> {
+    pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<LogSequence> {
         self.durable = self.durable.max(batch);
         let mut through = None;
-        while let Some(&(oldest, ticket)) = self.in_flight.front()
+        while let Some(&(oldest, sequence)) = self.in_flight.front()
             && oldest <= batch
         {
-            through = Some(ticket);
+            through = Some(sequence);
             self.in_flight.pop_front();
         }
         through
@@ -305,21 +305,21 @@ mod tests {
     }
 
     #[test]
-    fn durability_of_a_batch_is_durability_of_its_last_ticket() {
+    fn durability_of_a_batch_is_durability_of_its_last_sequence() {
         let mut journal = journal();
-        journal.record(Ticket(1), &record());
-        journal.record(Ticket(2), &record());
+        journal.record(LogSequence(1), &record());
+        journal.record(LogSequence(2), &record());
         let ClosedBatch { batch: first, first: record_1, bytes } =
             journal.close(at(1), Timestamp::ZERO, Vec::new).unwrap();
         assert!(!bytes.is_empty() && !journal.is_idle());
-        journal.record(Ticket(3), &record());
+        journal.record(LogSequence(3), &record());
         let ClosedBatch { batch: second, first: record_3, .. } =
             journal.close(at(2), Timestamp::ZERO, Vec::new).unwrap();
         assert_eq!((first.get(), second.get()), (1, 2));
         assert_eq!((record_1.get(), record_3.get()), (1, 3));
-        assert_eq!(journal.durable(first), Some(Ticket(2)));
+        assert_eq!(journal.durable(first), Some(LogSequence(2)));
         assert_eq!(journal.durable(first), None);
-        assert_eq!(journal.durable(second), Some(Ticket(3)));
+        assert_eq!(journal.durable(second), Some(LogSequence(3)));
         assert!(journal.is_idle() && journal.close(at(3), Timestamp::ZERO, Vec::new).is_none());
     }
 
@@ -373,7 +373,7 @@ mod tests {
     fn a_batch_is_kept_for_payloads_unstable_puts_and_young_outcomes() {
         let mut journal = journal();
         for batch in 1..=4u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             if batch == 3 {
                 journal.applied(BatchNumber::new(2));
             }
@@ -398,7 +398,7 @@ mod tests {
     fn while_commits_are_being_told_to_others_only_what_was_carried_forward_goes() {
         let mut journal = journal();
         for batch in 1..=4u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
@@ -414,7 +414,7 @@ mod tests {
     fn carrying_forward_frees_young_batches_but_not_unstable_puts() {
         let mut journal = journal();
         for batch in 1..=3u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
@@ -429,7 +429,7 @@ mod tests {
     fn writes_are_settled_below_the_watermark_of_the_oldest_batch_that_is_retained() {
         let mut journal = journal();
         for batch in 1..=3u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
         assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(1)));
@@ -441,7 +441,7 @@ mod tests {
     fn recovered_batches_settle_nothing_that_was_written_in_them() {
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
         journal.recovered(BatchNumber::new(3), at(60_000), at(50), at(5));
-        journal.record(Ticket(1), &record());
+        journal.record(LogSequence(1), &record());
         journal.close(at(61_000), at(55), Vec::new).unwrap();
         assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
         assert_eq!(
@@ -462,14 +462,14 @@ mod tests {
         let bound = if timestone_types::is_planted!(AgeByTheClock) { at(HOUR) } else { bound };
         journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
         for batch in 11..=20u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             // The clock is behind the watermark for an hour, so that the watermark stays.
             journal.close(at(HOUR + batch * 250), watermark, Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
         let kept = next_release(&mut journal, watermark, BatchNumber::new(20), None, false);
         // The clock passes the old bound, the watermark follows: now they may go.
-        journal.record(Ticket(21), &record());
+        journal.record(LogSequence(21), &record());
         let last =
             journal.close(at(2 * HOUR + 4_000), at(2 * HOUR + 3_000), Vec::new).unwrap().batch;
         journal.durable(last);
@@ -504,7 +504,7 @@ mod tests {
         // on at 10 000.
         journal.recovered(BatchNumber::new(3), at(11_000), at(8_900), at(8_900));
         for batch in 11..=20u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             journal.close(at(10_000 + (batch - 11) * 50), at(8_900), Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
@@ -518,7 +518,7 @@ mod tests {
     fn an_old_write_that_is_carried_forward_settles_nothing_before_its_new_batch_has_gone() {
         let mut journal = journal();
         for (batch, carried) in [(1, None), (2, Some(at(7))), (3, None)] {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             carried.into_iter().for_each(|commit| journal.carries(commit));
             journal.close(at(batch * 1000), at(batch * 10), Vec::new).unwrap();
         }
@@ -531,7 +531,7 @@ mod tests {
     fn what_is_remembered_of_a_quiet_shard_is_bounded_and_stays_on_the_safe_side() {
         let mut journal = journal();
         for batch in 1..=3 * MAX_RETAINED as u64 {
-            journal.record(Ticket(batch), &record());
+            journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
         assert!(journal.retained.len() <= MAX_RETAINED);

@@ -5,7 +5,7 @@
 //!   parcel ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
 //!                                                                        ├─► replies (one parcel per origin and turn)
 //!   store.pump ─► reads that went to flash, scans, counts ──────────────┤
-//!   log stage ─► durable(batch) ─► Durable(ticket) ─► votes, applies ────┤
+//!   log stage ─► durable(batch) ─► Durable(sequence) ─► votes, applies ────┤
 //!                                                                        └─► journal (one log batch per turn)
 //! ```
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
@@ -33,6 +33,7 @@ mod recovery;
 mod replies;
 mod request;
 mod scan;
+mod scrub;
 mod single;
 
 use std::collections::VecDeque;
@@ -44,7 +45,9 @@ use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
 use timestone_store::{Figure, PutSize, Store, StoreError, StoreEvent};
-use timestone_txn::participant::{self, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
+use timestone_txn::participant::{
+    self, Collected, LogSequence, Participant, ReadItem, Token, Wait, WriteItem,
+};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
@@ -65,6 +68,7 @@ use pending::Requests;
 pub use recovery::{Past, Recovering, Replay, Served};
 use replies::Replies;
 pub use replies::reading;
+use scrub::ScrubAskers;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,8 @@ pub struct Shard {
     map_version: MapVersion,
     seed: HashSeed,
     participant: Participant,
+    /// What has been let be collected.
+    collected: Collected,
     store: Box<dyn Store + Send>,
     log: LogPlace,
     peers: Peers,
@@ -99,6 +105,7 @@ pub struct Shard {
     requests: Requests,
     lookups: Lookups,
     replies: Replies,
+    scrub_askers: ScrubAskers,
     memory: Arc<Memory>,
     // Bytes of the payloads, as far as others know.
     promised: Tally,
@@ -125,8 +132,8 @@ pub struct Shard {
     // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
     // it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
-    // The highest ticket that is durable without a log.
-    durable_at_once: Option<Ticket>,
+    // The highest sequence that is durable without a log.
+    durable_at_once: Option<LogSequence>,
     // When to try again what the store had no room for.
     apply_again_at: Timestamp,
     next_publish: Timestamp,
@@ -210,7 +217,7 @@ impl Shard {
             return;
         }
         let now = ctx.now();
-        let watermark = self.participant.watermark();
+        let watermark = self.collected.below();
         if let Some(closed) = self.journal.close(now, watermark, || ctx.take_buffer()) {
             self.store.begin_batch(self.journal.open_batch().get());
             self.append(ctx, closed);
@@ -257,7 +264,11 @@ impl Shard {
             self.carrying = None;
         }
         if let Some(through) = self.journal.durable(batch) {
-            self.step(ctx, participant::Input::Durable { through }, None);
+            self.step(
+                ctx,
+                participant::Input::Durable { range: participant::LogRange::through(through) },
+                None,
+            );
         }
         if let Some(keep_from) = self.journal.release() {
             for index in 0..self.retained.len() {
@@ -405,14 +416,14 @@ impl Shard {
         if self.log != LogPlace::Nowhere {
             return is_over || self.payloads.len() == 0;
         }
-        self.step(ctx, participant::Input::Closing, None);
-        let is_owed = self.payloads.len() > 0 || self.participant.owes_decisions(Timestamp::MAX);
+        let (owes_decisions, owes_aborts) = self.owes(ctx, participant::Input::Closing);
+        let is_owed = self.payloads.len() > 0 || owes_decisions;
         if is_owed && !is_over {
             return false;
         }
         match self.retained.first() {
             Some(&(stage, _))
-                if (is_owed || self.participant.must_remember())
+                if (is_owed || owes_aborts)
                     && !timestone_types::is_planted!(LeavesNothing | EndsUndecided) =>
             {
                 self.take_log(ctx, stage);
@@ -471,7 +482,7 @@ impl Shard {
         self.pump_store(ctx);
         self.apply_rest(ctx);
         self.hand_over(ctx);
-        if self.participant.next_deadline().is_some_and(|at| at <= ctx.now()) {
+        if self.participant.poll_deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
         self.close_batch(ctx);
@@ -489,7 +500,7 @@ impl Shard {
         self.promised.change(self.promised.bytes(), self.payloads.bytes());
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
-            self.publish();
+            self.publish(ctx.now());
             self.resize_cache();
         }
     }
@@ -498,7 +509,7 @@ impl Shard {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
         let deadlines = [
-            self.participant.next_deadline(),
+            self.participant.poll_deadline(),
             self.store.next_deadline(),
             apply,
             self.hand_over_deadline(),
@@ -519,7 +530,7 @@ impl Shard {
 }
 
 impl Shard {
-    fn publish(&self) {
+    fn publish(&self, now: Timestamp) {
         let (figures, full) = (self.store.figures(), self.store.is_full());
         if full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
             if full {
@@ -536,11 +547,11 @@ impl Shard {
         self.gauges.publish(
             &figures,
             full,
-            self.participant.watermark(),
+            self.collected.below(),
             self.requests.len(),
             self.payloads.len(),
         );
-        self.gauges.publish_tables(&self.participant.stats());
+        self.gauges.publish_tables(&self.participant.view(now));
     }
 
     /// Follows a wish for another size of the record cache.

@@ -6,7 +6,8 @@ use timestone_seda::{Origin, Parcel};
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait,
+    ExpiryRule, FrozenState, Input, LogIntent, LogRange, LogSequence, Output, Token, TxnStatus,
+    Vote, Wait,
 };
 use timestone_types::{
     AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version,
@@ -19,6 +20,7 @@ use timestone_wire::{
 
 use super::peers::own_origin;
 use super::pending::{Purpose, Repeat, token_of};
+use super::request::ReadNow;
 use super::{LogPlace, Shard, Unapplied, expiry};
 use crate::limits::LOG_BATCH_BYTES;
 use crate::turn::{self, Turn};
@@ -49,7 +51,11 @@ impl Shard {
     /// Without a log, what was just recorded is durable already.
     fn durable_soon(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
         if let Some(through) = self.durable_at_once.take() {
-            self.participant.step(ctx.now(), Input::Durable { through }, &mut self.outputs);
+            self.participant.step(
+                ctx.now(),
+                Input::Durable { range: LogRange::through(through) },
+                &mut self.outputs,
+            );
             if !self.outputs.is_empty() {
                 self.carry_out(ctx, current);
             }
@@ -58,8 +64,8 @@ impl Shard {
 
     fn output(&mut self, ctx: &mut Turn<'_>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
-            Output::ReadNow { token, at, prepared_before } => {
-                self.read_later(ctx, token, at, prepared_before, current)
+            Output::ReadNow { token, at, prepared_before, expiry } => {
+                self.read_later(ctx, token, ReadNow { at, prepared_before, expiry }, current)
             }
             Output::Again { token, wait } => {
                 self.keep_frame(token, current);
@@ -86,7 +92,7 @@ impl Shard {
                     current,
                 );
             }
-            Output::Log { ticket, intent } => self.log(ticket, intent, current),
+            Output::Log { sequence, intent } => self.log(sequence, intent, current),
             Output::Apply { txn, commit } => {
                 self.gauges.commit();
                 self.apply(ctx, Unapplied { txn, commit, done: 0 });
@@ -105,8 +111,8 @@ impl Shard {
                     wire::StatusIs { txn, state }.encode(envelope, out)
                 });
             }
-            Output::FloorRaised { token, at, prepared_before } => {
-                self.floor_raised(ctx, token, at, prepared_before, current);
+            Output::ScanNow { token, at, as_of, prepared_before } => {
+                self.scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
                 self.answer(ctx, token, |envelope, out| {
@@ -124,14 +130,28 @@ impl Shard {
                     wire::Freeze { txn, begin }.encode(envelope, out)
                 });
             }
-            Output::AskTerminate { to, txn, begin } => self.ask_terminate(ctx, to, txn, begin),
+            Output::AskTerminate { to, txn, begin, commit } => {
+                self.ask_terminate(ctx, to, txn, (begin, commit))
+            }
             Output::TellDecision { to, txn, outcome } => {
                 let decision = decision_of(outcome);
                 self.tell_peer(ctx, to, |envelope, out| {
                     wire::Decide::new(txn, decision).encode(envelope, out)
                 });
             }
+            // It is answered where it is asked for, with the frame at hand.
+            Output::LookUp { token, .. } | Output::NoRoom { token } => {
+                self.fail(ctx, token, &StoreError::Busy)
+            }
+            Output::NotHere(what) => {
+                tracing::error!(shard = %self.shard, ?what, "this server has no replicas, and was \
+                    told something that only those know");
+            }
+            // They are taken where they are asked for.
+            Output::Owed { .. } | Output::CopyForward(_) | Output::Recognised { .. } => {}
+            Output::Began { watermark } => self.collected.advance(watermark),
             Output::AdvanceWatermark(at) => {
+                self.collected.advance(at);
                 self.store.advance_watermark(at);
                 if self.is_without_log() {
                     // Nothing can be replayed, and the core lets no write below the watermark in.
@@ -185,33 +205,25 @@ impl Shard {
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
-        at: Timestamp,
-        prepared_before: bool,
+        read: ReadNow,
         current: Option<(Token, &Frame<'_>)>,
     ) {
         if let Some((at_hand, frame)) = current
             && at_hand == token
         {
-            return self.read_frame(ctx, token, frame, at, prepared_before);
+            return self.read_frame(ctx, token, frame, read);
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         if let Ok(frame) = Frame::parse(&bytes) {
-            self.read_frame(ctx, token, &frame, at, prepared_before);
+            self.read_frame(ctx, token, &frame, read);
         }
     }
 
-    fn read_frame(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        frame: &Frame<'_>,
-        at: Timestamp,
-        prepared_before: bool,
-    ) {
+    fn read_frame(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>, read: ReadNow) {
         if let Ok(get) = wire::Get::decode(frame) {
             let key = KeyRef::new(self.seed, get.keyspace, get.key);
-            self.read_now(ctx, token, key, get.at, at, prepared_before);
+            self.read_now(ctx, token, key, get.at, read);
         }
     }
 
@@ -257,10 +269,15 @@ impl Shard {
             return false;
         }
         matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
-            && self.participant.watermark() > now
+            && self.collected.below() > now
     }
 
-    fn log(&mut self, ticket: Ticket, intent: LogIntent, current: Option<(Token, &Frame<'_>)>) {
+    fn log(
+        &mut self,
+        sequence: LogSequence,
+        intent: LogIntent,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         let recorded = self.log != LogPlace::Nowhere;
         match intent {
             LogIntent::Prepare { txn, begin, commit, single, found } => {
@@ -286,7 +303,7 @@ impl Shard {
                         participants,
                         body,
                     };
-                    self.journal.record(ticket, &record);
+                    self.journal.record(sequence, &record);
                 }
             }
             LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
@@ -307,32 +324,27 @@ impl Shard {
                     met,
                     participants,
                 };
-                self.journal.record(ticket, &record);
+                self.journal.record(sequence, &record);
             }
-            LogIntent::ReadBound { bound, watermark } if recorded => {
-                self.journal.record(ticket, &LogRecord::ReadBound { bound, watermark });
-                self.announce();
+            LogIntent::ReadBound { bound, watermark, is_propagating } if recorded => {
+                self.journal.record(sequence, &LogRecord::ReadBound { bound, watermark });
+                self.announce(is_propagating);
             }
             LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
         }
         if !recorded {
-            self.durable_at_once = Some(ticket);
+            self.durable_at_once = Some(sequence);
         }
     }
 
     /// Writes down, now and then, how much of the log is not needed any more.
-    fn announce(&mut self) {
+    fn announce(&mut self, is_propagating: bool) {
         if timestone_types::is_planted!(HoardedLog) {
             return;
         }
         let stable = BatchNumber::new(self.store.stable_batch());
         let oldest = self.payloads.oldest_batch();
-        self.journal.announce(
-            self.participant.watermark(),
-            stable,
-            oldest,
-            self.participant.is_spreading(),
-        );
+        self.journal.announce(self.collected.below(), stable, oldest, is_propagating);
     }
 
     /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
@@ -496,10 +508,7 @@ impl Shard {
                 tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard \
                     takes no more writes");
             }
-            StoreEvent::ScrubDone(report) => tracing::info!(
-                shard = %self.shard, pages = report.pages, records = report.records, corrupt_pages = report.corrupt_pages,
-                corrupt_records = report.corrupt_records, "scrub finished"
-            ),
+            StoreEvent::ScrubDone(report) => self.scrubbed(ctx, &report),
             StoreEvent::CheckpointDone => {
                 tracing::debug!(shard = %self.shard, "checkpoint written");
                 self.checkpoint_done(ctx);
@@ -520,7 +529,8 @@ impl Shard {
         }
         let (at, snapshot, prepared_before) =
             (request.at, request.snapshot, request.prepared_before);
-        if let Err(refusal) = self.may_answer(at, snapshot, &outcome) {
+        let expiry = request.expiry;
+        if let Err(refusal) = self.may_answer(at, snapshot, &expiry, &outcome) {
             if let ReadOutcome::Present { value, .. } = outcome {
                 self.store.recycle(value);
             }
@@ -566,10 +576,11 @@ impl Shard {
         &self,
         at: Timestamp,
         snapshot: Timestamp,
+        rule: &ExpiryRule,
         found: &ReadOutcome,
     ) -> Result<(), Refusal> {
-        self.participant.check_answer(at)?;
-        expiry::check_read(&self.participant, snapshot, found)
+        self.collected.check(at)?;
+        expiry::check_read(rule, snapshot, found)
     }
 
     fn has_reply_room(&mut self, ctx: &mut Turn<'_>, token: Token, bytes: usize) -> bool {
@@ -584,9 +595,11 @@ impl Shard {
         if self.carrying.is_some() {
             return;
         }
+        let mut outputs = Vec::new();
+        self.participant.step(ctx.now(), Input::CopyForward, &mut outputs);
+        let Some(Output::CopyForward(copy)) = outputs.pop() else { return };
         for txn in self.payloads.below(below) {
-            if let (Some(payload), Some(promise)) =
-                (self.payloads.get_mut(txn), self.participant.kept_promise(txn))
+            if let (Some(payload), Some(promise)) = (self.payloads.get_mut(txn), copy.promise(txn))
             {
                 let participants = Participants::new(&payload.participants);
                 let (begin, single, body, commit) =
@@ -620,14 +633,14 @@ impl Shard {
                 self.close_full_batch(ctx);
             }
         }
-        let (now, watermark) = (ctx.now(), self.participant.watermark());
+        let (now, watermark) = (ctx.now(), self.collected.below());
         let mut closed = Vec::new();
-        for kept in self.participant.kept_outcomes() {
+        for kept in &copy.outcomes {
             let (txn, begin, abort, found, met) =
                 (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
             let (commit, origin) =
                 (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
-            let participants = Participants::new(kept.participants);
+            let participants = Participants::new(kept.participants.as_slice());
             self.journal.note(&LogRecord::Decision {
                 txn,
                 begin,
@@ -647,11 +660,26 @@ impl Shard {
         for batch in closed {
             self.append(ctx, batch);
         }
-        let bound = self.participant.read_bound();
+        let bound = copy.bound;
         self.journal.note(&LogRecord::ReadBound { bound, watermark });
         self.carrying = Some((below, self.journal.open_batch()));
         self.store.sync_soon();
         self.close_batch(ctx);
+    }
+
+    /// Whether decisions, or aborts, would be lost with this run.
+    pub(super) fn owes(&mut self, ctx: &mut Turn<'_>, input: Input<'_>) -> (bool, bool) {
+        let mut outputs = Vec::new();
+        self.participant.step(ctx.now(), input, &mut outputs);
+        let owed = match outputs.pop() {
+            Some(Output::Owed { decisions, aborts }) => (decisions, aborts),
+            Some(_) | None => (false, false),
+        };
+        self.outputs.append(&mut outputs);
+        if !self.outputs.is_empty() {
+            self.carry_out(ctx, None);
+        }
+        owed
     }
 
     /// Answers a request with one frame, and ends it.
@@ -783,9 +811,16 @@ impl Shard {
         ctx.send(turn::Output::ToPeer { to: stage, parcel });
     }
 
-    fn ask_terminate(&mut self, ctx: &mut Turn<'_>, to: ShardId, txn: TxnId, begin: Timestamp) {
-        let participants = self.participant.participants_of(txn).to_vec();
-        let commit = self.participant.promised(txn).unwrap_or(Timestamp::ZERO);
+    fn ask_terminate(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        to: ShardId,
+        txn: TxnId,
+        (begin, commit): (Timestamp, Timestamp),
+    ) {
+        // What is asked about was promised here: its write set is kept.
+        let participants =
+            self.payloads.get(txn).map_or(Vec::new(), |payload| payload.participants.to_vec());
         self.tell_peer(ctx, to, |envelope, out| {
             wire::Terminate { txn, begin, commit, participants: Shards::new(&participants) }
                 .encode(envelope, out);
@@ -798,7 +833,7 @@ impl Shard {
         let out = self.replies.buffer(ctx, origin);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
         let own = [
-            ("watermark", self.participant.watermark().as_nanos()),
+            ("watermark", self.collected.below().as_nanos()),
             ("prepared", self.payloads.len() as u64),
             ("requests", self.requests.len() as u64),
         ];

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use timestone_seda::{Charge, Memory, MemoryUse, Origin};
 use timestone_store::ReadToken;
-use timestone_txn::participant::Token;
+use timestone_store::StoreError;
+use timestone_txn::participant::{ExpiryRule, Token};
 use timestone_types::{Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, Verdict};
 
@@ -77,7 +78,11 @@ pub(crate) struct Request {
     /// The same of a snapshot; [`Timestamp::MAX`] where what is latest is asked for.
     pub(crate) snapshot: Timestamp,
     pub(crate) prepared_before: bool,
+    /// As of when expiry is judged, and what of it may be told.
+    pub(crate) expiry: ExpiryRule,
     pub(crate) previous: Previous,
+    /// What is there could not be read.
+    pub(crate) failed: Option<StoreError>,
     /// It is a write that was decided before.
     pub(crate) repeat: Option<Repeat>,
     /// The previous value, for writes that return it or compare with it.
@@ -123,6 +128,7 @@ impl Request {
         self.charge = None;
         self.previous = Previous::default();
         self.repeat = None;
+        self.failed = None;
         self.value.clear();
         if self.value.capacity() > KEEP_BYTES {
             self.value = Vec::new();
@@ -183,7 +189,9 @@ impl Requests {
                     at: Timestamp::ZERO,
                     snapshot: Timestamp::MAX,
                     prepared_before: false,
+                    expiry: ExpiryRule::default(),
                     previous: Previous::default(),
+                    failed: None,
                     repeat: None,
                     value: Vec::new(),
                     charge: None,

@@ -7,7 +7,7 @@
 //! ```
 //! Records come in any order between logs. What is decided goes straight into the store (a version
 //! that is there already changes nothing), so that the memory needed does not grow with the log;
-//! what is not decided stays promised, with its bytes. Source: DTranx §3.5, MILANA §4.5.
+//! what is not decided stays promised, with its bytes. Source: DTranx §4.4, MILANA §4.5.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use timestone_seda::{Memory, MemoryUse, StageId, Tally};
 use timestone_store::{LatestLookup, ReadToken, Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{
-    self, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
+    self, Collected, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
 };
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
@@ -38,6 +38,7 @@ use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
+use super::scrub::ScrubAskers;
 use super::{LogPlace, Peers, Shard};
 use crate::error::ShardError;
 use crate::gauges::ShardGauges;
@@ -542,6 +543,7 @@ impl Replay {
             map_version: with.map_version,
             seed,
             participant,
+            collected: Collected::default(),
             store,
             log: with.log,
             peers: with.peers,
@@ -549,6 +551,7 @@ impl Replay {
             payloads,
             requests: Requests::new(Arc::clone(&with.gauges.latencies)),
             lookups: Lookups::default(),
+            scrub_askers: ScrubAskers::default(),
             replies: Replies::new(
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),

@@ -4,11 +4,11 @@
 //! stage writes it at once. A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large
 //! ones count in the process's memory for answers until they arrive.
 //!
-//! Each begins with a reading of the server's clock (time.md, "Sessions that follow the servers'
-//! time"). It is taken when the parcel leaves: the turn's time would not do, for a request that was
-//! sent after the turn began may be answered in it. One reading serves all parcels that leave
-//! together; it goes into a frame that has its place from the start, so that nothing is allocated
-//! or moved for it.
+//! Each begins with a reading of the server's clock (docs/protocol/time.md, "Readings of the
+//! server's clock"). It is taken when the parcel leaves: the turn's time would not do, for a
+//! request that was sent after the turn began may be answered in it. One reading serves all parcels
+//! that leave together; it goes into a frame that has its place from the start, so that nothing is
+//! allocated or moved for it.
 
 use std::sync::Arc;
 

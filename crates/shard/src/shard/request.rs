@@ -3,20 +3,37 @@
 use timestone_seda::Origin;
 use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
 use timestone_txn::participant::{
-    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
-    Wait, WriteItem, WriteKind,
+    self, DecisionOrigin, ExpiryRule, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt,
+    ReadItem, Token, Wait, WriteItem, WriteKind,
 };
-use timestone_types::{KeyRef, Timestamp, TxnOutcome, Version};
+use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
 };
 
+use super::Shard;
 use super::ahead::LookAhead;
 use super::lookups::{Answered, Item, in_store};
 use super::pending::{Purpose, read_token};
-use super::{Shard, expiry};
 use crate::gauges::Timed;
 use crate::turn::Turn;
+
+/// Why a put is not let in.
+#[derive(Debug)]
+pub(super) enum AdmissionError {
+    /// The log has no room.
+    Log(std::sync::Arc<str>),
+    /// The store has none, or there is too little memory.
+    Store(StoreError),
+}
+
+/// How the core lets a key be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadNow {
+    pub(super) at: Timestamp,
+    pub(super) prepared_before: bool,
+    pub(super) expiry: ExpiryRule,
+}
 
 /// How a request may wait, from the flag that it carries.
 pub(super) const fn wait_of(wait: bool) -> Wait {
@@ -129,15 +146,14 @@ impl Shard {
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
-                let input = Input::RaiseFloor { token, keyspace: scan.keyspace, at: scan.at, wait };
+                let input = Input::Scan { token, keyspace: scan.keyspace, at: scan.at, wait };
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
             Kind::Count => {
                 let count = wire::Count::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
-                let input =
-                    Input::RaiseFloor { token, keyspace: count.keyspace, at: count.at, wait };
+                let input = Input::Scan { token, keyspace: count.keyspace, at: count.at, wait };
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
@@ -168,11 +184,12 @@ impl Shard {
         };
         self.participant.step(ctx.now(), input, &mut self.outputs);
         // Nearly every read is answered at once and alone.
-        if let [Output::ReadNow { token: read, at, prepared_before }] = self.outputs[..]
+        if let [Output::ReadNow { token: read, at, prepared_before, expiry }] = self.outputs[..]
             && read == token
         {
             self.outputs.clear();
-            self.read_now(ctx, token, key, get.at, at, prepared_before);
+            let now = ReadNow { at, prepared_before, expiry };
+            self.read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
@@ -188,10 +205,10 @@ impl Shard {
         token: Token,
         key: KeyRef<'_>,
         asked: wire::ReadAt,
-        at: Timestamp,
-        prepared_before: bool,
+        read: ReadNow,
     ) {
-        let now = self.participant.judges_expiry(ctx.now(), at);
+        let ReadNow { at, prepared_before, expiry } = read;
+        let now = expiry.as_of;
         let judged = match asked {
             // A snapshot may lie ahead of this server's time: what expires between the two is alive
             // to every other reader.
@@ -203,7 +220,7 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return };
         let (origin, envelope) = (request.origin, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = expiry::check(&self.participant, snapshot, &found) {
+        if let Err(refusal) = super::expiry::check(&expiry, snapshot, &found) {
             return self.refuse(ctx, token, &refusal);
         }
         match found {
@@ -235,7 +252,7 @@ impl Shard {
             }
             Ok(Lookup::Pending) => {
                 (request.at, request.snapshot) = (at, snapshot);
-                request.prepared_before = prepared_before;
+                (request.prepared_before, request.expiry) = (prepared_before, expiry);
             }
             Err(error) => self.fail(ctx, token, &error),
         }
@@ -258,16 +275,20 @@ impl Shard {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let prepare = wire::Prepare::decode(frame)?;
-        // What was promised or decided is answered as it was, also when it is asked again after the
-        // store has filled up.
-        if self.participant.is_new(prepare.txn, prepare.begin)
-            && self.refuses_writes(ctx, token, &prepare.body)
-        {
+        let body = &prepare.body;
+        let puts = || {
+            let puts = body.writes().filter(|write| write.kind == wire::WriteKind::Put);
+            puts.map(|write| PutSize {
+                keyspace: write.keyspace,
+                bytes: write.key.len() + write.value.len(),
+            })
+        };
+        if !self.look_up(token, frame, wait, body) {
             return Ok(());
         }
-        if !self.look_up(token, frame, wait, &prepare.body) {
-            return Ok(());
-        }
+        // Deletes and fences go on.
+        let refused = puts().next().and_then(|_| self.admission_error(&puts));
+        let has_room = refused.is_none();
         self.participants.clear();
         self.participants.extend(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
@@ -280,11 +301,44 @@ impl Shard {
             participants: &self.participants,
             reads: &self.reads,
             writes: &self.writes,
-            condition: None,
+            condition: participant::Lookup::NotNeeded,
+            has_room,
         });
         self.participant.step(ctx.now(), input, &mut self.outputs);
-        self.carry_out(ctx, Some((token, frame)));
+        self.carry_out_prepare(ctx, token, frame, refused);
         Ok(())
+    }
+
+    /// Carries out what came of a prepare, which was `refused` room if the core has not seen it
+    /// before: what was promised or decided is answered as it was, also when it is asked again
+    /// after the store has filled up.
+    pub(super) fn carry_out_prepare(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        refused: Option<AdmissionError>,
+    ) {
+        if let [Output::NoRoom { .. }] = self.outputs[..] {
+            self.outputs.clear();
+            return match refused {
+                Some(AdmissionError::Log(words)) => self.refuse_full(ctx, token, &words),
+                Some(AdmissionError::Store(error)) => self.fail(ctx, token, &error),
+                None => self.fail(ctx, token, &StoreError::Busy),
+            };
+        }
+        self.carry_out(ctx, Some((token, frame)));
+    }
+
+    /// Why there is no room for puts of these bytes of key and value, if so.
+    pub(super) fn admission_error<I: Iterator<Item = PutSize>>(
+        &mut self,
+        puts: &impl Fn() -> I,
+    ) -> Option<AdmissionError> {
+        if let Some(words) = self.log_refusal(|| puts().map(|put| put.bytes).sum()) {
+            return Some(AdmissionError::Log(words));
+        }
+        self.admit(&mut puts()).err().map(AdmissionError::Store)
     }
 
     /// A committed transaction's write set, asked for because its prepare never arrived.
@@ -310,7 +364,8 @@ impl Shard {
             participants: &self.participants,
             reads: &self.reads,
             writes: &self.writes,
-            condition: None,
+            condition: participant::Lookup::NotNeeded,
+            has_room: true,
         };
         self.participant.step(ctx.now(), Input::DecidedWriteSet { prepare }, &mut self.outputs);
         self.carry_out(ctx, Some((token, frame)));
@@ -412,6 +467,7 @@ impl Shard {
             Kind::ShardStats => {
                 wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
             }
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, origin, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = frame.reply_envelope(self.epoch, self.map_version);
                 wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));
@@ -469,6 +525,14 @@ impl Shard {
         }
     }
 
+    /// Whether the core would look at a prepare of the transaction as at a new one.
+    fn is_new(&mut self, ctx: &Turn<'_>, token: Token, txn: TxnId, begin: Timestamp) -> bool {
+        let mut outputs = Vec::new();
+        let input = Input::Recognise { token, txn, begin };
+        self.participant.step(ctx.now(), input, &mut outputs);
+        matches!(outputs[..], [Output::Recognised { is_new: true, .. }])
+    }
+
     /// What a request needs cannot be read. What was promised or decided before is not told that
     /// it failed, since it may be carried out: whoever asks repeats it.
     fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
@@ -477,9 +541,9 @@ impl Shard {
         let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
             Kind::Get => true,
             Kind::Prepare => wire::Prepare::decode(&frame)
-                .is_ok_and(|prepare| self.participant.is_new(prepare.txn, prepare.begin)),
+                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
             Kind::Write => wire::Write::decode(&frame)
-                .is_ok_and(|write| self.participant.is_new(write.txn, write.begin)),
+                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
             _ => false,
         });
         if is_new {
@@ -564,31 +628,8 @@ impl Shard {
             });
         }
     }
-
-    /// Refuses a prepare that wants to put something while the store has no room; deletes and
-    /// fences go on.
-    fn refuses_writes(&mut self, ctx: &mut Turn<'_>, token: Token, body: &PrepareBody<'_>) -> bool {
-        let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
-        if puts().next().is_some()
-            && let Some(words) =
-                self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
-        {
-            self.refuse_full(ctx, token, &words);
-            return true;
-        }
-        let mut sizes = puts().map(|write| PutSize {
-            keyspace: write.keyspace,
-            bytes: write.key.len() + write.value.len(),
-        });
-        match self.admit(&mut sizes) {
-            Err(error) if puts().next().is_some() => {
-                self.fail(ctx, token, &error);
-                true
-            }
-            _ => false,
-        }
-    }
 }
+
 /// Whether snapshots judge expiry as of their own time, wherever that lies.
 fn expires_snapshots_ahead() -> bool {
     timestone_types::is_planted!(SnapshotsExpireAhead)

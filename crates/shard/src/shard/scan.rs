@@ -1,7 +1,7 @@
 //! Scans and counts: from the raised floor to the page or number that answers them.
 //!
 //! ```text
-//!   RaiseFloor ─► FloorRaised: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
+//!   Scan ─► ScanNow: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
 //! ```
 //! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
 //! turns: what it should have found may have been collected when it ends, so the watermark is
@@ -30,7 +30,7 @@ impl Shard {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.participant.check_answer(request.at) {
+        if let Err(refusal) = self.collected.check(request.at) {
             return self.refuse(ctx, token, &refusal);
         }
         let (origin, envelope) = (request.origin, request.envelope);
@@ -54,18 +54,19 @@ impl Shard {
     /// Answers a count, as [`Self::scan_done`].
     pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.participant.check_answer(request.at) {
+        if let Err(refusal) = self.collected.check(request.at) {
             return self.refuse(ctx, token, &refusal);
         }
         self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
     }
 
     /// A scan or count may read its snapshot now.
-    pub(super) fn floor_raised(
+    pub(super) fn scan_now(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         at: Timestamp,
+        judged: Timestamp,
         prepared_before: bool,
         current: Option<(Token, &Frame<'_>)>,
     ) {
@@ -85,7 +86,7 @@ impl Shard {
         let Ok(frame) = frame else { return self.requests.close(token) };
         // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
         // has written: what expires between the two is alive to every other reader.
-        let as_of = AsOf { at, judged: self.participant.judges_expiry(ctx.now(), at).min(at) };
+        let as_of = AsOf { at, judged };
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {
             if scan.with_values {
                 let words = "this version scans keys only; read the values by get";

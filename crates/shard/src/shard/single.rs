@@ -16,9 +16,10 @@
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
 
-use timestone_store::{Lookup, PutSize, ReadOutcome, StoreError};
+use timestone_store::{Lookup, PutSize, ReadOutcome};
 use timestone_txn::participant::{
-    Condition, Input, LatestInStore, Prepare, Token, Wait, WriteItem, WriteKind,
+    self, Condition, ExpiryRule, Input, LatestInStore, Output, Prepare, Token, Wait, WriteItem,
+    WriteKind,
 };
 use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
@@ -36,6 +37,17 @@ fn needs_record(write: &wire::Write<'_>) -> bool {
     write.return_previous
         || write.condition != wire::Condition::Always
         || matches!(write.action, WriteAction::PutKeepExpiry | WriteAction::Delete)
+}
+
+/// What the prepare of a write says of what is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Needs {
+    /// It does not matter.
+    Nothing,
+    /// It matters, and nobody has looked.
+    Lookup,
+    /// It matters, and is in the request.
+    Previous,
 }
 
 fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> bool {
@@ -59,26 +71,6 @@ impl Shard {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
-        // A repeated request that was promised or done is answered as it was, whatever has come
-        // over store and key.
-        let is_new = self.is_new_write(&write);
-        if write.action != WriteAction::Delete
-            && is_new
-            && let Some(words) = self.log_refusal(|| write.key.len() + write.value.len())
-        {
-            self.refuse_full(ctx, token, &words);
-            return Ok(());
-        }
-        if write.action != WriteAction::Delete
-            && is_new
-            && let Err(error) = self.admit(&mut std::iter::once(PutSize {
-                keyspace: write.keyspace,
-                bytes: write.key.len() + write.value.len(),
-            }))
-        {
-            self.fail(ctx, token, &error);
-            return Ok(());
-        }
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
         let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
         if let Some(request) = self.requests.get_mut(token) {
@@ -87,25 +79,12 @@ impl Shard {
             // When the core asks again, what was found before may be outdated.
             request.previous.known &= wait.is_none();
         }
-        if is_new
-            && needs_record(&write)
-            && !self.find_previous(ctx, token, frame, &write, (key, latest))
-        {
-            return Ok(());
-        }
         self.validate_write(ctx, token, frame, &write, (key, latest), wait);
         Ok(())
     }
 
-    fn is_new_write(&self, write: &wire::Write<'_>) -> bool {
-        if timestone_types::is_planted!(RepeatLooksAfresh) {
-            return true;
-        }
-        self.participant.is_new(write.txn, write.begin)
-    }
-
-    /// Looks the key's latest record up; whether it is known now. If not, the request goes on when
-    /// its page has been read, or has failed.
+    /// Looks the key's latest record up, unless a page read has just found it; whether it is known
+    /// now. If not, the request goes on when its page has been read, or has failed.
     fn find_previous(
         &mut self,
         ctx: &mut Turn<'_>,
@@ -113,15 +92,20 @@ impl Shard {
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
         (key, latest): (KeyRef<'_>, LatestInStore),
+        expiry: &ExpiryRule,
     ) -> bool {
-        let at = write.commit.max(latest.version.timestamp);
-        let judged = self.participant.judges_expiry(ctx.now(), at);
         let Some(request) = self.requests.get_mut(token) else { return false };
-        if request.previous.known {
-            return true;
+        if let Some(error) = request.failed.take() {
+            // Nothing takes place: no other copy was carried out meanwhile.
+            self.fail(ctx, token, &error);
+            return false;
         }
-        let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = expiry::check(&self.participant, Timestamp::MAX, &found) {
+        if request.previous.known {
+            return self.judge_found(ctx, token, expiry);
+        }
+        let at = write.commit.max(latest.version.timestamp);
+        let found = self.store.get_as_of(key, at, expiry.as_of, read_token(token));
+        if let Err(refusal) = expiry::check(expiry, Timestamp::MAX, &found) {
             self.refuse(ctx, token, &refusal);
             return false;
         }
@@ -157,13 +141,6 @@ impl Shard {
         if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
             return self.repeat_found(ctx, token, &repeat, outcome);
         }
-        let outcome = self.judged_again(ctx, outcome);
-        if let Err(refusal) = expiry::check_read(&self.participant, Timestamp::MAX, &outcome) {
-            if let ReadOutcome::Present { value, .. } = outcome {
-                self.store.recycle(value);
-            }
-            return self.refuse(ctx, token, &refusal);
-        }
         let Some(request) = self.requests.get_mut(token) else { return };
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
@@ -178,34 +155,31 @@ impl Shard {
                 request.previous = Previous { known: true, present: false, version, expires_at };
                 request.value.clear();
             }
-            ReadOutcome::Failed(error) => return self.previous_failed(ctx, token, &error),
+            // Nothing takes place, unless another copy was carried out while this one waited for
+            // the page: the core is asked again.
+            ReadOutcome::Failed(error) => request.failed = Some(error),
         }
         self.resubmit(ctx, token, None);
     }
 
-    /// What a page read has found, as of now: while the page was read, others may have been told
-    /// that it has expired, and the write takes place after that.
-    fn judged_again(&mut self, ctx: &mut Turn<'_>, outcome: ReadOutcome) -> ReadOutcome {
-        let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
-        let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
-        if !expires_at.has_passed(now) || timestone_types::is_planted!(JudgesBeforeThePage) {
-            return ReadOutcome::Present { version, expires_at, value };
+    /// Judges what a page read has found as of now: while the page was read, others may have been
+    /// told that it has expired, and the write takes place after that. Whether it may be told.
+    fn judge_found(&mut self, ctx: &mut Turn<'_>, token: Token, expiry: &ExpiryRule) -> bool {
+        let Some(request) = self.requests.get_mut(token) else { return false };
+        let found = &mut request.previous;
+        let has_expired = found.present && found.expires_at.has_passed(expiry.as_of);
+        if has_expired && !timestone_types::is_planted!(JudgesBeforeThePage) {
+            found.present = false;
+            request.value.clear();
         }
-        self.store.recycle(value);
-        ReadOutcome::Absent { version, expires_at }
-    }
-
-    /// The record cannot be read: nothing takes place, unless another copy was carried out while
-    /// this one waited for the page.
-    fn previous_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let frame = std::mem::take(&mut request.frame);
-        let write = Frame::parse(&frame).ok().and_then(|frame| wire::Write::decode(&frame).ok());
-        let is_new = write.is_none_or(|write| self.is_new_write(&write));
-        if let Some(request) = self.requests.get_mut(token) {
-            request.frame = frame;
+        let Previous { present, expires_at, .. } = request.previous;
+        match expiry.may_tell(Timestamp::MAX, present, expires_at) {
+            Ok(()) => true,
+            Err(refusal) => {
+                self.refuse(ctx, token, &refusal);
+                false
+            }
         }
-        if is_new { self.fail(ctx, token, error) } else { self.resubmit(ctx, token, None) }
     }
 
     /// The outcome of a write that was decided before. Its answer is the first one: with what was
@@ -282,7 +256,7 @@ impl Shard {
         repeat: &Repeat,
         found: Option<(Version, Expiry, bool)>,
     ) {
-        let is_kept = self.participant.check_answer(repeat.at).is_ok();
+        let is_kept = self.collected.check(repeat.at).is_ok();
         let Some(request) = self.requests.get_mut(token) else { return };
         match found {
             // What was visible to the first copy can be collected only when nobody may ask any
@@ -314,26 +288,73 @@ impl Shard {
         (key, latest): (KeyRef<'_>, LatestInStore),
         wait: Option<Wait>,
     ) {
+        let refused = match write.action {
+            WriteAction::Delete => None,
+            _ => self.admission_error(&|| {
+                std::iter::once(PutSize {
+                    keyspace: write.keyspace,
+                    bytes: write.key.len() + write.value.len(),
+                })
+            }),
+        };
+        let has_room = refused.is_none();
+        if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
+            // A repeat is answered as its first copy was, before anything is looked up.
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Lookup, has_room);
+        } else if needs_record(write) {
+            let expiry = self.participant.view(ctx.now()).expiry;
+            self.outputs.push(Output::LookUp { token, expiry });
+        } else {
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Nothing, has_room);
+        }
+        if let [Output::LookUp { token: asked, expiry }] = self.outputs[..]
+            && asked == token
+        {
+            self.outputs.clear();
+            if !self.find_previous(ctx, token, frame, write, (key, latest), &expiry) {
+                return;
+            }
+            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Previous, has_room);
+        }
+        self.carry_out_prepare(ctx, token, frame, refused);
+    }
+
+    /// Steps the core with the one-key prepare that a write is.
+    fn step_write(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        write: &wire::Write<'_>,
+        (token, (key, latest), wait): (Token, (KeyRef<'_>, LatestInStore), Option<Wait>),
+        needs: Needs,
+        has_room: bool,
+    ) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let previous = request.previous;
-        let condition = previous.known.then(|| Condition {
-            version: previous.version,
-            // A delete of what is absent stores nothing: the core records a "no", and the answer
-            // says that it is done.
-            holds: holds(&write.condition, &previous, &request.value)
-                && (write.action != WriteAction::Delete || previous.present),
-            present: previous.present,
-            expired_at: (!previous.present && !previous.expires_at.is_never())
-                .then_some(previous.expires_at.timestamp()),
-        });
+        let condition = match needs {
+            Needs::Nothing => participant::Lookup::NotNeeded,
+            Needs::Lookup => participant::Lookup::Needed,
+            Needs::Previous => participant::Lookup::Found(Condition {
+                version: previous.version,
+                // A delete of what is absent stores nothing: the core records a "no", and the
+                // answer says that it is done.
+                holds: holds(&write.condition, &previous, &request.value)
+                    && (write.action != WriteAction::Delete || previous.present),
+                present: previous.present,
+                expired_at: (!previous.present && !previous.expires_at.is_never())
+                    .then_some(previous.expires_at.timestamp()),
+            }),
+        };
         let kind =
             if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
-        let expires_at = match write.action {
-            WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
-            WriteAction::PutKeepExpiry => Expiry::NEVER,
-            _ => write.expires_at,
-        };
-        write_body(&mut self.body, write, self.shard, expires_at);
+        // Nothing is promised before what is there is known.
+        if condition != participant::Lookup::Needed {
+            let expires_at = match write.action {
+                WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
+                WriteAction::PutKeepExpiry => Expiry::NEVER,
+                _ => write.expires_at,
+            };
+            write_body(&mut self.body, write, self.shard, expires_at);
+        }
         let participants = [self.shard];
         let writes = [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }];
         let input = Input::Prepare(Prepare {
@@ -347,9 +368,9 @@ impl Shard {
             reads: &[],
             writes: &writes,
             condition,
+            has_room,
         });
         self.participant.step(ctx.now(), input, &mut self.outputs);
-        self.carry_out(ctx, Some((token, frame)));
     }
 
     /// The answer to a single-key write.

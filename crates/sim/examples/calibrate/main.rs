@@ -14,7 +14,7 @@
 //! ```
 //! Every figure is the middle of several measurements, so that one disturbance changes none of
 //! them, and what others on the same hardware slow down is taken off. What the figures mean, and
-//! what comes of them, is in docs/design/simulator.md. `calibrate --neighbours` is for those who
+//! what comes of them, is in docs/lab/predictions.md. `calibrate --neighbours` is for those who
 //! measure something else meanwhile: it tells by how much others slow the cores down.
 
 #![expect(

@@ -1,5 +1,5 @@
-//! The interface of every multi-version store, split by who uses it (SEMEL §3.1; storage.md
-//! "Stores").
+//! The interface of every multi-version store, split by who uses it (SEMEL §3.1;
+//! docs/protocol/storage.md, "Stores").
 //!
 //! ```text
 //!   requests ──get/latest/scan/count──► Reads ───┐

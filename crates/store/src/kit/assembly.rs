@@ -263,7 +263,7 @@ mod tests {
     use timestone_types::{ClientId, KeyspaceId, Timestamp};
 
     use super::super::staging::tests::staged_value;
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::*;
 
     fn record<'a>(version: Version, value: &'a [u8]) -> Record<'a> {
@@ -289,7 +289,7 @@ mod tests {
 
     fn finish(volume: &mut Volume, all: &mut Assemblies<u32>) -> Option<Assembly<u32>> {
         let mut last = None;
-        for (_, number, bytes) in settle(volume) {
+        for (_, number, bytes) in run_until_idle(volume) {
             last = all.part_read(number, true, &bytes, volume);
         }
         last

@@ -1,4 +1,5 @@
-//! What a store knows a key by, without its bytes.
+//! What a store knows a key by, without its bytes: 42 bits of the hash that everybody uses, and 32
+//! of a second one, which nobody outside knows. Index, cache and staging area name keys by it.
 
 use timestone_types::{HashSeed, KeyHash, KeyRef, hash_key};
 

@@ -13,7 +13,7 @@
 //!
 //!   page_reads  who waits for which page
 //!   assembly    large values that are put together for a read
-//!   scrub       reads everything once
+//!   scrub       reads everything once        bulk_read  the same for recovery, and faster
 //!   buffers     bytes for answers
 //! ```
 //!
@@ -26,6 +26,7 @@
 pub(crate) mod assembly;
 pub(crate) mod blocks;
 pub(crate) mod buffers;
+pub(crate) mod bulk_read;
 pub(crate) mod cache;
 pub(crate) mod key_id;
 pub(crate) mod ledger;

@@ -136,7 +136,7 @@ impl<W> PageReads<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::super::writer::StreamId;
     use super::*;
     use crate::layout::PageKind;
@@ -155,11 +155,11 @@ mod tests {
         let (mut volume, mut reads) = (volume(), PageReads::new());
         let (one, other) = (page(&mut volume), page(&mut volume));
         volume.flush_all();
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         for (page, waiter) in [(one, 1), (other, 2), (one, 3)] {
             reads.wait(page, waiter, &mut volume);
         }
-        let done = settle(&mut volume);
+        let done = run_until_idle(&mut volume);
         let numbers: Vec<u64> = done.iter().map(|&(_, number, _)| number).collect();
         assert_eq!(numbers, [u64::from(one.0), u64::from(other.0)]);
         assert_eq!(reads.issued(), 2);
@@ -189,15 +189,15 @@ mod tests {
         let (mut volume, mut reads) = (volume(), PageReads::new());
         let page = page(&mut volume);
         volume.flush_all();
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         reads.wait(page, 1, &mut volume);
         reads.wait(page, 2, &mut volume);
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         let mut waiting = reads.arrived(page, &mut volume);
         assert_eq!(reads.next(&mut waiting), Some(2));
         reads.wait(page, 3, &mut volume);
         assert_eq!(all(&mut reads, waiting), [1]);
-        assert_eq!(settle(&mut volume).len(), 1);
+        assert_eq!(run_until_idle(&mut volume).len(), 1);
         let waiting = reads.arrived(page, &mut volume);
         assert_eq!(all(&mut reads, waiting), [3]);
     }

@@ -1,9 +1,17 @@
 //! The store's side of the device: tokens, queues of operations that the device has no room for
 //! yet, and buffers for reuse.
 //!
+//! ```text
+//!   read  ─► queue ─ at most 96 in flight ─┬─► submit ─► device ─► completions
+//!   write ─► queue ────────────────────────┘      └─ refused for good ─┘
+//! ```
+//!
 //! Writes (programs, erases, syncs, growth) leave in the order in which they were asked for; reads
 //! have a queue of their own, so that a get never waits behind a burst of programs. A quarter of
 //! the device's queue may hold writes, the rest is for reads.
+//!
+//! Invariant: `reads_in_flight` counts the reads that were submitted and whose completion, or
+//! refusal, nobody has taken yet.
 
 use std::collections::VecDeque;
 
@@ -185,4 +193,53 @@ fn refusal(op: FlashOp, error: FlashError) -> FlashCompletion {
         FlashOp::Erase { .. } | FlashOp::Sync { .. } | FlashOp::Grow { .. } => None,
     };
     FlashCompletion { token, result: Err(error), buffer }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryDevice, PageId};
+
+    use super::*;
+
+    fn port() -> Port {
+        Port::new(Box::new(MemoryDevice::new(MemoryConfig::default())))
+    }
+
+    #[test]
+    fn a_token_tells_purpose_and_number() {
+        for purpose in [Purpose::Program, Purpose::PartRead, Purpose::Recovery] {
+            assert_eq!(Purpose::of(purpose.token(77)), Some((purpose, 77)));
+        }
+        assert_eq!(Purpose::of(Token(77)), None);
+    }
+
+    #[test]
+    fn buffers_are_used_again_for_their_size() {
+        let mut port = port();
+        let (page, group) = (port.buffer(1), port.buffer(3));
+        assert_eq!((page.len(), group.len()), (PAGE_BYTES, 3 * PAGE_BYTES));
+        let bytes = (page.capacity() + group.capacity()) as u64;
+        port.give(page);
+        port.give(group);
+        assert_eq!(port.memory_bytes(), bytes);
+        assert_eq!(port.buffer(5).len(), 5 * PAGE_BYTES);
+        assert_eq!(port.memory_bytes(), PAGE_BYTES as u64, "the page is left");
+    }
+
+    #[test]
+    fn only_so_many_reads_are_in_flight() {
+        let mut port = port();
+        for number in 0..MAX_READS_IN_FLIGHT as u64 + 3 {
+            let (token, buffer) = (Purpose::PageRead.token(number), port.buffer(1));
+            port.read(FlashOp::Read { token, page: PageId(0), pages: 1, buffer });
+        }
+        // Nothing is programmed there: each read that is submitted is refused at once.
+        let mut refused = Vec::new();
+        port.submit(&mut refused);
+        assert_eq!(refused.len(), MAX_READS_IN_FLIGHT);
+        (0..2).for_each(|_| port.read_done());
+        port.submit(&mut refused);
+        assert_eq!(refused.len(), MAX_READS_IN_FLIGHT + 2);
+        assert!(refused.iter().all(|done| done.result.is_err() && done.buffer.is_some()));
+    }
 }

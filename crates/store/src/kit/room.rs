@@ -151,7 +151,6 @@ impl Room {
 
     /// The device has grown.
     pub(crate) fn grown(&mut self, volume: &mut Volume) {
-        assert!(self.growing, "it was asked to");
         (self.growing, self.stuck) = (false, false);
         self.growth = GrowthPause::default();
         volume.grown();
@@ -159,7 +158,6 @@ impl Room {
 
     /// The device could not grow: it is left alone for a while.
     pub(crate) fn growth_failed(&mut self, now: Timestamp, error: &FlashError) {
-        assert!(self.growing, "it was asked to");
         self.growing = false;
         let is_news = self.growth.cause.is_none();
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
@@ -173,6 +171,7 @@ impl Room {
             last: pause,
             cause: Some(cause.into()),
         };
+        assert!(pause <= limits::MAX_GROWTH_RETRY && self.growth.until >= now);
         if is_news {
             tracing::warn!(
                 %error,
@@ -192,7 +191,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::*;
 
     fn full() -> FlashError {
@@ -245,7 +244,7 @@ mod tests {
             completions.drain(..).for_each(|_| room.grown(&mut volume));
             volume.polled(completions);
         }
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         assert_eq!((volume.blocks.count(), room.growth_error()), (16, None));
     }
 }

@@ -100,7 +100,7 @@ impl Scrubber {
 
 #[cfg(test)]
 mod tests {
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::super::writer::StreamId;
     use super::*;
 
@@ -111,7 +111,7 @@ mod tests {
             volume.append_raw(StreamId::Large, PageKind::LargePart, 0, 0, |_| {}).expect("room");
         }
         volume.flush_all();
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         scrubber.begin();
         let mut report = None;
         for round in 0..10 {
@@ -119,7 +119,7 @@ mod tests {
             if report.is_some() {
                 break;
             }
-            for (_, _, mut bytes) in settle(&mut volume) {
+            for (_, _, mut bytes) in run_until_idle(&mut volume) {
                 if round == 0 {
                     bytes[PAGE_BYTES - 1] ^= 1;
                 }

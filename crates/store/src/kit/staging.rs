@@ -384,7 +384,7 @@ impl Staging {
 pub(crate) mod tests {
     use timestone_types::ClientId;
 
-    use super::super::volume::tests::{settle, volume};
+    use super::super::volume::tests::{run_until_idle, volume};
     use super::*;
 
     fn record(key: &[u8], value: &[u8]) -> (Record<'static>, Vec<u8>, Vec<u8>) {
@@ -408,9 +408,9 @@ pub(crate) mod tests {
 
     fn durable(volume: &mut Volume) {
         volume.flush_all();
-        settle(volume);
+        run_until_idle(volume);
         volume.sync(core::time::Duration::ZERO, true);
-        settle(volume);
+        run_until_idle(volume);
     }
 
     /// Writes the parts of a value; the bytes of its head.

@@ -275,7 +275,7 @@ pub(crate) mod tests {
     }
 
     /// Polls until nothing is under way; what completed beside writes.
-    pub(crate) fn settle(volume: &mut Volume) -> Vec<(Purpose, u64, AlignedBuffer)> {
+    pub(crate) fn run_until_idle(volume: &mut Volume) -> Vec<(Purpose, u64, AlignedBuffer)> {
         let mut reads = Vec::new();
         for _ in 0..20 {
             let mut completions = volume.poll();
@@ -313,10 +313,10 @@ pub(crate) mod tests {
         assert!(!volume.is_on_device(page));
         assert_eq!(volume.page_in_group(page).and_then(<[u8]>::last), Some(&42));
         volume.flush_all();
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         assert!(volume.is_on_device(page));
         volume.read(Purpose::PageRead, 5, page, 1);
-        let reads = settle(&mut volume);
+        let reads = run_until_idle(&mut volume);
         let [(Purpose::PageRead, 5, bytes)] = &reads[..] else { panic!("one read: {reads:?}") };
         assert!(volume.verify(page, bytes).is_ok_and(|header| header.page == page));
         assert!(volume.verify(PageId(page.0 + 1), bytes).is_err(), "not another page's bytes");
@@ -328,12 +328,12 @@ pub(crate) mod tests {
         let free = volume.blocks.free_count();
         let page = raw_page(&mut volume, 1);
         volume.end_block(StreamId::Large);
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         let block = volume.blocks.of(page);
         let generation = volume.blocks.get(block).generation;
         volume.erase(block);
         assert_eq!(volume.blocks.get(block).state, BlockState::Erasing);
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         assert_eq!(volume.blocks.get(block).state, BlockState::Free);
         assert!(volume.blocks.get(block).generation > generation);
         assert_eq!(volume.blocks.free_count(), free);
@@ -345,7 +345,7 @@ pub(crate) mod tests {
         let mut volume = volume();
         let page = raw_page(&mut volume, 1);
         volume.end_block(StreamId::Large);
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         volume.read(Purpose::PageRead, 0, page, 1);
         volume.erase(volume.blocks.of(page));
     }
@@ -354,7 +354,7 @@ pub(crate) mod tests {
     fn growth_adds_free_blocks() {
         let mut volume = volume();
         volume.grow(4);
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         assert_eq!((volume.blocks.count(), volume.blocks.free_count()), (12, 12));
     }
 }

@@ -376,6 +376,7 @@ impl Writer {
         buffer.copy_from_slice(&group.bytes[begin..begin + pages as usize * PAGE_BYTES]);
         let page = blocks.geometry.page(group.block, group.first + group.submitted);
         group.submitted = group.sealed;
+        assert!(group.sealed <= group.pages && group.pages <= group.capacity);
         let unsealed = u64::from(group.pages - group.sealed);
         let number = self.ledger.submitted(Program {
             group: group.id,

@@ -466,6 +466,33 @@ impl Cursor<'_> {
         Some(u64_at(head, 0))
     }
 
+    /// The keys of a segment, with what [`read`] tells of them.
+    fn segment(
+        &mut self,
+        mut key: impl FnMut(KeyspaceId, KeyId, &[(Version, Location)], u32, u32),
+    ) -> Option<()> {
+        let keyspace = KeyspaceId::new(self.u32()?);
+        let segment = u16::try_from(self.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
+        let keys = self.u32()?;
+        if keys as usize > self.0.len() / KEY_BYTES {
+            return None;
+        }
+        let mut versions = Vec::new();
+        for done in 0..keys {
+            // No key has the tag of an empty slot.
+            let tag = self.u32().filter(|&tag| tag != 0)?;
+            let id = KeyId { segment, tag, check: self.u32()? };
+            let dead = self.u32()?;
+            versions.clear();
+            for _ in 0..self.u32()? {
+                let version = self.version()?;
+                versions.push((version, Location::from_raw(self.u32()?)?));
+            }
+            key(keyspace, id, &versions, dead, keys - done);
+        }
+        Some(())
+    }
+
     fn version(&mut self) -> Option<Version> {
         let time = Timestamp::from_nanos(self.u64()?);
         Some(Version::new(time, ClientId::new(self.u32()?)))
@@ -481,7 +508,6 @@ pub(super) fn read(
 ) -> Option<Content> {
     let mut cursor = Cursor(bytes);
     let mut content = Content::default();
-    let mut versions = Vec::new();
     loop {
         match cursor.u8()? {
             BLOCKS => {
@@ -504,25 +530,9 @@ pub(super) fn read(
                 content.fences.push((id, Fence { version, page: cursor.u32()? }));
             }
             SEGMENT => {
-                let keyspace = KeyspaceId::new(cursor.u32()?);
-                let segment =
-                    u16::try_from(cursor.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
-                let keys = cursor.u32()?;
-                if keys as usize > cursor.0.len() / KEY_BYTES {
-                    return None;
-                }
-                for done in 0..keys {
-                    // No key has the tag of an empty slot.
-                    let tag = cursor.u32().filter(|&tag| tag != 0)?;
-                    let id = KeyId { segment, tag, check: cursor.u32()? };
-                    let dead = cursor.u32()?;
-                    versions.clear();
-                    for _ in 0..cursor.u32()? {
-                        let version = cursor.version()?;
-                        versions.push((version, Location::from_raw(cursor.u32()?)?));
-                    }
-                    key(&content.blocks, keyspace, id, &versions, dead, keys - done);
-                }
+                cursor.segment(|keyspace, id, versions, dead, left| {
+                    key(&content.blocks, keyspace, id, versions, dead, left);
+                })?;
             }
             END => {
                 for _ in 0..cursor.u32()? {

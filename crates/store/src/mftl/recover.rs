@@ -19,10 +19,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use timestone_flash::{
-    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation,
-    Geometry, PAGE_BYTES, PageId, RejectedReason,
-};
+use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content};
@@ -40,8 +37,8 @@ use crate::error::StoreError;
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
+use crate::kit::bulk_read::{PageRange, read_all, sync};
 use crate::kit::cache::Cache;
-use crate::kit::port::Purpose;
 use crate::kit::room::Room;
 use crate::kit::scrub::Scrubber;
 use crate::kit::staging::Staging;
@@ -53,95 +50,8 @@ use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
-/// FirstPage pages of blocks in flight.
+/// First pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
-
-type PageRange = (PageId, u32);
-
-/// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives.
-fn read_all(
-    device: &mut dyn FlashDevice,
-    mut jobs: VecDeque<PageRange>,
-    depth: usize,
-    mut take: impl FnMut(PageRange, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
-) -> Result<u64, StoreError> {
-    let mut running: Vec<Option<PageRange>> = vec![None; depth];
-    let mut idle: Vec<AlignedBuffer> = Vec::new();
-    let mut completions: Vec<FlashCompletion> = Vec::new();
-    let mut bytes = 0;
-    let mut failure = Ok(());
-    loop {
-        while let Some(slot) = running.iter().position(Option::is_none) {
-            let Some((page, pages)) = jobs.pop_front() else { break };
-            let length = pages as usize * PAGE_BYTES;
-            let mut buffer = match idle.iter().position(|buffer| buffer.capacity() >= length) {
-                Some(at) => idle.swap_remove(at),
-                None => AlignedBuffer::zeroed(length),
-            };
-            buffer.set_length(length);
-            match device.submit(FlashOp::Read {
-                token: Purpose::Recovery.token(slot as u64),
-                page,
-                pages,
-                buffer,
-            }) {
-                Ok(()) => running[slot] = Some((page, pages)),
-                Err(rejected) => match rejected.reason {
-                    RejectedReason::QueueFull => {
-                        jobs.push_front((page, pages));
-                        break;
-                    }
-                    RejectedReason::Refused(error) => return Err(error.into()),
-                },
-            }
-        }
-        if running.iter().all(Option::is_none) {
-            return failure.map(|()| bytes);
-        }
-        if device.poll(&mut completions) == 0 {
-            device.wait(Duration::from_millis(100));
-        }
-        for completion in completions.drain(..) {
-            let Some((Purpose::Recovery, slot)) = Purpose::of(completion.token) else { continue };
-            let (Some(job), Some(buffer)) = (running[slot as usize].take(), completion.buffer)
-            else {
-                continue;
-            };
-            bytes += buffer.len() as u64;
-            if failure.is_ok() {
-                failure = take(job, completion.result, &buffer);
-                if failure.is_err() {
-                    jobs.clear();
-                }
-            }
-            idle.push(buffer);
-        }
-    }
-}
-
-/// Makes durable what was found: a process that was killed leaves pages in a cache, and whoever is
-/// told that they are stable gives up the log that has them, too. Blocks.
-fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
-    #[cfg(feature = "planted-bugs")]
-    if crate::planted::bugs().trust_unsynced_pages {
-        return Ok(());
-    }
-    let token = Purpose::Recovery.token(0);
-    while let Err(rejected) = device.submit(FlashOp::Sync { token }) {
-        match rejected.reason {
-            RejectedReason::QueueFull => device.wait(Duration::from_millis(10)),
-            RejectedReason::Refused(error) => return Err(error.into()),
-        }
-    }
-    let mut completions: Vec<FlashCompletion> = Vec::new();
-    loop {
-        device.poll(&mut completions);
-        match completions.drain(..).find(|completion| completion.token == token) {
-            Some(completion) => return completion.result.map_err(StoreError::from),
-            None => device.wait(Duration::from_millis(100)),
-        }
-    }
-}
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -484,6 +394,13 @@ impl Recovery {
         if self.first[at] == FirstPage::Damaged {
             self.first[at] = FirstPage::Page(header.kind);
         }
+        self.scan_content(page, &header, bytes);
+        Ok(())
+    }
+
+    /// Takes in what a sound page holds.
+    fn scan_content(&mut self, page: PageId, header: &PageHeader, bytes: &[u8]) {
+        let block = self.geometry.block_of(page);
         match header.kind {
             PageKind::Records | PageKind::LargeHeads => {
                 for raw in layout::records(bytes) {
@@ -499,7 +416,6 @@ impl Recovery {
             PageKind::LargePart => self.blocks.usage(block).found_parts(1),
             PageKind::Checkpoint => {}
         }
-        Ok(())
     }
 
     fn found(&mut self, page: PageId, seed: HashSeed, record: &Record<'_>) {
@@ -586,14 +502,13 @@ impl Recovery {
         let seed = self.seed.unwrap_or(self.config.seed);
         let mut report = self.report;
         report.keys = self.spaces.list.iter().map(|space| space.index.keys()).sum();
-        let stamp = Stamp { store: self.config.store_id, seed };
-        let writer = Writer::new(stamp, self.sequence + 1);
+        let config = self.config;
+        let writer = Writer::new(Stamp { store: config.store_id, seed }, self.sequence + 1);
         let mut spaces = self.spaces;
-        (spaces.seed, spaces.marks) =
-            (seed, Watermarks::opened(watermark, self.config.without_log));
+        (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
-        let mut reads = PendingReads::new(self.config.assembled_bytes);
+        let mut reads = PendingReads::new(config.assembled_bytes);
         for &block in old {
             volume.erase(block);
         }
@@ -601,26 +516,8 @@ impl Recovery {
             reads.note_dead_parts((keyspace, id, version, place), by, &mut volume);
         }
         volume.clean_blocks();
-        let mut store = Mftl {
-            config: self.config,
-            kit: Kit {
-                volume,
-                room: Room::new(self.config.without_log),
-                cache: Cache::new(self.config.cache_bytes),
-                staging: Staging::new(self.config.staged_bytes),
-                buffers: Buffers::default(),
-            },
-            spaces,
-            reads,
-            walks: Walks::default(),
-            scrubber: Scrubber::default(),
-            collector: Collector::default(),
-            checkpointer: Checkpointer::resume(newest, complete, self.config.checkpoint_bytes),
-            life: Life::running(),
-            gets: GetCounts::default(),
-            writes: WriteCounts::default(),
-            events: Vec::new(),
-        };
+        let checkpointer = Checkpointer::resume(newest, complete, config.checkpoint_bytes);
+        let mut store = assemble(config, volume, spaces, reads, checkpointer);
         // A store that was used before begins with a few clean blocks.
         let lacks_blocks = |store: &Mftl| {
             let blocks = &store.kit.volume.blocks;
@@ -632,6 +529,36 @@ impl Recovery {
         }
         tracing::debug!(?report, "store recovered");
         (store, report)
+    }
+}
+
+/// A store whose parts recovery has filled.
+fn assemble(
+    config: MftlConfig,
+    volume: Volume,
+    spaces: Spaces,
+    reads: PendingReads,
+    checkpointer: Checkpointer,
+) -> Mftl {
+    Mftl {
+        config,
+        kit: Kit {
+            volume,
+            room: Room::new(config.without_log),
+            cache: Cache::new(config.cache_bytes),
+            staging: Staging::new(config.staged_bytes),
+            buffers: Buffers::default(),
+        },
+        spaces,
+        reads,
+        walks: Walks::default(),
+        scrubber: Scrubber::default(),
+        collector: Collector::default(),
+        checkpointer,
+        life: Life::running(),
+        gets: GetCounts::default(),
+        writes: WriteCounts::default(),
+        events: Vec::new(),
     }
 }
 

@@ -106,6 +106,7 @@ impl Space {
     pub(crate) fn prune_fences(&mut self, watermark: Timestamp) {
         let keep = self.fence_at(watermark);
         self.fences.retain(|fence| fence.version >= keep);
+        debug_assert_eq!(self.fence_at(watermark), keep, "the youngest one stays");
     }
 }
 

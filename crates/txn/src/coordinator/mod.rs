@@ -17,13 +17,11 @@
 //! sends `Prepare` has them.
 
 mod input;
-mod local;
 mod output;
 
 use core::time::Duration;
 
 pub use input::{CommitKind, Input};
-pub use local::LocalValidation;
 pub use output::{CommitResult, Output};
 use timestone_types::limits::MAX_LATER_ROUNDS;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
@@ -32,7 +30,7 @@ use crate::limits::{
     MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, REFUSED_RESEND, RESOLVE_RESEND,
 };
 use crate::participant::{TxnStatus, Vote};
-use crate::planted::PlantedBugs;
+use crate::planted::bugs;
 use crate::{Refusal, ShardList};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -84,8 +82,6 @@ pub struct Coordinator {
     /// What the application is told if the outcome is abort.
     abort: Option<CommitResult>,
     told: bool,
-    #[cfg(feature = "planted-bugs")]
-    bugs: PlantedBugs,
 }
 
 impl Coordinator {
@@ -95,25 +91,12 @@ impl Coordinator {
         Self::default()
     }
 
-    /// A fresh coordinator with bugs on purpose.
-    #[cfg(feature = "planted-bugs")]
-    #[must_use]
-    pub fn with_bugs(bugs: PlantedBugs) -> Self {
-        Self { bugs, ..Self::default() }
-    }
-
     /// Makes it fresh again, keeping its allocations.
     pub fn reset(&mut self) {
         let (mut members, shards) =
             (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
         members.clear();
-        *self = Self {
-            members,
-            shards,
-            #[cfg(feature = "planted-bugs")]
-            bugs: self.bugs,
-            ..Self::default()
-        };
+        *self = Self { members, shards, ..Self::default() };
     }
 
     /// Whether it has nothing to do: fresh, or `Done` was put out.
@@ -288,7 +271,7 @@ impl Coordinator {
         step: Duration,
         out: &mut Vec<Output>,
     ) {
-        let bugs = self.bugs();
+        let bugs = bugs();
         if !matches!(self.phase, Phase::Preparing | Phase::Resolving) {
             return;
         }
@@ -455,7 +438,7 @@ impl Coordinator {
     /// the commit.
     fn tell_committed(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         if !self.external_wait
-            || self.bugs().skip_external_wait
+            || bugs().skip_external_wait
             || now.saturating_sub(self.error_bound) > self.commit
         {
             self.tell(CommitResult::Committed(self.commit), out);
@@ -482,7 +465,7 @@ impl Coordinator {
         }
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
-            if now >= self.deadline && !self.told && !self.bugs().outwait_deadlines {
+            if now >= self.deadline && !self.told && !bugs().outwait_deadlines {
                 // It has committed, and others may see it; that no clock is behind it any more is
                 // not known in time.
                 self.tell(CommitResult::Unknown, out);
@@ -502,7 +485,7 @@ impl Coordinator {
             return;
         }
         match self.phase {
-            Phase::Preparing if self.bugs().abort_on_timeout => {
+            Phase::Preparing if bugs().abort_on_timeout => {
                 self.settle(now, TxnOutcome::Aborted, out)
             }
             Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {
@@ -524,16 +507,5 @@ impl Coordinator {
             }
             Phase::Idle | Phase::Done => {}
         }
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn bugs(&self) -> PlantedBugs {
-        crate::planted::of(self.bugs)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
-    fn bugs(&self) -> PlantedBugs {
-        PlantedBugs::default()
     }
 }

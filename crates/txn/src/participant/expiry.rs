@@ -25,9 +25,53 @@
 
 use timestone_types::{Expiry, Timestamp};
 
-use super::Participant;
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
+use crate::planted::bugs;
+
+/// As of when the expiry of what is looked up is judged, and what of it may be told. It goes with
+/// every output that has something looked up, and holds for whatever comes of that, also when a
+/// page has to be read first: what may be told then only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExpiryRule {
+    /// This server's time, which never goes back here: a latest version that expires by then is
+    /// absent, whatever the reader's clock shows.
+    pub as_of: Timestamp,
+    settled: Timestamp,
+    told: Timestamp,
+    is_log_lost: bool,
+}
+
+impl ExpiryRule {
+    /// Whether it may be told that a record is present, or absent (and `expires_at` its expiry, if
+    /// it has one): it may be in doubt whether it had expired before a restart, or will have after
+    /// the next one. `snapshot` is what is read, [`Timestamp::MAX`] for what is latest.
+    ///
+    /// # Errors
+    /// [`Refusal::Recovering`] while time has not come so far again as the last run may have told
+    /// of, or the log is late; [`Refusal::LogLost`] where no log will ever know of the expiry.
+    #[inline]
+    pub fn may_tell(
+        &self,
+        snapshot: Timestamp,
+        is_present: bool,
+        expires_at: Expiry,
+    ) -> Result<(), Refusal> {
+        let is_certain = if is_present {
+            !expires_at.has_passed(self.told.min(snapshot))
+        } else {
+            expires_at.is_never()
+                || expires_at.has_passed(self.settled)
+                || bugs().tell_expiry_at_once
+        };
+        if is_certain { Ok(()) } else { Err(self.doubt(is_present)) }
+    }
+
+    #[cold]
+    const fn doubt(&self, is_present: bool) -> Refusal {
+        if self.is_log_lost && !is_present { Refusal::LogLost } else { Refusal::Recovering }
+    }
+}
 
 /// What is known of time where expiry is judged by it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,9 +79,9 @@ pub(super) struct ExpiryTime {
     /// As of when it was judged last.
     judged: Timestamp,
     /// What expires by then may be told expired: a bound is durable that lets the next run know.
-    pub(super) settled: Timestamp,
+    settled: Timestamp,
     /// What expires by then may have been told expired by earlier runs.
-    pub(super) told: Timestamp,
+    told: Timestamp,
     /// Where time stood at least when the last run ended, and this server's time when this one
     /// began.
     began: (Timestamp, Timestamp),
@@ -58,60 +102,46 @@ impl ExpiryTime {
         self.settled = bound.saturating_sub(EXPIRY_BELOW_BOUND);
     }
 
+    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's
+    /// time, which never goes back here. So what one reader has seen expired no later one sees
+    /// alive, whatever their clocks show. What is found so may be told if [`Self::check`] lets it.
     #[inline]
-    fn pass(&mut self, now: Timestamp) -> Timestamp {
+    pub(super) fn judge(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
+        let before = self.judged;
         self.judged = self.judged.max(now);
         if self.judged < self.told {
             self.leave_doubt(now);
         }
-        self.judged
+        debug_assert!(self.judged >= before, "the time of expiry never goes back");
+        if bugs().judge_expiry_by_clients { at } else { self.judged }
+    }
+
+    /// What expires by then may have been told expired by earlier runs.
+    #[inline]
+    pub(super) const fn told(&self) -> Timestamp {
+        self.told
+    }
+
+    /// Whether what has expired by then may be told expired.
+    pub(super) fn is_settled(&self, judged: Timestamp) -> bool {
+        judged <= self.settled || bugs().tell_expiry_at_once
+    }
+
+    /// Planted: what earlier runs have told is forgotten.
+    pub(super) const fn forget_told(&mut self) {
+        self.told = Timestamp::ZERO;
+    }
+
+    /// What goes with an answer that is looked up now, at `at`.
+    #[inline]
+    pub(super) fn rule(&mut self, now: Timestamp, at: Timestamp, is_log_lost: bool) -> ExpiryRule {
+        let as_of = self.judge(now, at);
+        ExpiryRule { as_of, settled: self.settled, told: self.told, is_log_lost }
     }
 
     #[cold]
     fn leave_doubt(&mut self, now: Timestamp) {
         let (since, began) = self.began;
         self.judged = self.judged.max(since.saturating_add(now.since(began)).min(self.told));
-    }
-}
-
-impl Participant {
-    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's
-    /// time, which never goes back here. So what one reader has seen expired no later one sees
-    /// alive, whatever their clocks show. What is found so may be told if [`Self::check_expiry`]
-    /// lets it.
-    #[inline]
-    pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
-        let judged = self.expiry.pass(now);
-        if self.bugs().judge_expiry_by_clients { at } else { judged }
-    }
-
-    /// To be asked just before it is told that a record is present, or absent (and `expires_at` its
-    /// expiry, if it has one): it may be in doubt whether it had expired before a restart, or will
-    /// have after the next one. `at` is the snapshot that is read, [`Timestamp::MAX`] for what is
-    /// latest.
-    ///
-    /// # Errors
-    /// [`Refusal::Recovering`] while time has not come so far again as the last run may have told
-    /// of, or the log is late; [`Refusal::LogLost`] where no log will ever know of the expiry.
-    #[inline]
-    pub fn check_expiry(
-        &self,
-        at: Timestamp,
-        is_present: bool,
-        expires_at: Expiry,
-    ) -> Result<(), Refusal> {
-        let is_certain = if is_present {
-            !expires_at.has_passed(self.expiry.told.min(at))
-        } else {
-            expires_at.is_never()
-                || expires_at.has_passed(self.expiry.settled)
-                || self.bugs().tell_expiry_at_once
-        };
-        if is_certain { Ok(()) } else { Err(self.expiry_in_doubt(is_present)) }
-    }
-
-    #[cold]
-    const fn expiry_in_doubt(&self, is_present: bool) -> Refusal {
-        if self.bound.lost && !is_present { Refusal::LogLost } else { Refusal::Recovering }
     }
 }

@@ -1,364 +1,143 @@
-//! Time: the window's rotation, decision timeouts, the durable read bound, the watermark, and what
-//! may be forgotten with it.
-//!
-//! The **read bound** lies above every timestamp that was served; it is durable before anything at
-//! or above it is served, and after a restart the floor starts there, so that a mark lost with the
-//! memory is never undercut. The **watermark** travels in the same record: it comes into force
-//! (versions may be collected, outcomes forgotten) when it is durable, so it never falls back. From
-//! the moment it is *asked* to be logged, nothing below it is let in any more.
-//!
-//! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the
-//! own clock less [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md). A
-//! session whose clock is further behind than [`shared::MAX_CLOCK_LAG`] holds it back by that and
-//! no more.
-//!
-//! A restart forgets which sessions live, so the watermark waits for them
-//! ([`Participant::wait_for_sessions`]).
+//! Time and the log: deadlines, what becomes durable, the read bound and the watermark, what may be
+//! forgotten with it, reports, and how a run begins.
 
-use core::time::Duration;
-use std::collections::BTreeSet;
+use timestone_types::{Timestamp, TxnId, limits as shared};
 
-use timestone_types::{ClientId, Sequence, Timestamp, TxnId, limits as shared};
-
-use super::input::{Token, Wait, WriteKind};
+use super::Participant;
+use super::appended::Pending;
+use super::input::LogRange;
 use super::output::{LogIntent, Output};
-use super::table::Kept;
+use super::recovery::Recovery;
 use super::waiting::Timer;
-use super::{Participant, Pending};
-use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, RETURN_MARGIN};
+use crate::limits::RETURN_MARGIN;
+use crate::planted::bugs;
+use crate::validation::Validation;
 
-/// The durable read bound and its renewal.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bound {
-    /// What is served lies below.
-    pub(super) durable: Timestamp,
-    /// What will be durable.
-    pub(super) asked: Timestamp,
-    pub(super) renew_at: Timestamp,
-    /// The log has failed, so that nothing becomes durable any more. See [`super::log_lost`].
-    pub(super) lost: bool,
-}
-
-impl Bound {
-    /// Whether something at `at` may be served now.
-    #[inline]
-    pub(super) fn admits(&self, at: Timestamp) -> bool {
-        at < self.durable
-    }
-}
-
-impl Participant {
+impl<V: Validation> Participant<V> {
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        while let Some(timer) = self.waiting.pop_due(now) {
+        let is_lost = self.horizon.bound.is_lost();
+        while let Some(timer) = self.life.waiting.pop_due(now) {
             match timer {
                 Timer::Waiter(index, generation) => {
-                    self.waiting.expire(&mut self.table, index, generation, out)
+                    self.life.waiting.expire(&mut self.life.txns.table, index, generation, out)
                 }
-                Timer::Resolution(txn) => self.resolution_is_due(now, txn, out),
+                Timer::Passed(token, deadline) => {
+                    self.life.waiting.passed(now, token, deadline, out)
+                }
+                Timer::Effort(txn) if !is_lost => self.try_again(now, txn, out),
+                Timer::Effort(_) => {}
             }
         }
-        self.drop_old_marks(now);
-        #[cfg(feature = "planted-bugs")]
-        if now >= self.uncertain_until && self.bugs().forget_told_aborts {
-            self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
+        self.life.retire(now);
+        if is_lost {
+            // Nothing is resolved, and no bound renewed.
+            return;
         }
-        while let Some((slot, by)) = self.table.first_timeout() {
+        if bugs().forget_told_aborts {
+            self.horizon.watermark.forget_uncertain(now);
+        }
+        while let Some((slot, by)) = self.life.txns.table.first_timeout() {
             if by > now {
                 break;
             }
-            self.lose_patience(now, slot, out);
+            self.termination.time_out(now, &mut self.life, slot, out);
         }
-        if now >= self.bound.renew_at {
+        if now >= self.horizon.bound.renew_at() {
             self.ask_bound(now, now, out);
         }
     }
 
-    /// Turns the window of marks when it is time.
-    pub(super) fn drop_old_marks(&mut self, now: Timestamp) {
-        if self.window.is_due(now) {
-            let held = self.table.live().flat_map(|(_, record)| &record.writes);
-            let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
-            self.window.rotate(now, held);
-            #[cfg(feature = "planted-bugs")]
-            if self.bugs().lower_floor {
-                self.window.lower_floor();
-            }
-            self.keyspaces.drop_scan_marks(self.window.floor());
+    fn try_again(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {
+        if !self.termination.try_again(now, &mut self.life, txn, out) {
+            let (txns, waiting) = (&mut self.life.txns, &mut self.life.waiting);
+            self.propagation.try_again(now, txns, waiting, txn, out);
         }
     }
 
     pub(super) fn deadline(&self) -> Timestamp {
-        if self.bound.lost {
-            return self
-                .waiting
-                .next_timer()
-                .map_or(self.window.rotate_at(), |at| at.min(self.window.rotate_at()));
-        }
-        let mut next = self.bound.renew_at.min(self.window.rotate_at());
-        if let Some(at) = self.waiting.next_timer() {
+        let mut next = self.life.validation.retire_at();
+        if let Some(at) = self.life.waiting.next_timer() {
             next = next.min(at);
         }
-        if let Some((_, by)) = self.table.first_timeout() {
+        if self.horizon.bound.is_lost() {
+            return next;
+        }
+        if let Some((_, by)) = self.life.txns.table.first_timeout() {
             next = next.min(by);
         }
-        next
+        next.min(self.horizon.bound.renew_at())
     }
 
-    /// Something at `at` has to wait until a bound above it is durable.
-    pub(super) fn park_behind_bound(
-        &mut self,
-        now: Timestamp,
-        token: Token,
-        wait: Wait,
-        at: Timestamp,
-        out: &mut Vec<Output>,
-    ) {
-        if self.waiting.is_full() || self.bound.lost {
-            let refusal = if self.bound.lost { Refusal::LogLost } else { Refusal::Busy };
-            return out.push(Output::Refuse { token, refusal });
-        }
-        self.waiting.park_behind_bound(token, wait);
-        out.push(Output::Parked { token });
-        if at >= self.bound.asked {
-            self.ask_bound(now, at, out);
-        }
-    }
-
-    pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
-        let bound = now
-            .saturating_add(BOUND_AHEAD)
-            .max(at_least.saturating_add(BOUND_RENEWAL))
-            .max(self.bound.asked);
-        let watermark = self.next_watermark(now);
-        self.pledged_watermark = watermark;
-        self.bound.asked = bound;
-        self.bound.renew_at = now.saturating_add(BOUND_RENEWAL);
-        self.log(
-            LogIntent::ReadBound { bound, watermark },
-            Pending::Bound { bound, watermark },
-            out,
-        );
-    }
-
-    /// After a restart no session has reported, and those that come first must not be taken for
-    /// all: the watermark would pass what the others still use. So it stays where it is until every
-    /// session that was live has had the time to dial again, which takes it no longer than the
-    /// outage, nor than its longest pause. Clients with outcomes or promises above the watermark
-    /// count as if they had reported it, for as long as one that falls silent counts: they may ask
-    /// for these outcomes. Not those in `left`, which are gone.
-    pub(super) fn wait_for_sessions(
-        &mut self,
-        now: Timestamp,
-        outage: Duration,
-        left: &BTreeSet<ClientId>,
-    ) {
-        if self.bugs().forget_sessions {
-            return;
-        }
-        let pause = outage.min(shared::MAX_RECONNECT_PAUSE);
-        self.returning_until = now.saturating_add(pause).saturating_add(RETURN_MARGIN);
-        let watermark = self.watermark;
-        for client in self.clients.all_mut() {
-            if client.newest_begin >= watermark && !left.contains(&client.id) {
-                client.reported = Some(watermark);
-                client.heard_at = now;
+    /// A range of records is durable.
+    pub(super) fn durable(&mut self, now: Timestamp, range: LogRange, out: &mut Vec<Output>) {
+        self.life.log.durable(range);
+        while let Some(pending) = self.life.log.next_durable() {
+            if let Pending::Bound { bound, watermark } = pending {
+                self.bound_is_durable(now, bound, watermark, out);
+            } else if let Some(txn) = self.life.recorded(pending, out) {
+                self.termination.ended(txn);
             }
         }
     }
 
-    /// Whether a commit at this timestamp that is not known here was carried out here, and was
-    /// forgotten: no watermark passes a promise of this shard, and nothing commits without one. It
-    /// is the watermark that is *asked* to be logged, not the one in force: what is written from
-    /// now on is logged behind the record that lets the higher one come into force, and must not
-    /// lie below that. After a run without a log the watermark is put above all that was served,
-    /// promises that are lost included: these are asked for, as long as nothing that was deleted
-    /// since can have been collected.
-    pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
-        let below =
-            if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
-        // What is deleted after the restart lies above the end of the range.
-        let is_uncertain = self.uncertain.contains(&at)
-            && (below <= self.uncertain.end || self.bugs().trust_old_decisions)
-            && !self.bugs().trust_raised_watermark;
-        at < below && !is_uncertain
-    }
-
-    /// Whether the write set of a commit at this timestamp that is not known here is asked for: not
-    /// for ever, since who tells the decision may be a peer, which has none. A write set that was
-    /// asked for in time is carried out whenever it comes.
-    pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
-        let in_vain = self.uncertain.contains(&at)
-            && now >= self.uncertain_until
-            && !self.bugs().trust_old_decisions;
-        !in_vain && !self.was_carried_out(at)
-    }
-
-    /// Whether the commit of an unknown transaction that began at `begin` may be carried out
-    /// although the watermark is above it: asked for now, or asked for before. An abort that is
-    /// told is recorded for so long.
-    pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
-        begin < self.uncertain.end
-            && self.pledged_watermark <= self.uncertain.end
-            && !self.bugs().abort_without_record
-    }
-
-    fn next_watermark(&self, now: Timestamp) -> Timestamp {
-        if now < self.returning_until {
-            return self.pledged_watermark;
-        }
-        let mut reports = self
-            .clients
-            .all()
-            .iter()
-            .filter(|one| one.is_live(now))
-            .filter_map(|one| one.holds(now));
-        let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
-        let Some(lowest) = lowest else { return self.pledged_watermark };
-        let in_flight =
-            self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
-        let own =
-            now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(self.config.history_window);
-        lowest.min(in_flight).min(own).max(self.pledged_watermark)
-    }
-
-    pub(super) fn bound_is_durable(
+    fn bound_is_durable(
         &mut self,
         now: Timestamp,
         bound: Timestamp,
         watermark: Timestamp,
         out: &mut Vec<Output>,
     ) {
-        assert!(
-            bound >= self.bound.durable && watermark >= self.watermark,
-            "bound and watermark only rise"
-        );
-        self.bound.durable = bound;
-        self.expiry.bound_is_durable(bound);
-        self.waiting.wake_behind_bound(out);
-        if watermark > self.watermark {
-            self.watermark = watermark;
+        let has_risen = self.horizon.is_durable(bound, watermark);
+        self.life.waiting.wake_behind_bound(out);
+        if has_risen {
             out.push(Output::AdvanceWatermark(watermark));
-            self.forget_below_watermark(now, out);
+            let (propagation, waiting) = (&mut self.propagation, &mut self.life.waiting);
+            let propagate = |kept: &_| propagation.begin(now, waiting, kept, out);
+            self.life.txns.forget_below(now, watermark, propagate);
         }
     }
 
-    /// A client's report. Reports may arrive late and out of order; what they say only rises.
-    pub(super) fn report(
+    /// Asks for a higher read bound and watermark. The watermark is the minimum over live sessions'
+    /// reports, the oldest begin in flight, and the own clock less [`shared::WATERMARK_LAG`]; with
+    /// no live session it stays where it is.
+    pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
+        let held_at = self.life.txns.hold_watermark(now, self.life.config.history_window);
+        let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
+        let is_propagating = self.propagation.is_active();
+        let intent = LogIntent::ReadBound { bound, watermark, is_propagating };
+        self.life.log.append(intent, Pending::Bound { bound, watermark }, out);
+    }
+
+    /// The log was read to its end: the run begins.
+    ///
+    /// After a restart no session has reported, and those that come first must not be taken for
+    /// all: the watermark would pass what the others still use. So it stays where it is until every
+    /// session that was live has had the time to dial again, which takes it no longer than the
+    /// outage, nor than its longest pause.
+    pub(super) fn recovery_done(
         &mut self,
         now: Timestamp,
-        id: ClientId,
-        (watermark, acked, clock): (Timestamp, Sequence, Timestamp),
-        closing: bool,
+        recovery: Recovery,
+        out: &mut Vec<Output>,
     ) {
-        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !self.bugs().believe_late_clocks;
-        let closing = closing && !self.bugs().deaf_to_farewells;
-        let Some(client) = self.clients.entry(id, now) else { return };
-        client.left |= closing;
-        client.heard_at = client.heard_at.max(now);
-        client.lags = lags;
-        client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
-        client.acked = client.acked.max(acked);
-        let (acked, mut first) = (client.acked, client.first_kept);
-        while first != u32::MAX && !self.bugs().hoard_outcomes {
-            let kept = self.table.kept(first);
-            if kept.txn.sequence >= acked || !kept.durable {
-                break;
-            }
-            let next = kept.next;
-            self.table.forget(first);
-            first = next;
+        let watermark = recovery.watermark();
+        if watermark > Timestamp::ZERO {
+            out.push(Output::Began { watermark });
         }
-        if let Some(client) = self.clients.entry(id, now) {
-            client.first_kept = first;
+        let sessions = recovery.restore(now, &mut self.horizon, &mut self.life, out);
+        if let Some((outage, left)) = sessions
+            && !bugs().forget_sessions
+        {
+            let pause = outage.min(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
+            self.horizon.watermark.wait_for_sessions(now.saturating_add(pause));
+            self.life.txns.expect_clients(now, watermark, &left);
         }
+        self.ask_bound(now, now, out);
     }
 
-    /// Outcomes whose begin lies below the watermark go: replays are refused from now on. A commit
-    /// over several shards that nobody reported as acknowledged is told to the others first.
-    fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        for index in 0..self.clients.all().len() {
-            // Most clients keep nothing that old, and need no walk.
-            if self.clients.all()[index].oldest_kept < self.watermark && !self.bugs().hoard_outcomes
-            {
-                self.forget_of_client(now, index, out);
-            }
-        }
-        if self.bugs().hoard_clients {
-            return;
-        }
-        let watermark = self.watermark;
-        self.clients.drop_if(|one| {
-            !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark
-        });
-    }
-
-    /// Looks at every outcome of the client: they are listed in the order in which they were
-    /// finished, so that one below the watermark may stand behind one above it.
-    fn forget_of_client(&mut self, now: Timestamp, index: usize, out: &mut Vec<Output>) {
-        let client = self.clients.all()[index];
-        let (mut first, mut last, mut oldest) = (client.first_kept, u32::MAX, Timestamp::MAX);
-        let mut at = first;
-        while at != u32::MAX {
-            let kept = self.table.kept(at);
-            let (next, begin, acked) = (kept.next, kept.begin, kept.txn.sequence < client.acked);
-            if begin >= self.watermark || !kept.durable {
-                if self.bugs().propagate_first_only {
-                    (last, oldest) = (client.last_kept, begin);
-                    break;
-                }
-                oldest = oldest.min(begin);
-                last = at;
-            } else {
-                match last {
-                    u32::MAX => first = next,
-                    before => self.table.kept_mut(before).next = next,
-                }
-                if acked || !self.spread(now, at, out) {
-                    self.table.forget(at);
-                }
-            }
-            at = next;
-        }
-        let client = self.clients.get_mut(index);
-        (client.first_kept, client.last_kept, client.oldest_kept) = (first, last, oldest);
-    }
-
-    pub(super) fn is_acked(&self, txn: TxnId) -> bool {
-        self.clients.find(txn.client).is_some_and(|client| txn.sequence < client.acked)
-    }
-
-    /// Makes sure that outcomes of the client can be kept; false when there are too many clients.
-    pub(super) fn know_client(&mut self, now: Timestamp, id: ClientId, begin: Timestamp) -> bool {
-        match self.clients.entry(id, now) {
-            Some(client) => {
-                client.newest_begin = client.newest_begin.max(begin);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Adds an outcome to the table and to its client's list.
-    pub(super) fn keep(&mut self, kept: Kept) -> u32 {
-        let index = self.table.keep(kept);
-        self.link(index);
-        index
-    }
-
-    pub(super) fn link(&mut self, index: u32) {
-        let kept = self.table.kept(index);
-        let (id, begin) = (kept.txn.client, kept.begin);
-        let Some(client) = self.clients.entry(id, Timestamp::ZERO) else { return };
-        client.newest_begin = client.newest_begin.max(begin);
-        client.oldest_kept = client.oldest_kept.min(begin);
-        let last = client.last_kept;
-        let empty = client.first_kept == u32::MAX;
-        client.last_kept = index;
-        if empty {
-            client.first_kept = index;
-        } else {
-            self.table.kept_mut(last).next = index;
-        }
+    /// The log has failed: reads that waited for the bound are judged again.
+    pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
+        self.horizon.bound.lose();
+        self.life.waiting.wake_behind_bound(out);
     }
 }

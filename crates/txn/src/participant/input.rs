@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
+    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
     ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 
@@ -15,9 +15,36 @@ use timestone_types::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
-/// Counts what a participant wants in the log, from 1, without gaps.
+/// Numbers what a participant wants in the log, from 1, without gaps: the shard's own sequence, which
+/// no other shard and no local batch knows. It lets holes be seen and filled; it never orders
+/// execution, timestamps do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Ticket(pub u64);
+pub struct LogSequence(pub u64);
+
+impl LogSequence {
+    /// The next number.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// A range of a shard's sequence numbers, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LogRange {
+    /// The lowest.
+    pub first: LogSequence,
+    /// The highest.
+    pub last: LogSequence,
+}
+
+impl LogRange {
+    /// Everything up to and including a number, as a log tells that is one prefix.
+    #[must_use]
+    pub const fn through(last: LogSequence) -> Self {
+        Self { first: LogSequence(1), last }
+    }
+}
 
 /// What the store's index knows of a key, looked up by the stage in the same turn in which it calls
 /// `step`.
@@ -139,15 +166,47 @@ pub struct Prepare<'a> {
     pub reads: &'a [ReadItem],
     /// The keys of this shard that it writes.
     pub writes: &'a [WriteItem],
-    /// For single-key writes that depend on what is there, or return it. A repeat (see
-    /// [`super::Participant::is_new`]) needs none.
-    pub condition: Option<Condition>,
+    /// For single-key writes that depend on what is there, or return it.
+    pub condition: Lookup,
+    /// Whether the stage has room for what this writes. Without, one that was not seen before is
+    /// answered by [`super::Output::NoRoom`]; what was promised or decided is answered as it was.
+    pub has_room: bool,
+}
+
+/// Whether a prepare depends on what its key holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// It does not.
+    NotNeeded,
+    /// It does, and nobody has looked yet. One that was not seen before is answered by
+    /// [`super::Output::LookUp`]; a repeat needs no look.
+    Needed,
+    /// It does, and this was found.
+    Found(Condition),
+}
+
+impl Lookup {
+    /// What was found.
+    #[must_use]
+    pub const fn found(self) -> Option<Condition> {
+        match self {
+            Self::Found(condition) => Some(condition),
+            Self::NotNeeded | Self::Needed => None,
+        }
+    }
 }
 
 impl Prepare<'_> {
+    /// A strict read-only transaction: nothing is recorded of it, and its vote ends it.
+    #[inline]
+    pub(super) const fn leaves_no_trace(&self) -> bool {
+        self.single && self.writes.is_empty()
+    }
+
     /// What a single-key write found.
     pub(super) fn found(&self) -> PreviousFound {
         self.condition
+            .found()
             .map_or(PreviousFound::Unasked, |condition| PreviousFound::of(condition.present))
     }
 }
@@ -155,7 +214,7 @@ impl Prepare<'_> {
 /// A record of the log, handed back after a restart, in any order.
 #[derive(Clone, Copy, Debug)]
 pub enum Recovered<'a> {
-    /// A prepare. `reads` need not be kept: the read bound stands for their marks.
+    /// A prepare. `reads` need not be kept: the read bound stands for them.
     Prepare {
         /// Which transaction.
         txn: TxnId,
@@ -275,10 +334,26 @@ pub enum Input<'a> {
         /// The prepare as it was decided: its `commit` is the decided timestamp.
         prepare: Prepare<'a>,
     },
-    /// Every ticket up to and including this one is durable.
+    /// A range of records is durable: on as many replicas as the shard asks for, which on one node
+    /// is its own log. Ranges may come in any order, twice, and overlap; what rests on a record
+    /// waits until no hole is left below it.
     Durable {
-        /// The highest durable ticket.
-        through: Ticket,
+        /// The records.
+        range: LogRange,
+    },
+    /// The master has given the shard a higher epoch than the one that this participant serves in,
+    /// maybe with another primary: this one is deposed. Not here yet: answered by `NotHere`, and
+    /// nothing changes.
+    EpochEnded {
+        /// The higher epoch.
+        epoch: Epoch,
+    },
+    /// The table that a new epoch begins with (what of all replicas' promises and decisions is
+    /// merged) is durable at this replica and at enough others: the primary may serve. Not here yet:
+    /// answered by `NotHere`, and nothing changes.
+    TableInstalled {
+        /// The epoch that begins with it.
+        epoch: Epoch,
     },
     /// Everything that `Apply` asked for can be read in the store.
     Applied {
@@ -299,7 +374,7 @@ pub enum Input<'a> {
         /// It ends: it begins nothing more, and holds the watermark back no longer.
         closing: bool,
     },
-    /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at
+    /// Time passed: deadlines, rotation, read bound, watermark. Due at `poll_deadline`, harmless at
     /// any time.
     Tick,
     /// What is known of a transaction, without changing it. Answered by `StatusIs`.
@@ -348,8 +423,8 @@ pub enum Input<'a> {
         txn: TxnId,
     },
     /// A scan or count of a keyspace at a snapshot: no write may commit at or below `at` in it from
-    /// now on. Answered by `FloorRaised`, `Again` or `Refuse`.
-    RaiseFloor {
+    /// now on. Answered by `ScanNow`, `Again` or `Refuse`.
+    Scan {
         /// Recognises the answer.
         token: Token,
         /// Which keyspace.
@@ -377,9 +452,27 @@ pub enum Input<'a> {
     /// is durable, and of what is latest; writes are refused.
     LogLost,
     /// The run ends, and has no log, so that its outcomes end with it: commits over several shards
-    /// are told to whoever may not have them. May come again.
-    /// [`super::Participant::owes_decisions`] tells whether that is done.
+    /// are told to whoever may not have them. May come again. Answered by `Owed`, about all of them.
     Closing,
+    /// Whether a prepare of the transaction would be looked at as a new one: the stage cannot hand it
+    /// in, since what it needs cannot be read, and must not deny what may be carried out. Answered
+    /// by `Recognised`.
+    Recognise {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+    },
+    /// What would be lost with this run. Answered by `Owed`.
+    Owes {
+        /// Commits at or below it count.
+        until: Timestamp,
+    },
+    /// Old log files are to go: what must survive a crash is wanted again. Answered by
+    /// `CopyForward`.
+    CopyForward,
     /// So far the physical clock leads the time that is handed in, because a step of it is held or
     /// being followed. A timestamp that leads by no more than that (and what is allowed anyway) is
     /// nobody's fault.

@@ -8,8 +8,8 @@
 //! read the log. So a copy of such a prepare gets no answer, and neither does a question whose
 //! answer must survive (Freeze, Decide).
 //!
-//! **Reads above the bound.** The bound cannot be renewed, and the next run's floor is the bound
-//! that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
+//! **Reads above the bound.** The bound cannot be renewed, and the next run's low-water
+//! timestamp is the bound that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
 //! at or above the bound is refused. Who reads what is *latest* is served for ever, below the
 //! bound: nothing is committed here any more, so the latest version then is the latest version now.
 //!
@@ -17,117 +17,59 @@
 //! "aborted" although no record keeps it: no prepare is promised any more in this run, and the
 //! coordinator sends none once it has that answer.
 
-use core::time::Duration;
+use timestone_types::{Timestamp, TxnOutcome};
 
-use timestone_types::{Timestamp, TxnId, TxnOutcome};
-
-use super::Participant;
-use super::input::{Input, Token, TxnStatus};
+use super::input::{Input, TxnStatus};
 use super::output::Output;
-use super::table::Place;
-use super::waiting::Timer;
+use super::transactions::{Known, Transactions};
 use crate::Refusal;
 
-impl Participant {
-    /// The log has failed.
-    pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
-        self.bound.lost = true;
-        self.waiting.wake_behind_bound(out);
-    }
-
-    /// When a read of what is latest takes place: below the durable bound, unless the version
-    /// itself lies above it, whose record raises the next run's floor as the bound does.
-    #[cold]
-    pub(super) fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
-        asked.min(self.bound.durable.saturating_sub(Duration::from_nanos(1)))
-    }
-
-    /// Deals with what would need the log; false when the input can be taken as ever.
-    #[cold]
-    pub(super) fn step_without_log(
-        &mut self,
-        now: Timestamp,
-        input: &Input<'_>,
-        out: &mut Vec<Output>,
-    ) -> bool {
-        match *input {
-            Input::Prepare(prepare) if prepare.single && prepare.writes.is_empty() => return false,
-            Input::Prepare(prepare) => match self.known(prepare.txn) {
-                Known::Durably => return false,
-                Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
-                Known::Not => {
-                    out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
-                }
-            },
-            Input::DecidedWriteSet { prepare } => {
-                out.push(Output::Ignored { token: prepare.token })
+/// Deals with what would need the log; false when the input can be taken as ever.
+#[cold]
+pub(super) fn answer_without_log(
+    txns: &Transactions,
+    watermark: Timestamp,
+    input: &Input<'_>,
+    out: &mut Vec<Output>,
+) -> bool {
+    match *input {
+        Input::Prepare(prepare) if prepare.leaves_no_trace() => return false,
+        Input::Prepare(prepare) => match txns.known(prepare.txn) {
+            Known::Durably => return false,
+            Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
+            Known::Not => {
+                out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
             }
-            Input::Decide { token, txn, .. } | Input::Freeze { token, txn, .. } => {
-                return self.is_answered_durably(token, txn, out);
-            }
-            Input::Terminate { begin, .. } if begin < self.watermark => return false,
-            Input::Terminate { token, txn, .. } if self.known(txn) == Known::Not => {
-                let status = TxnStatus::Decided(TxnOutcome::Aborted);
-                out.push(Output::StatusIs { token, txn, status });
-            }
-            Input::Terminate { token, txn, .. } => {
-                return self.is_answered_durably(token, txn, out);
-            }
-            Input::Tick => self.tick_without_log(now, out),
-            _ => return false,
+        },
+        Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
+        Input::Terminate { begin, .. } if begin < watermark => return false,
+        Input::Terminate { token, txn, .. } if txns.known(txn) == Known::Not => {
+            let status = TxnStatus::Decided(TxnOutcome::Aborted);
+            out.push(Output::StatusIs { token, txn, status });
         }
-        true
-    }
-
-    /// True, and no answer is owed, unless the answer rests on what is durable already.
-    fn is_answered_durably(&self, token: Token, txn: TxnId, out: &mut Vec<Output>) -> bool {
-        let unanswered = self.known(txn) != Known::Durably;
-        if unanswered {
+        // No answer is owed, unless it rests on what is durable already.
+        Input::Decide { token, txn, .. }
+        | Input::Freeze { token, txn, .. }
+        | Input::Terminate { token, txn, .. } => {
+            if txns.known(txn) == Known::Durably {
+                return false;
+            }
             out.push(Output::Ignored { token });
         }
-        unanswered
+        _ => return false,
     }
-
-    fn known(&self, txn: TxnId) -> Known {
-        match self.table.find(txn) {
-            Some(Place::Kept(index)) if self.table.kept(index).durable => Known::Durably,
-            Some(_) => Known::Perhaps,
-            None if self.is_acked(txn) => Known::Durably,
-            None => Known::Not,
-        }
-    }
-
-    /// Patience ends and marks are dropped as ever; nothing is resolved, and no bound renewed.
-    fn tick_without_log(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        while let Some(timer) = self.waiting.pop_due(now) {
-            if let Timer::Waiter(index, generation) = timer {
-                self.waiting.expire(&mut self.table, index, generation, out);
-            }
-        }
-        self.drop_old_marks(now);
-    }
-}
-
-/// What is known of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
-    /// Its end, or that it has ended.
-    Durably,
-    /// Something, part of which may be on the device or not.
-    Perhaps,
-    /// Nothing.
-    Not,
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
 
-    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId};
+    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, Prepare, ReadAt, Recovered, Ticket, Vote, Wait,
-        WriteItem, WriteKind,
+        Config, DecisionOrigin, LatestInStore, LogRange, Lookup, Participant, Prepare, ReadAt,
+        Recovered, Token, Vote, Wait, WriteItem, WriteKind,
     };
     use super::*;
 
@@ -169,8 +111,8 @@ mod tests {
         }
 
         fn durable(&mut self) -> Vec<Output> {
-            let through = self.participant.last_ticket;
-            self.step(Input::Durable { through: Ticket(through.0) })
+            let through = self.participant.life.log.last();
+            self.step(Input::Durable { range: LogRange::through(through) })
         }
 
         fn read(&mut self, token: u64, at: Timestamp) -> Vec<Output> {
@@ -202,7 +144,8 @@ mod tests {
                 participants,
                 reads: &[],
                 writes: &writes,
-                condition: None,
+                condition: Lookup::NotNeeded,
+                has_room: true,
             }))
         }
     }
@@ -210,7 +153,7 @@ mod tests {
     #[test]
     fn no_read_is_served_past_the_durable_bound() {
         let mut bench = Bench::new();
-        let bound = bench.participant.bound.durable;
+        let bound = bench.participant.horizon.bound.durable();
         bench.now = bound.saturating_add(Duration::from_secs(5));
         assert!(
             matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]),
@@ -226,7 +169,7 @@ mod tests {
         for at in [bound, bench.now] {
             let refused = |token| [Output::Refuse { token, refusal: Refusal::LogLost }];
             assert_eq!(bench.read_at(2, ReadAt::Snapshot(at)), refused(Token(2)));
-            let scan = Input::RaiseFloor { token: Token(3), keyspace: SPACE, at, wait: Wait::Yes };
+            let scan = Input::Scan { token: Token(3), keyspace: SPACE, at, wait: Wait::Yes };
             assert_eq!(bench.step(scan), refused(Token(3)));
             // What is latest is told for ever, below the bound.
             let latest = bench.read(4, at);
@@ -297,7 +240,7 @@ mod tests {
         }
         // Long afterwards nothing is written, and nobody is woken for it.
         for _ in 0..20 {
-            bench.now = bench.participant.next_deadline().unwrap().max(bench.now.next());
+            bench.now = bench.participant.poll_deadline().unwrap().max(bench.now.next());
             let out = bench.step(Input::Tick);
             assert!(!out.iter().any(|output| matches!(output, Output::Log { .. })), "{out:?}");
         }

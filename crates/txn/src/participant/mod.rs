@@ -2,16 +2,16 @@
 //! remembers what replays need.
 //!
 //! ```text
-//!   Input ──▶ step ─┬─ read.rs          latest_read, waiting reads, scans
-//!                   ├─ prepare.rs       rules 1-3, Later, rounds, conditions, fences
-//!                   ├─ finish.rs        durable, decided, applied
-//!                   ├─ termination.rs   freeze, backup coordinator, spreading
-//!                   ├─ housekeeping.rs  window, read bound, watermark, reports
-//!                   ├─ expiry.rs        as of when expiry is judged, and what of it is told
-//!                   ├─ log_lost.rs      what goes on without the log
-//!                   └─ recovery.rs      the log after a restart           ──▶ Output
-//!   state: window.rs (marks) · table.rs (transactions) · clients.rs · waiting.rs · keyspaces.rs
+//!   Input ──▶ step ─┬─ admission.rs     the clock guard, the watermark, the read bound
+//!                   │     └─▶ life.rs   promises.rs, decisions.rs: one transaction from prepare to outcome
+//!                   │           └─▶ crate::validation   rules about keys
+//!                   ├─ termination.rs   when the client is silent       ├─ propagation.rs  telling commits
+//!                   ├─ housekeeping.rs  time, durability, the watermark  ├─ log_lost.rs     without the log
+//!                   └─ recovery.rs      the log after a restart                               ──▶ Output
+//!   state: transactions.rs (table.rs, clients.rs) · waiting.rs · appended.rs · horizon.rs (expiry.rs)
 //! ```
+//!
+//! Each part owns its state; [`Participant`] owns the parts and passes each what it needs.
 //!
 //! Invariants: nothing is answered before what it rests on is durable; every token gets exactly one
 //! final answer (`Parked` announces that it comes later); a transaction is in at most one place;
@@ -20,45 +20,52 @@
 //!
 //! Deliberately absent: values, key bytes, message layouts, the clock.
 
-mod carry;
+mod admission;
+mod appended;
 mod clients;
+mod copy_forward;
+mod decisions;
 mod expiry;
-mod finish;
+mod horizon;
 mod housekeeping;
 mod input;
-mod keyspaces;
+mod life;
 mod log_lost;
 mod output;
-mod prepare;
-mod read;
+mod promises;
+mod propagation;
 mod recovery;
 mod table;
 mod termination;
+
+mod transactions;
 mod waiting;
-mod window;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
 
-pub use carry::KeptOutcome;
+pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
+pub use expiry::ExpiryRule;
+pub use horizon::Collected;
 pub use input::{
-    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem,
-    Recovered, Ticket, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, LogRange, LogSequence, Lookup,
+    Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
-pub use output::{LogIntent, Output};
-use timestone_types::{AbortReason, KeyHash, ShardId, Timestamp, TxnId, limits as shared};
+pub use output::{LogIntent, NotHere, Output};
+use timestone_types::{KeyHash, ShardId, Timestamp, limits as shared};
 
-use self::clients::Clients;
-use self::expiry::ExpiryTime;
-use self::housekeeping::Bound;
-use self::keyspaces::Keyspaces;
+use self::admission::{ReadAsked, ScanAsked};
+use self::decisions::Decision;
+use self::horizon::Horizon;
+use self::life::Life;
+use self::log_lost::answer_without_log;
+use self::propagation::Propagation;
 use self::recovery::Recovery;
-use self::table::{Asker, Handle, Place, Table};
-use self::termination::Resolution;
-use self::waiting::Waiting;
-use self::window::Window;
+pub use self::table::{Holder, InFlight, Written};
+use self::termination::{Ask, Termination};
+use self::transactions::Report;
 use crate::Refusal;
-use crate::planted::PlantedBugs;
+use crate::planted::bugs;
+use crate::validation::{KeyRead, Timestamps, Validation};
 
 /// What can be chosen per shard.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +78,6 @@ pub struct Config {
     pub history_window: Duration,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
-    /// Bugs on purpose.
-    #[cfg(feature = "planted-bugs")]
-    pub bugs: PlantedBugs,
 }
 
 impl Default for Config {
@@ -83,36 +87,17 @@ impl Default for Config {
             vote_later: true,
             history_window: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
-            #[cfg(feature = "planted-bugs")]
-            bugs: PlantedBugs::default(),
         }
     }
 }
 
-/// What is waited for in the log, and what follows.
-#[derive(Clone, Copy, Debug)]
-enum Pending {
-    Nothing,
-    Promise { record: Handle, txn: TxnId, asker: Asker },
-    AbortedPromise { record: Handle, txn: TxnId, asker: Asker, reason: AbortReason },
-    Committed { record: Handle, txn: TxnId, token: Option<Token> },
-    Aborted { txn: TxnId, then: AfterAbort },
-    Bound { bound: Timestamp, watermark: Timestamp },
-}
-
-/// What follows when an abort is durable.
-#[derive(Clone, Copy, Debug)]
-enum AfterAbort {
-    Vote { asker: Asker, reason: AbortReason },
-    Acknowledge(Token),
-    Nothing,
-}
-
-/// Counts for metrics.
+/// Figures of a participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Marks in both generations.
-    pub marks: usize,
+pub struct View {
+    /// Versions below it may be gone.
+    pub watermark: Timestamp,
+    /// Keys whose use is remembered.
+    pub access_records: usize,
     /// Transactions promised, or committed and not yet applied and logged.
     pub in_flight: usize,
     /// Outcomes that are kept for replays.
@@ -121,117 +106,147 @@ pub struct Stats {
     pub waiting: usize,
     /// Client incarnations that are known.
     pub clients: usize,
-    /// Transactions that this shard is bringing to their end.
+    /// Transactions that this shard is bringing to their end, or telling others of.
     pub resolving: usize,
-    /// At or above every mark that was dropped.
-    pub floor: Timestamp,
+    /// At or above every access record that was dropped.
+    pub low_water: Timestamp,
+    /// As of when expiry is judged.
+    pub expiry: ExpiryRule,
 }
 
 /// One shard's primary. Starts in recovery: hand it the log's records, then `Input::RecoveryDone`.
 #[derive(Debug)]
-pub struct Participant {
-    shard: ShardId,
-    config: Config,
+pub struct Participant<V: Validation = Timestamps> {
     recovery: Option<Recovery>,
-    window: Window,
-    keyspaces: Keyspaces,
-    table: Table,
-    clients: Clients,
-    waiting: Waiting,
-    resolutions: BTreeMap<TxnId, Resolution>,
-    pending: VecDeque<(Ticket, Pending)>,
-    last_ticket: Ticket,
-    bound: Bound,
-    watermark: Timestamp,
-    pledged_watermark: Timestamp,
-    /// Commits of the last run in here may have been carried out or not, whatever the watermark:
-    /// their promises may be lost.
-    uncertain: core::ops::Range<Timestamp>,
-    /// From then on their write sets are not asked for: nobody who has one comes any more. Peers
-    /// have none, and would tell the decision for ever.
-    uncertain_until: Timestamp,
-    /// Nothing of this run outlives it: see [`Input::Closing`].
-    is_closing: bool,
-    /// After a restart, sessions that were live may come back until then.
-    returning_until: Timestamp,
-    /// How far the physical clock leads the time that this participant is given.
-    held_back: Duration,
-    expiry: ExpiryTime,
+    horizon: Horizon,
+    life: Life<V>,
+    termination: Termination,
+    propagation: Propagation,
 }
 
 impl Participant {
-    /// A participant that knows nothing yet.
+    /// A participant that knows nothing yet, and validates by timestamps.
     #[must_use]
     pub fn new(shard: ShardId, config: Config) -> Self {
+        Self::with_validation(Timestamps::default(), shard, config)
+    }
+}
+
+impl<V: Validation> Participant<V> {
+    /// A participant that knows nothing yet, with a strategy of its own.
+    #[must_use]
+    pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
-            shard,
-            config,
             recovery: Some(Recovery::default()),
-            window: Window::new(),
-            keyspaces: Keyspaces::default(),
-            table: Table::new(),
-            clients: Clients::new(),
-            waiting: Waiting::default(),
-            resolutions: BTreeMap::new(),
-            pending: VecDeque::new(),
-            last_ticket: Ticket::default(),
-            bound: Bound::default(),
-            watermark: Timestamp::ZERO,
-            pledged_watermark: Timestamp::ZERO,
-            uncertain: Timestamp::ZERO..Timestamp::ZERO,
-            uncertain_until: Timestamp::ZERO,
-            is_closing: false,
-            returning_until: Timestamp::ZERO,
-            held_back: Duration::ZERO,
-            expiry: ExpiryTime::default(),
+            horizon: Horizon::default(),
+            life: Life::new(validation, config),
+            termination: Termination::new(shard),
+            propagation: Propagation::new(shard, config.decision_timeout),
         }
     }
 
     /// Takes one input; appends what is to be done to `out`, in order.
     #[inline]
     pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
-        if self.recovery.is_some() && !self.bugs().serve_while_recovering {
+        if self.recovery.is_some() && !bugs().serve_while_recovering {
             return self.step_in_recovery(now, input, out);
         }
-        if self.bound.lost && self.step_without_log(now, &input, out) {
+        let watermark = &self.horizon.watermark;
+        if self.horizon.bound.is_lost()
+            && answer_without_log(&self.life.txns, watermark.durable(), &input, out)
+        {
             return;
         }
         match input {
-            Input::Read { token, keyspace, key, at, wait, latest } => {
-                self.read(now, token, keyspace, key, at, wait, latest, out);
+            Input::Read { token, keyspace, key, at, wait, latest: store } => {
+                let latest = matches!(at, ReadAt::Latest(_));
+                let key = KeyRead { keyspace, key, latest, store };
+                self.read(now, ReadAsked { token, key, at, wait }, out);
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
             Input::Decide { token, txn, outcome, origin } => {
-                self.decide(now, Some(token), txn, outcome, origin, out)
+                self.decide(now, Decision { token: Some(token), txn, outcome, origin }, out)
             }
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
-            Input::Durable { through } => self.durable(now, through, out),
-            Input::Applied { txn } => self.applied(txn, out),
+            Input::Durable { range } => self.durable(now, range, out),
+            Input::EpochEnded { epoch } => out.push(Output::NotHere(NotHere::EpochEnded(epoch))),
+            Input::TableInstalled { epoch } => {
+                out.push(Output::NotHere(NotHere::TableInstalled(epoch)))
+            }
+            Input::Applied { txn } => self.life.applied(txn, out),
             Input::Report { client, watermark, acked, clock, closing } => {
-                self.report(now, client, (watermark, acked, clock), closing)
+                self.life.txns.report(now, Report { client, watermark, acked, clock, closing })
             }
             Input::Tick => self.tick(now, out),
+            Input::Scan { token, keyspace, at, wait } => {
+                self.scan(now, ScanAsked { token, keyspace, at, wait }, out)
+            }
+            Input::Newest { token, keyspace, latest } => {
+                out.push(self.newest(token, keyspace, latest))
+            }
+            Input::LogLost => self.lose_log(out),
+            Input::ClockHeld { back } => self.horizon.hold_clock(back),
+            Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
+            Input::Status { .. }
+            | Input::Terminate { .. }
+            | Input::Freeze { .. }
+            | Input::FreezeAnswer { .. }
+            | Input::DecisionAcked { .. }
+            | Input::Closing
+            | Input::Owes { .. }
+            | Input::Recognise { .. }
+            | Input::CopyForward => self.step_to_the_end(now, input, out),
+        }
+    }
+
+    /// What is asked and told about the end of transactions.
+    fn step_to_the_end(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
+        let (life, watermark) = (&mut self.life, &self.horizon.watermark);
+        match input {
             Input::Status { token, txn } => {
-                let status = match self.status_of(txn) {
+                let status = match life.txns.status_of(txn) {
                     (status, true) => status,
                     (_, false) => TxnStatus::Unknown,
                 };
                 out.push(Output::StatusIs { token, txn, status });
             }
             Input::Terminate { token, txn, begin, participants } => {
-                self.terminate(now, token, txn, begin, participants, out);
+                let ask = Ask { token, txn, begin, participants };
+                self.termination.terminate(now, life, watermark, ask, out);
             }
-            Input::Freeze { token, txn, begin } => self.freeze(now, token, txn, begin, out),
-            Input::FreezeAnswer { from, txn, state } => self.frozen(now, from, txn, state, out),
-            Input::DecisionAcked { from, txn } => self.decision_acked(from, txn),
-            Input::RaiseFloor { token, keyspace, at, wait } => {
-                self.raise_floor(now, token, keyspace, at, wait, out)
+            Input::Freeze { token, txn, begin } => {
+                self.termination.freeze(now, life, watermark, (token, txn, begin), out)
             }
-            Input::Newest { token, keyspace, latest } => self.newest(token, keyspace, latest, out),
-            Input::LogLost => self.lose_log(out),
-            Input::Closing => self.spread_all(now, out),
-            Input::ClockHeld { back } => self.held_back = back,
-            Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
+            Input::FreezeAnswer { from, txn, state } => {
+                self.termination.frozen(life, from, txn, state, out)
+            }
+            Input::DecisionAcked { from, txn } => self.propagation.acked(&mut life.txns, from, txn),
+            Input::Closing => {
+                self.propagation.begin_all(now, &life.txns, &mut life.waiting, out);
+                out.push(self.owed(Timestamp::MAX));
+            }
+            Input::Owes { until } => out.push(self.owed(until)),
+            Input::Recognise { token, txn, begin } => {
+                let is_new = life.txns.table.find(txn).is_none()
+                    && !life.txns.is_acked(txn)
+                    && begin >= watermark.pledged();
+                out.push(Output::Recognised { token, is_new });
+            }
+            Input::CopyForward => {
+                let copy = life.txns.copy_forward(self.horizon.bound.durable());
+                out.push(Output::CopyForward(Box::new(copy)));
+            }
+            _ => debug_assert!(false, "an input is taken by one of the two"),
+        }
+    }
+
+    /// What would be lost with this run, of commits at or below `until`.
+    fn owed(&self, until: Timestamp) -> Output {
+        let (txns, watermark) = (&self.life.txns, &self.horizon.watermark);
+        Output::Owed {
+            decisions: txns.owes_decisions(until),
+            aborts: watermark.is_uncertain_after(watermark.durable())
+                && txns.keeps_aborts(watermark.uncertain_end()),
         }
     }
 
@@ -255,12 +270,16 @@ impl Participant {
             | Input::Status { token, .. }
             | Input::Terminate { token, .. }
             | Input::Freeze { token, .. }
-            | Input::RaiseFloor { token, .. }
+            | Input::Scan { token, .. }
+            | Input::Recognise { token, .. }
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
-            Input::ClockHeld { back } => {
-                self.held_back = back;
-                return;
+            Input::ClockHeld { back } => return self.horizon.hold_clock(back),
+            Input::EpochEnded { epoch } => {
+                return out.push(Output::NotHere(NotHere::EpochEnded(epoch)));
+            }
+            Input::TableInstalled { epoch } => {
+                return out.push(Output::NotHere(NotHere::TableInstalled(epoch)));
             }
             Input::Durable { .. }
             | Input::Applied { .. }
@@ -268,6 +287,8 @@ impl Participant {
             | Input::Tick
             | Input::LogLost
             | Input::Closing
+            | Input::Owes { .. }
+            | Input::CopyForward
             | Input::FreezeAnswer { .. }
             | Input::DecisionAcked { .. } => return,
         };
@@ -276,150 +297,31 @@ impl Participant {
 
     /// When the next `Tick` is due; `None` while recovering.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub fn poll_deadline(&self) -> Option<Timestamp> {
         self.recovery.is_none().then(|| self.deadline())
     }
 
-    /// A hint that the key will be read or written in a moment: brings its mark into the
+    /// A hint that the key will be read or written in a moment: brings what is known of it into the
     /// processor's cache.
     #[inline]
     pub fn prefetch(&self, key: KeyHash) {
-        core::hint::black_box(self.window.touch(key));
+        self.life.validation.prefetch(key);
     }
 
-    /// Which shard this is.
+    /// Figures for gauges and tests; nothing is decided by them.
     #[must_use]
-    pub fn shard(&self) -> ShardId {
-        self.shard
-    }
-
-    /// The durable watermark: versions below it may be gone.
-    #[must_use]
-    pub fn watermark(&self) -> Timestamp {
-        self.watermark
-    }
-
-    /// To be asked just before a read at `at` is answered: versions may have been collected while a
-    /// page was read.
-    ///
-    /// # Errors
-    /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
-    pub fn check_answer(&self, at: Timestamp) -> Result<(), Refusal> {
-        if at < self.watermark && !self.bugs().skip_answer_check {
-            return Err(Refusal::TooOld { watermark: self.watermark });
+    pub fn view(&self, now: Timestamp) -> View {
+        let mut expiry = self.horizon.expiry;
+        View {
+            expiry: expiry.rule(now, Timestamp::MAX, self.horizon.bound.is_lost()),
+            watermark: self.horizon.watermark.durable(),
+            access_records: self.life.validation.len(),
+            in_flight: self.life.txns.table.in_flight(),
+            kept: self.life.txns.table.kept_len(),
+            waiting: self.life.waiting.len(),
+            clients: self.life.txns.clients(),
+            resolving: self.termination.len() + self.propagation.len(),
+            low_water: self.life.validation.low_water(),
         }
-        Ok(())
-    }
-
-    /// All participants of a transaction that is in flight here; empty when it is not.
-    #[must_use]
-    pub fn participants_of(&self, txn: TxnId) -> &[ShardId] {
-        match self.table.find(txn) {
-            Some(Place::Flight(slot)) => self.table.record(slot).participants.as_slice(),
-            _ => &[],
-        }
-    }
-
-    /// Counts for metrics.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats {
-            marks: self.window.len(),
-            in_flight: self.table.in_flight(),
-            kept: self.table.kept_len(),
-            waiting: self.waiting.len(),
-            clients: self.clients.all().len(),
-            resolving: self.resolutions.len(),
-            floor: self.window.floor(),
-        }
-    }
-
-    fn log(&mut self, intent: LogIntent, pending: Pending, out: &mut Vec<Output>) {
-        self.last_ticket = Ticket(self.last_ticket.0 + 1);
-        let ticket = self.last_ticket;
-        self.pending.push_back((ticket, pending));
-        out.push(Output::Log { ticket, intent });
-    }
-
-    /// Until when an input may wait for a decision; `None` when it may not.
-    fn may_wait(&self, now: Timestamp, wait: Wait) -> Option<Timestamp> {
-        let deadline = match wait {
-            Wait::No => return None,
-            Wait::Yes => now.saturating_add(self.config.prepared_wait),
-            Wait::Until(deadline) => deadline,
-        };
-        (deadline > now && !self.waiting.is_full()).then_some(deadline)
-    }
-
-    fn park(
-        &mut self,
-        token: Token,
-        owner: Handle,
-        reads: bool,
-        deadline: Timestamp,
-        out: &mut Vec<Output>,
-    ) {
-        self.waiting.park(&mut self.table, owner, reads, token, deadline);
-        out.push(Output::Parked { token });
-    }
-
-    /// Parks a question about a transaction; the caller has marked it as asked about.
-    fn park_asking(&mut self, txn: TxnId, token: Token, out: &mut Vec<Output>) {
-        if self.waiting.is_full() {
-            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
-        }
-        self.waiting.park_asking(txn, token);
-        out.push(Output::Parked { token });
-    }
-
-    /// The guard against broken clocks.
-    #[inline]
-    fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
-        let lead = at.since(now);
-        if lead > shared::MAX_CLOCK_LEAD && !self.bugs().trust_every_clock {
-            return Err(self.refuse_lead(lead));
-        }
-        Ok(())
-    }
-
-    /// The same for a read: at or below the floor it raises no mark, so that it does no harm
-    /// however far ahead it is.
-    #[inline]
-    fn may_read_at(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
-        if at <= self.window.floor() { Ok(()) } else { self.within_lead(now, at) }
-    }
-
-    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's
-    /// clock is held is not waited for.
-    #[inline]
-    fn latest_asked(&self, now: Timestamp, asked: Timestamp) -> Timestamp {
-        if self.bound.lost {
-            return self.latest_without_log(asked);
-        }
-        let allowed = now.saturating_add(shared::MAX_CLOCK_LEAD);
-        if asked <= allowed || asked.since(allowed) > self.held_back { asked } else { allowed }
-    }
-
-    #[cold]
-    fn refuse_lead(&self, lead: Duration) -> Refusal {
-        let wait = lead.saturating_sub(shared::MAX_CLOCK_LEAD);
-        if wait <= self.held_back {
-            Refusal::ClockHeld { wait }
-        } else {
-            Refusal::ClockAhead { lead }
-        }
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    #[inline]
-    fn bugs(&self) -> PlantedBugs {
-        crate::planted::of(self.config.bugs)
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline]
-    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
-    fn bugs(&self) -> PlantedBugs {
-        PlantedBugs::default()
     }
 }

@@ -1,8 +1,10 @@
 //! Everything that a participant can want done.
 
-use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, Epoch, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
-use super::input::{DecisionOrigin, FrozenState, Ticket, Token, TxnStatus, Vote, Wait};
+use super::copy_forward::CopyForward;
+use super::expiry::ExpiryRule;
+use super::input::{DecisionOrigin, FrozenState, LogSequence, Token, TxnStatus, Vote, Wait};
 use crate::Refusal;
 
 /// What to append to the log. The stage adds the bytes that it keeps (write set, participants).
@@ -45,14 +47,52 @@ pub enum LogIntent {
         bound: Timestamp,
         /// The watermark that comes into force with it.
         watermark: Timestamp,
+        /// Commits below the watermark are being told to participants that have not acknowledged
+        /// them. Until they have, the records of these commits must survive a crash, or be copied
+        /// forward.
+        is_propagating: bool,
     },
 }
 
-/// What a participant wants done.
+impl LogIntent {
+    /// A commit at a timestamp.
+    pub(super) const fn committed(
+        txn: TxnId,
+        begin: Timestamp,
+        at: Timestamp,
+        origin: DecisionOrigin,
+    ) -> Self {
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        let outcome = TxnOutcome::Committed(at);
+        Self::Decision { txn, begin, outcome, abort: None, found, met, origin }
+    }
+
+    /// An abort, but for one because of a condition.
+    pub(super) const fn aborted(
+        txn: TxnId,
+        begin: Timestamp,
+        abort: Option<AbortKind>,
+        origin: DecisionOrigin,
+    ) -> Self {
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, origin }
+    }
+}
+
+/// What this participant cannot do: its shard has one replica. See [`Output::NotHere`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHere {
+    /// [`super::Input::EpochEnded`].
+    EpochEnded(Epoch),
+    /// [`super::Input::TableInstalled`].
+    TableInstalled(Epoch),
+}
+
+/// What a participant wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Look the key up in the store at `at` and answer; check [`super::Participant::check_answer`]
-    /// just before answering.
+    /// Look the key up in the store at `at` and answer, if [`super::ExpiryRule::may_tell`] lets what
+    /// is found; later than in this step, check [`super::Collected::check`] just before.
     ReadNow {
         /// Which read.
         token: Token,
@@ -60,6 +100,21 @@ pub enum Output {
         at: Timestamp,
         /// Whether a prepared write at or below `at` is undecided: the snapshot is not certain.
         prepared_before: bool,
+        /// As of when expiry is judged, and what of it may be told.
+        expiry: ExpiryRule,
+    },
+    /// The prepare is a new one and depends on what its key holds: look that up, and submit it again
+    /// with [`super::Lookup::Found`], if [`super::ExpiryRule::may_tell`] lets what is found.
+    LookUp {
+        /// Which prepare.
+        token: Token,
+        /// As of when expiry is judged, and what of it may be told.
+        expiry: ExpiryRule,
+    },
+    /// The prepare is a new one, and there is no room for it: nothing was recorded.
+    NoRoom {
+        /// Which prepare.
+        token: Token,
     },
     /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of
     /// this step were handled (log intents keep their order), before any other input. Several are
@@ -100,7 +155,7 @@ pub enum Output {
     },
     /// The vote about a single-key write that was decided before, for a repeat of it. Its answer
     /// carries the previous value as the first one did: the version that is found at `at`. Check
-    /// [`super::Participant::check_answer`] for `at` just before answering.
+    /// [`super::Collected::check`] for `at` just before answering.
     Repeated {
         /// Which prepare.
         token: Token,
@@ -115,10 +170,10 @@ pub enum Output {
         /// Whether the version there was visible to the write, whatever its expiry says now.
         present: bool,
     },
-    /// Append to the log; answer with `Input::Durable` later. Tickets rise by one.
+    /// Append to the log; answer with `Input::Durable` later. Numbers rise by one.
     Log {
         /// Its number.
-        ticket: Ticket,
+        sequence: LogSequence,
         /// What to append.
         intent: LogIntent,
     },
@@ -158,11 +213,14 @@ pub enum Output {
         status: TxnStatus,
     },
     /// The keyspace may be read at `at`.
-    FloorRaised {
+    ScanNow {
         /// Which scan.
         token: Token,
         /// The snapshot.
         at: Timestamp,
+        /// As of when expiry is judged: no later than the snapshot, which may lie ahead of this
+        /// server's time. What expires between the two is alive to every other reader.
+        as_of: Timestamp,
         /// Whether a prepared write at or below `at` is undecided.
         prepared_before: bool,
     },
@@ -191,8 +249,8 @@ pub enum Output {
         /// Its state here.
         state: FrozenState,
     },
-    /// Send `Input::Terminate` to that shard's primary, with
-    /// [`super::Participant::participants_of`]; no answer is awaited.
+    /// Send `Input::Terminate` to that shard's primary, with the participants that the promise was
+    /// asked for with; no answer is awaited.
     AskTerminate {
         /// To whom.
         to: ShardId,
@@ -200,6 +258,8 @@ pub enum Output {
         txn: TxnId,
         /// Its snapshot.
         begin: Timestamp,
+        /// The timestamp that it is promised at here.
+        commit: Timestamp,
     },
     /// Send `Input::Decide` to that shard's primary; its acknowledgement comes back as
     /// `Input::DecisionAcked`.
@@ -211,6 +271,32 @@ pub enum Output {
         /// What became of it.
         outcome: TxnOutcome,
     },
-    /// The watermark rose, durably.
+    /// A run begins at a watermark that an earlier one has left; without one, nothing is put out.
+    Began {
+        /// Versions below it may be gone.
+        watermark: Timestamp,
+    },
+    /// The watermark rose, durably: versions below it may be collected.
     AdvanceWatermark(Timestamp),
+    /// The input belongs to a cluster, and this participant has no replicas: nothing was changed.
+    /// Whoever put it in must not take it for done.
+    NotHere(NotHere),
+    /// Whether a prepare of the transaction would be looked at as a new one.
+    Recognised {
+        /// Which question.
+        token: Token,
+        /// If not, it may have been promised, or committed.
+        is_new: bool,
+    },
+    /// What would be lost with this run.
+    Owed {
+        /// Others may still have to be told of a commit.
+        decisions: bool,
+        /// An abort was told that must survive a restart, as its commit could still be carried out
+        /// after one. Others need no record: who is asked about a transaction that it does not know
+        /// says that it was aborted.
+        aborts: bool,
+    },
+    /// What must survive a crash.
+    CopyForward(Box<CopyForward>),
 }

@@ -1,10 +1,11 @@
-//! After a restart: what the log says, in any order, becomes marks, promises and outcomes again.
+//! After a restart: what the log says, in any order, becomes promises and outcomes again.
 //!
 //! Records are grouped by transaction; of several promises the latest counts. A promise of a
 //! single-shard transaction *is* its commit. A decision says whom to tell of it: its promise may
 //! have left the log before every participant had acknowledged. Whatever is committed is applied
 //! again at the decided timestamp (a put that is there already changes nothing). Promises are
-//! frozen: nobody knows whom their timestamp was told. The read bound becomes the floor, or the
+//! frozen: nobody knows whom their timestamp was told. The read bound becomes the low-water timestamp,
+//! or the
 //! time at which the run begins if that is later; reads between the two wait until the first bound
 //! of the run is durable, or the next run would not know of them. Nothing is served, and above all
 //! no vote is cast, before the log was read to its end.
@@ -16,11 +17,11 @@
 //! more; and another transaction of this client with that key and timestamp can not have committed,
 //! unless the abort of this one is found here, too:
 //! - while the promise stood, it held the key;
-//! - whoever committed there before it left a mark, or the floor, at that timestamp, and the
+//! - whoever committed there before it left an access record, or the low-water timestamp, there, and the
 //!   promise would have been made above that;
 //! - behind its abort in the run that promised, the abort is in the log before the other one's
 //!   promise;
-//! - in later runs the floor lies above every timestamp that was promised before.
+//! - in later runs the low-water timestamp lies above everything that was promised before.
 //!
 //! Where the version is gone (written over, deleted and collected), the promise waits for its
 //! decision as if nothing were known.
@@ -30,15 +31,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{
     AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version,
-    limits as shared,
 };
 
-use super::Participant;
+use super::decisions::Decision;
 use super::expiry::ExpiryTime;
+use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Recovered, WriteItem};
+use super::life::Life;
 use super::output::Output;
-use super::table::{Fate, Kept, Phase};
+use super::table::{Fate, Kept, Phase, Place};
 use crate::ShardList;
+use crate::planted::bugs;
+use crate::validation::Validation;
 
 #[derive(Debug)]
 struct Promise {
@@ -124,138 +128,111 @@ impl Recovery {
     }
 }
 
-impl Participant {
-    pub(super) fn recovery_done(
-        &mut self,
-        now: Timestamp,
-        recovery: Recovery,
-        out: &mut Vec<Output>,
-    ) {
-        let Recovery {
-            promises,
-            mut decisions,
-            bound: durable,
-            began,
-            watermark,
-            outage,
-            left,
-            certain,
-        } = recovery;
-        let bound = durable.max(began);
-        #[cfg(feature = "planted-bugs")]
-        if self.bugs().forget_found {
-            for decided in decisions.values_mut() {
-                decided.found = PreviousFound::Unasked;
-                if let Fate::Aborted(reason) = &mut decided.fate {
-                    *reason = AbortReason::of(AbortKind::Terminated);
-                }
-            }
-        }
-        if !self.bugs().forget_read_bound {
-            self.window.raise_floor(bound);
-            self.bound.durable = if self.bugs().read_before_first_bound { bound } else { durable };
-            self.bound.asked = bound;
-        }
-        self.watermark = watermark;
-        self.pledged_watermark = watermark;
-        // A session that lived held the watermark below its begin, and one that fell silent for
-        // this long after its last word. So nothing that lies above can have been collected by the
-        // last run, nor a delete that came after it.
-        let older = if self.bugs().trust_old_decisions {
-            Timestamp::ZERO
-        } else {
-            watermark.saturating_sub(shared::SESSION_TTL)
-        };
-        self.uncertain =
-            certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
-        self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
-        if !self.bugs().forget_expiry {
-            self.expiry = ExpiryTime::after(durable, bound, now);
-            if self.bugs().forget_told_expiry {
-                self.expiry.told = Timestamp::ZERO;
-            }
-        }
-        self.window.rotate(now, core::iter::empty());
-        for (txn, promise) in promises {
-            let decision = decisions.remove(&txn);
-            self.recover_promise(now, txn, &promise, decision, out);
-        }
-        for (txn, Decided { begin, fate, found }) in decisions {
-            #[cfg(feature = "planted-bugs")]
-            let fate = match fate {
-                Fate::Committed { at, .. } if self.bugs().recover_without_participants => {
-                    Fate::Committed { at, participants: ShardList::default() }
-                }
-                fate => fate,
-            };
-            self.know_client_of_log(now, txn.client, begin);
-            self.keep(Kept {
-                txn,
-                begin,
-                fate,
-                found,
-                durable: true,
-                asked: false,
-                next: u32::MAX,
-            });
-        }
-        if let Some(outage) = outage {
-            self.wait_for_sessions(now, outage, &left);
-        }
-        self.ask_bound(now, now, out);
+/// The sessions that are to be waited for: how long the outage was, and who is gone.
+pub(super) type Sessions = (Duration, BTreeSet<ClientId>);
+
+impl Recovery {
+    /// The watermark that was in force.
+    pub(super) const fn watermark(&self) -> Timestamp {
+        self.watermark
     }
 
-    fn know_client_of_log(&mut self, now: Timestamp, client: ClientId, begin: Timestamp) {
-        if !self.bugs().forget_past_clients {
-            self.clients.entry_of_log(client, now);
+    /// Begins a run with what the log has said; tells whether sessions are to be waited for.
+    pub(super) fn restore<V: Validation>(
+        mut self,
+        now: Timestamp,
+        horizon: &mut Horizon,
+        life: &mut Life<V>,
+        out: &mut Vec<Output>,
+    ) -> Option<Sessions> {
+        self.restore_horizon(now, horizon);
+        let bound = self.bound.max(self.began);
+        let served = if bugs().forget_read_bound { Timestamp::ZERO } else { bound };
+        life.validation.begin(now, served);
+        if bugs().forget_found {
+            self.forget_found();
         }
-        self.know_client(now, client, begin);
+        for (txn, promise) in core::mem::take(&mut self.promises) {
+            let decision = self.decisions.remove(&txn);
+            restore_promise(now, life, txn, &promise, decision, out);
+        }
+        for (txn, Decided { begin, mut fate, found }) in self.decisions {
+            if let Fate::Committed { participants, .. } = &mut fate
+                && bugs().recover_without_participants
+            {
+                *participants = ShardList::default();
+            }
+            life.txns.know_client_of_log(now, txn.client, begin);
+            life.txns.keep(Kept::recovered(txn, begin, fate, found));
+        }
+        let left = self.left;
+        self.outage.map(|outage| (outage, left))
     }
 
-    fn recover_promise(
-        &mut self,
-        now: Timestamp,
-        txn: TxnId,
-        promise: &Promise,
-        decision: Option<Decided>,
-        out: &mut Vec<Output>,
-    ) {
-        let &Promise { begin, commit, single, found, .. } = promise;
-        self.know_client_of_log(now, txn.client, begin);
-        let decided = match decision.map(|decided| decided.fate) {
-            Some(fate @ Fate::Aborted(_)) => {
-                self.keep(Kept {
-                    txn,
-                    begin,
-                    fate,
-                    found,
-                    durable: true,
-                    asked: false,
-                    next: u32::MAX,
-                });
-                return out.push(Output::ForgetPayload { txn });
+    fn restore_horizon(&self, now: Timestamp, horizon: &mut Horizon) {
+        let (durable, bound) = (self.bound, self.bound.max(self.began));
+        if !bugs().forget_read_bound {
+            let known = if bugs().read_before_first_bound { bound } else { durable };
+            horizon.bound.begin(known, bound);
+        }
+        horizon.watermark.begin(now, self.watermark, self.certain, bound);
+        if !bugs().forget_expiry {
+            horizon.expiry = ExpiryTime::after(durable, bound, now);
+            if bugs().forget_told_expiry {
+                horizon.expiry.forget_told();
             }
-            Some(Fate::Committed { at, .. }) => Some(at),
-            None if single => Some(commit),
-            None if self.bugs().recover_without_prepared => return,
-            None => None,
-        };
-        let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
-        self.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
-        let record = self.table.record_mut(slot);
-        (record.found, record.recovered) = (found, true);
-        match decided {
-            Some(at) => self.commit(slot, at, true, out),
-            None if promise.is_applied(txn) && !self.bugs().overlook_applied => {
-                // Of several keys some may not have come to the device before the crash: all are
-                // put again.
-                let outcome = TxnOutcome::Committed(commit);
-                self.decide_in_flight(None, slot, outcome, DecisionOrigin::Participant, out);
+        }
+    }
+
+    /// Planted: nobody knows what single-key writes found, nor why one was refused.
+    fn forget_found(&mut self) {
+        for decided in self.decisions.values_mut() {
+            decided.found = PreviousFound::Unasked;
+            if let Fate::Aborted(reason) = &mut decided.fate {
+                *reason = AbortReason::of(AbortKind::Terminated);
             }
-            None => {
-                self.table.record_mut(slot).frozen = true;
-                self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
-            }
+        }
+    }
+}
+
+fn restore_promise<V: Validation>(
+    now: Timestamp,
+    life: &mut Life<V>,
+    txn: TxnId,
+    promise: &Promise,
+    decision: Option<Decided>,
+    out: &mut Vec<Output>,
+) {
+    let &Promise { begin, commit, single, found, .. } = promise;
+    life.txns.know_client_of_log(now, txn.client, begin);
+    let decided = match decision.map(|decided| decided.fate) {
+        Some(fate @ Fate::Aborted(_)) => {
+            life.txns.keep(Kept::recovered(txn, begin, fate, found));
+            return out.push(Output::ForgetPayload { txn });
+        }
+        Some(Fate::Committed { at, .. }) => Some(at),
+        None if single => Some(commit),
+        None if bugs().recover_without_prepared => return,
+        None => None,
+    };
+    assert!(life.txns.table.find(txn).is_none(), "a promise is restored once");
+    let slot = life.txns.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
+    life.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
+    let record = life.txns.table.record_mut(slot);
+    (record.found, record.recovered) = (found, true);
+    match decided {
+        Some(at) => life.commit(slot, at, true, out),
+        None if promise.is_applied(txn) && !bugs().overlook_applied => {
+            // Of several keys some may not have come to the device before the crash: all are put
+            // again.
+            let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Participant);
+            let decision = Decision { token: None, txn, outcome, origin };
+            life.decide(Place::Flight(slot), decision, out);
+        }
+        None => {
+            life.txns.table.record_mut(slot).frozen = true;
+            let by = now.saturating_add(life.config.decision_timeout);
+            life.txns.table.join_timeouts(slot, by);
         }
     }
 }
@@ -264,7 +241,7 @@ impl Participant {
 mod tests {
     use timestone_types::{Sequence, ShardId};
 
-    use super::super::{Config, Input};
+    use super::super::{Config, Input, LogRange, Participant};
     use super::*;
     use crate::limits::MAX_CLIENTS;
 
@@ -290,7 +267,7 @@ mod tests {
             participant.step(second(10), Input::Recovered(record), &mut out);
         }
         participant.step(second(10), Input::RecoveryDone, &mut out);
-        assert_eq!(participant.stats().kept, count as usize);
+        assert_eq!(participant.view(second(10)).kept, count as usize);
         let reporter = ClientId::new(1);
         for seconds in [12, 30] {
             let (now, watermark, acked) = (second(seconds), second(seconds), Sequence::ZERO);
@@ -298,15 +275,18 @@ mod tests {
                 Input::Report { client: reporter, watermark, acked, clock: now, closing: false };
             participant.step(now, report, &mut out);
             participant.step(now, Input::Tick, &mut out);
-            let tickets = out.iter().filter_map(|one| match one {
-                Output::Log { ticket, .. } => Some(*ticket),
+            let sequences = out.iter().filter_map(|one| match one {
+                Output::Log { sequence, .. } => Some(*sequence),
                 _ => None,
             });
-            let through = tickets.max().unwrap();
-            participant.step(now, Input::Durable { through }, &mut out);
+            let through = sequences.max().unwrap();
+            participant.step(now, Input::Durable { range: LogRange::through(through) }, &mut out);
         }
-        assert!(participant.stats().clients < 10, "clients that keep nothing are forgotten");
-        participant.stats().kept
+        assert!(
+            participant.view(second(30)).clients < 10,
+            "clients that keep nothing are forgotten"
+        );
+        participant.view(second(30)).kept
     }
 
     #[test]
@@ -318,9 +298,9 @@ mod tests {
     #[test]
     fn outcomes_that_hang_at_no_client_are_noticed() {
         let bugs = crate::planted::PlantedBugs { forget_past_clients: true, ..Default::default() };
-        assert!(
-            left_of_many_clients(Config { bugs, ..Config::default() }) > 0,
-            "the planted bug is found"
-        );
+        crate::plant(Some(bugs));
+        let left = left_of_many_clients(Config::default());
+        crate::plant(None);
+        assert!(left > 0, "the planted bug is found");
     }
 }

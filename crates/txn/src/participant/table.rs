@@ -10,29 +10,32 @@
 //! are reused, so whatever outlives a record (a pending log ticket) names it by (slot, generation).
 //! Iteration is over `live`, in a fixed order.
 //!
-//! It does not touch marks, clients or the log; MILANA §4.1 calls it the transaction table.
+//! It does not touch keys, clients or the log; MILANA §4.1 calls it the transaction table.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use timestone_types::{
-    AbortReason, KeyHash, KeyspaceId, PreviousFound, Timestamp, TxnId, TxnOutcome,
+    AbortReason, KeyHash, KeyspaceId, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
 };
 
 use super::input::{Token, WriteItem, WriteKind};
 use crate::ShardList;
 
-/// Where a record lies in the slab.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Slot(u32);
+/// A transaction in flight, as a validation knows it: where its record lies in the slab.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Holder(u32);
 
-impl Slot {
-    pub(super) const NONE: Self = Self(u32::MAX);
+impl Holder {
+    /// Nobody.
+    pub const NONE: Self = Self(u32::MAX);
 
-    pub(super) const fn new(index: u32) -> Self {
+    pub(crate) const fn new(index: u32) -> Self {
         Self(index)
     }
 
-    pub(super) const fn is_none(self) -> bool {
+    /// Whether this is nobody.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
         self.0 == u32::MAX
     }
 
@@ -44,7 +47,7 @@ impl Slot {
 /// A slot and the generation of its record, for whatever may outlive it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Handle {
-    pub(super) slot: Slot,
+    pub(super) slot: Holder,
     generation: u32,
 }
 
@@ -62,10 +65,13 @@ pub(super) enum Phase {
 
 /// A written key (or a fenced keyspace) as it is remembered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Written {
-    pub(super) keyspace: KeyspaceId,
-    pub(super) key: KeyHash,
-    pub(super) kind: WriteKind,
+pub struct Written {
+    /// The keyspace of the key.
+    pub keyspace: KeyspaceId,
+    /// The key.
+    pub key: KeyHash,
+    /// What is written.
+    pub kind: WriteKind,
 }
 
 impl Written {
@@ -117,10 +123,10 @@ pub(super) struct Record {
     pub(super) writes: Vec<Written>,
     pub(super) reads_waiting: Ends,
     pub(super) others_waiting: Ends,
-    /// When this participant loses patience; the list of those that wait for it is sorted.
+    /// When this participant begins to end it; the list of those that wait for it is sorted.
     pub(super) decide_by: Timestamp,
-    timeout_before: Slot,
-    timeout_after: Slot,
+    timeout_before: Holder,
+    timeout_after: Holder,
     in_timeouts: bool,
     live_index: u32,
     generation: u32,
@@ -158,10 +164,28 @@ pub(super) struct Kept {
     pub(super) next: u32,
 }
 
+impl Kept {
+    /// An abort whose record is on its way to the log.
+    pub(super) const fn aborted(txn: TxnId, begin: Timestamp, reason: AbortReason) -> Self {
+        let (fate, found) = (Fate::Aborted(reason), PreviousFound::Unasked);
+        Self { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX }
+    }
+
+    /// An outcome that the log has kept.
+    pub(super) const fn recovered(
+        txn: TxnId,
+        begin: Timestamp,
+        fate: Fate,
+        found: PreviousFound,
+    ) -> Self {
+        Self { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX }
+    }
+}
+
 /// Where a transaction is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    Flight(Slot),
+    Flight(Holder),
     Kept(u32),
 }
 
@@ -176,12 +200,12 @@ struct Index {
 pub(super) struct Table {
     by_id: HashTable<Index>,
     records: Vec<Record>,
-    free_records: Vec<Slot>,
-    live: Vec<Slot>,
+    free_records: Vec<Holder>,
+    live: Vec<Holder>,
     kept: Vec<Kept>,
     free_kept: Vec<u32>,
-    first_timeout: Slot,
-    last_timeout: Slot,
+    first_timeout: Holder,
+    last_timeout: Holder,
 }
 
 fn hash_txn(txn: TxnId) -> u64 {
@@ -200,8 +224,8 @@ impl Table {
             live: Vec::new(),
             kept: Vec::new(),
             free_kept: Vec::new(),
-            first_timeout: Slot::NONE,
-            last_timeout: Slot::NONE,
+            first_timeout: Holder::NONE,
+            last_timeout: Holder::NONE,
         }
     }
 
@@ -225,21 +249,21 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn record(&self, slot: Slot) -> &Record {
+    pub(super) fn record(&self, slot: Holder) -> &Record {
         &self.records[slot.index()]
     }
 
     #[inline]
-    pub(super) fn record_mut(&mut self, slot: Slot) -> &mut Record {
+    pub(super) fn record_mut(&mut self, slot: Holder) -> &mut Record {
         &mut self.records[slot.index()]
     }
 
-    pub(super) fn handle(&self, slot: Slot) -> Handle {
+    pub(super) fn handle(&self, slot: Holder) -> Handle {
         Handle { slot, generation: self.record(slot).generation }
     }
 
     /// The record that a handle means, unless it has gone meanwhile.
-    pub(super) fn alive(&self, handle: Handle) -> Option<Slot> {
+    pub(super) fn alive(&self, handle: Handle) -> Option<Holder> {
         (self.record(handle.slot).generation == handle.generation).then_some(handle.slot)
     }
 
@@ -251,7 +275,7 @@ impl Table {
         begin: Timestamp,
         commit: Timestamp,
         phase: Phase,
-    ) -> Slot {
+    ) -> Holder {
         let slot = match self.free_records.pop() {
             Some(slot) => slot,
             None => self.grow(),
@@ -279,8 +303,8 @@ impl Table {
         slot
     }
 
-    fn grow(&mut self) -> Slot {
-        let slot = Slot::new(self.records.len() as u32);
+    fn grow(&mut self) -> Holder {
+        let slot = Holder::new(self.records.len() as u32);
         self.records.push(Record {
             txn: TxnId::default(),
             begin: Timestamp::ZERO,
@@ -300,8 +324,8 @@ impl Table {
             reads_waiting: Ends::EMPTY,
             others_waiting: Ends::EMPTY,
             decide_by: Timestamp::MAX,
-            timeout_before: Slot::NONE,
-            timeout_after: Slot::NONE,
+            timeout_before: Holder::NONE,
+            timeout_after: Holder::NONE,
             in_timeouts: false,
             live_index: 0,
             generation: 0,
@@ -309,8 +333,23 @@ impl Table {
         slot
     }
 
+    /// Fills a record that was just inserted.
+    pub(super) fn fill(
+        &mut self,
+        slot: Holder,
+        single: bool,
+        participants: &[ShardId],
+        writes: &[WriteItem],
+    ) {
+        let record = self.record_mut(slot);
+        assert!(record.writes.is_empty(), "a record is filled once");
+        record.single = single;
+        record.participants.set(participants);
+        record.writes.extend(writes.iter().map(Written::of));
+    }
+
     /// Takes a record out of the slab; its place in `by_id` has to be set or removed by the caller.
-    fn free(&mut self, slot: Slot) {
+    fn free(&mut self, slot: Holder) {
         self.leave_timeouts(slot);
         let live_index = self.record(slot).live_index as usize;
         self.live.swap_remove(live_index);
@@ -329,7 +368,7 @@ impl Table {
     }
 
     /// Turns a record into an outcome.
-    pub(super) fn finish(&mut self, slot: Slot, fate: Fate, durable: bool) -> u32 {
+    pub(super) fn finish(&mut self, slot: Holder, fate: Fate, durable: bool) -> u32 {
         let record = self.record(slot);
         let (txn, begin, found, asked) = (record.txn, record.begin, record.found, record.asked);
         self.free(slot);
@@ -337,7 +376,7 @@ impl Table {
     }
 
     /// Takes a record out without an outcome: nobody will ask for one.
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: Holder) {
         let txn = self.record(slot).txn;
         self.free(slot);
         self.forget_id(txn);
@@ -383,8 +422,14 @@ impl Table {
     }
 
     /// Everything in flight.
-    pub(super) fn live(&self) -> impl Iterator<Item = (Slot, &Record)> {
+    pub(super) fn live(&self) -> impl Iterator<Item = (Holder, &Record)> {
         self.live.iter().map(|&slot| (slot, self.record(slot)))
+    }
+
+    /// What a validation may know of them.
+    #[inline]
+    pub(super) fn others(&self) -> InFlight<'_> {
+        InFlight(self)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -397,14 +442,14 @@ impl Table {
 
     /// Appends to the list of those that wait for their decision. Deadlines are given in rising
     /// order.
-    pub(super) fn join_timeouts(&mut self, slot: Slot, decide_by: Timestamp) {
+    pub(super) fn join_timeouts(&mut self, slot: Holder, decide_by: Timestamp) {
         self.leave_timeouts(slot);
         let last = self.last_timeout;
         let record = self.record_mut(slot);
         record.decide_by = decide_by;
         record.in_timeouts = true;
         record.timeout_before = last;
-        record.timeout_after = Slot::NONE;
+        record.timeout_after = Holder::NONE;
         if last.is_none() {
             self.first_timeout = slot;
         } else {
@@ -413,7 +458,7 @@ impl Table {
         self.last_timeout = slot;
     }
 
-    pub(super) fn leave_timeouts(&mut self, slot: Slot) {
+    pub(super) fn leave_timeouts(&mut self, slot: Holder) {
         let record = self.record_mut(slot);
         if !record.in_timeouts {
             return;
@@ -433,9 +478,44 @@ impl Table {
     }
 
     /// The transaction that has waited longest for its decision.
-    pub(super) fn first_timeout(&self) -> Option<(Slot, Timestamp)> {
+    pub(super) fn first_timeout(&self) -> Option<(Holder, Timestamp)> {
         (!self.first_timeout.is_none())
             .then(|| (self.first_timeout, self.record(self.first_timeout).decide_by))
+    }
+}
+
+/// What a validation may know of the transactions in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight<'a>(&'a Table);
+
+impl InFlight<'_> {
+    /// Which transaction a holder is.
+    #[must_use]
+    pub fn txn(self, holder: Holder) -> TxnId {
+        self.0.record(holder).txn
+    }
+
+    /// The lowest timestamp at which a holder may commit.
+    #[inline]
+    #[must_use]
+    pub fn may_commit_at(self, holder: Holder) -> Timestamp {
+        let record = self.0.record(holder);
+        match record.phase {
+            Phase::Committed { at, .. } => at,
+            Phase::Prepared { .. } | Phase::Aborting => record.commit,
+        }
+    }
+
+    /// Somebody other than `except` who writes in the keyspace.
+    #[must_use]
+    pub fn writer_in(self, keyspace: KeyspaceId, except: Holder) -> Option<Holder> {
+        self.writers_in(keyspace).find(|&holder| holder != except)
+    }
+
+    /// Everybody who writes in the keyspace.
+    pub(super) fn writers_in(self, keyspace: KeyspaceId) -> impl Iterator<Item = Holder> {
+        let writes = move |record: &Record| record.writes.iter().any(|w| w.keyspace == keyspace);
+        self.0.live().filter(move |(_, record)| writes(record)).map(|(holder, _)| holder)
     }
 }
 
@@ -487,7 +567,7 @@ mod tests {
     fn timeouts_stay_in_order_whatever_leaves() {
         let mut table = Table::new();
         let at = Timestamp::from_nanos;
-        let slots: Vec<Slot> = (0..4)
+        let slots: Vec<Holder> = (0..4)
             .map(|n| {
                 let slot = table.insert(
                     txn(n),

@@ -19,7 +19,7 @@ use timestone_types::{Timestamp, TxnId};
 
 use super::input::{Token, Wait};
 use super::output::Output;
-use super::table::{Ends, Handle, Record, Slot, Table};
+use super::table::{Ends, Holder, Record, Table};
 use crate::limits::MAX_WAITING;
 
 const END: u32 = u32::MAX;
@@ -28,7 +28,7 @@ const END: u32 = u32::MAX;
 struct Waiter {
     token: Token,
     deadline: Timestamp,
-    owner: Slot,
+    owner: Holder,
     reads: bool,
     before: u32,
     after: u32,
@@ -39,10 +39,13 @@ struct Waiter {
 /// What a deadline is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
-    /// A waiter's patience: its index and generation.
+    /// A waiter has waited long enough: its index and generation.
     Waiter(u32, u32),
+    /// A point in time is reached that an input has waited for, or it has waited long
+    /// enough: its token, and when that is.
+    Passed(Token, Timestamp),
     /// Another attempt at bringing a transaction to its end.
-    Resolution(TxnId),
+    Effort(TxnId),
 }
 
 /// See the module.
@@ -52,6 +55,8 @@ pub(super) struct Waiting {
     free: Vec<u32>,
     timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     behind_bound: Vec<(Token, Wait)>,
+    /// How many wait for a point in time.
+    for_time: usize,
     asking: Vec<(TxnId, Token)>,
 }
 
@@ -62,23 +67,25 @@ fn ends(record: &mut Record, reads: bool) -> &mut Ends {
 impl Waiting {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.waiters.len() - self.free.len() + self.behind_bound.len() + self.asking.len()
+        self.waiters.len() - self.free.len()
+            + self.behind_bound.len()
+            + self.asking.len()
+            + self.for_time
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.len() >= MAX_WAITING
     }
 
-    /// Lets an input wait for the record in `owner` until `deadline`.
+    /// Lets an input wait for the record in `slot` until `deadline`.
     pub(super) fn park(
         &mut self,
         table: &mut Table,
-        owner: Handle,
+        slot: Holder,
         reads: bool,
         token: Token,
         deadline: Timestamp,
     ) {
-        let slot = owner.slot;
         let ends = ends(table.record_mut(slot), reads);
         let waiter = Waiter {
             token,
@@ -111,6 +118,26 @@ impl Waiting {
         self.timers.push(Reverse((deadline, Timer::Waiter(index, generation))));
     }
 
+    /// Lets an input wait for a point in time, no longer than until `deadline`.
+    pub(super) fn park_until(&mut self, token: Token, at: Timestamp, deadline: Timestamp) {
+        self.for_time += 1;
+        self.set_timer(at.min(deadline), Timer::Passed(token, deadline));
+    }
+
+    /// The point in time is reached.
+    pub(super) fn passed(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        deadline: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        assert!(self.for_time > 0, "who is woken has waited");
+        self.for_time -= 1;
+        let wait = if now < deadline { Wait::Until(deadline) } else { Wait::No };
+        out.push(Output::Again { token, wait });
+    }
+
     fn release(&mut self, index: u32) {
         let waiter = &mut self.waiters[index as usize];
         assert!(waiter.active, "a waiter is woken once");
@@ -133,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// A waiter's patience is over: it is answered around what stands in its way.
+    /// A waiter has waited long enough: it is answered around what stands in its way.
     pub(super) fn expire(
         &mut self,
         table: &mut Table,

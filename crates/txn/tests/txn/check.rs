@@ -117,7 +117,7 @@ macro_rules! bugs {
         pub const ALL_BUGS: &[&str] = &[$(stringify!($name)),*];
 
         #[cfg(feature = "planted-bugs")]
-        pub fn bug(name: &str) -> timestone_txn::PlantedBugs {
+        fn bug(name: &str) -> timestone_txn::PlantedBugs {
             let mut bugs = timestone_txn::PlantedBugs::default();
             match name {
                 $(stringify!($name) => bugs.$name = true,)*
@@ -126,6 +126,18 @@ macro_rules! bugs {
             bugs
         }
     };
+}
+
+/// What comes of a run with a bug planted on this thread.
+#[cfg(feature = "planted-bugs")]
+pub fn with_bug<T>(
+    name: &str,
+    run: impl FnOnce() -> T + std::panic::UnwindSafe,
+) -> std::thread::Result<T> {
+    timestone_txn::plant(Some(bug(name)));
+    let came = std::panic::catch_unwind(run);
+    timestone_txn::plant(None);
+    came
 }
 
 bugs!(

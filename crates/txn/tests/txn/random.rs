@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator, LocalValidation};
+use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator};
 use timestone_txn::participant::{Config, Output, ReadAt, Token, Wait, WriteKind};
+use timestone_txn::validation::{LocalValidation, Timestamps, Validation};
 use timestone_types::{
-    ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, random,
 };
 
 use crate::check::{Committed, violation};
@@ -18,15 +19,11 @@ use crate::stage::{Event, Key, Part, Read, Request, Stage, Value, Write};
 const KEYS: u64 = 6;
 const STEP: Duration = Duration::from_millis(2);
 
-struct Dice(u64);
+struct Dice(random::Dice);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
+        self.0.roll() % sides
     }
 }
 
@@ -57,11 +54,13 @@ struct Client {
     since: Timestamp,
 }
 
-struct World {
+struct World<V: Validation> {
     dice: Dice,
     now: Timestamp,
     faults: bool,
-    stages: Vec<Stage>,
+    stages: Vec<Stage<V>>,
+    /// Read-only transactions are validated by the shards as well.
+    strict: bool,
     clients: Vec<Client>,
     flying: BTreeMap<(Timestamp, u64), (Address, Address, Body)>,
     sent: u64,
@@ -80,9 +79,9 @@ fn shard_of(key: &Key, shards: usize) -> usize {
     key.1.bytes().map(usize::from).sum::<usize>() % shards
 }
 
-impl World {
-    fn new(seed: u64, shards: u16, clients: u32, config: Config) -> Self {
-        let mut dice = Dice(seed);
+impl<V: Validation + Default> World<V> {
+    fn new(seed: u64, shards: u16, clients: u32, strict: bool) -> Self {
+        let mut dice = Dice(random::Seed(seed).dice());
         let clients = (1..=clients)
             .map(|id| Client {
                 id: ClientId::new(id),
@@ -103,7 +102,10 @@ impl World {
             dice,
             now: Timestamp::from_nanos(10_000_000_000),
             faults: true,
-            stages: (0..shards).map(|shard| Stage::new(ShardId::new(shard), config)).collect(),
+            stages: (0..shards)
+                .map(|shard| Stage::new(ShardId::new(shard), Config::default()))
+                .collect(),
+            strict,
             clients,
             flying: BTreeMap::new(),
             sent: 0,
@@ -143,8 +145,8 @@ impl World {
                 Output::AskFreeze { to, txn, begin } => {
                     self.send(from, peer(to), Body::Ask(Request::Freeze { txn, begin }));
                 }
-                Output::AskTerminate { to, txn, begin } => {
-                    let participants = self.stages[shard].core.participants_of(txn).to_vec();
+                Output::AskTerminate { to, txn, begin, .. } => {
+                    let participants = self.stages[shard].participants_of(txn);
                     self.send(
                         from,
                         peer(to),
@@ -155,7 +157,7 @@ impl World {
                     self.send(from, peer(to), Body::Ask(Request::Decide { txn, outcome }));
                 }
                 Output::ReadNow { token, at, .. }
-                    if self.stages[shard].core.check_answer(at).is_ok() =>
+                    if self.stages[shard].collected.check(at).is_ok() =>
                 {
                     self.answer(shard, token, output, value);
                 }
@@ -242,9 +244,9 @@ impl World {
         let reads: Vec<(Key, Version)> =
             one.reads.iter().map(|(key, read)| (key.clone(), read.0.version)).collect();
         one.called = now;
-        if one.writes.is_empty() {
+        if one.writes.is_empty() && !self.strict {
             let mut validation = LocalValidation::default();
-            one.reads.values().for_each(|read| validation.observe(read.1));
+            one.reads.values().for_each(|read| validation.observe(0, read.1));
             if validation.commits() {
                 let committed = Committed { reads, called: now, told: now, ..Committed::default() };
                 self.history.insert(txn, committed);
@@ -265,7 +267,11 @@ impl World {
             begin: one.begin,
             commit,
             participants: &participants,
-            kind: CommitKind::ReadWrite,
+            kind: if self.clients[client].writes.is_empty() {
+                CommitKind::StrictReadOnly
+            } else {
+                CommitKind::ReadWrite
+            },
             external_wait: false,
             error_bound: Duration::ZERO,
             deadline: now.saturating_add(Duration::from_secs(60)),
@@ -504,7 +510,7 @@ impl World {
         let known: BTreeMap<_, TxnId> = self
             .stages
             .iter()
-            .flat_map(Stage::commits)
+            .flat_map(|stage| stage.commits())
             .map(|(txn, at)| ((txn.client, at), txn))
             .collect();
         for (at, keys) in &mut applied {
@@ -532,8 +538,13 @@ impl World {
 
 /// Runs one world to its end; says what is wrong, and how many read-write transactions were
 /// committed.
-fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>, usize) {
-    let mut world = World::new(seed, shards, clients, config);
+pub fn run<V: Validation + Default>(
+    seed: u64,
+    shards: u16,
+    clients: u32,
+    strict: bool,
+) -> (Option<String>, usize) {
+    let mut world = World::<V>::new(seed, shards, clients, strict);
     for _ in 0..1500 {
         world.turn();
     }
@@ -542,7 +553,7 @@ fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>,
         world.turn();
         let idle = world.clients.iter().all(|one| one.open.is_none());
         let settled = world.stages.iter().all(|stage| {
-            let stats = stage.core.stats();
+            let stats = stage.core.view(Timestamp::ZERO);
             stats.in_flight == 0 && stats.waiting == 0
         });
         if idle && settled && world.flying.is_empty() {
@@ -552,7 +563,7 @@ fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>,
     let stuck: Vec<_> = world
         .stages
         .iter()
-        .map(|stage| stage.core.stats())
+        .map(|stage| stage.core.view(Timestamp::ZERO))
         .filter(|one| one.in_flight > 0)
         .collect();
     if !stuck.is_empty() {
@@ -569,7 +580,7 @@ proptest! {
     fn whatever_happens_the_committed_history_is_serializable(seed: u64, shards in 1u16..4, clients in 2u32..6) {
         // A short run with few clients and much bad luck may commit nothing; `many_seeds` sees to
         // it that enough is committed.
-        let (problem, _) = run(seed, shards, clients, Config::default());
+        let (problem, _) = run::<Timestamps>(seed, shards, clients, false);
         prop_assert_eq!(problem, None);
     }
 }
@@ -591,10 +602,10 @@ fn random_runs_catch_planted_bugs() {
         "free_before_applied",
     ];
     for name in CAUGHT {
-        let config = Config { bugs: crate::check::bug(name), ..Config::default() };
         let caught = (0..1000u64).any(|seed| {
             let (shards, clients) = (1 + (seed % 4) as u16, 2 + (seed % 5) as u32);
-            !matches!(std::panic::catch_unwind(|| run(seed, shards, clients, config).0), Ok(None))
+            let run = || run::<Timestamps>(seed, shards, clients, false).0;
+            !matches!(crate::check::with_bug(name, run), Ok(None))
         });
         assert!(caught, "{name} was not caught within 1000 seeds");
     }
@@ -608,7 +619,7 @@ fn many_seeds() {
     let mut commits = 0;
     for seed in 0..seeds {
         let (problem, count) =
-            run(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, Config::default());
+            run::<Timestamps>(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, false);
         assert_eq!(problem, None, "seed {seed}");
         commits += count;
     }

@@ -20,12 +20,6 @@ use timestone_types::{
 
 use crate::stage::{Event, Part, Read, Request, Stage, Write};
 
-#[cfg(feature = "planted-bugs")]
-type Bugs = timestone_txn::PlantedBugs;
-#[cfg(not(feature = "planted-bugs"))]
-#[derive(Clone, Copy, Default)]
-struct Bugs(());
-
 struct World {
     now: Timestamp,
     stages: BTreeMap<u16, Stage>,
@@ -34,7 +28,6 @@ struct World {
     askers: BTreeMap<Token, u16>,
     next_token: u64,
     text: String,
-    bugs: Bugs,
 }
 
 fn ms(text: &str) -> Timestamp {
@@ -181,7 +174,7 @@ fn show(event: &Event) -> String {
             LogIntent::Decision { txn, outcome, origin, .. } => {
                 format!("log {txn} {} by {origin:?}", show_outcome(outcome)).to_lowercase()
             }
-            LogIntent::ReadBound { bound, watermark } => {
+            LogIntent::ReadBound { bound, watermark, .. } => {
                 format!("log bound {} watermark {}", show_time(bound), show_time(watermark))
             }
         },
@@ -190,7 +183,7 @@ fn show(event: &Event) -> String {
         Output::AskWriteSet { txn, .. } => format!("ask write set {txn}"),
         Output::ForgetPayload { txn } => format!("forget payload {txn}"),
         Output::StatusIs { txn, status, .. } => format!("status {txn} {}", show_status(status)),
-        Output::FloorRaised { at, prepared_before, .. } => {
+        Output::ScanNow { at, prepared_before, .. } => {
             format!(
                 "scan at {}{}",
                 show_time(at),
@@ -203,6 +196,15 @@ fn show(event: &Event) -> String {
         Output::AskTerminate { to, txn, .. } => format!("ask s{to} terminate {txn}"),
         Output::TellDecision { to, txn, outcome } => {
             format!("tell s{to} {txn} {}", show_outcome(outcome))
+        }
+        Output::Began { watermark } => format!("began at watermark {}", show_time(watermark)),
+        Output::NotHere(what) => format!("not here: {what:?}"),
+        Output::Recognised { is_new, .. } => format!("is new: {is_new}"),
+        Output::LookUp { .. } => "look up".into(),
+        Output::NoRoom { .. } => "no room".into(),
+        Output::Owed { decisions, aborts } => format!("owes decisions {decisions} aborts {aborts}"),
+        Output::CopyForward(ref copy) => {
+            format!("keep {} promises, {} outcomes", copy.promises.len(), copy.outcomes.len())
         }
         Output::AdvanceWatermark(at) => format!("watermark {}", show_time(at)),
     }
@@ -313,7 +315,7 @@ impl<'a> Words<'a> {
 }
 
 impl World {
-    fn new(bugs: Bugs) -> Self {
+    fn new() -> Self {
         Self {
             now: ms("1000"),
             stages: BTreeMap::new(),
@@ -322,15 +324,6 @@ impl World {
             askers: BTreeMap::new(),
             next_token: 0,
             text: String::new(),
-            bugs,
-        }
-    }
-
-    fn config(&self) -> Config {
-        Config {
-            #[cfg(feature = "planted-bugs")]
-            bugs: self.bugs,
-            ..Config::default()
         }
     }
 
@@ -349,8 +342,8 @@ impl World {
                 Output::AskFreeze { to, txn, begin } => {
                     self.send(shard, to, Request::Freeze { txn, begin })
                 }
-                Output::AskTerminate { to, txn, begin } => {
-                    let participants = self.stages[&shard].core.participants_of(txn).to_vec();
+                Output::AskTerminate { to, txn, begin, .. } => {
+                    let participants = self.stages[&shard].participants_of(txn);
                     self.send(shard, to, Request::Terminate { txn, begin, participants });
                 }
                 Output::TellDecision { to, txn, outcome } => {
@@ -411,7 +404,7 @@ impl World {
             "at" => self.now = ms(rest[0]),
             "shards" => {
                 for shard in 1..=rest[0].parse().unwrap() {
-                    let mut stage = Stage::new(ShardId::new(shard), self.config());
+                    let mut stage: Stage = Stage::new(ShardId::new(shard), Config::default());
                     let events = stage.recover(self.now);
                     self.stages.insert(shard, stage);
                     self.absorb(shard, events);
@@ -497,12 +490,12 @@ impl World {
                 return;
             }
             "answerable" => {
-                let verdict = stage.core.check_answer(ms(words.0[0].trim_start_matches('@')));
+                let verdict = stage.collected.check(ms(words.0[0].trim_start_matches('@')));
                 let text = verdict.map_or_else(show_refusal, |()| "answerable".into());
                 return self.print(&format!("s{shard}"), &text);
             }
             "judges" => {
-                let judged = stage.core.judges_expiry(now, now);
+                let judged = stage.core.view(now).expiry.as_of;
                 return self.print(
                     &format!("s{shard}"),
                     &format!("judges expiry as of {}", show_time(judged)),
@@ -511,8 +504,11 @@ impl World {
             "tells" => {
                 let (at, is_present) =
                     (words.value("at").map_or(Timestamp::MAX, ms), words.has("present"));
-                let verdict =
-                    stage.core.check_expiry(at, is_present, Expiry::at(words.time("until")));
+                let verdict = stage.core.view(now).expiry.may_tell(
+                    at,
+                    is_present,
+                    Expiry::at(words.time("until")),
+                );
                 let text = verdict.map_or_else(
                     |refusal| format!("refused: {}", show_refusal(refusal)),
                     |()| "told".into(),
@@ -520,7 +516,7 @@ impl World {
                 return self.print(&format!("s{shard}"), &text);
             }
             "stats" => {
-                let stats = stage.core.stats();
+                let stats = stage.core.view(Timestamp::ZERO);
                 let text = format!(
                     "in flight {} kept {} waiting {} resolving {} clients {} floor {}",
                     stats.in_flight,
@@ -528,7 +524,7 @@ impl World {
                     stats.waiting,
                     stats.resolving,
                     stats.clients,
-                    show_time(stats.floor)
+                    show_time(stats.low_water)
                 );
                 return self.print(&format!("s{shard}"), &text);
             }
@@ -641,8 +637,7 @@ impl World {
             other => panic!("no such command: {other}"),
         };
         let mut out = Vec::new();
-        let bugs = self.bugs;
-        let coordinator = self.coordinators.entry(client).or_insert_with(|| new_coordinator(bugs));
+        let coordinator = self.coordinators.entry(client).or_default();
         coordinator.step(self.now, input, &mut out);
         for output in out {
             self.print(&format!("c{client}"), &show_coordinator(output));
@@ -650,19 +645,9 @@ impl World {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-fn new_coordinator(bugs: Bugs) -> Coordinator {
-    Coordinator::with_bugs(bugs)
-}
-
-#[cfg(not(feature = "planted-bugs"))]
-fn new_coordinator(_: Bugs) -> Coordinator {
-    Coordinator::new()
-}
-
 /// Runs the commands of a script and puts what came below each.
-fn play(script: &str, bugs: Bugs) -> String {
-    let mut world = World::new(bugs);
+fn play(script: &str) -> String {
+    let mut world = World::new();
     for line in script.lines() {
         if let Some(command) = line.strip_prefix("> ") {
             let _ = writeln!(world.text, "{line}");
@@ -686,7 +671,7 @@ fn scripts() -> Vec<(std::path::PathBuf, String)> {
 #[test]
 fn scripts_give_exactly_what_they_say() {
     for (path, script) in scripts() {
-        let came = play(&script, Bugs::default());
+        let came = play(&script);
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&path, &came).unwrap();
         } else if came != script {
@@ -702,8 +687,7 @@ fn every_planted_bug_is_caught_by_the_scripts_that_name_it() {
     let mut caught = BTreeSet::new();
     for (path, script) in scripts() {
         for name in script.lines().filter_map(|line| line.strip_prefix("# caught: ")) {
-            let bugs = crate::check::bug(name);
-            let came = std::panic::catch_unwind(|| play(&script, bugs));
+            let came = crate::check::with_bug(name, || play(&script));
             assert!(
                 came.is_err() || came.unwrap() != script,
                 "{} does not catch {name}",

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output,
-    Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
+    Collected, Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent,
+    LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered,
+    Token, Wait, WriteItem, WriteKind,
 };
+use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
     TxnOutcome, Version, hash_key,
@@ -122,15 +124,16 @@ struct Logged {
     part: Option<Part>,
 }
 
-pub struct Stage {
+pub struct Stage<V: Validation = Timestamps> {
     pub shard: ShardId,
-    pub core: Participant,
+    pub core: Participant<V>,
     pub config: Config,
+    pub collected: Collected,
     store: BTreeMap<Key, BTreeMap<Version, Record>>,
     fences: BTreeMap<KeyspaceId, Version>,
     log: Vec<Logged>,
     synced: usize,
-    first_ticket: u64,
+    first_sequence: u64,
     payloads: BTreeMap<TxnId, Part>,
     parked: BTreeMap<Token, Request>,
     to_apply: VecDeque<(TxnId, Timestamp)>,
@@ -147,17 +150,18 @@ pub fn hash(key: &Key) -> KeyHash {
     hash_key(HashSeed(1), key.0, key.1.as_bytes())
 }
 
-impl Stage {
+impl<V: Validation + Default> Stage<V> {
     pub fn new(shard: ShardId, config: Config) -> Self {
         Self {
             shard,
-            core: Participant::new(shard, config),
+            core: Participant::with_validation(V::default(), shard, config),
             config,
+            collected: Collected::default(),
             store: BTreeMap::new(),
             fences: BTreeMap::new(),
             log: Vec::new(),
             synced: 0,
-            first_ticket: 1,
+            first_sequence: 1,
             payloads: BTreeMap::new(),
             parked: BTreeMap::new(),
             to_apply: VecDeque::new(),
@@ -232,8 +236,9 @@ impl Stage {
         outage: Option<Duration>,
         left: &[ClientId],
     ) -> Vec<Event> {
-        self.core = Participant::new(self.shard, self.config);
-        self.first_ticket = 1;
+        self.core = Participant::with_validation(V::default(), self.shard, self.config);
+        self.collected = Collected::default();
+        self.first_sequence = 1;
         self.payloads.clear();
         self.parked.clear();
         self.to_apply.clear();
@@ -274,7 +279,7 @@ impl Stage {
                         logged.part.as_ref().map_or(&[][..], |part| &part.participants);
                     Recovered::Decision { txn, begin, outcome, abort, found, met, participants }
                 }
-                LogIntent::ReadBound { bound, watermark } => {
+                LogIntent::ReadBound { bound, watermark, .. } => {
                     Recovered::ReadBound { bound, watermark }
                 }
             };
@@ -309,11 +314,11 @@ impl Stage {
         if self.synced == self.log.len() {
             return false;
         }
-        let through = Ticket(self.first_ticket + (self.log.len() - self.synced) as u64 - 1);
-        self.first_ticket = through.0 + 1;
+        let through = LogSequence(self.first_sequence + (self.log.len() - self.synced) as u64 - 1);
+        self.first_sequence = through.0 + 1;
         self.synced = self.log.len();
         let mut out = Vec::new();
-        self.core.step(now, Input::Durable { through }, &mut out);
+        self.core.step(now, Input::Durable { range: LogRange::through(through) }, &mut out);
         self.absorb(now, out, events);
         true
     }
@@ -368,7 +373,7 @@ impl Stage {
     fn feed(
         &mut self,
         now: Timestamp,
-        step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>),
+        step: impl FnOnce(&mut Participant<V>, Timestamp, &mut Vec<Output>),
     ) -> Vec<Event> {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         step(&mut self.core, now, &mut out);
@@ -447,7 +452,8 @@ impl Stage {
                     participants: &part.participants,
                     reads: &reads,
                     writes: &writes,
-                    condition,
+                    condition: condition.map_or(Lookup::NotNeeded, Lookup::Found),
+                    has_room: true,
                 };
                 let input = if decided {
                     Input::DecidedWriteSet { prepare }
@@ -482,7 +488,7 @@ impl Stage {
             }
             Request::RaiseFloor { keyspace, at, wait: asked } => {
                 let wait = wait.unwrap_or(asked);
-                self.core.step(now, Input::RaiseFloor { token, keyspace, at, wait }, &mut out);
+                self.core.step(now, Input::Scan { token, keyspace, at, wait }, &mut out);
             }
             Request::Newest { keyspace } => {
                 let latest = self.newest(keyspace);
@@ -514,6 +520,11 @@ impl Stage {
             |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
         self.synced -= self.log[..self.synced].iter().filter(|one| is_decision(one)).count();
         self.log.retain(|one| !is_decision(one));
+    }
+
+    /// All participants of a transaction that is promised here.
+    pub fn participants_of(&self, txn: TxnId) -> Vec<ShardId> {
+        self.payloads[&txn].participants.clone()
     }
 
     /// What a decision's record takes from the payload: a commit is decided while its write set is
@@ -550,8 +561,11 @@ impl Stage {
                     };
                     value = Some(self.lookup(key, at));
                 }
-                Output::Log { ticket, intent } => {
-                    assert_eq!(ticket.0, self.first_ticket + (self.log.len() - self.synced) as u64);
+                Output::Log { sequence, intent } => {
+                    assert_eq!(
+                        sequence.0,
+                        self.first_sequence + (self.log.len() - self.synced) as u64
+                    );
                     let part = match intent {
                         LogIntent::Prepare { txn, .. } => self.payloads.get(&txn).cloned(),
                         LogIntent::Decision { txn, outcome: TxnOutcome::Committed(_), .. } => {
@@ -560,6 +574,9 @@ impl Stage {
                         LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => None,
                     };
                     self.log.push(Logged { intent, part });
+                }
+                Output::Began { watermark: at } | Output::AdvanceWatermark(at) => {
+                    self.collected.advance(at)
                 }
                 Output::Apply { txn, commit } => self.to_apply.push_back((txn, commit)),
                 Output::ForgetPayload { txn } => {

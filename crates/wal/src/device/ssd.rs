@@ -1,5 +1,5 @@
 //! Log files on an SSD: preallocated and written before use, O_DIRECT and O_DSYNC, one write at a
-//! time (server-commit.md "The log", device `ssd`; building-blocks.md has the figures).
+//! time (docs/protocol/log.md, "Devices"; docs/lab/building-blocks.md has the figures).
 //!
 //! A group goes to the I/O engine as one vectored write. O_DSYNC makes its completion mean
 //! durability, and lets the kernel use the device's forced unit access where a separate fdatasync

@@ -1,10 +1,10 @@
 //! Direct conflicts in real time: of two read-write transactions that met on one key, one of them
 //! writing, the one that had completed before the other was invoked comes first.
 //!
-//! This is what the store promises without waiting out its clocks (transactions.md, "Real time").
-//! It needs no cycles: the checkers walk each key's transactions in the order of its versions, and
-//! whoever stands behind a transaction that was invoked after it had completed stands wrongly. The
-//! latest invocation so far is all that must be remembered.
+//! This is what the store promises without waiting out its clocks (docs/protocol/transactions.md,
+//! "Real time"). It needs no cycles: the checkers walk each key's transactions in the order of its
+//! versions, and whoever stands behind a transaction that was invoked after it had completed stands
+//! wrongly. The latest invocation so far is all that must be remembered.
 //!
 //! ```text
 //!   versions of key 3:   T1 wrote ─► T4, T2 read ─► T5 wrote ─► T3 read …

@@ -110,7 +110,7 @@ fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
 fn counted_when_taken() -> u64 {
     let (mut core, index, memory, now) = connected();
     core.received(now, index, encode(&["GET", "k"]));
-    let (_, outbox) = core.engine.next_dirty().unwrap();
+    let (_, outbox) = core.engine.shards_mut().next_dirty().unwrap();
     let request = core::mem::take(outbox);
     let frame =
         Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
@@ -119,7 +119,7 @@ fn counted_when_taken() -> u64 {
     let mut answer = Vec::new();
     Value { version, expires_at, prepared_before: false, present: true, value: &vec![b'x'; VALUE] }
         .encode(&envelope, &mut answer);
-    core.engine.deliver_parcel(now, &answer).unwrap();
+    core.engine.deliver_batch(now, &answer).unwrap();
     core.work(now);
     let counted = memory.used(MemoryUse::Output);
     assert!(core.connection(index).unwrap().replies.take().unwrap().len() > VALUE);

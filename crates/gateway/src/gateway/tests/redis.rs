@@ -9,6 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use timestone_types::random;
+
 use super::world::{Client, World, encode, shown};
 
 struct Redis {
@@ -125,14 +127,11 @@ const NUMBERS: &[&str] = &[
     "-9223372036854775808",
 ];
 
-struct Dice(u64);
+struct Dice(random::Dice);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % sides
+        self.0.below(sides as u64) as usize
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -258,7 +257,7 @@ fn random_commands_are_answered_as_by_redis() {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(0x9e37_79b9);
     println!("TIMESTONE_TEST_SEED={seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice(random::Seed(seed).dice());
     let mut redis = Redis::start();
     for round in 0..20 {
         let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Shards for tests: all versions of all keys in memory, validated as transactions.md says,
-//! everything in one turn.
+//! Shards for tests: all versions of all keys in memory, validated as docs/protocol/transactions.md
+//! says, everything in one turn.
 //!
 //! Deliberately naive, so that it is plain that they are right. A test may hold answers back, or
 //! make prepares fail.

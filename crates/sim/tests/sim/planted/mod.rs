@@ -6,7 +6,7 @@
 //! bug that was found. A test is over with the first seed that finds it; the bound leaves room for
 //! a change of the code to shift what seeds draw. Where scores are wanted
 //! (`TIMESTONE_TEST_SCORES`), it goes on to several such seeds: the distances between them are what
-//! docs/verification.md gives the median of. One file for each part of the system.
+//! docs/lab/scorecard.md gives the median of. One file for each part of the system.
 
 mod clients;
 mod ending;

@@ -271,7 +271,7 @@ fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::volume::tests::{settle, volume};
+    use crate::kit::volume::tests::{run_until_idle, volume};
 
     #[test]
     fn only_victims_count_as_tried() {
@@ -287,7 +287,7 @@ mod tests {
             }
             volume.polled(completions);
         }
-        settle(&mut volume);
+        run_until_idle(&mut volume);
         for _ in 0..8 {
             assert!(!collector.trial.judge(0, &volume.blocks, Timestamp::ZERO));
         }

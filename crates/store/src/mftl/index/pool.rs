@@ -145,6 +145,7 @@ impl Pool {
         let free = self.free;
         *self.get_mut(link) = Node::dead_count(0, free);
         self.free = link;
+        assert!(self.used > 0, "a node that is freed was in use");
         self.used -= 1;
     }
 

@@ -195,6 +195,7 @@ impl Segment {
     }
 
     fn resize(&mut self, capacity: usize) {
+        assert!(capacity > self.len as usize, "a slot stays empty");
         let mut larger = Self {
             tags: vec![0; capacity].into_boxed_slice(),
             heads: vec![Head::EMPTY; capacity].into_boxed_slice(),
@@ -273,6 +274,7 @@ impl Segment {
         }
         self.tags[hole] = 0;
         self.heads[hole] = Head::EMPTY;
+        assert!(self.len > 0, "a key that goes was counted");
         self.len -= 1;
     }
 

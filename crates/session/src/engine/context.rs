@@ -1,0 +1,320 @@
+//! What the engine lends its managers for the time of a call, and where they put their outputs.
+//!
+//! ```text
+//!                 ┌── request ──► a frame in the outbox of a shard ──► host's transport
+//!   manager ──────┼── wake_at ──► the time of the next sweep        ──► Manager::sweep
+//!                 └── finish  ──► the queue of results              ──► Engine::next_done
+//! ```
+//! A manager sees methods only: which parts there are is the engine's business.
+
+use core::time::Duration;
+
+use timestone_clock::SessionClock;
+use timestone_types::{AbortReason, ClientId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome};
+
+use super::frames::{self, Route};
+use super::jitter::Jitter;
+use super::number::{self, Asker, Number};
+use super::replies::Fault;
+use super::reports::Report;
+use super::results::{ResultAt, Results};
+use super::sessions::Sessions;
+use super::shards::{ShardIndex, Shards};
+use super::slab::SlabKey;
+use super::timing::Timing;
+use super::unknown::UnknownOutcomes;
+use crate::{EngineConfig, EngineStats, Routes, SessionError, limits};
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) config: EngineConfig,
+    pub(super) client: ClientId,
+    pub(super) last_sequence: Sequence,
+    /// Some server said that the session of this client is over.
+    pub(super) wants_client: bool,
+    pub(super) shards: Shards,
+    pub(super) sessions: Sessions,
+    pub(super) results: Results,
+    pub(super) unknown: UnknownOutcomes,
+    pub(super) timing: Timing,
+    pub(super) jitter: Jitter,
+    pub(super) stats: EngineStats,
+}
+
+/// What a manager may ask.
+impl Context {
+    /// The time of this call.
+    #[inline]
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.timing.now()
+    }
+
+    /// How far this clock may be from true time.
+    pub(crate) const fn error_bound(&self) -> Duration {
+        self.timing.error_bound()
+    }
+
+    #[inline]
+    pub(crate) const fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    #[inline]
+    pub(crate) const fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The id of another transaction or write.
+    pub(crate) fn next_id(&mut self) -> TxnId {
+        let last = self.last_sequence;
+        self.last_sequence = last.next();
+        assert!(self.last_sequence > last, "an id was used before");
+        TxnId::new(self.client, self.last_sequence)
+    }
+
+    /// When an operation that begins now gives up, if it does not say so itself.
+    #[inline]
+    pub(crate) fn deadline(&self, own: Option<Timestamp>) -> Timestamp {
+        own.unwrap_or_else(|| self.now().saturating_add(self.config.default_deadline))
+    }
+
+    /// When a request that is sent now is asked again.
+    #[inline]
+    pub(crate) fn repeat_at(&self) -> Timestamp {
+        self.now().saturating_add(self.config.request_timeout)
+    }
+
+    /// The clock of a session, unless that was closed.
+    #[inline]
+    pub(crate) fn session_clock(&mut self, session: SlabKey) -> Option<&mut SessionClock> {
+        self.sessions.clock(session)
+    }
+
+    /// Whatever the session begins from now on lies at `bound` or above.
+    #[inline]
+    pub(crate) fn session_learned(&mut self, session: Option<SlabKey>, bound: Timestamp) {
+        self.sessions.learned(session, bound);
+    }
+
+    /// The shard that serves a key.
+    ///
+    /// # Errors
+    /// There is none, or its server cannot be reached.
+    #[inline]
+    pub(crate) fn shard_of(&self, key: &[u8]) -> Result<ShardIndex, SessionError> {
+        self.shards.reachable_of_key(key)
+    }
+
+    /// The shard that serves a key by the newest map, reachable or not.
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<ShardIndex> {
+        self.shards.of_key(key)
+    }
+
+    /// The shards of the newest map.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardIndex> + '_ {
+        self.shards.known()
+    }
+
+    /// Whether a shard is in the newest map.
+    pub(crate) fn has(&self, shard: ShardIndex) -> bool {
+        self.shards.at(shard).is_known
+    }
+
+    /// Whether a shard's server can be reached at all.
+    ///
+    /// # Errors
+    /// [`SessionError::Elsewhere`].
+    pub(crate) fn reach(&self, shard: ShardIndex) -> Result<ShardIndex, SessionError> {
+        self.shards.reachable(shard)
+    }
+
+    #[inline]
+    pub(crate) fn index_of(&self, shard: ShardId) -> Option<ShardIndex> {
+        self.shards.index_of(shard)
+    }
+
+    #[inline]
+    pub(crate) fn id_of(&self, shard: ShardIndex) -> ShardId {
+        self.shards.at(shard).id
+    }
+
+    /// Whether the outbox of a shard has no room for another request.
+    #[inline]
+    pub(crate) fn is_full(&self, shard: ShardIndex) -> bool {
+        self.shards.is_full(shard)
+    }
+
+    /// The same as [`Context::is_full`], as an error.
+    ///
+    /// # Errors
+    /// [`SessionError::Busy`].
+    #[inline]
+    pub(crate) fn check_room(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        if self.is_full(shard) {
+            return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
+        }
+        Ok(())
+    }
+
+    /// How far this clock is behind the servers', if that is why something was too old.
+    pub(crate) fn lag_behind(&self, reason: &AbortReason) -> Option<Duration> {
+        self.timing.lag_behind(reason)
+    }
+
+    /// A random step above the timestamp that stood in the way, so that two that were both pushed
+    /// do not meet again.
+    pub(crate) fn later_step(&mut self) -> Duration {
+        self.jitter.step(limits::LATER_SPREAD)
+    }
+
+    /// How long to wait before asking again, when the fault passes by itself.
+    pub(crate) fn pause_for(&mut self, fault: &Fault<'_>, attempts: u32) -> Option<Duration> {
+        let pause =
+            self.jitter.pause(attempts + 1, limits::MIN_RETRY_PAUSE, limits::MAX_RETRY_PAUSE);
+        assert!(pause <= limits::MAX_RETRY_PAUSE, "a pause of {pause:?}");
+        match *fault {
+            Fault::Busy { retry_after } => {
+                Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(pause))
+            }
+            Fault::Prepared { .. } => Some(pause),
+            Fault::WrongRoute => {
+                self.shards.miss_route();
+                Some(pause)
+            }
+            _ => None,
+        }
+    }
+
+    /// What became of a transaction that was reported `Unknown`, as far as that was learned since.
+    pub(crate) fn outcome_of_unknown(&self, txn: TxnId) -> Option<TxnOutcome> {
+        self.unknown.outcome_of(txn)
+    }
+}
+
+/// What a manager puts out.
+impl Context {
+    /// One request to a shard: its route, and the outbox that exactly one frame is appended to.
+    /// `None`, and nothing to append to, while there is no connection.
+    #[inline]
+    pub(crate) fn request(
+        &mut self,
+        to: ShardIndex,
+        asker: Asker,
+        slot: SlabKey,
+        item: u32,
+    ) -> Option<(Route, &mut Vec<u8>)> {
+        if !self.shards.at(to).is_up {
+            return None;
+        }
+        self.stats.requests += 1;
+        let route = self.shards.route(to, Number::new(asker, slot, item).pack());
+        Some((route, self.shards.ask(self.timing.now(), to)))
+    }
+
+    /// The answer to this request, which is being sent for the first time, tells how far its
+    /// server's clock is away.
+    #[inline]
+    pub(crate) fn watch_clock(&mut self, to: ShardIndex, asker: Asker, slot: SlabKey, item: u32) {
+        let now = self.timing.now();
+        let shard = self.shards.at_mut(to);
+        if shard.is_up {
+            let request = Number::new(asker, slot, item).pack();
+            shard.offset.sent(request, now, limits::OFFSET_TIMEOUT);
+        }
+    }
+
+    /// The manager has something to do at `due`.
+    #[inline]
+    pub(crate) fn wake_at(&mut self, due: Timestamp) {
+        self.timing.wake_at(due);
+    }
+
+    /// An operation is finished; its result waits where `at` says.
+    #[inline]
+    pub(crate) fn finish(&mut self, op: crate::OpId, at: ResultAt) {
+        self.results.push(op, at);
+    }
+
+    /// An operation has failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, op: crate::OpId, error: SessionError) {
+        self.results.push(op, ResultAt::Failed(Box::new(error)));
+    }
+
+    /// A refusal that concerns the whole engine, whoever met it.
+    pub(crate) fn note(&mut self, fault: &Fault<'_>) {
+        match fault {
+            Fault::WrongRoute => self.shards.miss_route(),
+            Fault::SessionEnded => self.wants_client = true,
+            _ => {}
+        }
+    }
+
+    /// A transaction is reported `Unknown`; `at` may know of it.
+    pub(crate) fn remember_unknown(
+        &mut self,
+        txn: TxnId,
+        at: Box<[ShardId]>,
+        outcome: Option<TxnOutcome>,
+    ) {
+        self.unknown.remember(self.timing.now(), txn, at, outcome);
+    }
+
+    /// What became of a transaction that was reported `Unknown`.
+    pub(crate) fn learn_unknown(&mut self, txn: TxnId, outcome: Option<TxnOutcome>) {
+        self.unknown.learn(txn, outcome);
+    }
+
+    /// Forgets what was reported `Unknown` long ago.
+    #[inline]
+    pub(crate) fn trim_unknown(&mut self) {
+        self.unknown.trim(self.timing.now());
+    }
+
+    /// The counters, to be raised.
+    #[inline]
+    pub(crate) const fn stats(&mut self) -> &mut EngineStats {
+        &mut self.stats
+    }
+}
+
+/// For the engine alone.
+impl Context {
+    pub(super) fn new(config: EngineConfig, client: ClientId, routes: Routes, seed: u64) -> Self {
+        Self {
+            config,
+            client,
+            last_sequence: Sequence::ZERO,
+            wants_client: false,
+            shards: Shards::new(routes),
+            sessions: Sessions::new(),
+            results: Results::default(),
+            unknown: UnknownOutcomes::default(),
+            timing: Timing::new(),
+            jitter: Jitter::new(seed),
+            stats: EngineStats::default(),
+        }
+    }
+
+    /// Goes on under a new id, with sequences from the first.
+    pub(super) fn renew(&mut self, client: ClientId) {
+        self.client = client;
+        self.last_sequence = Sequence::ZERO;
+        self.wants_client = false;
+    }
+
+    /// Appends a report to the outbox of a shard that is asked things.
+    pub(super) fn append_report(&mut self, to: ShardIndex, report: &Report, is_closing: bool) {
+        let shard = self.shards.at(to);
+        if !shard.is_up || !shard.is_known || shard.elsewhere.is_some() {
+            return;
+        }
+        let (client, now) = (self.client, self.timing.now());
+        assert!(report.watermark <= now, "a report of the future");
+        let acked = report.acked(self.last_sequence);
+        let route = self.shards.route(to, number::NOBODY);
+        let out = self.shards.append_to(to);
+        frames::report(route, client, (report.watermark, now), acked, is_closing, out);
+    }
+}

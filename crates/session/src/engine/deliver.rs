@@ -1,0 +1,69 @@
+//! Replies: each finds its asker by its number, and moves it on.
+//!
+//! What is late (the slot has moved on), doubled (the asker does not wait any more), from the wrong
+//! shard or unreadable is counted and ignored: networks repeat and reorder, and no peer may bring
+//! the engine down.
+
+use timestone_types::{ShardId, Timestamp};
+use timestone_wire::{self as wire, ClockIs, Frame, Frames, Message as _, WireError};
+
+use super::Engine;
+use super::number::{Asker, Number};
+use super::replies::{self, Reply};
+use super::shards::ShardIndex;
+use crate::managers::Manager;
+
+impl<M: Manager> Engine<M> {
+    /// Takes a run of whole reply frames; each says in its header which shard it comes from.
+    ///
+    /// # Errors
+    /// What could not be read: the connection cannot be trusted further and is to be closed. Frames
+    /// before it were taken.
+    pub fn deliver_batch(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+        let mut frames = Frames::new(bytes);
+        for frame in &mut frames {
+            let frame = frame.inspect_err(|_| self.context.stats.ignored_replies += 1)?;
+            self.deliver_frame(now, frame.envelope().shard, &frame);
+        }
+        if frames.rest().is_empty() { Ok(()) } else { Err(WireError::Truncated { kind: 0 }) }
+    }
+
+    /// Takes one reply that was split off already and came from `shard`. Late, doubled and
+    /// unreadable replies are counted and ignored.
+    pub fn deliver_frame(&mut self, now: Timestamp, shard: ShardId, frame: &Frame<'_>) {
+        self.context.timing.advance(now);
+        self.context.shards.saw_map(frame.envelope().map_version);
+        let taken = self.context.shards.index_of(shard).and_then(|from| self.take(from, frame));
+        // What a server says of itself, and of no shard, concerns nobody here.
+        if taken.is_none() && shard != wire::SERVER_ITSELF {
+            self.context.stats.ignored_replies += 1;
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, from: ShardIndex, frame: &Frame<'_>) -> Option<()> {
+        let context = &mut self.context;
+        context.shards.heard(from);
+        if frame.kind() == wire::Kind::ClockIs {
+            let reading = ClockIs::decode(frame).ok()?;
+            context.timing.compare(reading.now);
+            context.shards.at_mut(from).offset.read(reading);
+            return Some(());
+        }
+        let request = frame.envelope().request.get();
+        context.shards.answered(from, request);
+        let reply = replies::read(frame).ok()?;
+        let number = Number::unpack(request);
+        match number.asker {
+            Asker::Read | Asker::Commit => self.manager.deliver(context, from, number, reply),
+            Asker::Single => self.singles.deliver(context, from, number, frame, reply),
+            // A reply to a report. Only what concerns the whole engine matters.
+            Asker::Nobody => {
+                if let Reply::Fault(fault) = reply {
+                    context.note(&fault);
+                }
+                Some(())
+            }
+        }
+    }
+}

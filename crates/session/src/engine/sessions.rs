@@ -1,0 +1,57 @@
+//! The sessions of an engine: each has a clock of its own, which issues timestamps above all that
+//! the session has seen.
+
+use timestone_clock::SessionClock;
+use timestone_types::Timestamp;
+
+use super::slab::{Slab, SlabKey};
+use crate::{SessionError, SessionId, limits};
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Sessions(Slab<SessionClock>);
+
+impl From<SessionId> for SlabKey {
+    #[inline]
+    fn from(SessionId { index, generation }: SessionId) -> Self {
+        Self { index, generation }
+    }
+}
+
+impl Sessions {
+    pub(super) const fn new() -> Self {
+        Self(Slab::new(limits::MAX_SESSIONS))
+    }
+
+    pub(super) fn open(&mut self) -> Result<SessionId, SessionError> {
+        let Some((SlabKey { index, generation }, clock)) = self.0.take() else {
+            return Err(SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE });
+        };
+        *clock = SessionClock::default();
+        Ok(SessionId { index, generation })
+    }
+
+    pub(super) fn is_open(&self, session: SlabKey) -> bool {
+        self.0.get(session).is_some()
+    }
+
+    pub(super) fn close(&mut self, session: SlabKey) {
+        assert!(self.is_open(session), "a session is closed twice");
+        self.0.release(session.index);
+    }
+
+    /// The clock of an open session.
+    #[inline]
+    pub(super) fn clock(&mut self, session: SlabKey) -> Option<&mut SessionClock> {
+        self.0.get_mut(session)
+    }
+
+    /// Whatever the session begins from now on lies at `bound` or above. A closed one begins
+    /// nothing.
+    #[inline]
+    pub(super) fn learned(&mut self, session: Option<SlabKey>, bound: Timestamp) {
+        if let Some(clock) = session.and_then(|session| self.clock(session)) {
+            clock.learned(bound);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The shards as an engine sees them: where a key goes, what waits to be sent there, and whether
+//! its server can be reached.
+//!
+//! A shard keeps its index for the engine's lifetime, whatever maps come: requests under way name
+//! indexes. Deliberately without addresses.
+
+use timestone_cluster::MapVersion;
+use timestone_types::{Epoch, ShardId, Timestamp, is_planted, slot_of};
+
+use super::frames::Route;
+use super::offset::{ClockOffset, OffsetProbe};
+use crate::{Routes, SessionError, limits};
+
+/// A shard's index in the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct ShardIndex(pub(crate) u16);
+
+impl ShardIndex {
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+const NOBODY: u16 = u16::MAX;
+
+/// One shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) id: ShardId,
+    epoch: Epoch,
+    /// The connection to its server stands.
+    pub(crate) is_up: bool,
+    /// Whether the present map has it.
+    pub(crate) is_known: bool,
+    /// Who serves it, where this host cannot reach that server: it is asked nothing, and told
+    /// nothing.
+    pub(crate) elsewhere: Option<Box<str>>,
+    outbox: Vec<u8>,
+    /// When the first request was sent since a frame came from there.
+    asked: Option<Timestamp>,
+    /// What answers tell of the clock of its server.
+    pub(crate) offset: OffsetProbe,
+    is_dirty: bool,
+}
+
+/// All shards: the route from a key to its shard, an outbox for each, and what their connections
+/// tell. A host reaches it with [`crate::Engine::shards`] and [`crate::Engine::shards_mut`].
+#[derive(Debug)]
+pub struct Shards {
+    table: Vec<Shard>,
+    slots: Box<[u16]>,
+    indexes: Vec<u16>,
+    dirty: Vec<ShardIndex>,
+    routes: Routes,
+    wants_routes: bool,
+    /// An answer from there is to be told when it arrived.
+    wants_arrival: Option<ShardIndex>,
+    /// The only shards that this host can reach, when it cannot reach all.
+    reached_only: Option<Box<[ShardId]>>,
+}
+
+/// For hosts.
+impl Shards {
+    /// For a host that can reach these shards only: what concerns another one is refused at once
+    /// ([`SessionError::Elsewhere`]), for a request that nobody can take would hold the watermark
+    /// of all shards for as long as it is open. The others are not reported to either: a shard that
+    /// is never asked anything keeps nothing for this client.
+    pub fn reach_only(&mut self, only: &[ShardId]) {
+        self.reached_only = Some(only.into());
+        for raw in 0..self.table.len() {
+            let elsewhere = self.unreached(self.table[raw].id);
+            self.table[raw].elsewhere = elsewhere;
+        }
+    }
+
+    /// Whether every shard can be reached.
+    ///
+    /// # Errors
+    /// [`SessionError::Elsewhere`] with the first that cannot.
+    pub fn reaches_all(&self) -> Result<(), SessionError> {
+        if is_planted!(PartialKeyspace) {
+            return Ok(());
+        }
+        self.known().try_for_each(|shard| self.reachable(shard).map(drop))
+    }
+
+    /// Whether this shard cannot be reached.
+    #[must_use]
+    pub fn is_out_of_reach(&self, shard: ShardId) -> bool {
+        self.index_of(shard).is_some_and(|shard| self.reachable(shard).is_err())
+    }
+
+    /// What a refusal calls the server of a shard that this host cannot reach.
+    pub fn name_server(&mut self, id: ShardId, name: &str) {
+        if let Some(shard) = self.index_of(id)
+            && let Some(known) = &mut self.at_mut(shard).elsewhere
+            && **known != *name
+        {
+            *known = name.into();
+        }
+    }
+
+    /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when
+    /// none of them does. The host feeds it to the [`crate::IdleTimeout`] of the connection that
+    /// leads to them.
+    #[must_use]
+    pub fn asked_since(&self, shards: &[ShardId]) -> Option<Timestamp> {
+        let indexes = shards.iter().filter_map(|&shard| self.index_of(shard));
+        indexes.filter_map(|shard| self.at(shard).asked).min()
+    }
+
+    /// The next shard with bytes to send, and its outbox: whole frames. The host takes them out
+    /// (clearing or swapping the buffer) or leaves them, and then looks again with
+    /// [`Shards::outbox`].
+    pub fn next_dirty(&mut self) -> Option<(ShardId, &mut Vec<u8>)> {
+        loop {
+            let index = self.dirty.pop()?.index();
+            assert!(self.table[index].is_dirty, "a shard was listed twice");
+            self.table[index].is_dirty = false;
+            if !self.table[index].outbox.is_empty() {
+                let shard = &mut self.table[index];
+                return Some((shard.id, &mut shard.outbox));
+            }
+        }
+    }
+
+    /// A shard's outbox; `None` for a shard that was in no map.
+    pub fn outbox(&mut self, shard: ShardId) -> Option<&mut Vec<u8>> {
+        let shard = self.index_of(shard)?;
+        Some(&mut self.at_mut(shard).outbox)
+    }
+
+    /// The routes in use.
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The newest shard map has this version: if the routes in use are of it, there is nothing to
+    /// follow.
+    pub fn routes_are_of(&mut self, version: MapVersion) -> bool {
+        let current = version.get() <= self.routes.version();
+        self.wants_routes &= !current;
+        current
+    }
+
+    /// Tells that the routes leave a shard without a server: newer ones may name one.
+    pub const fn miss_route(&mut self) {
+        self.wants_routes = true;
+    }
+
+    /// Whether some server said that the routes are outdated; cleared by
+    /// [`crate::Engine::set_routes`].
+    #[must_use]
+    pub const fn wants_routes(&self) -> bool {
+        self.wants_routes
+    }
+
+    /// Whether an answer was delivered whose arrival tells something of its server's clock: the
+    /// host reads its own clock and says so with [`Shards::arrived`]. The time of its turn would
+    /// not do, for the turn may have begun before the answer arrived.
+    #[must_use]
+    pub const fn wants_arrival(&self) -> bool {
+        self.wants_arrival.is_some()
+    }
+
+    /// What was delivered had arrived at `at`, by a clock that was read afterwards.
+    pub fn arrived(&mut self, at: Timestamp) {
+        if let Some(shard) = self.wants_arrival.take() {
+            self.at_mut(shard).offset.arrived(at);
+        }
+    }
+
+    /// How far the clock of a shard's server is from this process's, as the latest exchange told;
+    /// `None` before the first.
+    #[must_use]
+    pub fn clock_offset(&self, shard: ShardId) -> Option<ClockOffset> {
+        self.at(self.index_of(shard)?).offset.latest()
+    }
+
+    /// The same for every shard of the map.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ShardId, ClockOffset)> + '_ {
+        let known = self.known().map(|shard| self.at(shard));
+        known.filter_map(|shard| Some((shard.id, shard.offset.latest()?)))
+    }
+}
+
+/// For the engine.
+impl Shards {
+    pub(crate) fn new(routes: Routes) -> Self {
+        let mut shards = Self {
+            table: Vec::new(),
+            slots: Box::default(),
+            indexes: Vec::new(),
+            dirty: Vec::new(),
+            routes: Routes::new(0, Vec::new(), |_| None),
+            wants_routes: false,
+            wants_arrival: None,
+            reached_only: None,
+        };
+        shards.update(routes);
+        shards
+    }
+
+    /// Follows another map. Shards that it does not have keep their index and are not used.
+    pub(crate) fn update(&mut self, routes: Routes) {
+        assert!(routes.version() >= self.routes.version(), "an older map is never followed");
+        for shard in &mut self.table {
+            shard.is_known = false;
+        }
+        for &(id, epoch) in routes.shards() {
+            let shard = self.index_or_insert(id);
+            let shard = &mut self.table[shard.index()];
+            shard.epoch = shard.epoch.max(epoch);
+            shard.is_known = true;
+        }
+        self.slots = routes
+            .slots()
+            .map(|owner| owner.and_then(|id| self.index_of(id)).map_or(NOBODY, |shard| shard.0))
+            .collect();
+        self.routes = routes;
+        self.wants_routes = false;
+    }
+
+    /// What a shard that cannot be reached is called until somebody names its server.
+    fn unreached(&self, id: ShardId) -> Option<Box<str>> {
+        let is_reached = self.reached_only.as_ref().is_none_or(|only| only.contains(&id));
+        (!is_reached).then(|| "another server".into())
+    }
+
+    fn index_or_insert(&mut self, id: ShardId) -> ShardIndex {
+        if let Some(shard) = self.index_of(id) {
+            return shard;
+        }
+        let index = ShardIndex(u16::try_from(self.table.len()).unwrap_or(NOBODY));
+        assert!(index.0 != NOBODY, "a cluster has fewer shards than 65 535");
+        let elsewhere = self.unreached(id);
+        self.table.push(Shard {
+            id,
+            epoch: Epoch::ZERO,
+            is_up: true,
+            is_known: true,
+            elsewhere,
+            outbox: Vec::new(),
+            asked: None,
+            offset: OffsetProbe::default(),
+            is_dirty: false,
+        });
+        let raw = usize::from(id.get());
+        if self.indexes.len() <= raw {
+            self.indexes.resize(raw + 1, NOBODY);
+        }
+        self.indexes[raw] = index.0;
+        index
+    }
+
+    /// The index of a shard.
+    #[inline]
+    pub(crate) fn index_of(&self, id: ShardId) -> Option<ShardIndex> {
+        let index = self.indexes.get(usize::from(id.get())).copied();
+        index.filter(|&index| index != NOBODY).map(ShardIndex)
+    }
+
+    /// The shard that serves a key.
+    #[inline]
+    pub(crate) fn of_key(&self, key: &[u8]) -> Option<ShardIndex> {
+        let index = self.slots[usize::from(slot_of(key).get())];
+        (index != NOBODY).then_some(ShardIndex(index))
+    }
+
+    /// The shard that serves a key, to ask it something.
+    #[inline]
+    pub(crate) fn reachable_of_key(&self, key: &[u8]) -> Result<ShardIndex, SessionError> {
+        match self.of_key(key) {
+            Some(shard) => self.reachable(shard),
+            None => Err(SessionError::NoShard),
+        }
+    }
+
+    /// The same shard, unless it cannot be reached.
+    #[inline]
+    pub(crate) fn reachable(&self, shard: ShardIndex) -> Result<ShardIndex, SessionError> {
+        if self.at(shard).elsewhere.is_some() { Err(self.out_of_reach(shard)) } else { Ok(shard) }
+    }
+
+    #[cold]
+    fn out_of_reach(&self, shard: ShardIndex) -> SessionError {
+        let shard = self.at(shard);
+        SessionError::Elsewhere {
+            shard: shard.id,
+            server: shard.elsewhere.clone().unwrap_or_default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, shard: ShardIndex) -> &Shard {
+        &self.table[shard.index()]
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, shard: ShardIndex) -> &mut Shard {
+        &mut self.table[shard.index()]
+    }
+
+    /// What a frame to a shard carries in its header.
+    #[inline]
+    pub(crate) fn route(&self, shard: ShardIndex, request: u64) -> Route {
+        let shard = self.at(shard);
+        Route { shard: shard.id, epoch: shard.epoch, map_version: self.routes.version(), request }
+    }
+
+    /// The shards that the present map has, in the order of their indexes.
+    pub(crate) fn known(&self) -> impl Iterator<Item = ShardIndex> + '_ {
+        let all = (0u16..).map(ShardIndex).zip(&self.table);
+        all.filter(|(_, shard)| shard.is_known).map(|(index, _)| index)
+    }
+
+    /// How many indexes there are.
+    pub(crate) fn count(&self) -> u16 {
+        u16::try_from(self.table.len()).unwrap_or(NOBODY)
+    }
+
+    /// The outbox of a shard, for appending; the shard is listed as dirty.
+    #[inline]
+    pub(crate) fn append_to(&mut self, shard: ShardIndex) -> &mut Vec<u8> {
+        let entry = &mut self.table[shard.index()];
+        if !entry.is_dirty {
+            entry.is_dirty = true;
+            self.dirty.push(shard);
+        }
+        &mut entry.outbox
+    }
+
+    /// The outbox of a shard, for a request: the shard owes an answer from now on.
+    #[inline]
+    pub(crate) fn ask(&mut self, now: Timestamp, shard: ShardIndex) -> &mut Vec<u8> {
+        let entry = &mut self.table[shard.index()];
+        debug_assert!(entry.is_up, "{} is asked without a connection", entry.id);
+        entry.asked.get_or_insert(now);
+        self.append_to(shard)
+    }
+
+    /// A frame came from a shard.
+    #[inline]
+    pub(crate) fn heard(&mut self, shard: ShardIndex) {
+        self.table[shard.index()].asked = None;
+    }
+
+    /// A frame's header named this version of the map.
+    #[inline]
+    pub(crate) fn saw_map(&mut self, version: MapVersion) {
+        self.wants_routes |= version.get() > self.routes.version();
+    }
+
+    /// An answer came. When it is the one that tells of its server's clock, the host is to say when
+    /// it arrived.
+    #[inline]
+    pub(crate) fn answered(&mut self, shard: ShardIndex, request: u64) {
+        if self.at_mut(shard).offset.answered(request) {
+            self.wants_arrival = Some(shard);
+        }
+    }
+
+    /// Whether a shard's outbox is full.
+    #[inline]
+    pub(crate) fn is_full(&self, shard: ShardIndex) -> bool {
+        self.at(shard).outbox.len() >= limits::MAX_OUTBOX_BYTES
+    }
+
+    /// The connection is gone, and with it whatever waited for it.
+    pub(crate) fn down(&mut self, shard: ShardIndex) {
+        let shard = self.at_mut(shard);
+        shard.is_up = false;
+        shard.outbox.clear();
+        shard.asked = None;
+        shard.offset.lost();
+        assert!(shard.asked.is_none() && shard.outbox.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::Slot;
+
+    use super::*;
+
+    fn routes(version: u32, shards: &[u16]) -> Routes {
+        let list = shards.iter().map(|&raw| (ShardId::new(raw), Epoch::new(version))).collect();
+        let owner = shards[0];
+        Routes::new(version, list, |_: Slot| Some(ShardId::new(owner)))
+    }
+
+    #[test]
+    fn indexes_survive_a_change_of_the_map() {
+        let mut shards = Shards::new(routes(1, &[4, 9]));
+        let nine = shards.index_of(ShardId::new(9)).unwrap();
+        shards.append_to(nine).extend_from_slice(b"frame");
+        shards.update(routes(2, &[2, 4]));
+        assert_eq!(shards.index_of(ShardId::new(9)), Some(nine));
+        assert_eq!(shards.known().count(), 2);
+        assert_eq!(shards.at(shards.of_key(b"k").unwrap()).id, ShardId::new(2));
+        assert_eq!(
+            shards.next_dirty().map(|(id, bytes)| (id, bytes.len())),
+            Some((ShardId::new(9), 5))
+        );
+        assert_eq!(shards.next_dirty(), None);
+    }
+}

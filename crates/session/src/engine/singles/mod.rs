@@ -1,0 +1,501 @@
+//! Requests outside transactions: linearizable reads and exactly-once writes of one key, questions
+//! about a transaction, and the host's own frames.
+//!
+//! ```text
+//!   write ──► Prepare-like request under one TxnId ──► took place | condition failed | aborted ──► Done
+//!                 ▲   │ Later(t): another round at t + a small step, same TxnId
+//!                 └───┴ lost, Busy, restarted: the same (TxnId, timestamp) again, until the deadline; then Unknown,
+//!                       and it is still asked in the background until its outcome is known
+//! ```
+//! `answers.rs` has what comes back. Source: SEMEL §3.3; DTranx (exactly once);
+//! docs/protocol/transactions.md, "Single keys".
+
+mod answers;
+pub(crate) mod record;
+
+use timestone_types::{
+    AbortKind, Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared,
+};
+
+use self::record::{Single, SingleResult, Want, WriteOptions};
+use super::context::Context;
+use super::frames;
+use super::number::Asker;
+use super::reports::Reports;
+use super::results::ResultAt;
+use super::shards::ShardIndex;
+use super::slab::{Slab, SlabKey};
+use crate::handle::TicketKind;
+use crate::{
+    Abort, Condition, KeyName, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError,
+    SessionId, Step, Ticket, TxnStatus, ValueView, Written, limits,
+};
+
+/// The requests under way. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Singles(Slab<Single>);
+
+/// What the application asks.
+impl Singles {
+    pub(super) const fn new() -> Self {
+        Self(Slab::new(limits::MAX_SINGLES))
+    }
+
+    pub(super) fn get_latest(
+        &mut self,
+        context: &mut Context,
+        session: SessionId,
+        key: KeyName<'_>,
+        options: RequestOptions,
+        op: OpId,
+    ) -> Result<Step<'static>, SessionError> {
+        let begin = issue(context, session)?;
+        let shard = shard_to_ask(context, key.key)?;
+        let slot = self.open(context, Want::Get, shard, options, op)?;
+        let single = self.0.at_mut(slot.index);
+        single.session = Some(session.into());
+        single.keyspace = key.keyspace;
+        single.begin = begin;
+        single.bytes.fill(key.key, &[], &[]);
+        self.send(context, slot.index);
+        Ok(ticket(slot, op))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request outside a transaction says everything at once"
+    )]
+    pub(super) fn write_if(
+        &mut self,
+        context: &mut Context,
+        session: SessionId,
+        key: KeyName<'_>,
+        mutation: Mutation<'_>,
+        condition: Condition<'_>,
+        options: RequestOptions,
+        op: OpId,
+    ) -> Result<Step<'static>, SessionError> {
+        let shard = shard_to_ask(context, key.key)?;
+        let (want, value, expires_at) = match mutation {
+            Mutation::Put { value, expires_at } => (Want::Put, value, expires_at),
+            Mutation::PutKeepExpiry { value } => (Want::Put, value, Expiry::NEVER),
+            Mutation::Delete => (Want::Delete, &[][..], Expiry::NEVER),
+        };
+        let expected =
+            if let Condition::ValueIs(expected) = condition { expected } else { &[][..] };
+        if let Some(bytes) =
+            [value.len(), expected.len()].into_iter().find(|&bytes| bytes > shared::MAX_VALUE_BYTES)
+        {
+            return Err(LimitError::ValueTooLong { bytes }.into());
+        }
+        let begin = issue(context, session)?;
+        let slot = self.open(context, want, shard, options, op)?;
+        let single = self.0.at_mut(slot.index);
+        single.session = Some(session.into());
+        single.keyspace = key.keyspace;
+        single.id = context.next_id();
+        single.begin = begin;
+        // Above begin, as every commit: the begin of this write was issued to nobody else.
+        single.commit = begin.next();
+        single.write = WriteOptions {
+            condition: condition.into(),
+            expires_at,
+            keep_expiry: matches!(mutation, Mutation::PutKeepExpiry { .. }),
+            return_previous: options.return_previous,
+            external_wait: options.external_wait,
+        };
+        single.bytes.fill(key.key, value, expected);
+        self.send(context, slot.index);
+        Ok(ticket(slot, op))
+    }
+
+    pub(super) fn status(
+        &mut self,
+        context: &mut Context,
+        txn: TxnId,
+        options: RequestOptions,
+        op: OpId,
+    ) -> Result<Step<'static>, SessionError> {
+        let Some(first) = context.shards().next() else { return Err(SessionError::NoShard) };
+        let slot = self.open(context, Want::Status, first, options, op)?;
+        let single = self.0.at_mut(slot.index);
+        single.id = txn;
+        single.poll.silent.extend(context.shards());
+        if let Some(outcome) = context.outcome_of_unknown(txn) {
+            self.end(context, slot.index, SingleResult::Status(outcome.into()));
+        } else {
+            self.send(context, slot.index);
+        }
+        Ok(ticket(slot, op))
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        context: &mut Context,
+        shard: ShardIndex,
+        options: RequestOptions,
+        op: OpId,
+        encode: impl FnOnce(u64, &mut Vec<u8>),
+    ) -> Result<Step<'static>, SessionError> {
+        let slot = self.open(context, Want::Ask, context.reach(shard)?, options, op)?;
+        let request = super::number::Number::new(Asker::Single, slot, 0).pack();
+        encode(request, self.0.at_mut(slot.index).bytes.frame_mut());
+        self.send(context, slot.index);
+        Ok(ticket(slot, op))
+    }
+
+    fn open(
+        &mut self,
+        context: &mut Context,
+        want: Want,
+        shard: ShardIndex,
+        options: RequestOptions,
+        op: OpId,
+    ) -> Result<SlabKey, SessionError> {
+        context.check_room(shard)?;
+        let deadline = context.deadline(options.deadline);
+        let Some((slot, single)) = self.0.take() else {
+            return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
+        };
+        single.open(want, op, shard, deadline);
+        context.wake_at(deadline);
+        Ok(slot)
+    }
+
+    /// Nobody waits for this request any more. A write under way goes on, at the timestamp that it
+    /// has.
+    pub(super) fn cancel(&mut self, context: &mut Context, slot: SlabKey, op: OpId) {
+        let Some(single) = self.0.get_mut(slot).filter(|single| single.op == Some(op)) else {
+            return;
+        };
+        if single.result.is_some() {
+            return;
+        }
+        single.op = None;
+        if single.is_write() && !single.is_settled {
+            return self.give_up_write(context, slot.index);
+        }
+        single.is_settled = true;
+        self.release_if_over(slot.index);
+    }
+}
+
+/// What is sent, and when.
+impl Singles {
+    /// Appends a request to its shard's outbox (or to every silent shard's), where there is a
+    /// connection.
+    fn send(&mut self, context: &mut Context, index: u32) {
+        let Some(slot) = self.0.key(index) else { return };
+        let single = self.0.at_mut(index);
+        assert!(!single.is_settled, "{} is over, and sent again", single.id);
+        if single.begins_anew() && single.copies.attempts > 0 {
+            // No server has seen it: it takes place after whatever its session has seen meanwhile,
+            // and the watermark has gone on without it.
+            let now = context.now();
+            let clock = single.session.and_then(|session| context.session_clock(session));
+            single.begin = clock.map_or(now, |clock| clock.begin(now)).max(single.begin);
+            single.commit = single.commit.max(single.begin.next());
+        }
+        let is_sent = if single.want == Want::Status {
+            let mut is_sent = false;
+            for &shard in &single.poll.silent {
+                is_sent |= Self::send_to(context, slot, single, shard, u32::from(shard.0));
+            }
+            is_sent
+        } else {
+            Self::send_to(context, slot, single, single.shard, single.copies.round)
+        };
+        single.times.due = Timestamp::MAX;
+        if is_sent {
+            single.copies.sent();
+            single.times.due = context.repeat_at();
+        }
+        context.wake_at(single.times.due);
+    }
+
+    /// Whether there is a connection to send it on.
+    fn send_to(
+        context: &mut Context,
+        slot: SlabKey,
+        single: &Single,
+        to: ShardIndex,
+        item: u32,
+    ) -> bool {
+        if single.copies.attempts == 0 {
+            context.watch_clock(to, Asker::Single, slot, item);
+        }
+        let (client, wait) = (context.client(), context.config().wait);
+        let Some((route, out)) = context.request(to, Asker::Single, slot, item) else {
+            return false;
+        };
+        match single.want {
+            Want::Get => frames::latest_read(route, client, single, wait, out),
+            Want::Put | Want::Delete => frames::write(route, single, wait, out),
+            Want::Status => frames::status(route, single.id, out),
+            Want::Ask => out.extend_from_slice(single.bytes.all()),
+        }
+        true
+    }
+
+    /// Does what is due: repeats, deadlines, ends that waited for the clocks.
+    pub(super) fn sweep(&mut self, context: &mut Context) {
+        for index in 0..self.0.slots() {
+            if self.0.key(index).is_some() {
+                self.sweep_one(context, index);
+            }
+        }
+    }
+
+    fn sweep_one(&mut self, context: &mut Context, index: u32) {
+        let single = self.0.at(index);
+        let (now, due, deadline) = (context.now(), single.times.due, single.times.deadline);
+        if single.is_settled {
+            // It took place, and waits for the clocks.
+            if single.result.is_none() && due <= now {
+                let at = single.commit;
+                self.end(context, index, SingleResult::Committed(at));
+            } else if single.result.is_none() && deadline <= now {
+                self.end_before_the_clocks(context, index);
+            } else if single.result.is_none() {
+                context.wake_at(due.min(deadline));
+            }
+        } else if deadline <= now {
+            self.give_up(context, index);
+        } else if due <= now {
+            self.repeat(context, index);
+            context.wake_at(deadline);
+        } else {
+            context.wake_at(due.min(deadline));
+        }
+    }
+
+    fn repeat(&mut self, context: &mut Context, index: u32) {
+        context.stats().repeated += 1;
+        self.0.at_mut(index).copies.attempts += 1;
+        self.send(context, index);
+    }
+
+    /// Asks everything again that waits for this shard (or for any), because its connection or the
+    /// map is new.
+    pub(super) fn ask_again(&mut self, context: &mut Context, shard: Option<ShardIndex>) {
+        let concerns = |other: ShardIndex| shard.is_none_or(|shard| shard == other);
+        for index in 0..self.0.slots() {
+            if self.0.key(index).is_none() {
+                continue;
+            }
+            let single = self.0.at_mut(index);
+            let is_concerned =
+                concerns(single.shard) || single.poll.silent.iter().any(|&silent| concerns(silent));
+            if single.is_settled || !is_concerned {
+                continue;
+            }
+            if shard.is_none() {
+                // Which shards there are may have changed, and all of them are asked.
+                single.poll.silent.retain(|&silent| context.has(silent));
+                if !single.bytes.key().is_empty() {
+                    let owner = context.owner_of(single.bytes.key());
+                    single.shard = owner.unwrap_or(single.shard);
+                }
+            }
+            self.repeat(context, index);
+        }
+    }
+
+    /// Says what is held back: the begin of what is under way, and the outcomes of writes.
+    pub(super) fn report(&self, reports: &mut Reports) {
+        for (_, single) in self.0.iter().filter(|(_, single)| !single.is_settled) {
+            if single.begin != Timestamp::ZERO && !single.begins_anew() {
+                reports.hold(single.shard, single.begin);
+            }
+            if single.is_write() {
+                reports.owe(single.shard, single.id);
+            }
+        }
+    }
+
+    pub(super) fn unresolved(&self) -> usize {
+        let is_unresolved = |single: &Single| single.is_write() && !single.is_settled;
+        self.0.iter().filter(|(_, single)| is_unresolved(single)).count()
+    }
+}
+
+/// Ends.
+impl Singles {
+    /// Ends a request with a result; its operation is told, when anybody still waits.
+    fn end(&mut self, context: &mut Context, index: u32, result: SingleResult) {
+        let Some(slot) = self.0.key(index) else { return };
+        let single = self.0.at_mut(index);
+        let lag = match &result {
+            SingleResult::Aborted(reason) => context.lag_behind(reason),
+            _ => None,
+        };
+        let learned = match &result {
+            SingleResult::Committed(at) => {
+                context.stats().committed += 1;
+                Some((*at).next())
+            }
+            SingleResult::Aborted(reason) => {
+                context.stats().aborted += 1;
+                Some(reason.at.next()).filter(|_| reason.at > Timestamp::ZERO)
+            }
+            SingleResult::Value { version, .. } => Some(version.timestamp.next()),
+            // A copy of it may be waiting at the server.
+            SingleResult::Unknown => Some(single.commit.next()),
+            _ => None,
+        };
+        if let Some(bound) = learned {
+            context.session_learned(single.session, bound);
+        }
+        if single.is_write() && single.result.is_some() {
+            let outcome = match result {
+                SingleResult::Committed(at) => Some(TxnOutcome::Committed(at)),
+                SingleResult::Aborted(_) => Some(TxnOutcome::Aborted),
+                _ => None,
+            };
+            context.learn_unknown(single.id, outcome);
+        } else {
+            assert!(single.result.is_none(), "{} ends twice", single.id);
+            single.result = Some(match lag {
+                Some(lag) => SingleResult::Failed(SessionError::ClockBehind { lag }),
+                None => result,
+            });
+            if let Some(op) = single.op {
+                context.finish(op, ResultAt::Single(slot));
+            }
+        }
+        single.is_settled = true;
+        single.times.due = Timestamp::MAX;
+        self.release_if_over(index);
+        context.trim_unknown();
+    }
+
+    /// The deadline of a request passed.
+    fn give_up(&mut self, context: &mut Context, index: u32) {
+        let single = self.0.at(index);
+        if single.begins_anew() {
+            let refused = SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE };
+            self.end(context, index, SingleResult::Failed(refused));
+        } else if single.is_write() {
+            let due = single.times.due;
+            self.give_up_write(context, index);
+            context.wake_at(due);
+        } else if single.want == Want::Status {
+            let result = status_without_the_silent(context, single);
+            self.end(context, index, result);
+        } else {
+            self.end(context, index, SingleResult::Failed(SessionError::DeadlineExceeded));
+        }
+    }
+
+    /// The deadline of a write passed, or nobody waits for it any more: the application is told
+    /// `Unknown`, if it is told; the request goes on until its outcome is known, at the timestamp
+    /// that it has. What this session does next comes after that timestamp.
+    fn give_up_write(&mut self, context: &mut Context, index: u32) {
+        let Some(slot) = self.0.key(index) else { return };
+        let single = self.0.at_mut(index);
+        assert!(single.is_write() && !single.is_settled, "{} is no write under way", single.id);
+        single.result = Some(SingleResult::Unknown);
+        single.times.deadline = Timestamp::MAX;
+        if !is_planted!(UndoneWrite) {
+            context.session_learned(single.session, single.commit.next());
+        }
+        context.remember_unknown(single.id, [context.id_of(single.shard)].into(), None);
+        if let Some(op) = single.op {
+            context.finish(op, ResultAt::Single(slot));
+        }
+        context.trim_unknown();
+    }
+
+    /// The deadline of a write passed that took place and waits for the clocks: that none is behind
+    /// it any more is not known in time. Whoever asks is told that it took place.
+    fn end_before_the_clocks(&mut self, context: &mut Context, index: u32) {
+        let single = self.0.at(index);
+        assert!(single.is_write() && single.is_settled, "{} has not taken place", single.id);
+        let (at, outcome) = (context.id_of(single.shard), TxnOutcome::Committed(single.commit));
+        context.remember_unknown(single.id, [at].into(), Some(outcome));
+        self.end(context, index, SingleResult::Unknown);
+    }
+
+    fn release_if_over(&mut self, index: u32) {
+        let single = self.0.at_mut(index);
+        if single.op.is_none() && single.is_settled {
+            single.close();
+            self.0.release(index);
+        }
+    }
+
+    /// The result of a request was handed out.
+    pub(super) fn handed_out(&mut self, slot: SlabKey) {
+        if let Some(single) = self.0.get_mut(slot) {
+            assert!(single.result.is_some(), "{} has no result", single.id);
+            single.op = None;
+            self.release_if_over(slot.index);
+        }
+    }
+
+    /// What came of a request, while its result is handed out.
+    pub(super) fn result(&self, slot: SlabKey) -> Option<OpResult<'_>> {
+        let single = self.0.get(slot)?;
+        Some(match &single.result {
+            Some(SingleResult::Value { version, expires_at, present }) => {
+                let value = present.then_some(single.bytes.all());
+                OpResult::Value(ValueView { value, version: *version, expires_at: *expires_at })
+            }
+            Some(SingleResult::Committed(timestamp)) => {
+                let previous = single.bytes.previous().filter(|_| single.write.return_previous);
+                OpResult::Written(Written { timestamp: *timestamp, txn: single.id, previous })
+            }
+            Some(SingleResult::Aborted(reason)) => {
+                let found = single.bytes.previous();
+                OpResult::Aborted(Abort {
+                    reason: *reason,
+                    key: Some(KeyName { keyspace: single.keyspace, key: single.bytes.key() }),
+                    read: None,
+                    found: found.filter(|_| reason.kind == AbortKind::Condition),
+                    txn: Some(single.id),
+                })
+            }
+            Some(SingleResult::Status(status)) => OpResult::Status(*status),
+            Some(SingleResult::Frame) => OpResult::Frame(single.bytes.all()),
+            Some(SingleResult::Failed(error)) => OpResult::Failed(error.clone()),
+            Some(SingleResult::Unknown) | None => OpResult::Unknown(single.id),
+        })
+    }
+}
+
+/// A timestamp of a session, above all that it has seen.
+fn issue(context: &mut Context, session: SessionId) -> Result<Timestamp, SessionError> {
+    let now = context.now();
+    match context.session_clock(session.into()) {
+        Some(clock) => Ok(clock.begin(now)),
+        None => Err(SessionError::NoSession),
+    }
+}
+
+/// The shard of a key that keeps the limits.
+fn shard_to_ask(context: &Context, key: &[u8]) -> Result<ShardIndex, SessionError> {
+    if key.is_empty() {
+        return Err(LimitError::EmptyKey.into());
+    }
+    if key.len() > shared::MAX_KEY_BYTES {
+        return Err(LimitError::KeyTooLong { bytes: key.len() }.into());
+    }
+    context.shard_of(key)
+}
+
+fn ticket(slot: SlabKey, op: OpId) -> Step<'static> {
+    let SlabKey { index, generation } = slot;
+    Step::Pending(Ticket { kind: TicketKind::Single, index, generation, item: 0, op })
+}
+
+/// What is known of a transaction at the deadline of the question. That nobody who answered has
+/// heard of it proves nothing: one of those that were silent may have carried it out.
+fn status_without_the_silent(context: &Context, single: &Single) -> SingleResult {
+    match single.poll.best {
+        Some(status) if status != TxnStatus::Unknown => SingleResult::Status(status),
+        _ => {
+            let silent = single.poll.silent.iter().map(|&shard| context.id_of(shard)).collect();
+            SingleResult::Failed(SessionError::Silent { shards: silent })
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What a request outside transactions is. Data only; buffers are reused.
+
+use timestone_types::{
+    AbortReason, ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId, Version, is_planted,
+};
+
+use crate::engine::shards::ShardIndex;
+use crate::engine::slab::SlabKey;
+use crate::{Condition, OpId, SessionError, TxnStatus, ValueView, limits};
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Want {
+    /// A linearizable read.
+    #[default]
+    Get,
+    /// A single-key write, of a value or of nothing.
+    Put,
+    /// A single-key deletion.
+    Delete,
+    /// What became of a transaction, asked at every shard.
+    Status,
+    /// The host's own frame.
+    Ask,
+}
+
+/// The condition of a write; an expected value is in the request's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Expected {
+    /// Nothing.
+    #[default]
+    Always,
+    /// The key is absent.
+    Absent,
+    /// The key is present.
+    Present,
+    /// The key has this version.
+    Version(Version),
+    /// The key has the value in the buffer.
+    Value,
+}
+
+impl From<Condition<'_>> for Expected {
+    fn from(condition: Condition<'_>) -> Self {
+        match condition {
+            Condition::Always => Self::Always,
+            Condition::Absent => Self::Absent,
+            Condition::Present => Self::Present,
+            Condition::VersionIs(version) => Self::Version(version),
+            Condition::ValueIs(_) => Self::Value,
+        }
+    }
+}
+
+/// What the key of a write had before, as the answer told; the value is at the end of the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Previous {
+    version: Version,
+    expires_at: Expiry,
+    is_present: bool,
+}
+
+/// What came of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum SingleResult {
+    /// A read's answer; the value is in the buffer.
+    Value { version: Version, expires_at: Expiry, present: bool },
+    /// A write took place.
+    Committed(Timestamp),
+    /// A write did not take place.
+    Aborted(AbortReason),
+    /// What became of a write is not known in time.
+    Unknown,
+    /// What became of a transaction.
+    Status(TxnStatus),
+    /// A reply frame, in the buffer.
+    Frame,
+    /// Nothing took place.
+    Failed(SessionError),
+}
+
+/// Key, value, expected value, previous value; or a frame to send. What a read or the host asked
+/// for replaces it.
+#[derive(Debug, Default)]
+pub(crate) struct RequestBytes {
+    buffer: Vec<u8>,
+    key: usize,
+    value: usize,
+    expected: usize,
+    previous: Option<Previous>,
+}
+
+impl RequestBytes {
+    fn clear(&mut self) {
+        self.buffer.clear();
+        (self.key, self.value, self.expected) = (0, 0, 0);
+        self.previous = None;
+    }
+
+    /// Gives a large buffer back, once nobody looks at its value any more. Whole: a part of it that
+    /// stayed would hold the place where it lies.
+    fn close(&mut self) {
+        if self.buffer.capacity() > limits::KEPT_ARENA_BYTES {
+            self.buffer = Vec::new();
+        }
+    }
+
+    pub(super) fn fill(&mut self, key: &[u8], value: &[u8], expected: &[u8]) {
+        assert!(self.buffer.is_empty(), "a request is filled once");
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        self.buffer.extend_from_slice(expected);
+        (self.key, self.value, self.expected) = (key.len(), value.len(), expected.len());
+    }
+
+    /// The buffer, for a frame that the host writes.
+    pub(super) fn frame_mut(&mut self) -> &mut Vec<u8> {
+        assert!(self.buffer.is_empty(), "a request is filled once");
+        &mut self.buffer
+    }
+
+    /// The answer instead of the request.
+    pub(super) fn replace(&mut self, answer: &[u8]) {
+        self.clear();
+        self.buffer.extend_from_slice(answer);
+    }
+
+    /// All bytes: the frame to send, or the answer.
+    pub(crate) fn all(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.buffer[..self.key]
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.buffer[self.key..][..self.value]
+    }
+
+    pub(crate) fn expected(&self) -> &[u8] {
+        &self.buffer[self.key + self.value..][..self.expected]
+    }
+
+    /// Keeps what the key had before; the first answer stays.
+    pub(super) fn keep_previous(&mut self, view: ValueView<'_>) {
+        if self.previous.is_none() {
+            let ValueView { value, version, expires_at } = view;
+            debug_assert_eq!(self.buffer.len(), self.key + self.value + self.expected);
+            self.buffer.extend_from_slice(value.unwrap_or_default());
+            self.previous = Some(Previous { version, expires_at, is_present: value.is_some() });
+        }
+    }
+
+    /// What the key had before.
+    pub(super) fn previous(&self) -> Option<ValueView<'_>> {
+        let Previous { version, expires_at, is_present } = self.previous?;
+        let bytes = &self.buffer[self.key + self.value + self.expected..];
+        Some(ValueView { value: is_present.then_some(bytes), version, expires_at })
+    }
+}
+
+/// What a write says beside key and value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteOptions {
+    pub(crate) condition: Expected,
+    pub(crate) expires_at: Expiry,
+    pub(crate) keep_expiry: bool,
+    pub(crate) return_previous: bool,
+    pub(crate) external_wait: bool,
+}
+
+/// The copies of a request that were sent, and what is known of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Copies {
+    /// Counts what was sent under different timestamps, so that an answer to an earlier round is
+    /// told from one to this.
+    pub(crate) round: u32,
+    pub(crate) attempts: u32,
+    /// The copy sent last has not been answered.
+    unanswered: bool,
+    /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of
+    /// the other.
+    pub(crate) doubtful: bool,
+}
+
+impl Copies {
+    /// A copy was sent.
+    pub(super) fn sent(&mut self) {
+        self.doubtful |= self.unanswered;
+        self.unanswered = true;
+    }
+
+    /// The copy sent last was refused; another one follows.
+    pub(super) fn refused(&mut self) {
+        self.attempts += 1;
+        self.unanswered = false;
+    }
+
+    /// The answer to the copy sent last asks for another timestamp.
+    pub(super) fn next_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.unanswered = false;
+    }
+
+    /// Every copy was answered.
+    fn are_nowhere(self) -> bool {
+        !self.unanswered && !self.doubtful
+    }
+}
+
+/// A question to every shard.
+#[derive(Debug, Default)]
+pub(crate) struct Poll {
+    /// Shards that have not said what they know.
+    pub(crate) silent: Vec<ShardIndex>,
+    /// The strongest answer so far.
+    pub(crate) best: Option<TxnStatus>,
+}
+
+/// One request outside transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Single {
+    pub(crate) want: Want,
+    pub(crate) session: Option<SlabKey>,
+    /// Who waits.
+    pub(crate) op: Option<OpId>,
+    pub(crate) shard: ShardIndex,
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) bytes: RequestBytes,
+    pub(crate) write: WriteOptions,
+    /// The write's own id, or the transaction that is asked about.
+    pub(crate) id: TxnId,
+    pub(crate) begin: Timestamp,
+    pub(crate) commit: Timestamp,
+    pub(crate) copies: Copies,
+    pub(crate) poll: Poll,
+    pub(crate) times: Times,
+    pub(crate) result: Option<SingleResult>,
+    /// Nothing is to be asked any more.
+    pub(crate) is_settled: bool,
+}
+
+/// When something is to be done about a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// When to ask again.
+    pub(crate) due: Timestamp,
+    /// When to give up.
+    pub(crate) deadline: Timestamp,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { due: Timestamp::MAX, deadline: Timestamp::MAX }
+    }
+}
+
+impl Single {
+    /// Nobody looks at it any more.
+    pub(super) fn close(&mut self) {
+        assert!(self.is_settled && self.op.is_none(), "{} is still under way", self.id);
+        self.bytes.close();
+    }
+
+    /// Makes a reused slot fresh.
+    pub(super) fn open(&mut self, want: Want, op: OpId, shard: ShardIndex, deadline: Timestamp) {
+        self.want = want;
+        self.session = None;
+        self.op = Some(op);
+        self.shard = shard;
+        self.bytes.clear();
+        self.write = WriteOptions { expires_at: Expiry::NEVER, ..WriteOptions::default() };
+        self.id = TxnId::new(ClientId::ZERO, Sequence::ZERO);
+        self.begin = Timestamp::ZERO;
+        self.commit = Timestamp::ZERO;
+        self.copies = Copies::default();
+        self.poll.silent.clear();
+        self.poll.best = None;
+        self.times = Times { due: Timestamp::MAX, deadline };
+        self.result = None;
+        self.is_settled = false;
+    }
+
+    /// Whether it begins anew when it is sent again, at a later timestamp: no server has it, nor
+    /// ever will unless it is sent again, since every copy of it was answered with a refusal, and
+    /// nobody was told that it may take place at the timestamp that it has. It holds nothing back:
+    /// a store that waits for the watermark would wait for ever for a write that waits for the
+    /// store.
+    pub(super) fn begins_anew(&self) -> bool {
+        let is_untold = self.result.is_none();
+        self.is_write()
+            && self.copies.are_nowhere()
+            && is_untold
+            && !is_planted!(KeepsRefusedWrites)
+    }
+
+    /// Whether its server may have carried out a copy of it and have forgotten that since. Not when
+    /// all copies but the last one were answered with refusals, as a server's are that is being
+    /// restarted: then the answer to the last one is the whole answer.
+    pub(super) fn may_be_forgotten(&self) -> bool {
+        self.copies.doubtful || self.copies.attempts > 0 && is_planted!(DoubtsRefusals)
+    }
+
+    /// Whether it writes under an id of its own.
+    pub(crate) const fn is_write(&self) -> bool {
+        matches!(self.want, Want::Put | Want::Delete)
+    }
+}

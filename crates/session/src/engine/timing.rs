@@ -1,0 +1,86 @@
+//! The time as the hosts tell it, and when something is due next.
+//!
+//! Nothing is kept per request: one due time for the whole engine, at or before the earliest thing
+//! that is due. Invariant: `now` never runs backwards.
+
+use core::time::Duration;
+
+use timestone_types::{AbortKind, AbortReason, Timestamp, limits as shared};
+
+use crate::limits;
+
+/// See the module's description.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    now: Timestamp,
+    error_bound: Duration,
+    /// How far behind the latest reading of a server's clock this one was when that came, at least.
+    lag: Duration,
+    next_due: Timestamp,
+}
+
+impl Timing {
+    pub(super) const fn new() -> Self {
+        Self {
+            now: Timestamp::ZERO,
+            error_bound: Duration::ZERO,
+            lag: Duration::ZERO,
+            next_due: Timestamp::MAX,
+        }
+    }
+
+    /// Takes note of the time, which never runs backwards here.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        debug_assert!(self.now >= now, "the engine's time is behind its host's");
+    }
+
+    #[inline]
+    pub(super) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(super) const fn error_bound(&self) -> Duration {
+        self.error_bound
+    }
+
+    pub(super) const fn set_error_bound(&mut self, bound: Duration) {
+        self.error_bound = bound;
+    }
+
+    /// A server's clock showed `reading` a moment ago.
+    pub(super) fn compare(&mut self, reading: Timestamp) {
+        self.lag = reading.since(self.now);
+    }
+
+    /// How far this process's clock is behind the servers' by their latest reading, if that is why
+    /// something was too old for them: who is further behind than they wait for holds nothing back.
+    pub(super) fn lag_behind(&self, reason: &AbortReason) -> Option<Duration> {
+        let is_late = reason.kind == AbortKind::TooOld && self.lag > shared::MAX_CLOCK_LAG;
+        is_late.then_some(self.lag)
+    }
+
+    /// Something is to be done at `due`.
+    #[inline]
+    pub(super) fn wake_at(&mut self, due: Timestamp) {
+        self.next_due = self.next_due.min(due);
+        debug_assert!(self.next_due <= due, "something would be done too late");
+    }
+
+    pub(super) const fn next_due(&self) -> Timestamp {
+        self.next_due
+    }
+
+    /// Everything is looked at now: whatever is due later says so again.
+    pub(super) fn begin_sweep(&mut self) {
+        debug_assert!(self.next_due <= self.now, "a sweep before anything is due");
+        self.next_due = Timestamp::MAX;
+    }
+
+    /// Sweeps keep a distance from each other.
+    pub(super) fn end_sweep(&mut self) {
+        self.next_due = self.next_due.max(self.now.saturating_add(limits::SWEEP_INTERVAL));
+        assert!(self.next_due > self.now, "a sweep would follow at once");
+    }
+}

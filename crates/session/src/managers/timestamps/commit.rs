@@ -1,0 +1,339 @@
+//! Commits: from the application's call to the last acknowledgement.
+//!
+//! ```text
+//!   commit ──► Coordinator ──► Prepare, Decide, … ──► frames
+//!                   ▲  └─────► Finished ──► result     Done ──► nothing is owed
+//!   votes, losses, ticks
+//! ```
+
+use core::mem;
+
+use timestone_txn::coordinator::{CommitKind, CommitResult, Input, Output};
+use timestone_txn::participant::Vote;
+use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
+
+use super::Timestamps;
+use super::frames::{self, PrepareAs};
+use super::record::{Ending, Phase, TxnResult};
+use crate::cache::Cache;
+use crate::engine::context::Context;
+use crate::engine::frames::Route;
+use crate::engine::number::Asker;
+use crate::engine::replies::{Fault, Reply};
+use crate::engine::results::ResultAt;
+use crate::engine::shards::ShardIndex;
+use crate::engine::slab::SlabKey;
+use crate::handle::TicketKind;
+use crate::{OpId, SessionError, Step, Ticket, limits};
+
+impl<C: Cache> Timestamps<C> {
+    /// Commits an open transaction without reads under way.
+    pub(super) fn commit_open(
+        &mut self,
+        context: &mut Context,
+        slot: SlabKey,
+        op: OpId,
+    ) -> Result<Step<'_>, SessionError> {
+        let SlabKey { index, generation } = slot;
+        let txn = self.txns.at_mut(index);
+        assert!(txn.asked == 0, "reads under way are not part of the transaction");
+        let writes = txn.keys.writes() > 0;
+        let must_be_latest = txn.options.strict || txn.options.external_wait;
+        let local = txn.keys.validate_locally(must_be_latest);
+        let uncertain = local.uncertain();
+        if !writes && local.commits() {
+            let begin = txn.begin;
+            context.stats().committed_locally += 1;
+            self.release(index);
+            return Ok(Step::Committed(begin));
+        }
+        let ticket = Ticket { kind: TicketKind::Commit, index, generation, item: 0, op };
+        txn.op = Some(op);
+        if !writes && txn.options.snapshot_at.is_some() {
+            // A snapshot in the past cannot be shown to be the latest state; only an undecided
+            // write can be waited out.
+            let kind =
+                if uncertain.is_some() { AbortKind::Prepared } else { AbortKind::ReadConflict };
+            let aborted = TxnResult::Aborted { reason: AbortReason::of(kind), entry: uncertain };
+            self.close(context, index, Some(aborted));
+            return Ok(Step::Pending(ticket));
+        }
+        if txn.keys.shards().any(|shard| context.is_full(shard)) {
+            // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
+            txn.op = None;
+            self.close(context, index, None);
+            return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
+        }
+        let kind = if writes { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
+        self.start_commit(context, index, kind);
+        Ok(Step::Pending(ticket))
+    }
+
+    fn start_commit(&mut self, context: &mut Context, index: u32, kind: CommitKind) {
+        let id = context.next_id();
+        let txn = self.txns.at_mut(index);
+        assert!(txn.is_open() && !txn.commit.is_owing, "a transaction commits once");
+        txn.phase = Phase::Committing;
+        txn.commit.id = id;
+        txn.commit.is_owing = true;
+        let mut participants = mem::take(&mut txn.commit.participants);
+        for shard in txn.keys.shards() {
+            let shard = context.id_of(shard);
+            if !participants.contains(&shard) {
+                participants.push(shard);
+            }
+        }
+        assert!(!participants.is_empty(), "{id} has no participants");
+        participants.sort_unstable();
+        let now = context.now();
+        let deadline = context.deadline(txn.options.deadline);
+        let physical = now.max(txn.begin.next()).max(txn.keys.highest_read().next());
+        let clock = txn.session.and_then(|session| context.session_clock(session));
+        let commit = clock.map_or(physical, |clock| clock.propose_commit(physical));
+        assert!(commit > txn.begin, "{id} would commit before it began");
+        let input = Input::Commit {
+            txn: id,
+            begin: txn.begin,
+            commit,
+            participants: &participants,
+            kind,
+            // Without writes, too: what was read may be a commit whose own client still waits,
+            // ahead of other clocks.
+            external_wait: txn.options.external_wait,
+            error_bound: context.error_bound(),
+            deadline,
+        };
+        txn.commit.coordinator.step(now, input, &mut self.outputs);
+        txn.commit.participants = participants;
+        self.carry_out(context, index);
+    }
+
+    /// Gives a committing transaction's coordinator an input and does what it wants done.
+    fn coordinate(&mut self, context: &mut Context, index: u32, input: Input<'_>) {
+        let coordinator = &mut self.txns.at_mut(index).commit.coordinator;
+        coordinator.step(context.now(), input, &mut self.outputs);
+        self.carry_out(context, index);
+    }
+
+    fn carry_out(&mut self, context: &mut Context, index: u32) {
+        let mut outputs = mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::Prepare { to, commit, single } => {
+                    self.send_prepare(context, index, to, commit, single);
+                }
+                Output::SendWriteSet { to, commit } => {
+                    self.send_write_set(context, index, to, commit);
+                }
+                Output::Decide { to, outcome } => {
+                    let id = self.txns.at(index).commit.id;
+                    if let Some((_, route, out)) = self.request(context, index, to) {
+                        frames::decide(route, id, outcome, out);
+                    }
+                }
+                Output::Terminate { to } => {
+                    context.stats().terminations += 1;
+                    if let Some((_, route, out)) = self.request(context, index, to) {
+                        frames::terminate(route, self.txns.at(index), out);
+                    }
+                }
+                Output::Finished(result) => self.tell(context, index, result),
+                Output::Done => self.settle(context, index),
+            }
+        }
+        self.outputs = outputs;
+        let commit = &mut self.txns.at_mut(index).commit;
+        commit.due = commit.coordinator.next_deadline().unwrap_or(Timestamp::MAX);
+        context.wake_at(commit.due);
+        self.release_if_over(index);
+    }
+
+    /// Room for one frame of a commit to a participant, when there is a connection.
+    fn request<'c>(
+        &self,
+        context: &'c mut Context,
+        index: u32,
+        to: ShardId,
+    ) -> Option<(ShardIndex, Route, &'c mut Vec<u8>)> {
+        let (shard, slot) = (context.index_of(to)?, self.txns.key(index)?);
+        assert!(self.txns.at(index).commit.is_owing, "a frame of a commit that is over");
+        let (route, out) = context.request(shard, Asker::Commit, slot, 0)?;
+        Some((shard, route, out))
+    }
+
+    fn send_prepare(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        to: ShardId,
+        commit: Timestamp,
+        one_phase: bool,
+    ) {
+        let txn = self.txns.at_mut(index);
+        txn.commit.highest = txn.commit.highest.max(commit);
+        let wait = context.config().wait;
+        if let Some((shard, route, out)) = self.request(context, index, to) {
+            let how = PrepareAs { shard, commit, one_phase, wait };
+            frames::prepare(route, self.txns.at(index), &how, out);
+        }
+    }
+
+    fn send_write_set(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        to: ShardId,
+        commit: Timestamp,
+    ) {
+        if let Some((shard, route, out)) = self.request(context, index, to) {
+            let how = PrepareAs { shard, commit, one_phase: false, wait: false };
+            frames::write_set(route, self.txns.at(index), &how, out);
+        }
+    }
+
+    /// Every participant has acknowledged.
+    fn settle(&mut self, context: &mut Context, index: u32) {
+        let txn = self.txns.at_mut(index);
+        assert!(txn.commit.is_owing && txn.result.is_some(), "{} is not decided", txn.commit.id);
+        txn.commit.is_owing = false;
+        if txn.result == Some(TxnResult::Unknown) {
+            context.learn_unknown(txn.commit.id, txn.commit.coordinator.outcome());
+        }
+    }
+
+    /// Records what the application is to be told, and what the session learns from it.
+    fn tell(&mut self, context: &mut Context, index: u32, result: CommitResult) {
+        let Some(slot) = self.txns.key(index) else { return };
+        let txn = self.txns.at_mut(index);
+        assert!(txn.phase == Phase::Committing, "{} is told twice", txn.commit.id);
+        txn.phase = Phase::Told;
+        let (result, learned) = match result {
+            CommitResult::Committed(at) => {
+                context.stats().committed += 1;
+                if let Some(clock) = txn.session.and_then(|session| context.session_clock(session))
+                {
+                    clock.committed(at);
+                }
+                (TxnResult::Committed(at), Timestamp::ZERO)
+            }
+            CommitResult::Aborted { reason, by } => {
+                let shard = by.and_then(|shard| context.index_of(shard));
+                let entry =
+                    shard.zip(reason.item).and_then(|(shard, item)| txn.keys.item(shard, item));
+                aborted(context, reason, entry)
+            }
+            CommitResult::Refused { refusal, .. } => match Fault::from(refusal).ending() {
+                Ok(ending) => {
+                    context.stats().aborted += 1;
+                    (TxnResult::Failed(ending), Timestamp::ZERO)
+                }
+                Err(reason) => aborted(context, reason, None),
+            },
+            CommitResult::Unknown => {
+                let at = txn.commit.participants.as_slice().into();
+                context.remember_unknown(txn.commit.id, at, None);
+                // It may still commit, but not after what this session does next.
+                (TxnResult::Unknown, txn.commit.highest.next())
+            }
+        };
+        txn.result = Some(result);
+        if C::IS_THERE {
+            let outcome = match result {
+                TxnResult::Committed(at) => Some(TxnOutcome::Committed(at)),
+                TxnResult::Aborted { .. } | TxnResult::Failed(_) => Some(TxnOutcome::Aborted),
+                TxnResult::Unknown => None,
+            };
+            for (key, is_write) in txn.keys.taking_part() {
+                self.cache.ended(key, is_write, outcome);
+            }
+        }
+        if learned > Timestamp::ZERO.next() {
+            context.session_learned(txn.session, learned);
+        }
+        if let Some(op) = txn.op {
+            context.finish(op, ResultAt::Commit(slot));
+        }
+        context.trim_unknown();
+    }
+
+    /// Gives the coordinator its time, when it wants some.
+    pub(super) fn sweep_commit(&mut self, context: &mut Context, index: u32) {
+        let due = self.txns.at(index).commit.due;
+        if due <= context.now() {
+            let error_bound = context.error_bound();
+            self.coordinate(context, index, Input::Tick { error_bound });
+        } else {
+            context.wake_at(due);
+        }
+    }
+
+    /// What was sent to this participant, or to any, may be lost.
+    pub(super) fn tell_of_loss(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        shard: Option<ShardIndex>,
+    ) {
+        let mut at = 0;
+        while let Some(&from) = self.txns.at(index).commit.participants.get(at) {
+            let is_concerned = shard.is_none_or(|shard| context.id_of(shard) == from);
+            if is_concerned && self.txns.at(index).commit.is_owing {
+                self.coordinate(context, index, Input::Disconnected { from });
+            }
+            if self.txns.key(index).is_none() {
+                return;
+            }
+            at += 1;
+        }
+    }
+
+    /// An answer to a committing transaction: a vote, an acknowledgement, or what became of it.
+    pub(super) fn deliver_commit(
+        &mut self,
+        context: &mut Context,
+        from: ShardIndex,
+        index: u32,
+        reply: Reply<'_>,
+    ) -> Option<()> {
+        let txn = self.txns.at_mut(index);
+        if !matches!(txn.phase, Phase::Committing | Phase::Told) || !txn.commit.is_owing {
+            return None;
+        }
+        let (own, from) = (txn.commit.id, context.id_of(from));
+        let input = match reply {
+            Reply::Vote { txn, commit, vote } if txn == own => {
+                context.stats().later_rounds += u64::from(matches!(vote, Vote::Later(_)));
+                Input::Vote { from, commit, vote, step: context.later_step() }
+            }
+            Reply::Acked { txn } if txn == own => Input::Acked { from },
+            Reply::WriteSetWanted { txn } if txn == own => Input::WriteSetWanted { from },
+            Reply::Status { txn, status } if txn == own => {
+                Input::StatusIs { from, status: status.into() }
+            }
+            Reply::Fault(fault) => {
+                context.note(&fault);
+                if let Fault::Other { .. } = fault {
+                    txn.commit.fault = Some(fault.into());
+                }
+                Input::Refused { from, refusal: fault.refusal()? }
+            }
+            _ => return None,
+        };
+        self.coordinate(context, index, input);
+        Some(())
+    }
+}
+
+/// What the application is told of an abort, and above what its session goes on.
+fn aborted(
+    context: &mut Context,
+    reason: AbortReason,
+    entry: Option<u32>,
+) -> (TxnResult, Timestamp) {
+    context.stats().aborted += 1;
+    let result = match context.lag_behind(&reason) {
+        Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
+        None => TxnResult::Aborted { reason, entry },
+    };
+    (result, reason.at.next())
+}

@@ -1,0 +1,445 @@
+//! Transactions that read a snapshot and are validated by timestamps, coordinated by the client.
+//!
+//! Reads go to the shards at once and may overlap; writes stay here until commit. A commit takes
+//! one of four paths:
+//!
+//! ```text
+//!   writes? ── no ── strict, or a read met a prepared write? ── no ──► at once, without a message
+//!     │                             └─ yes ─► every shard read validates that the versions are still the latest
+//!     │                                       (a snapshot in the past cannot be: aborted, `Prepared`)
+//!     └─ yes ── one shard ──► one phase: validate, make durable, apply, answer
+//!                └─ several ─► two-phase commit, run by txn's Coordinator
+//! ```
+//! `reads.rs` has what concerns reads under way, `commit.rs` the commits; this file the open
+//! transactions and their ends. Source: MILANA §4.2–4.3; docs/protocol/transactions.md.
+
+#![expect(
+    private_bounds,
+    reason = "caches are of this crate; hosts name an engine by its kind of transactions"
+)]
+
+mod commit;
+mod frames;
+mod keys;
+mod reads;
+mod record;
+mod refusals;
+
+use timestone_txn::coordinator::Output;
+use timestone_types::{
+    AbortKind, AbortReason, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
+};
+
+use self::keys::{PendingWrite, ReadState};
+use self::record::{Ending, Phase, Txn, TxnResult};
+use super::Manager;
+use crate::cache::{Cache, NoCache};
+use crate::engine::context::Context;
+use crate::engine::number::{Asker, Number};
+use crate::engine::replies::Reply;
+use crate::engine::reports::Reports;
+use crate::engine::results::ResultAt;
+use crate::engine::shards::ShardIndex;
+use crate::engine::slab::{Slab, SlabKey};
+use crate::handle::TicketKind;
+use crate::{
+    Abort, Committed, KeyName, OpId, OpResult, SessionError, Step, Ticket, TxnHandle, TxnOptions,
+    ValueView, limits,
+};
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Timestamps<C = NoCache> {
+    txns: Slab<Txn>,
+    /// Kept for its memory.
+    outputs: Vec<Output>,
+    hash_seed: HashSeed,
+    cache: C,
+}
+
+impl From<TxnHandle> for SlabKey {
+    #[inline]
+    fn from(TxnHandle { index, generation }: TxnHandle) -> Self {
+        Self { index, generation }
+    }
+}
+
+impl<C: Cache> Manager for Timestamps<C> {
+    fn new(seed: u64) -> Self {
+        Self {
+            txns: Slab::new(limits::MAX_TRANSACTIONS),
+            outputs: Vec::new(),
+            hash_seed: HashSeed(seed),
+            cache: C::default(),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        context: &mut Context,
+        session: SlabKey,
+        options: TxnOptions,
+    ) -> Result<TxnHandle, SessionError> {
+        let now = context.now();
+        let Some(clock) = context.session_clock(session) else {
+            return Err(SessionError::NoSession);
+        };
+        let begin = match options.snapshot_at {
+            Some(at) if at == Timestamp::ZERO || at > clock.peek(now) => {
+                return Err(SessionError::SnapshotInFuture { at, now });
+            }
+            Some(at) => at,
+            None => clock.begin(now),
+        };
+        let Some((slot, txn)) = self.txns.take() else {
+            return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
+        };
+        txn.open(session, options, begin, now);
+        Ok(TxnHandle { index: slot.index, generation: slot.generation })
+    }
+
+    fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError> {
+        let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
+        txn.map(|txn| txn.begin).ok_or(SessionError::NoTransaction)
+    }
+
+    fn get(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        key: KeyName<'_>,
+        op: OpId,
+    ) -> Result<Step<'_>, SessionError> {
+        let slot = self.open(context, txn)?;
+        let at = self.entry_to_read(context, slot, key)?;
+        let is_known = self.txns.at(slot.index).keys.is_known(at);
+        if is_known || self.read_from_cache(slot, at)? {
+            return match self.txns.at(slot.index).keys.view(at) {
+                Some(view) => Ok(Step::Value(view)),
+                None => Err(SessionError::NoTransaction),
+            };
+        }
+        self.read(context, slot, at, op);
+        let SlabKey { index, generation } = slot;
+        Ok(Step::Pending(Ticket { kind: TicketKind::Read, index, generation, item: at, op }))
+    }
+
+    fn peek(&self, txn: TxnHandle, key: KeyName<'_>) -> Option<ValueView<'_>> {
+        let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open())?;
+        txn.keys.view(txn.keys.find(self.hash(key), key.keyspace, key.key)?)
+    }
+
+    fn write(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        key: KeyName<'_>,
+        value: Option<&[u8]>,
+        expires_at: Expiry,
+    ) -> Result<(), SessionError> {
+        let slot = self.open(context, txn)?;
+        let hash = self.hash(key);
+        let shard = context.shard_of(key.key)?;
+        let txn = self.txns.at_mut(slot.index);
+        if txn.is_read_only() {
+            return Err(SessionError::ReadOnly);
+        }
+        let at = txn.keys.find_or_insert(hash, key.keyspace, key.key, shard)?;
+        Ok(txn.keys.write(at, value, expires_at)?)
+    }
+
+    fn fence(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        keyspace: KeyspaceId,
+    ) -> Result<(), SessionError> {
+        let slot = self.open(context, txn)?;
+        let txn = self.txns.at_mut(slot.index);
+        if txn.is_read_only() {
+            return Err(SessionError::ReadOnly);
+        }
+        for shard in context.shards() {
+            if is_planted!(PartialKeyspace) && context.reach(shard).is_err() {
+                continue;
+            }
+            txn.keys.fence(keyspace, context.reach(shard)?)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_clocks(&mut self, txn: TxnHandle) {
+        if let Some(txn) = self.txns.get_mut(txn.into()).filter(|txn| txn.is_open()) {
+            txn.options.external_wait = true;
+        }
+    }
+
+    fn abort(&mut self, context: &mut Context, txn: TxnHandle) {
+        if self.txns.get(txn.into()).is_some_and(Txn::is_open) {
+            self.close(context, txn.index, None);
+        }
+    }
+
+    fn commit(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        op: OpId,
+    ) -> Result<Step<'_>, SessionError> {
+        let slot = self.open(context, txn)?;
+        self.fail_reads(context, slot.index, &SessionError::NoTransaction);
+        self.commit_open(context, slot, op)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        let slot = SlabKey { index: ticket.index, generation: ticket.generation };
+        let Some(txn) = self.txns.get_mut(slot) else { return };
+        if ticket.kind == TicketKind::Read {
+            txn.waiters.retain(|&(entry, op)| entry != ticket.item || op != ticket.op);
+            if txn.is_open() {
+                txn.keys.forget_waiter(ticket.item, ticket.op);
+            }
+        } else if txn.op == Some(ticket.op) && txn.result.is_none() {
+            txn.op = None;
+            self.release_if_over(ticket.index);
+        }
+    }
+
+    #[inline]
+    fn read_result(&self, ticket: Ticket) -> Option<ValueView<'_>> {
+        let slot = SlabKey { index: ticket.index, generation: ticket.generation };
+        let is_read = ticket.kind == TicketKind::Read;
+        let txn = self.txns.get(slot).filter(|txn| is_read && txn.is_open())?;
+        txn.keys.view_read(ticket.item)
+    }
+
+    #[inline]
+    fn finished_read(&self, txn: SlabKey, item: u32) -> Option<ValueView<'_>> {
+        self.txns.get(txn)?.keys.view_read(item)
+    }
+
+    fn commit_result(&self, txn: SlabKey) -> Option<OpResult<'_>> {
+        Some(result_of(self.txns.get(txn)?))
+    }
+
+    fn handed_out(&mut self, txn: SlabKey) {
+        if let Some(ended) = self.txns.get_mut(txn) {
+            ended.op = None;
+            self.release_if_over(txn.index);
+        }
+    }
+
+    #[inline]
+    fn deliver(
+        &mut self,
+        context: &mut Context,
+        from: ShardIndex,
+        number: Number,
+        reply: Reply<'_>,
+    ) -> Option<()> {
+        let slot = self.txns.key(number.slot.index).filter(|&slot| number.is_for(slot))?;
+        match number.asker {
+            Asker::Read => self.deliver_read(context, from, slot, number.item, reply),
+            _ => self.deliver_commit(context, from, slot.index, reply),
+        }
+    }
+
+    fn sweep(&mut self, context: &mut Context) {
+        for index in 0..self.txns.slots() {
+            if self.txns.key(index).is_none() {
+                continue;
+            }
+            match self.txns.at(index).phase {
+                Phase::Open => self.sweep_reads(context, index),
+                Phase::Committing | Phase::Told => self.sweep_commit(context, index),
+                Phase::Closed => {}
+            }
+        }
+    }
+
+    fn follow_routes(&mut self, context: &Context) {
+        for index in 0..self.txns.slots() {
+            if self.txns.key(index).is_none() || !self.txns.at(index).is_open() {
+                continue;
+            }
+            let keys = &mut self.txns.at_mut(index).keys;
+            for at in 0..keys.len() {
+                if keys.entry(at).write == PendingWrite::Fence {
+                    continue;
+                }
+                if let Some(shard) = context.owner_of(keys.key(at).key) {
+                    keys.entry_mut(at).shard = shard;
+                }
+            }
+        }
+    }
+
+    fn ask_again(&mut self, context: &mut Context, shard: Option<ShardIndex>) {
+        for index in 0..self.txns.slots() {
+            if self.txns.key(index).is_none() {
+                continue;
+            }
+            match self.txns.at(index).phase {
+                Phase::Open => self.repeat_reads(context, index, shard),
+                Phase::Committing | Phase::Told => self.tell_of_loss(context, index, shard),
+                Phase::Closed => {}
+            }
+        }
+    }
+
+    fn close_session(&mut self, context: &mut Context, session: SlabKey) {
+        for index in 0..self.txns.slots() {
+            let txn = self.txns.key(index).and_then(|txn| self.txns.get(txn));
+            if txn.is_some_and(|txn| txn.session == Some(session) && txn.is_open()) {
+                self.close(context, index, None);
+            }
+        }
+    }
+
+    fn end_snapshots(&mut self, context: &mut Context) {
+        for index in 0..self.txns.slots() {
+            if self.txns.key(index).is_some() && self.txns.at(index).is_open() {
+                self.close_as_too_old(context, index, None, Timestamp::ZERO);
+            }
+        }
+    }
+
+    fn report(&self, context: &Context, reports: &mut Reports) {
+        for (_, txn) in self.txns.iter() {
+            match txn.phase {
+                Phase::Open => reports.hold_everywhere(txn.begin),
+                Phase::Committing | Phase::Told if txn.commit.is_owing => {
+                    hold_participants(context, txn, reports);
+                }
+                Phase::Committing | Phase::Told | Phase::Closed => {}
+            }
+        }
+    }
+
+    fn unresolved(&self) -> usize {
+        self.txns.iter().filter(|(_, txn)| txn.commit.is_owing).count()
+    }
+}
+
+/// Open transactions, and their ends.
+impl<C: Cache> Timestamps<C> {
+    #[inline]
+    fn hash(&self, key: KeyName<'_>) -> u64 {
+        hash_key(self.hash_seed, key.keyspace, key.key).0
+    }
+
+    /// The open transaction of a handle, which must not be too old.
+    #[inline]
+    fn open(&mut self, context: &mut Context, txn: TxnHandle) -> Result<SlabKey, SessionError> {
+        let slot = SlabKey::from(txn);
+        let Some(txn) = self.txns.get(slot).filter(|txn| txn.is_open()) else {
+            return Err(SessionError::NoTransaction);
+        };
+        let limit = context.config().max_transaction_age;
+        if context.now().since(txn.opened) > limit && !txn.is_read_only() {
+            self.close(context, slot.index, None);
+            return Err(SessionError::TooLong { limit });
+        }
+        Ok(slot)
+    }
+
+    /// Ends an open transaction: reads under way fail; a result, when there is one, waits for its
+    /// operation.
+    fn close(&mut self, context: &mut Context, index: u32, result: Option<TxnResult>) {
+        self.fail_reads(context, index, &SessionError::NoTransaction);
+        let Some(slot) = self.txns.key(index) else { return };
+        let txn = self.txns.at_mut(index);
+        assert!(txn.is_open(), "only an open transaction is closed");
+        assert!(!txn.commit.is_owing, "an open transaction owes nothing");
+        txn.phase = Phase::Closed;
+        txn.result = result;
+        match (result, txn.op) {
+            (Some(result), Some(op)) => {
+                let is_abort = matches!(result, TxnResult::Aborted { .. });
+                context.stats().aborted += u64::from(is_abort);
+                context.finish(op, ResultAt::Commit(slot));
+            }
+            _ => txn.op = None,
+        }
+        self.release_if_over(index);
+    }
+
+    /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it
+    /// tells, when there is one.
+    fn close_as_too_old(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        entry: Option<u32>,
+        watermark: Timestamp,
+    ) {
+        let txn = self.txns.at_mut(index);
+        txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
+        context.session_learned(txn.session, watermark.next());
+        let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
+        let result = match context.lag_behind(&reason) {
+            Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
+            None => TxnResult::Aborted { reason, entry },
+        };
+        self.close(context, index, Some(result));
+    }
+
+    /// Ends a transaction that a read found to be impossible.
+    fn close_with(&mut self, context: &mut Context, index: u32, entry: u32, ending: Ending) {
+        let txn = self.txns.at_mut(index);
+        txn.op = txn.keys.take_waiter(entry);
+        self.close(context, index, Some(TxnResult::Failed(ending)));
+    }
+
+    /// Releases a transaction that was told and owes nothing.
+    #[inline]
+    fn release_if_over(&mut self, index: u32) {
+        if self.txns.at(index).is_over() {
+            self.release(index);
+        }
+    }
+
+    fn release(&mut self, index: u32) {
+        let txn = self.txns.at_mut(index);
+        assert!(!txn.commit.is_owing, "some participant is owed something");
+        txn.keys.close();
+        self.txns.release(index);
+    }
+}
+
+/// A transaction that is being committed: its begin may be used where the decision is not
+/// acknowledged yet. Its outcome is kept by every participant until all have acknowledged it.
+fn hold_participants(context: &Context, txn: &Txn, reports: &mut Reports) {
+    for &participant in &txn.commit.participants {
+        let Some(shard) = context.index_of(participant) else { continue };
+        reports.owe(shard, txn.commit.id);
+        if !txn.commit.coordinator.has_acknowledged(participant) {
+            reports.hold(shard, txn.begin);
+        }
+    }
+}
+
+fn result_of(txn: &Txn) -> OpResult<'_> {
+    let id = (txn.commit.id != TxnId::default()).then_some(txn.commit.id);
+    match txn.result {
+        Some(TxnResult::Committed(timestamp)) => {
+            OpResult::Committed(Committed { timestamp, txn: id })
+        }
+        Some(TxnResult::Aborted { reason, entry }) => match &txn.commit.fault {
+            Some(fault) if reason.kind == AbortKind::Terminated => OpResult::Failed(fault.clone()),
+            _ => {
+                let read = entry.map(|at| txn.keys.entry(at));
+                let read = read.filter(|entry| entry.read == ReadState::Known);
+                OpResult::Aborted(Abort {
+                    reason,
+                    key: entry.map(|at| txn.keys.key(at)),
+                    read: read.map(|entry| entry.version),
+                    found: None,
+                    txn: id,
+                })
+            }
+        },
+        Some(TxnResult::Failed(error)) => OpResult::Failed(error.into()),
+        Some(TxnResult::Unknown) | None => OpResult::Unknown(txn.commit.id),
+    }
+}

@@ -1,0 +1,269 @@
+//! Reads under way: asked at the key's shard, repeated, answered, failed.
+
+use timestone_types::Timestamp;
+
+use super::Timestamps;
+use super::frames;
+use super::keys::ReadState;
+use super::record::Ending;
+use crate::cache::Cache;
+use crate::engine::context::Context;
+use crate::engine::number::Asker;
+use crate::engine::replies::{Fault, Reply};
+use crate::engine::results::ResultAt;
+use crate::engine::shards::ShardIndex;
+use crate::engine::slab::SlabKey;
+use crate::{KeyName, OpId, SessionError};
+
+impl<C: Cache> Timestamps<C> {
+    /// The entry of a key that is to be read; a new one only if its shard can be asked.
+    #[inline]
+    pub(super) fn entry_to_read(
+        &mut self,
+        context: &Context,
+        slot: SlabKey,
+        key: KeyName<'_>,
+    ) -> Result<u32, SessionError> {
+        let hash = self.hash(key);
+        let txn = self.txns.at_mut(slot.index);
+        if let Some(at) = txn.keys.find(hash, key.keyspace, key.key) {
+            return Ok(at);
+        }
+        let shard = context.shard_of(key.key)?;
+        context.check_room(shard)?;
+        Ok(txn.keys.add(hash, key.keyspace, key.key, shard)?)
+    }
+
+    /// Lets the cache answer a read that nobody has asked yet, when it can.
+    #[inline]
+    pub(super) fn read_from_cache(&mut self, slot: SlabKey, at: u32) -> Result<bool, SessionError> {
+        if !C::IS_THERE {
+            return Ok(false);
+        }
+        let txn = self.txns.at_mut(slot.index);
+        let is_strict = txn.options.strict || txn.options.external_wait;
+        if is_strict || txn.keys.entry(at).read != ReadState::None {
+            return Ok(false);
+        }
+        let Some(answer) = self.cache.look_up(txn.keys.key(at), txn.begin) else {
+            return Ok(false);
+        };
+        txn.keys.learn(at, answer)?;
+        Ok(true)
+    }
+
+    /// Lets an operation wait for a key's read, which is asked if it is not under way.
+    pub(super) fn read(&mut self, context: &mut Context, slot: SlabKey, at: u32, op: OpId) {
+        let txn = self.txns.at_mut(slot.index);
+        let deadline = context.deadline(txn.options.deadline);
+        let entry = txn.keys.entry_mut(at);
+        assert!(entry.read != ReadState::Known, "what is known is not asked");
+        match entry.read {
+            ReadState::Asked(None) => {
+                entry.read = ReadState::Asked(Some(op));
+                entry.asked.deadline = deadline;
+            }
+            ReadState::Asked(Some(_)) => txn.waiters.push((at, op)),
+            ReadState::None | ReadState::Known => {
+                entry.read = ReadState::Asked(Some(op));
+                entry.asked.deadline = deadline;
+                entry.asked.attempts = 0;
+                txn.asked += 1;
+                let shard = entry.shard;
+                self.send_read(context, slot, at);
+                context.watch_clock(shard, Asker::Read, slot, at);
+            }
+        }
+        context.wake_at(deadline);
+    }
+
+    /// Appends one read's request to its shard's outbox, when there is a connection.
+    fn send_read(&mut self, context: &mut Context, slot: SlabKey, at: u32) {
+        let txn = self.txns.at_mut(slot.index);
+        let entry = txn.keys.entry(at);
+        debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
+        let (client, wait) = (context.client(), context.config().wait);
+        let Some((route, out)) = context.request(entry.shard, Asker::Read, slot, at) else {
+            txn.keys.entry_mut(at).asked.due = Timestamp::MAX;
+            return;
+        };
+        frames::snapshot_read(route, client, txn.begin, wait, txn.keys.key(at), out);
+        let due = context.repeat_at();
+        txn.keys.entry_mut(at).asked.due = due;
+        context.wake_at(due);
+    }
+
+    /// Does what is due of a transaction's reads.
+    pub(super) fn sweep_reads(&mut self, context: &mut Context, index: u32) {
+        let mut at = 0;
+        while self.txns.at(index).asked > 0 && at < self.txns.at(index).keys.len() {
+            let entry = *self.txns.at(index).keys.entry(at);
+            if let ReadState::Asked(_) = entry.read {
+                if entry.asked.deadline <= context.now() {
+                    self.fail_read(context, index, at, SessionError::DeadlineExceeded);
+                } else if entry.asked.due <= context.now() {
+                    self.repeat_read(context, index, at);
+                } else {
+                    context.wake_at(entry.asked.due.min(entry.asked.deadline));
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Asks again what this shard (or any) was asked.
+    pub(super) fn repeat_reads(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        shard: Option<ShardIndex>,
+    ) {
+        if self.txns.at(index).asked == 0 {
+            return;
+        }
+        for at in 0..self.txns.at(index).keys.len() {
+            let entry = self.txns.at(index).keys.entry(at);
+            let is_concerned = shard.is_none_or(|shard| shard == entry.shard);
+            if matches!(entry.read, ReadState::Asked(_)) && is_concerned {
+                self.repeat_read(context, index, at);
+            }
+        }
+    }
+
+    fn repeat_read(&mut self, context: &mut Context, index: u32, at: u32) {
+        if let Some(slot) = self.txns.key(index) {
+            context.stats().repeated += 1;
+            self.send_read(context, slot, at);
+            context.wake_at(self.txns.at(index).keys.entry(at).asked.deadline);
+        }
+    }
+
+    /// An answer to a transaction's read.
+    #[inline]
+    pub(super) fn deliver_read(
+        &mut self,
+        context: &mut Context,
+        from: ShardIndex,
+        slot: SlabKey,
+        item: u32,
+        reply: Reply<'_>,
+    ) -> Option<()> {
+        let txn = self.txns.at_mut(slot.index);
+        let is_asked = txn.is_open() && item < txn.keys.len();
+        let entry = is_asked.then(|| txn.keys.entry(item))?;
+        let ReadState::Asked(op) = entry.read else { return None };
+        if entry.shard != from {
+            return None;
+        }
+        let answer = match reply {
+            Reply::Value(answer) => answer,
+            Reply::Fault(fault) => {
+                self.fault_of_read(context, slot.index, item, fault);
+                return Some(());
+            }
+            _ => return None,
+        };
+        assert!(txn.asked > 0, "a read is under way that was not counted");
+        txn.asked -= 1;
+        let learned = txn.keys.learn(item, answer);
+        if let Err(limit) = &learned {
+            txn.keys.entry_mut(item).read = ReadState::None;
+            if let Some(op) = op {
+                context.fail(op, (*limit).into());
+            }
+        } else {
+            if C::IS_THERE {
+                self.cache.fetched(txn.keys.key(item), txn.begin, &answer);
+            }
+            if let Some(op) = op {
+                context.finish(op, ResultAt::Read(slot, item));
+            }
+        }
+        if !txn.waiters.is_empty() {
+            self.tell_waiters(context, slot, item, learned.err().map(SessionError::from));
+        }
+        Some(())
+    }
+
+    /// Tells the further operations that wait for one read what came of it.
+    fn tell_waiters(
+        &mut self,
+        context: &mut Context,
+        slot: SlabKey,
+        item: u32,
+        error: Option<SessionError>,
+    ) {
+        let waiters = &mut self.txns.at_mut(slot.index).waiters;
+        let mut at = 0;
+        while let Some(&(entry, op)) = waiters.get(at) {
+            if entry != item {
+                at += 1;
+                continue;
+            }
+            waiters.swap_remove(at);
+            match &error {
+                Some(error) => context.fail(op, error.clone()),
+                None => context.finish(op, ResultAt::Read(slot, item)),
+            }
+        }
+        debug_assert!(waiters.iter().all(|&(entry, _)| entry != item), "somebody was not told");
+    }
+
+    fn fault_of_read(&mut self, context: &mut Context, index: u32, item: u32, fault: Fault<'_>) {
+        let asked = &mut self.txns.at_mut(index).keys.entry_mut(item).asked;
+        if let Some(pause) = context.pause_for(&fault, asked.attempts) {
+            asked.attempts += 1;
+            asked.due = context.now().saturating_add(pause);
+            return context.wake_at(asked.due);
+        }
+        match fault {
+            Fault::TooOld { watermark } => {
+                self.close_as_too_old(context, index, Some(item), watermark);
+            }
+            Fault::ClockAhead { lead } => {
+                self.close_with(context, index, item, Ending::ClockAhead { lead });
+            }
+            Fault::SessionEnded => {
+                context.note(&fault);
+                self.close_with(context, index, item, Ending::SessionEnded);
+            }
+            other => self.fail_read(context, index, item, other.into()),
+        }
+    }
+
+    /// One read failed; the transaction lives on.
+    fn fail_read(&mut self, context: &mut Context, index: u32, item: u32, error: SessionError) {
+        let Some(slot) = self.txns.key(index) else { return };
+        let txn = self.txns.at_mut(index);
+        assert!(txn.asked > 0, "a read fails that is not under way");
+        let op = txn.keys.take_waiter(item);
+        txn.keys.entry_mut(item).read = ReadState::None;
+        txn.asked -= 1;
+        if let Some(op) = op {
+            context.fail(op, error.clone());
+        }
+        self.tell_waiters(context, slot, item, Some(error));
+    }
+
+    /// Fails every read under way: the transaction is over for them.
+    pub(super) fn fail_reads(&mut self, context: &mut Context, index: u32, error: &SessionError) {
+        let txn = self.txns.at_mut(index);
+        if txn.asked == 0 {
+            return;
+        }
+        for at in 0..txn.keys.len() {
+            let entry = txn.keys.entry_mut(at);
+            if let ReadState::Asked(op) = entry.read {
+                entry.read = ReadState::None;
+                txn.asked -= 1;
+                if let Some(op) = op {
+                    context.fail(op, error.clone());
+                }
+            }
+        }
+        assert!(txn.asked == 0, "{} reads under way were not found", txn.asked);
+        for (_, op) in txn.waiters.drain(..) {
+            context.fail(op, error.clone());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What a transaction is. Data only; buffers are reused.
+//!
+//! ```text
+//!   Open ── commit ──► Committing ── Finished ──► Told ── Done ──► released
+//!    │ └─ local commit, abort ────────────────────────────────────► released
+//!    └── a read that ends it ──► Closed ── result handed out ─────► released
+//! ```
+//! A slot is released when the result was handed out *and* nothing is owed to any participant.
+
+use core::time::Duration;
+
+use timestone_txn::coordinator::Coordinator;
+use timestone_types::{AbortReason, ShardId, Timestamp, TxnId};
+
+use super::keys::KeySet;
+use crate::engine::slab::SlabKey;
+use crate::{OpId, SessionError, TxnOptions};
+
+/// Where a transaction is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Phase {
+    /// Reads and writes are taken.
+    #[default]
+    Open,
+    /// Over before it asked for a commit; only its result waits to be handed out.
+    Closed,
+    /// The coordinator works; the application waits.
+    Committing,
+    /// The application was told; participants may not have acknowledged yet.
+    Told,
+}
+
+/// What the application is told in the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TxnResult {
+    /// Committed at this timestamp.
+    Committed(Timestamp),
+    /// Aborted; the entry that met it, when one did.
+    Aborted { reason: AbortReason, entry: Option<u32> },
+    /// Never executed.
+    Failed(Ending),
+    /// Not known in time.
+    Unknown,
+}
+
+/// Why a transaction was never executed: the errors that end one, without their words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// The clock is too far ahead.
+    ClockAhead { lead: Duration },
+    /// The clock is too far behind.
+    ClockBehind { lag: Duration },
+    /// The server does not serve at the moment.
+    Busy { retry_after: Duration },
+    /// The client's session is over.
+    SessionEnded,
+}
+
+impl From<Ending> for SessionError {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::ClockAhead { lead } => Self::ClockAhead { lead },
+            Ending::ClockBehind { lag } => Self::ClockBehind { lag },
+            Ending::Busy { retry_after } => Self::Busy { retry_after },
+            Ending::SessionEnded => Self::SessionEnded,
+        }
+    }
+}
+
+/// What belongs to a transaction from the moment in which it asks for its commit.
+#[derive(Debug, Default)]
+pub(crate) struct Commit {
+    /// The default id while it has not asked.
+    pub(crate) id: TxnId,
+    pub(crate) participants: Vec<ShardId>,
+    /// The highest commit timestamp that was tried.
+    pub(crate) highest: Timestamp,
+    /// What a participant refused with that no retry mends; told when the transaction turns out to
+    /// be aborted.
+    pub(crate) fault: Option<SessionError>,
+    pub(crate) coordinator: Coordinator,
+    /// When the coordinator wants a tick.
+    pub(crate) due: Timestamp,
+    /// Some participant is owed something.
+    pub(crate) is_owing: bool,
+}
+
+impl Commit {
+    fn reset(&mut self) {
+        self.id = TxnId::default();
+        self.participants.clear();
+        self.highest = Timestamp::ZERO;
+        self.fault = None;
+        self.coordinator.reset();
+        self.due = Timestamp::MAX;
+        self.is_owing = false;
+    }
+}
+
+/// One transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Txn {
+    pub(crate) phase: Phase,
+    pub(crate) session: Option<SlabKey>,
+    pub(crate) options: TxnOptions,
+    pub(crate) begin: Timestamp,
+    pub(crate) opened: Timestamp,
+    pub(crate) keys: KeySet,
+    /// Reads under way.
+    pub(crate) asked: u32,
+    /// Further operations that wait for a read that another one asked.
+    pub(crate) waiters: Vec<(u32, OpId)>,
+    /// Who waits for the end.
+    pub(crate) op: Option<OpId>,
+    pub(crate) commit: Commit,
+    pub(crate) result: Option<TxnResult>,
+}
+
+impl Txn {
+    /// Makes a reused slot fresh.
+    pub(crate) fn open(
+        &mut self,
+        session: SlabKey,
+        options: TxnOptions,
+        begin: Timestamp,
+        now: Timestamp,
+    ) {
+        assert!(
+            !self.commit.is_owing,
+            "a slot was released while a participant was owed something"
+        );
+        self.phase = Phase::Open;
+        self.session = Some(session);
+        self.options = options;
+        self.begin = begin;
+        self.opened = now;
+        self.keys.clear();
+        self.asked = 0;
+        self.waiters.clear();
+        self.op = None;
+        self.commit.reset();
+        self.result = None;
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether nobody needs its slot any more.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        let is_told = matches!(self.phase, Phase::Told | Phase::Closed);
+        is_told && self.op.is_none() && !self.commit.is_owing
+    }
+
+    /// Whether writes are refused.
+    #[inline]
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.options.read_only || self.options.snapshot_at.is_some()
+    }
+}

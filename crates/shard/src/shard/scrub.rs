@@ -1,0 +1,74 @@
+//! Who waits for the store's device to be read and verified.
+
+use timestone_seda::Origin;
+use timestone_store::ScrubReport;
+use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Scrubbed};
+
+use super::Shard;
+use crate::limits::{BUSY_RETRY_AFTER, MAX_SCRUB_ASKERS};
+use crate::turn::Turn;
+
+/// Everybody who has asked since the walk that is under way began, or before.
+#[derive(Debug, Default)]
+pub(super) struct ScrubAskers {
+    waiting: Vec<(Origin, Envelope)>,
+}
+
+impl ScrubAskers {
+    /// Somebody asks. Whether there is room for him.
+    fn add(&mut self, origin: Origin, envelope: Envelope) -> bool {
+        assert!(self.waiting.len() <= MAX_SCRUB_ASKERS, "askers are bounded");
+        let has_room = self.waiting.len() < MAX_SCRUB_ASKERS;
+        if has_room {
+            self.waiting.push((origin, envelope));
+        }
+        has_room
+    }
+}
+
+impl Shard {
+    /// Begins a walk over all records, or joins the one that is under way.
+    pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        if self.scrub_askers.add(origin, envelope) {
+            return self.store.scrub();
+        }
+        let words = "many wait for a scrub of this shard already; wait for it, then try again";
+        let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(BUSY_RETRY_AFTER);
+        self.answer_error(ctx, origin, frame, &error);
+    }
+
+    /// The walk has ended.
+    pub(super) fn scrubbed(&mut self, ctx: &mut Turn<'_>, report: &ScrubReport) {
+        let &ScrubReport { pages, records, corrupt_pages, corrupt_records } = report;
+        tracing::info!(
+            shard = %self.shard, pages, records, corrupt_pages, corrupt_records, "scrub finished"
+        );
+        for (origin, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
+            Scrubbed { pages, records, corrupt_pages, corrupt_records }
+                .encode(&envelope, self.replies.buffer(ctx, origin));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_wire::{Kind, Scrub};
+
+    use super::super::LogPlace;
+    use super::super::expiry::tests::Bench;
+    use super::*;
+
+    #[test]
+    fn a_scrub_counts_every_record_of_the_device() {
+        let mut bench = Bench::new(0, LogPlace::Nowhere);
+        let answered = bench.ask(
+            |to, out| Scrub {}.encode(to, out),
+            |frame| (frame.kind(), Scrubbed::decode(frame).expect("a report")),
+        );
+        let (kind, report) = answered.expect("an answer");
+        assert_eq!(kind, Kind::Scrubbed);
+        assert!(report.pages > 0 && report.records >= 2004, "{report:?}");
+        assert_eq!((report.corrupt_pages, report.corrupt_records), (0, 0));
+    }
+}

@@ -1,0 +1,403 @@
+//! From the promise on: what becomes durable, what is decided, what can be read.
+//!
+//! ```text
+//!   Prepared ──Decide(commit)──▶ Committed ──Applied──┐
+//!      │                            └──logged─────────┴──▶ kept(committed) ──acked or watermark──▶ forgotten
+//!      └──Decide(abort)──▶ keys free at once, kept(aborted), acknowledged when durable
+//! ```
+//!
+//! A commit is applied at the *decided* timestamp; a key is free only when the put can be read;
+//! waiting reads go before new prepares. An abort frees the keys at once: whoever decided it rests
+//! on a durable no or on frozen states, so that every later question about the transaction has the
+//! same answer, whether or not this participant's record of it survives.
+
+use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, limits as shared};
+
+use super::appended::{AfterAbort, Pending};
+use super::horizon::Watermark;
+use super::input::{DecisionOrigin, Prepare, Token, Vote};
+use super::life::Life;
+use super::output::{LogIntent, Output};
+use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, Place};
+use crate::planted::bugs;
+use crate::validation::Validation;
+use crate::{Refusal, ShardList};
+
+/// A decision, as it arrives from a coordinator or a peer, or is made here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decision {
+    /// Who waits for an acknowledgement; nobody when it is made here.
+    pub(super) token: Option<Token>,
+    pub(super) txn: TxnId,
+    pub(super) outcome: TxnOutcome,
+    pub(super) origin: DecisionOrigin,
+}
+
+impl<V: Validation> Life<V> {
+    /// What follows when a record is durable. Tells the transaction whose promise was taken back,
+    /// if that has ended one.
+    pub(super) fn recorded(&mut self, pending: Pending, out: &mut Vec<Output>) -> Option<TxnId> {
+        match pending {
+            Pending::Nothing | Pending::Bound { .. } => {}
+            Pending::Promise { record, txn, asker } => {
+                self.promise_is_durable(record, txn, asker, out)
+            }
+            Pending::AbortedPromise { record, txn, asker, reason } => {
+                let slot = self.txns.alive(record);
+                if let Some(slot) = slot {
+                    self.release(slot, None, out);
+                    self.finish(slot, Fate::Aborted(reason), out);
+                }
+                let Asker { token, commit } = asker;
+                out.push(Output::Vote { token, txn, commit, vote: Vote::No(reason) });
+                return slot.map(|_| txn);
+            }
+            Pending::Committed { record, txn, token } => {
+                self.commit_is_durable(record, txn, token, out)
+            }
+            Pending::Aborted { txn, then } => self.abort_is_durable(txn, then, out),
+        }
+        None
+    }
+
+    fn promise_is_durable(
+        &mut self,
+        record: Handle,
+        txn: TxnId,
+        asker: Asker,
+        out: &mut Vec<Output>,
+    ) {
+        let (token, commit) = (asker.token, asker.commit);
+        let vote = Output::Vote { token, txn, commit, vote: Vote::Yes };
+        let Some(slot) = self.txns.alive(record) else {
+            return out.push(Output::Ignored { token });
+        };
+        let record = self.txns.table.record_mut(slot);
+        debug_assert!(record.txn == txn, "a handle means one transaction");
+        match record.phase {
+            Phase::Prepared { .. } => {
+                record.phase = Phase::Prepared { durable: true };
+                record.commit = record.commit.max(commit);
+                if record.moving_to == Some(commit) {
+                    record.moving_to = None;
+                }
+                let single = record.single;
+                self.wake_asking(slot, out);
+                if single {
+                    self.commit(slot, commit, true, out);
+                }
+                if !bugs().vote_before_durable {
+                    out.push(vote);
+                }
+            }
+            Phase::Committed { at, .. } if at == commit => out.push(vote),
+            Phase::Committed { .. } | Phase::Aborting => out.push(Output::Ignored { token }),
+        }
+    }
+
+    fn commit_is_durable(
+        &mut self,
+        record: Handle,
+        txn: TxnId,
+        token: Option<Token>,
+        out: &mut Vec<Output>,
+    ) {
+        if let Some(token) = token {
+            out.push(Output::AckDecision { token, txn });
+        }
+        let Some(slot) = self.txns.alive(record) else { return };
+        let record = self.txns.table.record_mut(slot);
+        if let Phase::Committed { at, applied, logged } = record.phase {
+            assert!(!logged || record.recovered, "a decision is logged once");
+            record.phase = Phase::Committed { at, applied, logged: true };
+            self.wake_asking(slot, out);
+            if applied {
+                self.finish_committed(slot, at, out);
+            }
+        }
+    }
+
+    fn abort_is_durable(&mut self, txn: TxnId, then: AfterAbort, out: &mut Vec<Output>) {
+        if let Some(Place::Kept(index)) = self.txns.table.find(txn) {
+            let kept = self.txns.table.kept_mut(index);
+            kept.durable = true;
+            if core::mem::take(&mut kept.asked) {
+                self.waiting.wake_asking(txn, out);
+            }
+        }
+        match then {
+            AfterAbort::Vote { asker: Asker { token, commit }, reason } => {
+                out.push(Output::Vote { token, txn, commit, vote: Vote::No(reason) });
+            }
+            AfterAbort::Acknowledge(token) => out.push(Output::AckDecision { token, txn }),
+            AfterAbort::Nothing => {}
+        }
+    }
+
+    /// A decision about a transaction that is known here; true when it was decided by it.
+    pub(super) fn decide(
+        &mut self,
+        place: Place,
+        decision: Decision,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        match place {
+            Place::Kept(index) => {
+                let kept = self.txns.table.kept_mut(index);
+                let (known, durable) = (kept.fate.outcome(), kept.durable);
+                kept.asked |= !durable;
+                self.answer_decided(&decision, known == decision.outcome, durable, out);
+                false
+            }
+            Place::Flight(slot) => self.decide_in_flight(slot, decision, out),
+        }
+    }
+
+    /// A decision about something that is decided already.
+    fn answer_decided(
+        &mut self,
+        decision: &Decision,
+        agrees: bool,
+        durable: bool,
+        out: &mut Vec<Output>,
+    ) {
+        let (Some(token), txn) = (decision.token, decision.txn) else { return };
+        if !agrees {
+            out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
+        } else if durable {
+            out.push(Output::AckDecision { token, txn });
+        } else {
+            self.park_asking(txn, token, out);
+        }
+    }
+
+    fn decide_in_flight(
+        &mut self,
+        slot: Holder,
+        decision: Decision,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let outcome = decision.outcome;
+        let record = self.txns.table.record_mut(slot);
+        assert!(record.txn == decision.txn, "a decision is about its transaction");
+        match (record.phase, outcome) {
+            (Phase::Committed { at, logged, .. }, _) => {
+                record.asked |= !logged;
+                let agrees = outcome == TxnOutcome::Committed(at);
+                self.answer_decided(&decision, agrees, logged, out);
+                false
+            }
+            (Phase::Aborting, _) => {
+                record.asked = true;
+                self.answer_decided(&decision, outcome == TxnOutcome::Aborted, false, out);
+                false
+            }
+            // Only this participant decides about a transaction of its own, and it does so by its
+            // log.
+            (Phase::Prepared { .. }, _) if record.single => {
+                self.answer_decided(&decision, false, false, out);
+                false
+            }
+            (Phase::Prepared { .. }, TxnOutcome::Committed(at)) => {
+                self.decide_commit(slot, at, &decision, out);
+                true
+            }
+            (Phase::Prepared { .. }, TxnOutcome::Aborted) => {
+                self.decide_abort(slot, &decision, out);
+                true
+            }
+        }
+    }
+
+    fn decide_commit(
+        &mut self,
+        slot: Holder,
+        at: Timestamp,
+        decision: &Decision,
+        out: &mut Vec<Output>,
+    ) {
+        let Decision { token, txn, outcome: _, origin } = *decision;
+        let begin = self.txns.table.record(slot).begin;
+        let pending = Pending::Committed { record: self.txns.table.handle(slot), txn, token };
+        self.wake_asking(slot, out);
+        self.log.append(LogIntent::committed(txn, begin, at, origin), pending, out);
+        self.commit(slot, at, false, out);
+    }
+
+    fn decide_abort(&mut self, slot: Holder, decision: &Decision, out: &mut Vec<Output>) {
+        let Decision { token, txn, outcome: _, origin } = *decision;
+        let begin = self.txns.table.record(slot).begin;
+        self.release(slot, None, out);
+        let kind = if origin == DecisionOrigin::Client {
+            AbortKind::Requested
+        } else {
+            AbortKind::Terminated
+        };
+        let asked = core::mem::take(&mut self.txns.table.record_mut(slot).asked);
+        let index = self.finish(slot, Fate::Aborted(AbortReason::of(kind)), out);
+        let kept = self.txns.table.kept_mut(index);
+        kept.durable = false;
+        kept.asked = asked;
+        let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
+        let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
+        self.log.append(intent, Pending::Aborted { txn, then }, out);
+    }
+
+    /// A decision about a transaction that is not known here. An abort that overtook its prepare is
+    /// remembered, so that the late prepare does not prepare for ever; a commit without a prepare
+    /// asks for the write set. What was finished and forgotten is acknowledged again.
+    pub(super) fn decide_unseen(
+        &mut self,
+        now: Timestamp,
+        watermark: &Watermark,
+        decision: Decision,
+        out: &mut Vec<Output>,
+    ) {
+        let Decision { token, txn, outcome, origin } = decision;
+        let Some(token) = token else { return };
+        let forgotten =
+            matches!(outcome, TxnOutcome::Committed(at) if !watermark.is_asked_for(now, at));
+        if forgotten || self.txns.is_acked(txn) {
+            return out.push(Output::AckDecision { token, txn });
+        }
+        if outcome != TxnOutcome::Aborted {
+            if bugs().apply_empty_write_set {
+                return out.push(Output::AckDecision { token, txn });
+            }
+            return out.push(Output::AskWriteSet { token, txn });
+        }
+        // Its begin is not known here, but it cannot lie further ahead than the clock guard allows.
+        let begin = now.saturating_add(shared::MAX_CLOCK_LEAD);
+        let then = AfterAbort::Acknowledge(token);
+        let unseen = Unseen { txn, begin, kind: AbortKind::Requested, origin, then };
+        if !self.abort_unseen(now, watermark, unseen, out) {
+            out.push(Output::Refuse { token, refusal: Refusal::Busy });
+        }
+    }
+
+    /// Records a transaction that was never seen here as aborted; false when there is no room.
+    pub(super) fn abort_unseen(
+        &mut self,
+        now: Timestamp,
+        watermark: &Watermark,
+        unseen: Unseen,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let Unseen { txn, begin, kind, origin, then } = unseen;
+        debug_assert!(self.txns.table.find(txn).is_none(), "what is aborted unseen is not known");
+        // As long as its commit could be carried out, the abort must be remembered: it may have
+        // been told.
+        let begin = if watermark.is_uncertain_after(begin) {
+            begin.max(watermark.uncertain_end())
+        } else {
+            begin
+        };
+        if !self.txns.know_client(now, txn.client, begin) {
+            return false;
+        }
+        self.txns.keep(Kept::aborted(txn, begin, AbortReason::of(kind)));
+        let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
+        self.log.append(intent, Pending::Aborted { txn, then }, out);
+        true
+    }
+
+    /// The write set of a committed transaction whose prepare never arrived: applied without
+    /// validation, since it *is* committed, and recorded with its decision.
+    pub(super) fn adopt_committed(&mut self, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+        let Prepare { txn, begin, commit, single, token, .. } = *prepare;
+        let phase = Phase::Prepared { durable: false };
+        let slot = self.txns.table.insert(txn, begin, commit, phase);
+        self.adopt(slot, single, prepare.participants, prepare.writes);
+        let found = timestone_types::PreviousFound::Unasked;
+        let intent = LogIntent::Prepare { txn, begin, commit, single, found };
+        self.log.append(intent, Pending::Nothing, out);
+        let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Client);
+        self.decide_in_flight(slot, Decision { token: Some(token), txn, outcome, origin }, out);
+    }
+
+    /// Decided: the writes go to the store, the keys stay held until they can be read.
+    pub(super) fn commit(
+        &mut self,
+        slot: Holder,
+        at: Timestamp,
+        logged: bool,
+        out: &mut Vec<Output>,
+    ) {
+        self.txns.table.leave_timeouts(slot);
+        #[cfg(feature = "planted-bugs")]
+        let at = if bugs().apply_at_prepared { self.txns.table.record(slot).first } else { at };
+        let record = self.txns.table.record_mut(slot);
+        assert!(matches!(record.phase, Phase::Prepared { .. }), "what is committed was promised");
+        let (txn, applied) = (record.txn, record.writes.is_empty());
+        record.phase = Phase::Committed { at, applied, logged };
+        record.moving_to = None;
+        if !applied {
+            out.push(Output::Apply { txn, commit: at });
+            if bugs().free_before_applied {
+                self.release(slot, Some(at), out);
+            }
+            return;
+        }
+        // Nothing is put here; what was read may be held all the same.
+        self.free_keys(slot, Some(at));
+        if logged {
+            self.finish_committed(slot, at, out);
+        }
+    }
+
+    /// The writes can be read.
+    pub(super) fn applied(&mut self, txn: TxnId, out: &mut Vec<Output>) {
+        let Some(Place::Flight(slot)) = self.txns.table.find(txn) else { return };
+        let Phase::Committed { at, applied: false, logged } = self.txns.table.record(slot).phase
+        else {
+            return;
+        };
+        self.release(slot, Some(at), out);
+        let record = self.txns.table.record_mut(slot);
+        assert!(record.writes.is_empty(), "what is applied holds no key");
+        record.phase = Phase::Committed { at, applied: true, logged };
+        if logged {
+            self.finish_committed(slot, at, out);
+        }
+    }
+
+    fn finish_committed(&mut self, slot: Holder, at: Timestamp, out: &mut Vec<Output>) {
+        let record = self.txns.table.record_mut(slot);
+        let participants = if record.single {
+            ShardList::default()
+        } else {
+            core::mem::take(&mut record.participants)
+        };
+        self.finish(slot, Fate::Committed { at, participants }, out);
+    }
+
+    /// Turns a record into a durable outcome; its payload is not needed any more.
+    fn finish(&mut self, slot: Holder, fate: Fate, out: &mut Vec<Output>) -> u32 {
+        let txn = self.txns.table.record(slot).txn;
+        self.waiting.wake(self.txns.table.record_mut(slot), out);
+        self.wake_asking(slot, out);
+        out.push(Output::ForgetPayload { txn });
+        self.txns.finish(slot, fate)
+    }
+
+    /// Drops a promise of an earlier run, which everybody has acknowledged the end of.
+    pub(super) fn forget_promise(&mut self, slot: Holder, out: &mut Vec<Output>) {
+        let record = self.txns.table.record(slot);
+        assert!(record.recovered, "only a promise of an earlier run ends without a decision");
+        let txn = record.txn;
+        self.release(slot, None, out);
+        self.wake_asking(slot, out);
+        out.push(Output::ForgetPayload { txn });
+        self.txns.table.remove(slot);
+    }
+}
+
+/// A transaction that is to be recorded as aborted, although it was never seen here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unseen {
+    pub(super) txn: TxnId,
+    pub(super) begin: Timestamp,
+    pub(super) kind: AbortKind,
+    pub(super) origin: DecisionOrigin,
+    pub(super) then: AfterAbort,
+}

@@ -1,0 +1,365 @@
+//! What time allows: the durable read bound, the watermark, the guard against broken clocks, and as
+//! of when expiry is judged.
+//!
+//! ```text
+//!   0 ─────── watermark.durable ── watermark.pledged ───────── now ──── bound.durable ── bound.asked ──▶ t
+//!     may be collected │ nothing new is let in │     served            │ not served yet
+//! ```
+//!
+//! The **read bound** lies above every timestamp that was served; it is durable before anything at
+//! or above it is served, and after a restart the low-water timestamp starts there, so that an
+//! access record lost with the memory is never undercut. The **watermark** travels in the same log
+//! record: it comes into force (versions may be collected, outcomes forgotten) when it is durable,
+//! so it never falls back. From the moment it is *asked* to be logged, nothing below it is let in
+//! any more.
+//!
+//! Invariants: bound and watermark only rise; `watermark.durable` ≤ `watermark.pledged`;
+//! `bound.durable` ≤ `bound.asked`.
+//!
+//! It knows no transactions: who is asked for the watermark passes what holds it back.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use timestone_types::{Timestamp, limits as shared};
+
+use super::expiry::{ExpiryRule, ExpiryTime};
+use crate::Refusal;
+use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
+use crate::planted::bugs;
+
+/// The durable read bound and its renewal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadBound {
+    /// What is served lies below.
+    durable: Timestamp,
+    /// What will be durable.
+    asked: Timestamp,
+    renew_at: Timestamp,
+    /// The log has failed, so that nothing becomes durable any more. See [`super::log_lost`].
+    lost: bool,
+}
+
+impl ReadBound {
+    /// Goes on after a run that left `durable`; this one begins at `began`.
+    pub(super) fn begin(&mut self, durable: Timestamp, began: Timestamp) {
+        assert!(durable <= began, "a run begins at or above what earlier ones have served");
+        (self.durable, self.asked) = (durable, began);
+    }
+
+    /// Whether something at `at` may be served now.
+    #[inline]
+    pub(super) fn admits(&self, at: Timestamp) -> bool {
+        at < self.durable
+    }
+
+    /// What is served lies below.
+    pub(super) const fn durable(&self) -> Timestamp {
+        self.durable
+    }
+
+    /// Whether a bound above `at` is on its way.
+    pub(super) fn is_asked_for(&self, at: Timestamp) -> bool {
+        at < self.asked
+    }
+
+    pub(super) const fn renew_at(&self) -> Timestamp {
+        self.renew_at
+    }
+
+    /// The bound to be written next: ahead of the clock, and above `at_least`.
+    fn ask(&mut self, now: Timestamp, at_least: Timestamp) -> Timestamp {
+        let ahead = now.saturating_add(BOUND_AHEAD);
+        self.asked = ahead.max(at_least.saturating_add(BOUND_RENEWAL)).max(self.asked);
+        self.renew_at = now.saturating_add(BOUND_RENEWAL);
+        assert!(self.asked >= self.durable, "the bound only rises");
+        self.asked
+    }
+
+    #[inline]
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// The log has failed: the bound stays where it is.
+    pub(super) fn lose(&mut self) {
+        self.lost = true;
+    }
+
+    /// When a read of what is latest takes place without a log: below the durable bound, unless the
+    /// version itself lies above it, whose record raises the next run's low-water timestamp as the
+    /// bound does.
+    #[cold]
+    fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
+        asked.min(self.durable.saturating_sub(Duration::from_nanos(1)))
+    }
+}
+
+/// What the stage has let be collected: what [`super::Output::Began`] and the last
+/// [`super::Output::AdvanceWatermark`] told. Whoever
+/// answers later than in the step that let a read take place asks it: versions may have been
+/// collected while a page was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Collected(Timestamp);
+
+impl Collected {
+    /// The watermark rose.
+    pub fn advance(&mut self, watermark: Timestamp) {
+        assert!(watermark >= self.0, "the watermark only rises");
+        self.0 = watermark;
+    }
+
+    /// Versions below it may be gone.
+    #[inline]
+    #[must_use]
+    pub const fn below(self) -> Timestamp {
+        self.0
+    }
+
+    /// Whether a read at `at` may still be answered.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
+    #[inline]
+    pub fn check(self, at: Timestamp) -> Result<(), Refusal> {
+        if at < self.0 && !bugs().skip_answer_check {
+            return Err(Refusal::TooOld { watermark: self.0 });
+        }
+        Ok(())
+    }
+}
+
+/// The watermark, and what is not certain below it.
+#[derive(Clone, Debug)]
+pub(super) struct Watermark {
+    durable: Timestamp,
+    pledged: Timestamp,
+    /// Commits of the last run in here may have been carried out or not, whatever the watermark:
+    /// their promises may be lost.
+    uncertain: Range<Timestamp>,
+    /// From then on their write sets are not asked for: nobody who has one comes any more. Peers
+    /// have none, and would tell the decision for ever.
+    uncertain_until: Timestamp,
+    /// After a restart, sessions that were live may come back until then.
+    returning_until: Timestamp,
+}
+
+impl Default for Watermark {
+    fn default() -> Self {
+        Self {
+            durable: Timestamp::ZERO,
+            pledged: Timestamp::ZERO,
+            uncertain: Timestamp::ZERO..Timestamp::ZERO,
+            uncertain_until: Timestamp::ZERO,
+            returning_until: Timestamp::ZERO,
+        }
+    }
+}
+
+impl Watermark {
+    /// Goes on at `durable` after a restart; what is uncertain below it began at `certain`.
+    pub(super) fn begin(
+        &mut self,
+        now: Timestamp,
+        durable: Timestamp,
+        certain: Option<Timestamp>,
+        bound: Timestamp,
+    ) {
+        assert!(durable >= self.durable, "the watermark only rises");
+        (self.durable, self.pledged) = (durable, durable);
+        // A session that lived held the watermark below its begin, and one that fell silent for
+        // this long after its last word. So nothing that lies above can have been collected by the
+        // last run, nor a delete that came after it.
+        let older = if bugs().trust_old_decisions {
+            Timestamp::ZERO
+        } else {
+            durable.saturating_sub(shared::SESSION_TTL)
+        };
+        self.uncertain =
+            certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
+        self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
+    }
+
+    /// Versions below it may be gone.
+    #[inline]
+    pub(super) const fn durable(&self) -> Timestamp {
+        self.durable
+    }
+
+    /// Nothing below it is let in.
+    #[inline]
+    pub(super) const fn pledged(&self) -> Timestamp {
+        self.pledged
+    }
+
+    /// Sessions that were live are waited for.
+    pub(super) fn wait_for_sessions(&mut self, until: Timestamp) {
+        self.returning_until = until;
+    }
+
+    /// Asks for a higher one. `held_at` is where sessions and transactions in flight hold it back;
+    /// `None` leaves it where it is.
+    fn ask(&mut self, now: Timestamp, held_at: Option<Timestamp>) -> Timestamp {
+        if now >= self.returning_until
+            && let Some(at) = held_at
+        {
+            self.pledged = self.pledged.max(at);
+        }
+        assert!(self.pledged >= self.durable, "the watermark only rises");
+        self.pledged
+    }
+
+    /// What was asked for is durable; whether that is a higher one.
+    fn is_durable(&mut self, at: Timestamp) -> bool {
+        assert!(at >= self.durable && at <= self.pledged, "what becomes durable was asked for");
+        let rose = at > self.durable;
+        self.durable = at;
+        rose
+    }
+
+    /// Whether a commit at this timestamp that is not known here was carried out here, and was
+    /// forgotten: no watermark passes a promise of this shard, and nothing commits without one. It
+    /// is the watermark that is *asked* to be logged, not the one in force: what is written from
+    /// now on is logged behind the record that lets the higher one come into force, and must not
+    /// lie below that. After a run without a log the watermark is put above all that was served,
+    /// promises that are lost included: these are asked for, as long as nothing that was deleted
+    /// since can have been collected.
+    pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
+        let below = if bugs().write_below_pledge { self.durable } else { self.pledged };
+        // What is deleted after the restart lies above the end of the range.
+        let is_uncertain = self.uncertain.contains(&at)
+            && (below <= self.uncertain.end || bugs().trust_old_decisions)
+            && !bugs().trust_raised_watermark;
+        at < below && !is_uncertain
+    }
+
+    /// Whether the write set of a commit at this timestamp that is not known here is asked for: not
+    /// for ever, since who tells the decision may be a peer, which has none. A write set that was
+    /// asked for in time is carried out whenever it comes.
+    pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
+        let in_vain = self.uncertain.contains(&at)
+            && now >= self.uncertain_until
+            && !bugs().trust_old_decisions;
+        !in_vain && !self.was_carried_out(at)
+    }
+
+    /// Whether the commit of an unknown transaction that began at `begin` may be carried out
+    /// although the watermark is above it: asked for now, or asked for before. An abort that is
+    /// told is recorded for so long.
+    pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
+        begin < self.uncertain.end
+            && self.pledged <= self.uncertain.end
+            && !bugs().abort_without_record
+    }
+
+    /// Where what is uncertain ends.
+    pub(super) const fn uncertain_end(&self) -> Timestamp {
+        self.uncertain.end
+    }
+
+    /// Planted: what is uncertain is forgotten when nobody is asked for write sets any more.
+    pub(super) fn forget_uncertain(&mut self, now: Timestamp) {
+        if now >= self.uncertain_until {
+            self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Horizon {
+    pub(super) bound: ReadBound,
+    pub(super) watermark: Watermark,
+    pub(super) expiry: ExpiryTime,
+    /// How far the physical clock leads the time that this participant is given.
+    held_back: Duration,
+}
+
+impl Horizon {
+    /// So far the physical clock leads from now on.
+    pub(super) fn hold_clock(&mut self, back: Duration) {
+        self.held_back = back;
+    }
+
+    /// Asks for a higher bound and watermark.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        at_least: Timestamp,
+        held_at: Option<Timestamp>,
+    ) -> (Timestamp, Timestamp) {
+        (self.bound.ask(now, at_least), self.watermark.ask(now, held_at))
+    }
+
+    /// They are durable; whether the watermark has risen.
+    pub(super) fn is_durable(&mut self, bound: Timestamp, watermark: Timestamp) -> bool {
+        assert!(bound >= self.bound.durable, "the bound only rises");
+        self.bound.durable = bound;
+        self.expiry.bound_is_durable(bound);
+        self.watermark.is_durable(watermark)
+    }
+
+    /// What goes with an answer that is looked up now, at `at`.
+    #[inline]
+    pub(super) fn expiry_rule(&mut self, now: Timestamp, at: Timestamp) -> ExpiryRule {
+        self.expiry.rule(now, at, self.bound.lost)
+    }
+
+    /// The guard against broken clocks.
+    #[inline]
+    pub(super) fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
+        let lead = at.since(now);
+        if lead > shared::MAX_CLOCK_LEAD && !bugs().trust_every_clock {
+            return Err(self.refuse_lead(lead));
+        }
+        Ok(())
+    }
+
+    /// The same for a read: at or below the low-water timestamp it raises no access record, so that
+    /// it does no harm however far ahead it is.
+    #[inline]
+    pub(super) fn may_read_at(
+        &self,
+        now: Timestamp,
+        at: Timestamp,
+        low_water: Timestamp,
+    ) -> Result<(), Refusal> {
+        if at <= low_water { Ok(()) } else { self.within_lead(now, at) }
+    }
+
+    /// Writes commit above the low-water timestamp, and nobody is sent further ahead than clocks
+    /// may be. Only a restart whose clock was set back puts it so far ahead that there is no
+    /// waiting for it.
+    #[inline]
+    pub(super) fn may_write(now: Timestamp, low_water: Timestamp) -> Result<(), Refusal> {
+        let left = low_water.since(now);
+        if left > MAX_LOW_WATER_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
+    }
+
+    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's
+    /// clock is held is not waited for.
+    #[inline]
+    pub(super) fn latest_asked(&self, now: Timestamp, asked: Timestamp) -> Timestamp {
+        if self.bound.lost {
+            return self.bound.latest_without_log(asked);
+        }
+        let allowed = now.saturating_add(shared::MAX_CLOCK_LEAD);
+        if asked <= allowed || asked.since(allowed) > self.held_back { asked } else { allowed }
+    }
+
+    /// Above every version that a read of what is latest may find.
+    #[inline]
+    pub(super) const fn settled(&self) -> Timestamp {
+        if self.bound.lost { self.watermark.durable } else { self.watermark.pledged }
+    }
+
+    #[cold]
+    fn refuse_lead(&self, lead: Duration) -> Refusal {
+        let wait = lead.saturating_sub(shared::MAX_CLOCK_LEAD);
+        if wait <= self.held_back {
+            Refusal::ClockHeld { wait }
+        } else {
+            Refusal::ClockAhead { lead }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What concerns whole keyspaces: fences (everything below is absent) and scans (nothing commits at
+//! or below).
+//!
+//! Both are rare, so these are short lists which the fast paths only ask for emptiness. A committed
+//! fence is remembered for good, one per keyspace; a scan is forgotten once the low-water
+//! timestamp has passed it.
+
+use timestone_types::{KeyspaceId, Timestamp, Version};
+
+use crate::participant::Holder;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Keyspaces {
+    prepared: Vec<(KeyspaceId, Holder)>,
+    fenced: Vec<(KeyspaceId, Version)>,
+    scanned: Vec<(KeyspaceId, Timestamp)>,
+}
+
+impl Keyspaces {
+    /// Nothing here concerns anybody: the fast paths may skip it.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.prepared.is_empty() && self.fenced.is_empty() && self.scanned.is_empty()
+    }
+
+    /// Those who have a fence prepared in the keyspace.
+    pub(super) fn prepared(&self, keyspace: KeyspaceId) -> impl Iterator<Item = Holder> {
+        self.prepared.iter().filter(move |one| one.0 == keyspace).map(|one| one.1)
+    }
+
+    pub(super) fn hold(&mut self, keyspace: KeyspaceId, holder: Holder) {
+        if !self.prepared.contains(&(keyspace, holder)) {
+            self.prepared.push((keyspace, holder));
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        keyspace: KeyspaceId,
+        holder: Holder,
+        committed: Option<Version>,
+    ) {
+        self.prepared.retain(|&one| one != (keyspace, holder));
+        let Some(version) = committed else { return };
+        match self.fenced.iter_mut().find(|one| one.0 == keyspace) {
+            Some(one) => one.1 = one.1.max(version),
+            None => self.fenced.push((keyspace, version)),
+        }
+    }
+
+    /// The youngest committed fence of the keyspace.
+    pub(super) fn fence(&self, keyspace: KeyspaceId) -> Version {
+        self.fenced.iter().find(|one| one.0 == keyspace).map_or(Version::ZERO, |one| one.1)
+    }
+
+    /// The highest timestamp at which the keyspace was scanned.
+    pub(super) fn scanned_at(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.scanned.iter().find(|one| one.0 == keyspace).map_or(Timestamp::ZERO, |one| one.1)
+    }
+
+    pub(super) fn note_scan(&mut self, keyspace: KeyspaceId, at: Timestamp) {
+        match self.scanned.iter_mut().find(|one| one.0 == keyspace) {
+            Some(one) => one.1 = one.1.max(at),
+            None => self.scanned.push((keyspace, at)),
+        }
+    }
+
+    pub(super) fn drop_scans(&mut self, low_water: Timestamp) {
+        self.scanned.retain(|one| one.1 > low_water);
+    }
+}

@@ -1,0 +1,217 @@
+//! Validation by timestamps: MILANA's Algorithm 1 (§4.2) with step 3 of Kairos (§4.3).
+//!
+//! ```text
+//!   Timestamps ─┬─ rules.rs       rules 1 and 2, conditions      (asks, changes nothing)
+//!               ├─ recent.rs      the recent-access table: per key, what was read and written
+//!               └─ keyspaces.rs   fences and scans, per keyspace
+//! ```
+//!
+//! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at
+//! *any* timestamp, its latest version is the one read, not expired at commit nor by the server's
+//! time, nor told expired before a restart; (2) every written key has no prepared write of another,
+//! and its access record lies below commit; (3) then `latest_read` of every validated read key
+//! rises to commit, and the written keys are prepared.
+//!
+//! Reads are one atomic step: look whether a prepared write at or below the snapshot is pending,
+//! raise `latest_read`, let the stage choose the version (MILANA §4.1, §4.3). Linearizable single
+//! reads (SEMEL §3.3) are blocked by *any* prepared write.
+//!
+//! It never waits for a key that was only read: when the other one commits, the read is stale.
+
+mod keyspaces;
+mod recent;
+mod rules;
+
+use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version};
+
+use self::keyspaces::Keyspaces;
+use self::recent::RecentAccess;
+use super::{Case, KeyRead, Reading, Validation, Verdict};
+use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, WriteKind, Written};
+use crate::planted::bugs;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Timestamps {
+    recent: RecentAccess,
+    keyspaces: Keyspaces,
+}
+
+impl Timestamps {
+    /// Raises `latest_read` of a key whose record was looked up just before.
+    #[inline]
+    fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {
+        let bugs = bugs();
+        if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key))
+        {
+            return;
+        }
+        self.recent.raise_read(key, at);
+    }
+
+    /// Whether the record of a key carries nothing but the low-water timestamp: what the planted
+    /// bug takes for "no entry".
+    fn made_now(&mut self, key: KeyHash) -> bool {
+        let low_water = self.recent.low_water();
+        self.recent.record(key, LatestInStore::NONE).latest_read == low_water
+    }
+
+    /// Step 3, first half.
+    fn note_reads(&mut self, prepare: &Prepare<'_>) {
+        if bugs().skip_step_3 {
+            return;
+        }
+        for item in prepare.reads {
+            self.raise_read(item.key, prepare.commit, item.absent);
+        }
+    }
+
+    /// Who may still commit a write of the key at or below `limit`.
+    #[inline]
+    fn read_blocker(
+        &self,
+        read: &KeyRead,
+        prepared: Holder,
+        limit: Timestamp,
+        others: InFlight<'_>,
+    ) -> Option<Holder> {
+        if !prepared.is_none() && others.may_commit_at(prepared) <= limit {
+            return Some(prepared);
+        }
+        if self.recent.has_more_holders() {
+            let mut holders = self.recent.more_holders(read.key);
+            let other = holders.find(|&holder| others.may_commit_at(holder) <= limit);
+            if other.is_some() {
+                return other;
+            }
+        }
+        if self.keyspaces.is_quiet() {
+            return None;
+        }
+        let mut fences = self.keyspaces.prepared(read.keyspace);
+        fences.find(|&holder| others.may_commit_at(holder) <= limit)
+    }
+}
+
+impl Validation for Timestamps {
+    fn validate(&mut self, prepare: &Prepare<'_>, case: Case<'_>) -> Verdict {
+        self.check(prepare, &case)
+    }
+
+    fn promise(&mut self, holder: Holder, prepare: &Prepare<'_>) {
+        self.note_reads(prepare);
+        if !holder.is_none() {
+            self.restore(holder, prepare.writes);
+        }
+    }
+
+    fn restore(&mut self, holder: Holder, writes: &[WriteItem]) {
+        assert!(!holder.is_none(), "what is held is held by somebody");
+        for item in writes {
+            match item.kind {
+                WriteKind::Put | WriteKind::Delete => {
+                    self.recent.hold(item.key, holder, item.latest)
+                }
+                WriteKind::Fence => self.keyspaces.hold(item.keyspace, holder),
+            }
+        }
+    }
+
+    fn decided(&mut self, holder: Holder, writes: &[Written], committed: Option<Version>) {
+        assert!(!holder.is_none(), "what is freed was held by somebody");
+        for one in writes {
+            match one.kind {
+                WriteKind::Put => {
+                    self.recent.release(one.key, holder, committed.map(|version| (version, false)))
+                }
+                WriteKind::Delete => {
+                    self.recent.release(one.key, holder, committed.map(|version| (version, true)))
+                }
+                WriteKind::Fence => {
+                    self.keyspaces.release(one.keyspace, holder, committed);
+                    self.recent.note(committed.map_or(Timestamp::ZERO, |one| one.timestamp));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn read(
+        &mut self,
+        read: &KeyRead,
+        others: InFlight<'_>,
+        admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
+    ) -> Reading {
+        let bugs = bugs();
+        let record = self.recent.record(read.key, read.store);
+        let (prepared, absent) = (record.prepared, record.absent);
+        let Some(at) = admit(record.latest.timestamp) else { return Reading::NotAdmitted };
+        if prepared.is_none()
+            && self.keyspaces.is_quiet()
+            && !bugs.forget_absent_marks
+            && !bugs.mark_only_known_keys
+        {
+            if at > record.latest_read {
+                record.latest_read = at;
+                self.recent.note(at);
+            }
+            return Reading::At(at);
+        }
+        let limit = if read.latest { Timestamp::MAX } else { at };
+        if let Some(holder) = self.read_blocker(read, prepared, limit, others) {
+            return Reading::Blocked(at, holder);
+        }
+        self.raise_read(read.key, at, absent);
+        Reading::At(at)
+    }
+
+    fn read_around(&mut self, read: &KeyRead, at: Timestamp) {
+        let absent = self.recent.record(read.key, read.store).absent;
+        self.raise_read(read.key, at, absent);
+    }
+
+    fn scanned(&mut self, keyspace: KeyspaceId, at: Timestamp) {
+        self.keyspaces.note_scan(keyspace, at);
+        self.recent.note(at);
+        assert!(self.recent.high_water() >= at, "the high-water timestamp is above every scan");
+    }
+
+    fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.keyspaces.fence(keyspace).timestamp.max(self.keyspaces.scanned_at(keyspace))
+    }
+
+    fn retire(&mut self, now: Timestamp, written: impl Iterator<Item = KeyHash>) {
+        if self.recent.is_due(now) {
+            self.recent.rotate(now, written);
+            if bugs().lower_floor {
+                self.recent.lower_low_water();
+            }
+            self.keyspaces.drop_scans(self.recent.low_water());
+        }
+    }
+
+    #[inline]
+    fn retire_at(&self) -> Timestamp {
+        self.recent.rotate_at()
+    }
+
+    fn begin(&mut self, now: Timestamp, bound: Timestamp) {
+        self.recent.raise_low_water(bound);
+        self.recent.rotate(now, core::iter::empty());
+        assert!(self.recent.low_water() >= bound, "no run goes on below what others have served");
+    }
+
+    #[inline]
+    fn low_water(&self) -> Timestamp {
+        self.recent.low_water()
+    }
+
+    fn len(&self) -> usize {
+        self.recent.len()
+    }
+
+    #[inline]
+    fn prefetch(&self, key: KeyHash) {
+        core::hint::black_box(self.recent.touch(key));
+    }
+}

@@ -1,0 +1,337 @@
+//! The recent-access table: what a participant remembers of keys that were used lately.
+//!
+//! Two generations of hash tables. A record that is used moves from `old` to `young`; every
+//! [`shared::WINDOW`] the old generation is dropped as a whole, after the maximum of its timestamps
+//! went into `low_water`, and the young one becomes old:
+//!
+//! ```text
+//!   lookup ──▶ young ──miss──▶ old ──miss──▶ new record: latest_read = low_water, latest from the store
+//!                ▲               │
+//!                └──── copied ◀──┘         rotation: low_water = max(low_water, old_maximum); old = young; young = {}
+//! ```
+//!
+//! Invariants: every record ever dropped is at or below `low_water`; a key with a prepared or
+//! unapplied write always has its record; `low_water` and `high_water` only rise; the copy in
+//! `young` is the true one, a copy left behind in `old` is never looked at again. Memory follows
+//! recent activity (MILANA §4.1 keeps these values in DRAM for each active key).
+//!
+//! It does not know transactions (a record names a [`Holder`]) nor keyspaces (see `keyspaces.rs`).
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use timestone_types::{KeyHash, Timestamp, Version, limits as shared};
+
+use crate::limits::MAX_GENERATION_ENTRIES;
+use crate::participant::{Holder, LatestInStore};
+
+/// What is remembered of one key in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AccessRecord {
+    key: KeyHash,
+    /// The highest timestamp at which the key was read or validated as read.
+    pub(super) latest_read: Timestamp,
+    /// The youngest committed version.
+    pub(super) latest: Version,
+    /// At or above the timestamp of the youngest committed version that was not a tombstone. Two
+    /// keys may share this record, so "absent then, absent now" holds only when nothing was put in
+    /// between, as far as any reader can tell.
+    pub(super) last_present: Timestamp,
+    /// The transaction that has the key prepared, or [`Holder::NONE`].
+    pub(super) prepared: Holder,
+    /// Whether `latest` is a tombstone or nothing.
+    pub(super) absent: bool,
+}
+
+const _: () = assert!(size_of::<AccessRecord>() == 48);
+
+impl AccessRecord {
+    fn new(key: KeyHash, low_water: Timestamp, store: LatestInStore) -> Self {
+        Self {
+            key,
+            latest_read: low_water,
+            latest: store.version,
+            last_present: store.version.timestamp,
+            prepared: Holder::NONE,
+            absent: store.absent,
+        }
+    }
+
+    /// Combines with what the store knows: the later version counts.
+    fn merge(&mut self, store: LatestInStore) {
+        if store.version > self.latest {
+            self.latest = store.version;
+            self.absent = store.absent;
+            self.last_present = self.last_present.max(store.version.timestamp);
+        }
+    }
+
+    /// Notes a version that has become readable.
+    pub(super) fn commit(&mut self, version: Version, absent: bool) {
+        if version > self.latest {
+            self.latest = version;
+            self.absent = absent;
+        }
+        if !absent {
+            // Below a record that was set while this was prepared: somebody read around it, so it
+            // counts as put after that read.
+            let read_around = version.timestamp <= self.latest_read;
+            let since = if read_around { self.latest_read.next() } else { version.timestamp };
+            self.last_present = self.last_present.max(since);
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct RecentAccess {
+    young: HashTable<AccessRecord>,
+    old: HashTable<AccessRecord>,
+    young_maximum: Timestamp,
+    old_maximum: Timestamp,
+    low_water: Timestamp,
+    high_water: Timestamp,
+    rotate_at: Timestamp,
+    /// Further prepared writes of a key that has one already. Only a recovery from an unordered log
+    /// makes any.
+    more_holders: Vec<(KeyHash, Holder)>,
+}
+
+fn hasher(record: &AccessRecord) -> u64 {
+    record.key.0
+}
+
+impl RecentAccess {
+    /// The record of a key, made when there is none, in the young generation afterwards.
+    #[inline]
+    pub(super) fn record(&mut self, key: KeyHash, store: LatestInStore) -> &mut AccessRecord {
+        match self.young.entry(key.0, |record| record.key == key, hasher) {
+            Entry::Occupied(found) => {
+                let record = found.into_mut();
+                record.merge(store);
+                record
+            }
+            Entry::Vacant(place) => {
+                let record = match self.old.find(key.0, |record| record.key == key) {
+                    Some(old) => {
+                        let mut record = *old;
+                        record.merge(store);
+                        record
+                    }
+                    None => AccessRecord::new(key, self.low_water, store),
+                };
+                let highest = record.latest_read.max(record.latest.timestamp);
+                self.young_maximum = self.young_maximum.max(highest);
+                self.high_water = self.high_water.max(highest);
+                place.insert(record).into_mut()
+            }
+        }
+    }
+
+    /// Looks whether a key has a record, for the sake of the processor's cache alone.
+    #[inline]
+    pub(super) fn touch(&self, key: KeyHash) -> bool {
+        self.young.find(key.0, |record| record.key == key).is_some()
+    }
+
+    /// Raises the running maxima to a record that was just set.
+    #[inline]
+    pub(super) fn note(&mut self, at: Timestamp) {
+        self.young_maximum = self.young_maximum.max(at);
+        self.high_water = self.high_water.max(at);
+    }
+
+    /// Raises `latest_read` of a key whose record was looked up just before.
+    #[inline]
+    pub(super) fn raise_read(&mut self, key: KeyHash, at: Timestamp) {
+        let record = self.record(key, LatestInStore::NONE);
+        if at > record.latest_read {
+            record.latest_read = at;
+            self.note(at);
+        }
+    }
+
+    /// At or above every record that was dropped.
+    pub(super) fn low_water(&self) -> Timestamp {
+        self.low_water
+    }
+
+    /// At or above every record there ever was.
+    pub(super) fn high_water(&self) -> Timestamp {
+        self.high_water
+    }
+
+    pub(super) fn raise_low_water(&mut self, low_water: Timestamp) {
+        self.low_water = self.low_water.max(low_water);
+        self.high_water = self.high_water.max(low_water);
+    }
+
+    /// Planted: what was read is forgotten.
+    pub(super) fn lower_low_water(&mut self) {
+        self.low_water = Timestamp::ZERO;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    pub(super) fn rotate_at(&self) -> Timestamp {
+        self.rotate_at
+    }
+
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        now >= self.rotate_at || self.young.len() >= MAX_GENERATION_ENTRIES
+    }
+
+    /// Drops the old generation, except the records of `held` keys (those with a prepared or
+    /// unapplied write).
+    pub(super) fn rotate(&mut self, now: Timestamp, held: impl Iterator<Item = KeyHash>) {
+        for key in held {
+            self.record(key, LatestInStore::NONE);
+        }
+        let before = self.low_water;
+        self.low_water = self.low_water.max(self.old_maximum);
+        assert!(
+            self.low_water >= before && self.low_water <= self.high_water,
+            "the low-water timestamp only rises, and stays below the high-water one"
+        );
+        self.old_maximum = self.young_maximum;
+        self.young_maximum = Timestamp::ZERO;
+        core::mem::swap(&mut self.young, &mut self.old);
+        self.young.clear();
+        self.rotate_at = now.saturating_add(shared::WINDOW);
+    }
+
+    /// Notes a key as prepared by `holder`.
+    pub(super) fn hold(&mut self, key: KeyHash, holder: Holder, store: LatestInStore) {
+        let record = self.record(key, store);
+        if record.prepared.is_none() || record.prepared == holder {
+            record.prepared = holder;
+        } else if !self.more_holders.contains(&(key, holder)) {
+            self.more_holders.push((key, holder));
+        }
+    }
+
+    /// The opposite of [`RecentAccess::hold`]; with `version`, notes it as committed first. Releasing
+    /// twice is harmless: two keys of one transaction may share a hash.
+    pub(super) fn release(
+        &mut self,
+        key: KeyHash,
+        holder: Holder,
+        committed: Option<(Version, bool)>,
+    ) {
+        let further = self.more_holders.iter().position(|&one| one == (key, holder));
+        let record = self.record(key, LatestInStore::NONE);
+        let holds = record.prepared == holder;
+        if let Some((version, absent)) = committed {
+            record.commit(version, absent);
+            self.note(version.timestamp);
+        }
+        if let Some(place) = further {
+            self.more_holders.remove(place);
+        } else if holds {
+            let next = self.take_holder(key);
+            self.record(key, LatestInStore::NONE).prepared = next;
+        }
+    }
+
+    fn take_holder(&mut self, key: KeyHash) -> Holder {
+        match self.more_holders.iter().position(|&(one, _)| one == key) {
+            Some(place) => self.more_holders.remove(place).1,
+            None => Holder::NONE,
+        }
+    }
+
+    /// The holders of a key besides the one that its record names.
+    #[inline]
+    pub(super) fn more_holders(&self, key: KeyHash) -> impl Iterator<Item = Holder> {
+        self.more_holders.iter().filter(move |one| one.0 == key).map(|one| one.1)
+    }
+
+    #[inline]
+    pub(super) fn has_more_holders(&self) -> bool {
+        !self.more_holders.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::ClientId;
+
+    use super::*;
+
+    const KEY: KeyHash = KeyHash(7);
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_record_that_is_used_survives_rotations_and_others_raise_the_low_water_timestamp() {
+        let mut recent = RecentAccess::default();
+        recent.record(KEY, LatestInStore::NONE).latest_read = at(5);
+        recent.note(at(5));
+        recent.record(KeyHash(8), LatestInStore::NONE).latest_read = at(9);
+        recent.note(at(9));
+        recent.rotate(at(100), [].into_iter());
+        assert_eq!(recent.low_water(), Timestamp::ZERO, "nothing was dropped yet");
+        assert_eq!(recent.record(KEY, LatestInStore::NONE).latest_read, at(5));
+        recent.rotate(at(200), [].into_iter());
+        assert_eq!(recent.low_water(), at(9));
+        assert_eq!(
+            recent.record(KEY, LatestInStore::NONE).latest_read,
+            at(5),
+            "moved to the young generation by its use"
+        );
+        assert_eq!(
+            recent.record(KeyHash(8), LatestInStore::NONE).latest_read,
+            at(9),
+            "a new record starts at the low-water timestamp"
+        );
+    }
+
+    #[test]
+    fn a_held_key_is_never_dropped() {
+        let mut recent = RecentAccess::default();
+        let holder = Holder::new(3);
+        recent.hold(KEY, holder, LatestInStore::NONE);
+        for turn in 1..5 {
+            recent.rotate(at(turn * 100), [KEY].into_iter());
+        }
+        assert_eq!(recent.record(KEY, LatestInStore::NONE).prepared, holder);
+        recent.release(KEY, holder, Some((Version::new(at(50), ClientId::new(1)), false)));
+        assert!(recent.record(KEY, LatestInStore::NONE).prepared.is_none());
+        assert_eq!(recent.record(KEY, LatestInStore::NONE).latest.timestamp, at(50));
+    }
+
+    #[test]
+    fn the_later_of_store_and_record_counts() {
+        let mut recent = RecentAccess::default();
+        let version = |nanos| Version::new(at(nanos), ClientId::new(1));
+        recent.record(KEY, LatestInStore { version: version(5), absent: false });
+        assert_eq!(
+            recent.record(KEY, LatestInStore { version: version(4), absent: true }).latest,
+            version(5)
+        );
+        let record = *recent.record(KEY, LatestInStore { version: version(6), absent: true });
+        assert_eq!((record.latest, record.absent), (version(6), true));
+    }
+
+    #[test]
+    fn two_holders_of_one_key_are_released_in_either_order() {
+        for first_goes_first in [true, false] {
+            let mut recent = RecentAccess::default();
+            let (one, two) = (Holder::new(1), Holder::new(2));
+            recent.hold(KEY, one, LatestInStore::NONE);
+            recent.hold(KEY, two, LatestInStore::NONE);
+            assert_eq!(recent.more_holders(KEY).collect::<Vec<_>>(), [two]);
+            let (first, second) = if first_goes_first { (one, two) } else { (two, one) };
+            recent.release(KEY, first, None);
+            assert_eq!(recent.record(KEY, LatestInStore::NONE).prepared, second);
+            recent.release(KEY, second, None);
+            assert!(
+                recent.record(KEY, LatestInStore::NONE).prepared.is_none()
+                    && !recent.has_more_holders()
+            );
+        }
+    }
+}
