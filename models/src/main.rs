@@ -11,15 +11,16 @@
 //! | `sleep` | `sleep.rs` | a consumer sleeps for ever although an event was pushed; two producers both pay for the wake-up |
 //! | `lanes` | `lanes.rs`, `handoff.rs`, `sleep.rs` | an event of a lane is lost, doubled or overtaken, with a full ring between; its consumer sleeps on |
 //! | `inject` | `handoff.rs`, `sleep.rs` | the same for the queue that threads outside push to, with two of them |
-//! | `gauge` | `gauge.rs` | counts that do not come back to zero; more admitted than the limit and one parcel for each net stage |
+//! | `gauge` | `gauge.rs` | counts that do not come back to zero; more admitted than the limit and one batch of frames for each net stage |
 //! | `drain` | `drain.rs`, `handoff.rs`, `lanes.rs` | two threads are called drained while an event is under way or being handled |
 //! | `drain-three` | the same | the same of three threads, each of which hands on to the next |
 //! | `stop` | `orders.rs`, `sleep.rs` | a thread sleeps on although it was ordered to finish or to stop |
 //! | `metrics` | `metrics.rs`, `gauge.rs` | a count is lost, or goes backwards for who reads it |
 //!
-//! No model, for nothing of it is shared: `parcel.rs` (pools belong to a thread; a parcel moves by
-//! value, in an event of a lane), `spin.rs` (each thread decides by its own score; the number of
-//! local clients that it looks at may be old, and costs time then), `simulated/` (one thread).
+//! No model, for nothing of it is shared: `frame_batch.rs` (pools belong to a thread; a batch of
+//! frames moves by value, in an event of a lane), `spin.rs` (each thread decides by its own score;
+//! the number of local clients that it looks at may be old, and costs time then), `simulated/` (one
+//! thread).
 //!
 //! `TIMESTONE_TEST_SCORES=FILE models/run` writes how many interleavings each model went through,
 //! for the scorecard.

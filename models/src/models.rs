@@ -197,7 +197,8 @@ pub(crate) fn inject() {
     });
 }
 
-/// Two net stages admit a parcel each if there is room, and the stage behind them releases it.
+/// Two net stages admit a batch of frames each if there is room, and the stage behind them releases
+/// it.
 pub(crate) fn gauge() {
     explore(None, || {
         let gauge = Arc::new(Gauge::new(AdmissionLimit { requests: 1, bytes: 100 }));
@@ -206,7 +207,7 @@ pub(crate) fn gauge() {
                 gauge.admit(1, 10);
                 assert!(
                     gauge.requests() <= 2,
-                    "one parcel for each net stage, the first within \
+                    "one frame_batch for each net stage, the first within \
                     the limit"
                 );
                 gauge.release(1, 10);

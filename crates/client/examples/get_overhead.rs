@@ -13,8 +13,8 @@ use timestone_client::{
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::{DirectoryId, ServerAddresses, ServerId, ServerInfo, ShardMap};
 use timestone_seda::{
-    Context, Layout, NetCommand, NetEvent, Parcel, ParcelEvent, Runtime, RuntimeConfig, Stage,
-    StageId,
+    Context, FrameBatch, FrameBatchEvent, Layout, NetCommand, NetEvent, Runtime, RuntimeConfig,
+    Stage, StageId,
 };
 use timestone_types::{ClientId, ClusterId, Epoch, Expiry, ShardId, Timestamp, Version};
 use timestone_wire::{Frame, Frames, Get, Kind, Message, Prepare, Value, Verdict, Vote};
@@ -25,7 +25,7 @@ enum Event {
     Command(NetCommand),
 }
 
-impl ParcelEvent for Event {
+impl FrameBatchEvent for Event {
     fn from_net(event: NetEvent) -> Self {
         Self::Net(event)
     }
@@ -47,7 +47,7 @@ impl ClientEvent for Event {
     fn into_client(self) -> core::result::Result<ClientInput, Self> {
         match self {
             Self::Wake => Ok(ClientInput::Wake),
-            Self::Command(NetCommand::Send(parcel)) => Ok(ClientInput::Replies(parcel)),
+            Self::Command(NetCommand::Send(frame_batch)) => Ok(ClientInput::Replies(frame_batch)),
             other => Err(other),
         }
     }
@@ -96,13 +96,13 @@ impl Stage<Event> for Echo {
 
     fn handle(&mut self, context: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
-            let Event::Net(NetEvent::Parcel(parcel)) = event else { continue };
-            let mut reply: Parcel = context.take_parcel(parcel.origin);
-            for frame in Frames::new(&parcel.bytes).flatten() {
+            let Event::Net(NetEvent::FrameBatch(frame_batch)) = event else { continue };
+            let mut reply: FrameBatch = context.take_frame_batch(frame_batch.reply_to);
+            for frame in Frames::new(&frame_batch.bytes).flatten() {
                 self.answer(&frame, &mut reply.bytes);
             }
-            let to = parcel.origin.stage;
-            context.finish_parcel(parcel);
+            let to = frame_batch.reply_to.stage;
+            context.finish_frame_batch(frame_batch);
             if context.send(to, Event::Command(NetCommand::Send(reply))).is_err() {
                 eprintln!("the client's queue is full");
             }

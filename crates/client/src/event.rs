@@ -1,7 +1,7 @@
 //! How a runtime's events carry what a client stage is told; and the events of a client that has
 //! its runtime to itself.
 
-use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent};
+use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent};
 
 /// What a client stage is told.
 #[derive(Debug)]
@@ -11,13 +11,13 @@ pub enum ClientInput {
     /// From a net stage: connections, and frames of servers.
     Net(NetEvent),
     /// Frames of a stage of the same process.
-    Replies(Parcel),
+    Replies(FrameBatch),
 }
 
 /// Events that can be told to a client stage. In a process with a server, the server's events
 /// implement it: shards answer a client stage as they answer a net stage, with a
 /// [`NetCommand::Send`], which becomes [`ClientInput::Replies`].
-pub trait ClientEvent: ParcelEvent {
+pub trait ClientEvent: FrameBatchEvent {
     /// The event that makes a client stage look into its queues.
     fn wake() -> Self;
 
@@ -40,7 +40,7 @@ pub enum ClientStageEvent {
     Command(NetCommand),
 }
 
-impl ParcelEvent for ClientStageEvent {
+impl FrameBatchEvent for ClientStageEvent {
     fn from_net(event: NetEvent) -> Self {
         Self::Net(event)
     }
@@ -63,7 +63,7 @@ impl ClientEvent for ClientStageEvent {
         match self {
             Self::Wake => Ok(ClientInput::Wake),
             Self::Net(event) => Ok(ClientInput::Net(event)),
-            Self::Command(NetCommand::Send(parcel)) => Ok(ClientInput::Replies(parcel)),
+            Self::Command(NetCommand::Send(frame_batch)) => Ok(ClientInput::Replies(frame_batch)),
             Self::Command(_) => Err(self),
         }
     }

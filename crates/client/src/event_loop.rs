@@ -1,7 +1,7 @@
 //! What the event loop owns: the engine, the tasks, the operations they wait for, their timers.
 //!
 //! ```text
-//!   task ── get ──► Engine ──► outbox ──► transport (end of the turn: one parcel per shard)
+//!   task ── get ──► Engine ──► outbox ──► transport (end of the turn: one batch of frames per shard)
 //!    ▲                                        │
 //!    └─ run queue ◄─ OpTable ◄─ next_done ◄── replies
 //! ```

@@ -1,13 +1,13 @@
-//! The transport to shards in the same process: parcels are sent to their stages directly, no socket,
-//! no copy.
+//! The transport to shards in the same process: batches of frames are sent to their stages
+//! directly, no socket, no copy.
 //!
-//! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and
-//! answers there.
+//! A shard's stage gets what a net stage would send it, with this client's stage as the reply
+//! address, and answers there.
 
 use std::collections::VecDeque;
 
 use timestone_seda::{
-    ConnectionId, Context, Generation, NetEvent, Origin, Parcel, ParcelEvent, StageId,
+    ConnectionId, Context, FrameBatch, FrameBatchEvent, Generation, NetEvent, ReplyAddress, StageId,
 };
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{Frames, count_frames};
@@ -49,19 +49,19 @@ impl<E> Lanes<E> {
 
 impl<E: ClientEvent> Lanes<E> {
     fn send(&mut self, context: &mut Context<'_, E>, to: StageId, bytes: &mut Vec<u8>) {
-        let origin = Origin {
+        let reply_to = ReplyAddress {
             stage: context.stage(),
             connection: ConnectionId::new(0),
             generation: Generation::new(0),
         };
         let mut buffer = context.take_buffer();
         core::mem::swap(&mut buffer, bytes);
-        let mut parcel = Parcel::new(origin, buffer);
+        let mut frame_batch = FrameBatch::new(reply_to, buffer);
         if context.gauge(to).is_limited() {
-            parcel.frames = count_frames(&parcel.bytes);
-            context.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            frame_batch.frames = count_frames(&frame_batch.bytes);
+            context.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
-        let event = <E as ParcelEvent>::from_net(NetEvent::Parcel(parcel));
+        let event = <E as FrameBatchEvent>::from_net(NetEvent::FrameBatch(frame_batch));
         if !self.stuck.is_empty() {
             self.stuck.push_back((to, event));
         } else if let Err(event) = context.send(to, event) {
@@ -83,16 +83,17 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
     fn start(&mut self, _context: &mut Context<'_, E>, _core: &Core) {}
 
     fn input(&mut self, context: &mut Context<'_, E>, core: &Core, input: ClientInput) {
-        let (ClientInput::Replies(parcel) | ClientInput::Net(NetEvent::Parcel(parcel))) = input
+        let (ClientInput::Replies(frame_batch)
+        | ClientInput::Net(NetEvent::FrameBatch(frame_batch))) = input
         else {
             return;
         };
-        if let Err(error) = take_frames(core, &parcel.bytes) {
-            let left = Frames::new(&parcel.bytes).rest().len();
+        if let Err(error) = take_frames(core, &frame_batch.bytes) {
+            let left = Frames::new(&frame_batch.bytes).rest().len();
             tracing::error!(%error, left, "A reply of this process's own shard could not be read; \
                 what follows it is dropped.");
         }
-        context.finish_parcel(parcel);
+        context.finish_frame_batch(frame_batch);
     }
 
     fn ship(&mut self, context: &mut Context<'_, E>, core: &Core) {

@@ -251,7 +251,7 @@ mod tests {
     use timestone_clock::ErrorBound;
     use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{NetEvent, Parcel, StageId};
+    use timestone_seda::{FrameBatch, NetEvent, StageId};
     use timestone_session::EngineConfig;
     use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, ShardId, Version};
     use timestone_wire as wire;
@@ -334,7 +334,7 @@ mod tests {
         fn serve(&mut self) {
             self.pass(Duration::ZERO);
             while let Some((_, event)) = self.driver.take_sent() {
-                let ClientStageEvent::Net(NetEvent::Parcel(parcel)) = event else {
+                let ClientStageEvent::Net(NetEvent::FrameBatch(frame_batch)) = event else {
                     panic!("unexpected: {event:?}")
                 };
                 let mut out = Vec::new();
@@ -342,11 +342,14 @@ mod tests {
                 reading.encode(&wire::Envelope::default(), &mut out);
                 // The network takes as long.
                 self.clock.0.set(self.now.saturating_add(DELAY));
-                Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
+                Frames::new(&frame_batch.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
                 self.driver
                     .send(
                         CLIENT,
-                        ClientStageEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out))),
+                        ClientStageEvent::Net(NetEvent::FrameBatch(FrameBatch::new(
+                            frame_batch.reply_to,
+                            out,
+                        ))),
                     )
                     .unwrap();
                 self.driver.turn();

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel,
-    Protocol, Split, StageId,
+    Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
+    Protocol, ReplyAddress, Split, StageId,
 };
 use timestone_session::{IdleTimeout, OpId, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
@@ -81,8 +81,8 @@ enum State {
     Idle { retry_at: Timestamp },
     Resolving,
     Dialing(DialId),
-    Greeting { origin: Origin, until: Timestamp },
-    Up(Origin),
+    Greeting { reply_to: ReplyAddress, until: Timestamp },
+    Up(ReplyAddress),
 }
 
 #[derive(Debug)]
@@ -114,9 +114,9 @@ impl Server {
         }
     }
 
-    const fn origin(&self) -> Option<Origin> {
+    const fn reply_to(&self) -> Option<ReplyAddress> {
         match self.state {
-            State::Up(origin) | State::Greeting { origin, .. } => Some(origin),
+            State::Up(reply_to) | State::Greeting { reply_to, .. } => Some(reply_to),
             _ => None,
         }
     }
@@ -185,8 +185,8 @@ impl Tcp {
         }
     }
 
-    fn find(&self, origin: Origin) -> Option<usize> {
-        self.servers.iter().position(|server| server.origin() == Some(origin))
+    fn find(&self, reply_to: ReplyAddress) -> Option<usize> {
+        self.servers.iter().position(|server| server.reply_to() == Some(reply_to))
     }
 
     fn command(&self, context: &mut Context<'_, ClientStageEvent>, command: NetCommand) {
@@ -296,17 +296,17 @@ impl Tcp {
         let dialled =
             |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
         let Some(index) = self.servers.iter().position(dialled) else {
-            return self.command(context, NetCommand::Abort(view.origin));
+            return self.command(context, NetCommand::Abort(view.reply_to));
         };
         let until = core.now().saturating_add(limits::HELLO_TIMEOUT);
-        self.servers[index].state = State::Greeting { origin: view.origin, until };
-        let mut parcel = context.take_parcel(view.origin);
+        self.servers[index].state = State::Greeting { reply_to: view.reply_to, until };
+        let mut frame_batch = context.take_frame_batch(view.reply_to);
         let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
         hello.encode(
             &Envelope { request: RequestId::new(1), ..Envelope::default() },
-            &mut parcel.bytes,
+            &mut frame_batch.bytes,
         );
-        self.command(context, NetCommand::Send(parcel));
+        self.command(context, NetCommand::Send(frame_batch));
     }
 
     /// The first frame of a server's connection.
@@ -329,8 +329,8 @@ impl Tcp {
                 .map_or_else(|error| error.to_string(), |reply| reply.to_string()),
             other => format!("it answered the hello with {}", other.name()),
         };
-        if let Some(origin) = self.servers[index].origin() {
-            self.command(context, NetCommand::Abort(origin));
+        if let Some(reply_to) = self.servers[index].reply_to() {
+            self.command(context, NetCommand::Abort(reply_to));
         }
         tracing::warn!(
             address = self.servers[index].address,
@@ -348,9 +348,9 @@ impl Tcp {
         welcome: &Welcome<'_>,
         map: ShardMap,
     ) {
-        let Some(origin) = self.servers[index].origin() else { return };
+        let Some(reply_to) = self.servers[index].reply_to() else { return };
         if self.cluster != ClusterId::ZERO && welcome.cluster != self.cluster {
-            self.command(context, NetCommand::Abort(origin));
+            self.command(context, NetCommand::Abort(reply_to));
             return self.failed(
                 core,
                 index,
@@ -366,7 +366,7 @@ impl Tcp {
             core.engine.borrow_mut().renew_client(core.now(), welcome.client);
         }
         let server = &mut self.servers[index];
-        server.state = State::Up(origin);
+        server.state = State::Up(reply_to);
         server.attempts = 0;
         server.idle.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
@@ -440,11 +440,11 @@ impl Tcp {
         &mut self,
         context: &mut Context<'_, ClientStageEvent>,
         core: &Core,
-        parcel: Parcel,
+        frame_batch: FrameBatch,
     ) {
-        let origin = parcel.origin;
-        let mut bytes = &parcel.bytes[..];
-        if let Some(index) = self.find(origin) {
+        let reply_to = frame_batch.reply_to;
+        let mut bytes = &frame_batch.bytes[..];
+        if let Some(index) = self.find(reply_to) {
             if let State::Greeting { .. } = self.servers[index].state
                 && let Ok(Some((frame, rest))) = Frame::split(bytes)
             {
@@ -459,12 +459,12 @@ impl Tcp {
                     }
                 }
                 if let Err(error) = take_frames(core, bytes) {
-                    self.command(context, NetCommand::Abort(origin));
+                    self.command(context, NetCommand::Abort(reply_to));
                     self.failed(core, index, error.to_string());
                 }
             }
         }
-        context.finish_parcel(parcel);
+        context.finish_frame_batch(frame_batch);
     }
 
     fn look_after_connections(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
@@ -496,8 +496,8 @@ impl Tcp {
                 State::Idle { retry_at } if wanted && retry_at <= now => {
                     self.dial(context, core, index)
                 }
-                State::Greeting { origin, until } if until <= now => {
-                    self.command(context, NetCommand::Abort(origin));
+                State::Greeting { reply_to, until } if until <= now => {
+                    self.command(context, NetCommand::Abort(reply_to));
                     self.failed(core, index, "it does not answer the hello".to_owned());
                 }
                 _ => {}
@@ -538,7 +538,7 @@ impl Tcp {
         let overslept = since > limits::OVERSLEPT;
         for index in 0..self.servers.len() {
             let server = &mut self.servers[index];
-            let State::Up(origin) = server.state else { continue };
+            let State::Up(reply_to) = server.state else { continue };
             let engine = core.engine.borrow();
             if let Some(since) = engine.shards().asked_since(&server.shards) {
                 server.idle.asked(since);
@@ -555,7 +555,7 @@ impl Tcp {
                     "A server owes answers and is silent; its connection is given up, and it is \
                      dialled anew."
                 );
-                self.command(context, NetCommand::Abort(origin));
+                self.command(context, NetCommand::Abort(reply_to));
                 self.failed(core, index, "the server owes answers and is silent".to_owned());
             }
         }
@@ -567,13 +567,13 @@ impl Tcp {
         }
         let up = |server: &Server| matches!(server.state, State::Up(_));
         let Some(index) = self.servers.iter().position(up) else { return };
-        let Some(origin) = self.servers[index].origin() else { return };
-        let mut parcel = context.take_parcel(origin);
-        core::mem::swap(&mut parcel.bytes, &mut core.to_server.borrow_mut());
+        let Some(reply_to) = self.servers[index].reply_to() else { return };
+        let mut frame_batch = context.take_frame_batch(reply_to);
+        core::mem::swap(&mut frame_batch.bytes, &mut core.to_server.borrow_mut());
         self.servers[index]
             .asked
-            .extend(Frames::new(&parcel.bytes).flatten().filter_map(|frame| asker(&frame)));
-        self.command(context, NetCommand::Send(parcel));
+            .extend(Frames::new(&frame_batch.bytes).flatten().filter_map(|frame| asker(&frame)));
+        self.command(context, NetCommand::Send(frame_batch));
     }
 }
 
@@ -590,15 +590,14 @@ impl Transport<ClientStageEvent> for Tcp {
         input: ClientInput,
     ) {
         match input {
-            ClientInput::Net(NetEvent::Parcel(parcel)) | ClientInput::Replies(parcel) => {
-                self.arrived(context, core, parcel)
-            }
+            ClientInput::Net(NetEvent::FrameBatch(frame_batch))
+            | ClientInput::Replies(frame_batch) => self.arrived(context, core, frame_batch),
             ClientInput::Net(NetEvent::Connected(view)) => self.connected(context, core, &view),
-            ClientInput::Net(NetEvent::HalfClosed(origin)) => {
-                self.command(context, NetCommand::Close(origin))
+            ClientInput::Net(NetEvent::HalfClosed(reply_to)) => {
+                self.command(context, NetCommand::Close(reply_to))
             }
-            ClientInput::Net(NetEvent::Disconnected { origin, reason, .. }) => {
-                if let Some(index) = self.find(origin) {
+            ClientInput::Net(NetEvent::Disconnected { reply_to, reason, .. }) => {
+                if let Some(index) = self.find(reply_to) {
                     let foreign = matches!(reason, DisconnectReason::Broken(Break::Malformed));
                     let words = if foreign {
                         "this port does not speak Timestone's protocol (usually 7400)".to_owned()
@@ -636,10 +635,10 @@ impl Transport<ClientStageEvent> for Tcp {
         while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
             let serves = |server: &&Server| server.shards.contains(&shard);
             match self.servers.iter().find(serves).map(|server| server.state) {
-                Some(State::Up(origin)) => {
-                    let mut parcel = context.take_parcel(origin);
-                    core::mem::swap(&mut parcel.bytes, outbox);
-                    self.command(context, NetCommand::Send(parcel));
+                Some(State::Up(reply_to)) => {
+                    let mut frame_batch = context.take_frame_batch(reply_to);
+                    core::mem::swap(&mut frame_batch.bytes, outbox);
+                    self.command(context, NetCommand::Send(frame_batch));
                 }
                 // Asked again when the connection stands.
                 _ => outbox.clear(),
@@ -648,8 +647,8 @@ impl Transport<ClientStageEvent> for Tcp {
     }
 
     fn leave(&mut self, context: &mut Context<'_, ClientStageEvent>) {
-        for origin in self.servers.iter().filter_map(Server::origin) {
-            self.command(context, NetCommand::Close(origin));
+        for reply_to in self.servers.iter().filter_map(Server::reply_to) {
+            self.command(context, NetCommand::Close(reply_to));
         }
     }
 

@@ -177,7 +177,7 @@ impl Priced {
 
 fn bytes_of(event: &Event) -> &[u8] {
     match event {
-        Event::Parcel(parcel) => &parcel.bytes,
+        Event::FrameBatch(frame_batch) => &frame_batch.bytes,
         Event::LogAppend(append) => &append.bytes,
         _ => &[],
     }
@@ -185,8 +185,8 @@ fn bytes_of(event: &Event) -> &[u8] {
 
 fn bytes_of_client(event: &ClientStageEvent) -> &[u8] {
     match event {
-        ClientStageEvent::Net(NetEvent::Parcel(parcel))
-        | ClientStageEvent::Command(NetCommand::Send(parcel)) => &parcel.bytes,
+        ClientStageEvent::Net(NetEvent::FrameBatch(frame_batch))
+        | ClientStageEvent::Command(NetCommand::Send(frame_batch)) => &frame_batch.bytes,
         _ => &[],
     }
 }

@@ -225,8 +225,8 @@ impl StageKind {
         if name == "net" { Self::ClientNet } else { Self::Client }
     }
 
-    /// Whether what it is given are frames that cost by their kinds; net stages pass parcels on as
-    /// they are.
+    /// Whether what it is given are frames that cost by their kinds; net stages pass batches of
+    /// frames on as they are.
     pub const fn takes_frames(self) -> bool {
         matches!(self, Self::Shard | Self::Other | Self::Client)
     }

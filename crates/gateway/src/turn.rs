@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelPool, StageId};
+use timestone_seda::{FrameBatch, FrameBatchPool, NetCommand, NetEvent, StageId};
 use timestone_types::{ShardId, Timestamp};
 
 /// What a gateway hears of.
 #[derive(Debug)]
 pub enum Input {
     /// Bytes of a client, or answers of a shard or the node.
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     /// A connection opened or closed, or has been written to.
     Net(NetEvent),
     /// The shard map has changed.
@@ -26,17 +26,17 @@ pub enum Input {
 /// What a gateway wants done.
 #[derive(Debug)]
 pub enum Output {
-    /// Bytes for a client, for the stage of their origin.
-    Answer(Parcel),
+    /// Bytes for a client, for the stage of their reply address.
+    Answer(FrameBatch),
     /// Frames for a shard.
     ToShard {
         /// The shard.
         shard: ShardId,
         /// The frames.
-        parcel: Parcel,
+        frame_batch: FrameBatch,
     },
     /// A question for the node, which has maps and client ids.
-    ToNode(Parcel),
+    ToNode(FrameBatch),
     /// For the stage that has a connection.
     Net {
         /// The stage.
@@ -54,7 +54,7 @@ pub struct Turn<'a> {
     has_unsent: bool,
     wants_turn: bool,
     released: (u64, u64),
-    buffers: &'a mut ParcelPool,
+    buffers: &'a mut FrameBatchPool,
     outputs: &'a mut Vec<Output>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Turn<'a> {
     /// A call at `now`.
     pub const fn new(
         now: Timestamp,
-        buffers: &'a mut ParcelPool,
+        buffers: &'a mut FrameBatchPool,
         outputs: &'a mut Vec<Output>,
     ) -> Self {
         Self {
@@ -133,13 +133,13 @@ impl<'a> Turn<'a> {
         self.released.1 += bytes;
     }
 
-    /// A parcel is dealt with. What stages of one process send each other comes without a count of
-    /// frames: it passed no door, so there is nothing to release.
-    pub(crate) fn finish_parcel(&mut self, parcel: Parcel) {
-        if parcel.frames > 0 {
-            self.release(u64::from(parcel.frames), parcel.bytes.len() as u64);
+    /// A batch of frames is dealt with. What stages of one process send each other comes without a
+    /// count of frames: it passed no door, so there is nothing to release.
+    pub(crate) fn finish_frame_batch(&mut self, frame_batch: FrameBatch) {
+        if frame_batch.frames > 0 {
+            self.release(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
-        self.buffers.give(parcel.bytes);
+        self.buffers.give(frame_batch.bytes);
     }
 
     /// Another call at once.

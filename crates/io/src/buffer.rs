@@ -183,7 +183,7 @@ fn class_to_hold(bytes: usize) -> usize {
     (round_up(bytes) / ALIGNMENT).next_power_of_two().trailing_zeros() as usize
 }
 
-/// Largest class whose size a buffer of `capacity` reaches: every buffer kept in a class is at
+/// Largest class whose size the buffer of `capacity` reaches: every buffer kept in a class is at
 /// least as large as the class says.
 fn class_within(capacity: usize) -> usize {
     (capacity / ALIGNMENT).ilog2() as usize

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage,
-    Origin, Parcel, ParcelEvent, Protocol, Runtime, RuntimeConfig, Split, Stage, StageId,
+    Break, ConnectionView, Context, DialId, FrameBatch, FrameBatchEvent, Layout, NetCommand,
+    NetConfig, NetEvent, NetStage, Protocol, ReplyAddress, Runtime, RuntimeConfig, Split, Stage,
+    StageId,
 };
 use timestone_types::Timestamp;
 
@@ -27,7 +28,7 @@ enum Event {
     Command(NetCommand),
 }
 
-impl ParcelEvent for Event {
+impl FrameBatchEvent for Event {
     fn from_net(event: NetEvent) -> Self {
         Self::Net(event)
     }
@@ -86,12 +87,12 @@ struct Work {
 }
 
 impl Work {
-    fn send(&self, ctx: &mut Context<'_, Event>, origin: Origin, frames: usize) {
-        let mut answer = ctx.take_parcel(origin);
+    fn send(&self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frames: usize) {
+        let mut answer = ctx.take_frame_batch(reply_to);
         for _ in 0..frames {
             answer.bytes.extend_from_slice(&self.frame);
         }
-        let sent = ctx.send(origin.stage, Event::Command(NetCommand::Send(answer)));
+        let sent = ctx.send(reply_to.stage, Event::Command(NetCommand::Send(answer)));
         assert!(sent.is_ok(), "the queue of a net stage holds more than a few connections fill");
     }
 }
@@ -113,14 +114,14 @@ impl Stage<Event> for Work {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
             match event {
-                Event::Net(NetEvent::Parcel(parcel)) => {
-                    let Parcel { origin, frames, .. } = parcel;
-                    ctx.finish_parcel(parcel);
+                Event::Net(NetEvent::FrameBatch(frame_batch)) => {
+                    let FrameBatch { reply_to, frames, .. } = frame_batch;
+                    ctx.finish_frame_batch(frame_batch);
                     self.done.fetch_add(u64::from(frames), Ordering::Relaxed);
-                    self.send(ctx, origin, frames as usize);
+                    self.send(ctx, reply_to, frames as usize);
                 }
                 Event::Net(NetEvent::Connected(view)) if view.dial.is_some() => {
-                    self.send(ctx, view.origin, self.depth)
+                    self.send(ctx, view.reply_to, self.depth)
                 }
                 _ => {}
             }

@@ -26,8 +26,8 @@ impl Default for AdmissionLimit {
     }
 }
 
-/// What is admitted to one stage and not yet released. Exceeded by at most one parcel per net
-/// stage.
+/// What is admitted to one stage and not yet released. Exceeded by at most one batch of frames per
+/// net stage.
 ///
 /// Whether it counts is decided when it is made, so that what was admitted is what is released; its
 /// limit may change at any time, and holds for what comes from then on.

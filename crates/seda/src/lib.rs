@@ -7,16 +7,17 @@
 //! single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
 //!
 //! ```text
-//!   sockets ─► NetStage ─ parcel ─► stage ─ event ─► stage ─ parcel ─► NetStage ─► one write per connection and turn
+//!   sockets ─► NetStage ─ batch of frames ─► stage ─ event ─► stage ─ batch of frames ─► NetStage ─► one write per connection and turn
 //!                 same thread: VecDeque      other thread: SPSC lane + sleeping flag      outside: Injector
 //! ```
 //!
 //! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes,
-//! [`ParcelEvent`] wraps parcels), of shards, logs or clients, and of where time comes from (a
-//! [`TimeSource`] is handed in). Source: DTranx §3.1; docs/lab/building-blocks.md.
+//! [`FrameBatchEvent`] wraps batches of frames), of shards, logs or clients, and of where time
+//! comes from (a [`TimeSource`] is handed in). Source: DTranx §3.1; docs/lab/building-blocks.md.
 
 mod drain;
 mod error;
+mod frame_batch;
 mod gauge;
 mod handoff;
 mod lanes;
@@ -28,7 +29,6 @@ mod memory;
 mod metrics;
 mod net;
 mod orders;
-mod parcel;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 mod reactor;
@@ -41,17 +41,17 @@ mod sync;
 mod turn;
 
 pub use error::SedaError;
+pub use frame_batch::{ConnectionId, FrameBatch, FrameBatchPool, Generation, ReplyAddress};
 pub use gauge::{AdmissionLimit, Gauge};
 pub use latencies::{Latencies, LatencyCounts};
 pub use layout::{Layout, Pinning};
 pub use memory::{Charge, Memory, MemoryUse, Tally};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
 pub use net::{
-    Break, ConnectionView, DialId, DisconnectReason, Listener, ListenerSocket, NetCommand,
-    NetConfig, NetEvent, NetMetrics, NetSnapshot, NetStage, Network, ParcelEvent, Protocol, Seat,
-    Split, Stream, StreamSocket, Tcp,
+    Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, Listener, ListenerSocket,
+    NetCommand, NetConfig, NetEvent, NetMetrics, NetSnapshot, NetStage, Network, Protocol, Split,
+    StageSlot, Stream, StreamSocket, Tcp,
 };
-pub use parcel::{ConnectionId, Generation, Origin, Parcel, ParcelPool};
 pub use runtime::{Handle, Injector, Runtime, RuntimeConfig};
 pub use spin::Spin;
 pub use stage::{Context, Driver, IoRegistry, Readiness, Stage, StageId, TimeSource};

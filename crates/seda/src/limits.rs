@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Most stages, and most threads, of one runtime.
 pub const MAX_STAGES: usize = 4096;
-/// Events that may wait in a stage's queue before senders are refused. Parcels hold many requests
-/// each, so this is plenty.
+/// Events that may wait in a stage's queue before senders are refused. Batches of frames hold many
+/// requests each, so this is plenty.
 pub const QUEUE_CAPACITY: usize = 8192;
 /// Slots of the lane from one thread to another; as many again may wait on the sender's side.
 pub const LANE_CAPACITY: usize = 4096;
@@ -32,8 +32,8 @@ pub const SAMPLE_EVERY: u32 = 64;
 pub const POOL_BUFFERS: usize = 1024;
 /// Bytes of free buffers that a thread keeps.
 pub const POOL_BYTES: usize = 16 * 1024 * 1024;
-/// Capacity of a fresh parcel buffer.
-pub const PARCEL_BYTES: usize = 4096;
+/// Capacity of a fresh batch of frames.
+pub const FRAME_BATCH_BYTES: usize = 4096;
 /// Larger buffers are not kept.
 pub const POOL_LARGEST: usize = 256 * 1024;
 
@@ -66,7 +66,7 @@ pub const SHUTDOWN_FLUSH_LIMIT: Duration = Duration::from_secs(10);
 pub const SHUTDOWN_STALL_CHECK: Duration = Duration::from_millis(250);
 /// A frame longer than what is read at once waits so long at most for memory; then its connection
 /// is told `Busy` and closed.
-pub const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+pub const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often whoever waits for memory looks again.
 pub const MEMORY_RETRY: Duration = Duration::from_millis(5);
 /// A stage publishes how much memory it holds in steps of so many bytes.
@@ -106,4 +106,4 @@ const _: () = assert!(LANE_CHUNK <= LANE_CAPACITY && INTAKE_PER_TURN <= QUEUE_CA
 const _: () =
     assert!(4 * WRITTEN_REPORT_BYTES <= SCARCE_OUTPUT_BOUND && SCARCE_OUTPUT_BOUND < OUTPUT_BOUND);
 const _: () = assert!(OUTPUT_LIMIT > timestone_types::limits::MAX_VALUE_BYTES + OUTPUT_BOUND);
-const _: () = assert!(PARCEL_BYTES <= POOL_LARGEST && MAX_STAGES <= u16::MAX as usize);
+const _: () = assert!(FRAME_BATCH_BYTES <= POOL_LARGEST && MAX_STAGES <= u16::MAX as usize);

@@ -11,14 +11,16 @@ use std::fmt;
 
 use timestone_types::Timestamp;
 
-use crate::{AdmissionLimit, Context, Driver, Gauge, IoRegistry, ParcelPool, Stage, StageId, turn};
+use crate::{
+    AdmissionLimit, Context, Driver, FrameBatchPool, Gauge, IoRegistry, Stage, StageId, turn,
+};
 
 /// See the module.
 pub struct ManualDriver<E> {
     stages: Vec<Box<dyn Stage<E>>>,
     asked: Vec<bool>,
     queues: Queues<E>,
-    pool: ParcelPool,
+    pool: FrameBatchPool,
     now: Timestamp,
     shutting_down: bool,
 }
@@ -64,7 +66,7 @@ impl<E> ManualDriver<E> {
         };
         let asked = vec![true; stages.len()];
         let mut driver =
-            Self { stages, asked, queues, pool: ParcelPool::new(), now, shutting_down: false };
+            Self { stages, asked, queues, pool: FrameBatchPool::new(), now, shutting_down: false };
         for index in 0..driver.stages.len() {
             let id = StageId::new(index as u16);
             let mut ctx = Context::new(&mut driver.queues, &mut driver.pool, now, id, false);

@@ -152,7 +152,7 @@ pub struct ThreadSnapshot {
     pub spins_paid_total: u64,
     /// Other threads that it woke.
     pub wakes_sent_total: u64,
-    /// Parcel buffers that its pool had to allocate.
+    /// Batches of frames that its pool had to allocate.
     pub buffers_allocated_total: u64,
 }
 

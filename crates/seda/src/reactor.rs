@@ -32,8 +32,8 @@ use crate::runtime::Shared;
 use crate::spin::{Spin, Spinner};
 use crate::stage::TOKEN_BITS;
 use crate::{
-    Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff,
-    turn,
+    Context, Driver, FrameBatchPool, Gauge, IoRegistry, Readiness, Stage, StageId, TimeSource,
+    handoff, turn,
 };
 
 /// The token of each thread's waker.
@@ -161,7 +161,7 @@ pub(crate) struct Reactor<E> {
     local: Local<E>,
     slots: Vec<Slot<E>>,
     receivers: Vec<LaneReceiver<E>>,
-    pool: ParcelPool,
+    pool: FrameBatchPool,
     poll: Poll,
     events: Events,
     time: Arc<dyn TimeSource>,
@@ -201,7 +201,7 @@ impl<E: Send + 'static> Reactor<E> {
             local: Local { thread, shared, registry, inboxes, lanes, timed: false },
             slots: stages.into_iter().map(slot).collect(),
             receivers,
-            pool: ParcelPool::new(),
+            pool: FrameBatchPool::new(),
             poll,
             events: Events::with_capacity(POLL_EVENTS),
             time,

@@ -20,7 +20,7 @@ use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use timestone_types::Timestamp;
 
-use crate::{Gauge, Origin, Parcel, ParcelPool};
+use crate::{FrameBatch, FrameBatchPool, Gauge, ReplyAddress};
 
 /// Names a stage within its runtime: its index in the list handed to [`crate::Runtime::start`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,7 +206,7 @@ pub trait Driver<E> {
 /// All that a stage sees while it works.
 pub struct Context<'a, E> {
     driver: &'a mut dyn Driver<E>,
-    parcels: &'a mut ParcelPool,
+    frame_batches: &'a mut FrameBatchPool,
     now: Timestamp,
     stage: StageId,
     shutting_down: bool,
@@ -217,12 +217,12 @@ impl<'a, E> Context<'a, E> {
     /// A context for one call of `stage`, made by its driver.
     pub fn new(
         driver: &'a mut dyn Driver<E>,
-        parcels: &'a mut ParcelPool,
+        frame_batches: &'a mut FrameBatchPool,
         now: Timestamp,
         stage: StageId,
         shutting_down: bool,
     ) -> Self {
-        Self { driver, parcels, now, stage, shutting_down, wants_turn: false }
+        Self { driver, frame_batches, now, stage, shutting_down, wants_turn: false }
     }
 
     /// The time, read once per turn of the thread.
@@ -249,42 +249,42 @@ impl<'a, E> Context<'a, E> {
     }
 
     /// The buffers of this thread.
-    pub fn parcels(&mut self) -> &mut ParcelPool {
-        self.parcels
+    pub fn frame_batches(&mut self) -> &mut FrameBatchPool {
+        self.frame_batches
     }
 
-    /// An empty parcel buffer.
+    /// An empty batch of frames.
     #[must_use]
     pub fn take_buffer(&mut self) -> Vec<u8> {
-        self.parcels.take()
+        self.frame_batches.take()
     }
 
     /// Gives a buffer back.
     pub fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.parcels.give(buffer);
+        self.frame_batches.give(buffer);
     }
 
-    /// An empty outgoing parcel for a connection.
+    /// An empty outgoing batch of frames for a connection.
     #[must_use]
-    pub fn take_parcel(&mut self, origin: Origin) -> Parcel {
-        Parcel::new(origin, self.parcels.take())
+    pub fn take_frame_batch(&mut self, reply_to: ReplyAddress) -> FrameBatch {
+        FrameBatch::new(reply_to, self.frame_batches.take())
     }
 
-    /// Gives back the buffer of a parcel that this stage received and is finished with, and
-    /// releases what was admitted with it. What stages of one process send each other comes without
-    /// a count of frames: it passed no door, so there is nothing to release.
-    pub fn finish_parcel(&mut self, parcel: Parcel) {
-        if parcel.frames > 0 {
+    /// Gives back the buffer of a batch of frames that this stage received and is finished with,
+    /// and releases what was admitted with it. What stages of one process send each other comes
+    /// without a count of frames: it passed no door, so there is nothing to release.
+    pub fn finish_frame_batch(&mut self, frame_batch: FrameBatch) {
+        if frame_batch.frames > 0 {
             self.driver
                 .gauge(self.stage)
-                .release(u64::from(parcel.frames), parcel.bytes.len() as u64);
+                .release(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
-        self.parcels.give(parcel.bytes);
+        self.frame_batches.give(frame_batch.bytes);
     }
 
     /// The buffers and the driver, borrowed side by side.
-    pub(crate) fn pool_and_driver(&mut self) -> (&mut ParcelPool, &dyn Driver<E>) {
-        (self.parcels, self.driver)
+    pub(crate) fn pool_and_driver(&mut self) -> (&mut FrameBatchPool, &dyn Driver<E>) {
+        (self.frame_batches, self.driver)
     }
 
     /// What is admitted to a stage.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use timestone_client::{ClientEvent, ClientInput};
 use timestone_cluster::ShardMap;
-use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent, StageId};
+use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent, StageId};
 use timestone_types::ShardId;
 use timestone_wal::BatchNumber;
 
@@ -14,7 +14,7 @@ use timestone_shard::{LogAppend, LogShortage};
 #[derive(Debug)]
 pub enum Event {
     /// Frames (or, for the gateway, raw bytes) from or to one connection.
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     /// A connection opened, closed, or could not be made.
     Net(NetEvent),
     /// For a net stage.
@@ -65,24 +65,24 @@ pub enum Event {
     Wake,
 }
 
-impl ParcelEvent for Event {
+impl FrameBatchEvent for Event {
     fn from_net(event: NetEvent) -> Self {
         match event {
-            NetEvent::Parcel(parcel) => Self::Parcel(parcel),
+            NetEvent::FrameBatch(frame_batch) => Self::FrameBatch(frame_batch),
             other => Self::Net(other),
         }
     }
 
     fn from_command(command: NetCommand) -> Self {
         match command {
-            NetCommand::Send(parcel) => Self::Parcel(parcel),
+            NetCommand::Send(frame_batch) => Self::FrameBatch(frame_batch),
             other => Self::NetCommand(other),
         }
     }
 
     fn into_command(self) -> Result<NetCommand, Self> {
         match self {
-            Self::Parcel(parcel) => Ok(NetCommand::Send(parcel)),
+            Self::FrameBatch(frame_batch) => Ok(NetCommand::Send(frame_batch)),
             Self::NetCommand(command) => Ok(command),
             other => Err(other),
         }
@@ -98,7 +98,7 @@ impl ClientEvent for Event {
         match self {
             Self::Wake => Ok(ClientInput::Wake),
             Self::Net(event) => Ok(ClientInput::Net(event)),
-            Self::Parcel(parcel) => Ok(ClientInput::Replies(parcel)),
+            Self::FrameBatch(frame_batch) => Ok(ClientInput::Replies(frame_batch)),
             other => Err(other),
         }
     }

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use timestone_gateway::{Gateway, Input, Output, Turn};
-use timestone_seda::{Context, Parcel, Stage, StageId};
+use timestone_seda::{Context, FrameBatch, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::count_frames;
 
@@ -55,7 +55,7 @@ impl GatewayStage {
     ) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut turn = Turn::new(now, ctx.parcels(), &mut outputs)
+        let mut turn = Turn::new(now, ctx.frame_batches(), &mut outputs)
             .shutting_down(ends)
             .with_unsent(!self.outgoing.is_empty());
         run(&mut self.core, &mut turn);
@@ -74,31 +74,38 @@ impl GatewayStage {
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(parcel) => {
-                self.outgoing.send(ctx, parcel.origin.stage, Event::Parcel(parcel))
+            Output::Answer(frame_batch) => {
+                self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
             }
-            Output::ToShard { shard, parcel } => self.send_to_shard(ctx, shard, parcel),
-            Output::ToNode(parcel) => self.outgoing.send(ctx, self.node, Event::Parcel(parcel)),
+            Output::ToShard { shard, frame_batch } => self.send_to_shard(ctx, shard, frame_batch),
+            Output::ToNode(frame_batch) => {
+                self.outgoing.send(ctx, self.node, Event::FrameBatch(frame_batch))
+            }
             Output::Net { to, command } => self.outgoing.send(ctx, to, Event::NetCommand(command)),
         }
     }
 
-    fn send_to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
+    fn send_to_shard(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        shard: ShardId,
+        mut frame_batch: FrameBatch,
+    ) {
         let found = self.shards.iter().find(|(id, _)| *id == shard);
         let to = found.map_or(self.node, |(_, stage)| *stage);
         // The shard releases what it has dealt with, frame by frame: as much must be counted in.
         if ctx.gauge(to).is_limited() {
-            parcel.frames = count_frames(&parcel.bytes);
-            ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            frame_batch.frames = count_frames(&frame_batch.bytes);
+            ctx.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
-        self.outgoing.send(ctx, to, Event::Parcel(parcel));
+        self.outgoing.send(ctx, to, Event::FrameBatch(frame_batch));
     }
 }
 
 /// What of the events is for a gateway.
 fn input_of(event: Event) -> Option<Input> {
     match event {
-        Event::Parcel(parcel) => Some(Input::Parcel(parcel)),
+        Event::FrameBatch(frame_batch) => Some(Input::FrameBatch(frame_batch)),
         Event::Net(event) => Some(Input::Net(event)),
         Event::MapChanged(map) => Some(Input::MapChanged(map)),
         other => {

@@ -17,12 +17,18 @@ mod config;
     reason = "not a stage: it takes what it needs from the operating system"
 )]
 mod datadir;
+mod embedded_client;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
+mod environment;
 mod error;
 mod event;
 mod exposition;
 mod gateway_stage;
 mod gauges;
-mod guest;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -44,12 +50,6 @@ pub mod planted;
     clippy::disallowed_types,
     reason = "not a stage: it takes what it needs from the operating system"
 )]
-mod premises;
-#[allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "not a stage: it takes what it needs from the operating system"
-)]
 mod process;
 mod raw;
 #[allow(
@@ -62,13 +62,13 @@ mod running;
 mod shard_stage;
 mod stages;
 
-pub use assembly::{Guest, GuestSeat};
+pub use assembly::{EmbeddedClient, EmbeddedClientSlot};
 pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
 pub use datadir::accepted_losses;
+pub use environment::Environment;
 pub use error::ServerError;
 pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};
-pub use premises::Premises;
 pub use running::{Addresses, Server};
 pub use stages::{Caches, ConnectionFigures, ServerStages, ShardFigures, joining};
 pub use timestone_cluster::DirectoryId;

@@ -28,9 +28,9 @@ use timestone_types::{ClientId, HashSeed, ShardId, Timestamp};
 use timestone_wal::device::{FileName, FileRegistry};
 
 use crate::config::AcceptedLoss;
+use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::limits::{MAX_MISSING_NAMED, MAX_OWN_CLIENTS};
-use crate::premises::Premises;
 use timestone_shard::{Past, Served};
 
 /// Begins the last line: the CRC-32C of the lines before it.
@@ -152,18 +152,18 @@ impl Contents {
     }
 
     /// What is named and not there.
-    fn missing(&self, premises: &dyn Premises) -> Result<Missing, ServerError> {
+    fn missing(&self, environment: &dyn Environment) -> Result<Missing, ServerError> {
         let shards = self
             .shards
             .iter()
             .copied()
             .map(ShardId::new)
-            .filter(|&shard| !premises.has_flash(shard))
+            .filter(|&shard| !environment.has_flash(shard))
             .collect();
         let mut files = BTreeMap::new();
         for (log, contents) in &self.logs {
             let present: BTreeSet<String> =
-                premises.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
+                environment.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
             let gone: BTreeSet<String> = contents.files.difference(&present).cloned().collect();
             if !gone.is_empty() {
                 files.insert(log.clone(), gone);
@@ -234,7 +234,7 @@ impl Missing {
 
 /// The manifest of a data directory that is in use.
 pub(crate) struct Manifest {
-    premises: Arc<dyn Premises>,
+    environment: Arc<dyn Environment>,
     state: Mutex<State>,
 }
 
@@ -282,19 +282,19 @@ impl Manifest {
     /// [`ServerError::BadFormatFile`] for a manifest that is damaged, [`ServerError::Missing`] for
     /// what is gone.
     pub(crate) fn open(
-        premises: &Arc<dyn Premises>,
+        environment: &Arc<dyn Environment>,
         accepted: &AcceptedLoss,
     ) -> Result<Arc<Self>, ServerError> {
-        let mut contents = match premises.load_manifest()? {
+        let mut contents = match environment.load_manifest()? {
             Some(bytes) => Contents::decode(&bytes).map_err(|detail| {
-                ServerError::BadFormatFile { path: premises.manifest_place(), detail }
+                ServerError::BadFormatFile { path: environment.manifest_place(), detail }
             })?,
             None => Contents::default(),
         };
-        let missing = contents.missing(&**premises)?;
+        let missing = contents.missing(&**environment)?;
         let manifest = |contents| {
             let state = Mutex::new(State { contents, is_unsure: false });
-            Arc::new(Self { premises: Arc::clone(premises), state })
+            Arc::new(Self { environment: Arc::clone(environment), state })
         };
         if missing.is_empty() {
             if *accepted != AcceptedLoss::Nothing {
@@ -311,7 +311,7 @@ impl Manifest {
             .filter(|&shard| !accepted.includes(shard))
             .collect();
         if !refused.is_empty() {
-            return Err(missing.refuse(&**premises, &contents));
+            return Err(missing.refuse(&**environment, &contents));
         }
         tracing::error!(
             missing = missing.names(),
@@ -322,7 +322,7 @@ impl Manifest {
         );
         contents.forget(&missing);
         let manifest = manifest(contents);
-        manifest.premises.save_manifest(&manifest.lock().contents.encode()?)?;
+        manifest.environment.save_manifest(&manifest.lock().contents.encode()?)?;
         Ok(manifest)
     }
 
@@ -342,7 +342,7 @@ impl Manifest {
                     "its seed of key hashes is not the one that {} has from an earlier start, so \
                      it is another cluster's master, or was \
                      set up anew; give the right --master, or another --data directory",
-                    self.premises.manifest_place().display()
+                    self.environment.manifest_place().display()
                 ),
             }),
         }
@@ -495,7 +495,7 @@ impl Manifest {
         let mut next = state.contents.clone();
         if change(&mut next) || state.is_unsure {
             state.is_unsure = true;
-            self.premises.save_manifest(&next.encode()?)?;
+            self.environment.save_manifest(&next.encode()?)?;
             *state = State { contents: next, is_unsure: false };
         }
         Ok(())
@@ -503,7 +503,7 @@ impl Manifest {
 }
 
 impl Missing {
-    fn refuse(&self, premises: &dyn Premises, contents: &Contents) -> ServerError {
+    fn refuse(&self, environment: &dyn Environment, contents: &Contents) -> ServerError {
         let concerned = self.concerned(&contents.shards);
         let accept = match self.files.is_empty() {
             true => {
@@ -511,7 +511,7 @@ impl Missing {
             }
             false => "all".to_owned(),
         };
-        ServerError::Missing { path: premises.root(), names: self.names(), accept }
+        ServerError::Missing { path: environment.root(), names: self.names(), accept }
     }
 }
 
@@ -636,8 +636,9 @@ mod tests {
     fn begun(runs: &[Beginning]) -> (Vec<Past>, Timestamp) {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::ServerConfig::embedded(folder.path().join("data"));
-        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
-        let open = || Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+        let environment: Arc<dyn Environment> =
+            Arc::new(crate::environment::Local::open(&config).unwrap());
+        let open = || Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
         let told = runs.iter().map(|run| open().begin_run(run).unwrap()).collect();
         (told, open().lived_until())
     }

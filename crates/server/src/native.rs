@@ -36,16 +36,16 @@ impl NativeProtocol {
     }
 
     fn has_greeted(&self, connection: &ConnectionView) -> bool {
-        let slot = self.greeted.get(connection.origin.connection.index());
-        slot.is_some_and(|generation| *generation == Some(connection.origin.generation))
+        let slot = self.greeted.get(connection.reply_to.connection.index());
+        slot.is_some_and(|generation| *generation == Some(connection.reply_to.generation))
     }
 
     fn greet(&mut self, connection: &ConnectionView) {
-        let index = connection.origin.connection.index();
+        let index = connection.reply_to.connection.index();
         if self.greeted.len() <= index {
             self.greeted.resize(index + 1, None);
         }
-        self.greeted[index] = Some(connection.origin.generation);
+        self.greeted[index] = Some(connection.reply_to.generation);
     }
 }
 

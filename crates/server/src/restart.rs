@@ -21,18 +21,18 @@ use timestone_wal::{DeviceKind, LogConfig};
 
 use crate::assembly::Plan;
 use crate::config::{ServerConfig, Tuning};
+use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
 use crate::log_stage::{LastLog, LogStage};
 use crate::manifest::Manifest;
-use crate::premises::Premises;
 use timestone_shard::{RecordPlace, Replay};
 
 /// Opens or creates the store of every shard.
 pub(crate) fn open_stores(
     config: &ServerConfig,
-    premises: &dyn Premises,
+    environment: &dyn Environment,
     manifest: &Manifest,
     tuning: &Tuning,
     shards: &[ShardId],
@@ -42,7 +42,7 @@ pub(crate) fn open_stores(
     let budget = crate::memory::Budget::of(config);
     let capacity = match config.capacity_bytes {
         Some(bytes) => bytes,
-        None => premises.capacity_bytes()?,
+        None => environment.capacity_bytes()?,
     };
     let blocks = u32::try_from(capacity / count / tuning.block_bytes)
         .unwrap_or(u32::MAX)
@@ -53,11 +53,12 @@ pub(crate) fn open_stores(
         timestone_types::is_planted!(ForgottenCapacity),
         if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes },
     );
-    side_by_side(premises.parallelism(), shards, |&shard| {
+    side_by_side(environment.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();
         #[cfg(feature = "planted-bugs")]
-        let blocks = if known && premises.has_flash(shard) { limits::MIN_BLOCKS } else { blocks };
-        let device = premises.open_flash(shard, blocks)?;
+        let blocks =
+            if known && environment.has_flash(shard) { limits::MIN_BLOCKS } else { blocks };
+        let device = environment.open_flash(shard, blocks)?;
         manifest.flash_created(shard)?;
         let mftl = MftlConfig {
             store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
@@ -95,10 +96,10 @@ pub(crate) fn open_stores(
 
 pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
 
-/// Replays every log of the premises into the shards, and opens the log of every thread.
+/// Replays every log of the environment into the shards, and opens the log of every thread.
 pub(crate) fn replay_logs(
     config: &ServerConfig,
-    premises: &Arc<dyn Premises>,
+    environment: &Arc<dyn Environment>,
     manifest: &Arc<Manifest>,
     tuning: &Tuning,
     plan: &Plan,
@@ -106,18 +107,18 @@ pub(crate) fn replay_logs(
     replays: &mut [Replay],
 ) -> Result<LogStages, ServerError> {
     let started = std::time::Instant::now();
-    let now = premises.clock().now();
+    let now = environment.clock().now();
     if config.log == DeviceKind::Pmem {
         // Refused by the log itself, in its own words.
-        premises.open_log(
+        environment.open_log(
             &name_of(0),
             LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() },
         )?;
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
-    let mut names = premises.logs()?;
+    let mut names = environment.logs()?;
     manifest.forget_logs_but(&names)?;
-    refuse_unlisted_logs(&**premises, manifest, tuning, &names)?;
+    refuse_unlisted_logs(&**environment, manifest, tuning, &names)?;
     let own: Vec<String> = if config.log == DeviceKind::Ssd {
         (0..plan.threads).map(name_of).collect()
     } else {
@@ -135,8 +136,8 @@ pub(crate) fn replay_logs(
             if own.contains(name) { tuning.log.file_bytes } else { last_file_bytes(tuning) };
         let log =
             LogConfig { device: DeviceKind::Ssd, registry, lost, file_bytes, ..tuning.log.clone() };
-        let mut recovery = premises.open_log(name, log)?;
-        replay_side_by_side(premises.parallelism(), now, replays, |take| {
+        let mut recovery = environment.open_log(name, log)?;
+        replay_side_by_side(environment.parallelism(), now, replays, |take| {
             while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
                 let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
                 let Some(index) = index else {
@@ -170,7 +171,7 @@ pub(crate) fn replay_logs(
     // Earlier runs have emptied these, and this one writes nothing there.
     for (name, recovery) in emptied {
         recovery.discard().map_err(ServerError::part)?;
-        premises.remove_log(&name)?;
+        environment.remove_log(&name)?;
         names.retain(|present| *present != name);
         tracing::info!(log = name, "removed a log that held nothing any more");
     }
@@ -186,7 +187,7 @@ pub(crate) fn replay_logs(
         }
         let gauges = Arc::new(LogGauges::default());
         let mut stage = LogStage::without_log(0, stage_of.to_vec(), Arc::clone(&gauges));
-        stage.makes_last_log(last_log(premises, manifest, tuning));
+        stage.makes_last_log(last_log(environment, manifest, tuning));
         stages.push((stage, gauges));
     }
     for thread in 0..own.len() {
@@ -218,8 +219,12 @@ fn last_file_bytes(tuning: &Tuning) -> u64 {
 
 /// The log of what a run without one leaves at its end: beside those of earlier runs that are not
 /// empty yet. The next start takes it for one of these.
-fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tuning) -> LastLog {
-    let (premises, manifest) = (Arc::clone(premises), Arc::clone(manifest));
+fn last_log(
+    environment: &Arc<dyn Environment>,
+    manifest: &Arc<Manifest>,
+    tuning: &Tuning,
+) -> LastLog {
+    let (environment, manifest) = (Arc::clone(environment), Arc::clone(manifest));
     let log = LogConfig {
         device: DeviceKind::Ssd,
         file_bytes: last_file_bytes(tuning),
@@ -228,10 +233,10 @@ fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tun
         ..tuning.log.clone()
     };
     Box::new(move |now| {
-        let taken = premises.logs()?;
+        let taken = environment.logs()?;
         let name = (0..).map(name_of).find(|name| !taken.contains(name)).unwrap_or_default();
         let registry = Some(manifest.registry(&name));
-        let recovery = premises.open_log(&name, LogConfig { registry, ..log })?;
+        let recovery = environment.open_log(&name, LogConfig { registry, ..log })?;
         let log = recovery.finish(now).map_err(ServerError::part)?;
         tracing::info!(
             log = name,
@@ -245,15 +250,15 @@ fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tun
 /// there and holds records was put there by somebody: what was deleted since these were written
 /// would come back with them. Nothing has been replayed yet.
 fn refuse_unlisted_logs(
-    premises: &dyn Premises,
+    environment: &dyn Environment,
     manifest: &Manifest,
     tuning: &Tuning,
     names: &[String],
 ) -> Result<(), ServerError> {
     for name in names.iter().filter(|name| !manifest.lists_log(name)) {
         let log = LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() };
-        if premises.open_log(name, log)?.next_record().map_err(ServerError::part)?.is_some() {
-            return Err(ServerError::UnlistedLog { path: premises.root(), log: name.clone() });
+        if environment.open_log(name, log)?.next_record().map_err(ServerError::part)?.is_some() {
+            return Err(ServerError::UnlistedLog { path: environment.root(), log: name.clone() });
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use timestone_cluster::ShardMap;
 use timestone_seda::{AdmissionLimit, Handle, Injector, MemoryUse, Runtime, StageId};
 use timestone_types::ShardId;
 
-use crate::assembly::{Assembled, Guest, GuestSeat, Observed, assemble};
+use crate::assembly::{Assembled, EmbeddedClient, EmbeddedClientSlot, Observed, assemble};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::event::Event;
@@ -51,7 +51,7 @@ pub struct Server {
     http: Option<HttpServer>,
     addresses: Addresses,
     observed: Arc<Observed>,
-    guests: Vec<GuestSeat>,
+    embedded_clients: Vec<EmbeddedClientSlot>,
     shard_stages: Vec<(ShardId, StageId)>,
 }
 
@@ -70,16 +70,16 @@ impl Server {
         Self::run(assemble(config, false, |_| Vec::new())?)
     }
 
-    /// The same, with one stage of the owner's on every reactor thread; `guests` makes them once
-    /// their seats are known.
+    /// The same, with one stage of the owner's on every reactor thread; `embedded_clients` makes
+    /// them once their slots are known.
     ///
     /// # Errors
     /// As [`Server::start`].
     pub fn start_with(
         config: &ServerConfig,
-        guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+        embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
     ) -> Result<Self, ServerError> {
-        Self::run(assemble(config, true, guests)?)
+        Self::run(assemble(config, true, embedded_clients)?)
     }
 
     fn run(assembled: Assembled) -> Result<Self, ServerError> {
@@ -91,7 +91,7 @@ impl Server {
             native,
             resp,
             http,
-            guests,
+            embedded_clients,
             shard_stages,
             observed,
             ..
@@ -104,7 +104,7 @@ impl Server {
         };
         let addresses = Addresses { native, resp, http: http.as_ref().map(HttpServer::address) };
         observed.ready.store(true, Relaxed);
-        Ok(Self { handle, http, addresses, observed, guests, shard_stages })
+        Ok(Self { handle, http, addresses, observed, embedded_clients, shard_stages })
     }
 
     /// Where it listens.
@@ -126,10 +126,10 @@ impl Server {
         }
     }
 
-    /// The seats of the owner's stages.
+    /// The slots of the owner's stages.
     #[must_use]
-    pub fn guests(&self) -> &[GuestSeat] {
-        &self.guests
+    pub fn embedded_clients(&self) -> &[EmbeddedClientSlot] {
+        &self.embedded_clients
     }
 
     /// For events from other threads to stages.

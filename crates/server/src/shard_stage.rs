@@ -41,7 +41,7 @@ impl ShardStage {
     fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut turn = Turn::new(now, stage, ctx.parcels(), &mut outputs)
+        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
             .shutting_down(ends)
             .with_unsent(!self.outgoing.is_empty());
         run(&mut self.core, &mut turn);
@@ -57,11 +57,11 @@ impl ShardStage {
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(parcel) => {
-                self.outgoing.send(ctx, parcel.origin.stage, Event::Parcel(parcel))
+            Output::Answer(frame_batch) => {
+                self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
             }
-            Output::ToPeer { to, parcel } => {
-                if ctx.send(to, Event::Parcel(parcel)).is_err() {
+            Output::ToPeer { to, frame_batch } => {
+                if ctx.send(to, Event::FrameBatch(frame_batch)).is_err() {
                     tracing::debug!(shard = self.name, %to, "a message to another shard found its \
                         queue full");
                 }
@@ -79,7 +79,7 @@ impl ShardStage {
 /// What of the events is for a shard.
 fn input_of(event: Event) -> Option<Input> {
     Some(match event {
-        Event::Parcel(parcel) => Input::Parcel(parcel),
+        Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
         Event::LogDurable { batch } => Input::LogDurable { batch },
         Event::LogRetained { log, from } => Input::LogRetained { log, from },
         Event::LogCarry { below } => Input::LogCarry { below },

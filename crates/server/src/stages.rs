@@ -1,7 +1,7 @@
 //! A server's stages without threads: for other drivers than the real one.
 //!
 //! ```text
-//!   ServerConfig + Premises ─► ServerStages::build ─► stages, layout, admission ─► the simulator's runtime
+//!   ServerConfig + Environment ─► ServerStages::build ─► stages, layout, admission ─► the simulator's runtime
 //! ```
 //! They are the very stages that [`crate::Server`] starts; only HTTP is missing, which is none.
 
@@ -16,19 +16,22 @@ use timestone_types::{ShardId, Timestamp};
 
 use crate::assembly::{Assembled, Observed, assemble_on};
 use crate::config::ServerConfig;
+use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::node::Joining;
-use crate::premises::Premises;
 use timestone_shard::gauges::AS_CONFIGURED;
 
 /// The exchange by which a server with this configuration joins the cluster of a master elsewhere,
 /// for whoever does it before [`ServerStages::build`] and hands the outcome to it through
-/// [`Premises::register`].
+/// [`Environment::register`].
 ///
 /// # Errors
-/// The premises cannot be read, or the address is none.
-pub fn joining(config: &ServerConfig, premises: &dyn Premises) -> Result<Joining, ServerError> {
+/// The environment cannot be read, or the address is none.
+pub fn joining(
+    config: &ServerConfig,
+    environment: &dyn Environment,
+) -> Result<Joining, ServerError> {
     let native = config
         .advertise
         .or(config.listen)
@@ -40,7 +43,7 @@ pub fn joining(config: &ServerConfig, premises: &dyn Premises) -> Result<Joining
         .map(|address| Address::new(&address.to_string()))
         .transpose()
         .map_err(ServerError::part)?;
-    crate::assembly::joining(config, premises, ServerAddresses { native, resp, http: None })
+    crate::assembly::joining(config, environment, ServerAddresses { native, resp, http: None })
 }
 
 /// What a shard says of itself, as of its last publication.
@@ -91,14 +94,17 @@ pub struct ServerStages {
 }
 
 impl ServerStages {
-    /// Recovers what is on the premises and builds the stages. Blocks while it recovers.
+    /// Recovers what is on the environment and builds the stages. Blocks while it recovers.
     ///
     /// # Errors
     /// Whatever keeps a server from starting.
-    pub fn build(config: &ServerConfig, premises: Arc<dyn Premises>) -> Result<Self, ServerError> {
+    pub fn build(
+        config: &ServerConfig,
+        environment: Arc<dyn Environment>,
+    ) -> Result<Self, ServerError> {
         let Assembled {
             stages, layout, runtime, native, shard_stages, log_stages, observed, ..
-        } = assemble_on(config, premises, false, |_| Vec::new())?;
+        } = assemble_on(config, environment, false, |_| Vec::new())?;
         observed.ready.store(true, Relaxed);
         Ok(Self {
             stages,

@@ -134,7 +134,7 @@ pub struct ShardGauges {
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes
     /// otherwise.
     pub cache_wish: AtomicU64,
-    /// Gateways and guests of this process that may still send the shard something.
+    /// Gateways and embedded clients of this process that may still send the shard something.
     pub writers: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
     store: [AtomicU64; Figure::ALL.len()],

@@ -22,6 +22,7 @@ mod turn;
 
 pub use error::ShardError;
 pub use shard::{
-    LogPlace, Past, Peers, RecordPlace, Recovering, Replay, Served, Shard, own_origin, reading,
+    LogPlace, Past, Peers, RecordPlace, Recovering, Replay, Served, Shard, own_reply_address,
+    reading,
 };
 pub use turn::{Input, LogAppend, LogShortage, Output, Turn};

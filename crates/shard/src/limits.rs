@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
-pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
+/// Bytes of answers to one reply address after which an open batch of frames leaves before the end
+/// of the turn.
+pub const REPLY_FRAME_BATCH_BYTES: usize = 256 * 1024;
 /// Values of this length and more count in the memory for answers while they are on their way from
 /// a shard.
 pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
@@ -27,7 +28,7 @@ pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
 pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// How often a shard publishes its figures, at most.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Frames of a parcel whose keys are looked at before the first of them is worked on.
+/// Frames of a batch of frames whose keys are looked at before the first of them is worked on.
 pub const LOOK_AHEAD: usize = 16;
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Context, Parcel, Stage};
+use timestone_seda::{Context, FrameBatch, Stage};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
@@ -13,7 +13,7 @@ use crate::{Input, LogAppend, Output, Shard, Turn};
 #[derive(Debug)]
 pub(crate) enum Event {
     /// To a shard, or an answer of it.
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     LogAppend(LogAppend),
     LogDurable {
         batch: BatchNumber,
@@ -39,12 +39,14 @@ impl TestStage {
     fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = Vec::new();
-        let mut turn = Turn::new(now, stage, ctx.parcels(), &mut outputs).shutting_down(ends);
+        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs).shutting_down(ends);
         run(&mut self.0, &mut turn);
         for output in outputs {
             let (to, event) = match output {
-                Output::Answer(parcel) => (parcel.origin.stage, Event::Parcel(parcel)),
-                Output::ToPeer { to, parcel } => (to, Event::Parcel(parcel)),
+                Output::Answer(frame_batch) => {
+                    (frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
+                }
+                Output::ToPeer { to, frame_batch } => (to, Event::FrameBatch(frame_batch)),
                 Output::LogAppend { log, append } => (log, Event::LogAppend(append)),
                 Output::LogRelease { log, shard, keep_from } => {
                     (log, Event::LogRelease { shard, keep_from })
@@ -69,7 +71,7 @@ impl Stage<Event> for TestStage {
             shard.begin_inputs(turn);
             for event in events.drain(..) {
                 let input = match event {
-                    Event::Parcel(parcel) => Input::Parcel(parcel),
+                    Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::LogDurable { batch } => Input::LogDurable { batch },
                     Event::LogRetained { log, from } => Input::LogRetained { log, from },
                     Event::MapChanged(map) => Input::MapChanged(map),

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Parcel, ParcelPool, StageId};
+use timestone_seda::{FrameBatch, FrameBatchPool, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
@@ -35,7 +35,7 @@ pub struct LogAppend {
 #[derive(Debug)]
 pub enum Input {
     /// Frames of one connection, or of another stage.
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     /// All batches up to and including this one survive a crash.
     LogDurable {
         /// The last durable batch.
@@ -73,15 +73,15 @@ pub enum Input {
 /// What a shard wants done.
 #[derive(Debug)]
 pub enum Output {
-    /// Answers, for the stage of their origin.
-    Answer(Parcel),
+    /// Answers, for the stage of their reply address.
+    Answer(FrameBatch),
     /// A message to another shard. It may be dropped where there is no room for it: termination
     /// repeats its questions.
     ToPeer {
         /// The stage of the other shard, or the one that forwards to its process.
         to: StageId,
         /// The message.
-        parcel: Parcel,
+        frame_batch: FrameBatch,
     },
     /// Records for a log.
     LogAppend {
@@ -109,7 +109,7 @@ pub struct Turn<'a> {
     is_shutting_down: bool,
     has_unsent: bool,
     finished: (u64, u64),
-    buffers: &'a mut ParcelPool,
+    buffers: &'a mut FrameBatchPool,
     outputs: &'a mut Vec<Output>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Turn<'a> {
     pub const fn new(
         now: Timestamp,
         stage: StageId,
-        buffers: &'a mut ParcelPool,
+        buffers: &'a mut FrameBatchPool,
         outputs: &'a mut Vec<Output>,
     ) -> Self {
         Self {
@@ -181,14 +181,14 @@ impl<'a> Turn<'a> {
         self.buffers.give(buffer);
     }
 
-    /// A parcel is dealt with. What stages of one process send each other comes without a count of
-    /// frames: it passed no door, so there is nothing to release.
-    pub(crate) fn finish_parcel(&mut self, parcel: Parcel) {
-        if parcel.frames > 0 {
-            self.finished.0 += u64::from(parcel.frames);
-            self.finished.1 += parcel.bytes.len() as u64;
+    /// A batch of frames is dealt with. What stages of one process send each other comes without a
+    /// count of frames: it passed no door, so there is nothing to release.
+    pub(crate) fn finish_frame_batch(&mut self, frame_batch: FrameBatch) {
+        if frame_batch.frames > 0 {
+            self.finished.0 += u64::from(frame_batch.frames);
+            self.finished.1 += frame_batch.bytes.len() as u64;
         }
-        self.buffers.give(parcel.bytes);
+        self.buffers.give(frame_batch.bytes);
     }
 
     #[inline]

@@ -836,7 +836,7 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
 
 fn set_slowness(world: &World, id: ProcessId, times: u32) {
     if let Role::Server(server) = &world.processes[id.0 as usize].role {
-        server.premises.set_slowness(times);
+        server.environment.set_slowness(times);
     }
 }
 
@@ -860,7 +860,7 @@ fn set_unreading(world: &World, id: ProcessId, unreading: bool) {
 
 fn set_lying(world: &World, id: ProcessId, lying: bool) {
     if let Role::Server(server) = &world.processes[id.0 as usize].role {
-        server.premises.set_lying(lying);
+        server.environment.set_lying(lying);
     }
 }
 

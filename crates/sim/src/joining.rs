@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use timestone_client::{ClientStageEvent, Native};
 use timestone_seda::{
-    Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
-    Stage, StageId,
+    Context, DialId, FrameBatch, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network,
+    ReplyAddress, Stage, StageId,
 };
 use timestone_server::{JoinStep, Joining, Registration};
 use timestone_types::Timestamp;
@@ -36,23 +36,30 @@ struct JoinStage {
     master: SocketAddr,
     joining: Joining,
     attempt: Option<Joining>,
-    origin: Option<Origin>,
+    reply_to: Option<ReplyAddress>,
     dials: u64,
     again_at: Timestamp,
     outcome: Outcome,
 }
 
 impl JoinStage {
-    fn send(&self, ctx: &mut Context<'_, ClientStageEvent>, origin: Origin, bytes: Vec<u8>) {
+    fn send(
+        &self,
+        ctx: &mut Context<'_, ClientStageEvent>,
+        reply_to: ReplyAddress,
+        bytes: Vec<u8>,
+    ) {
         // The net stage is on the same thread; what does not fit its queue is asked again in the
         // next attempt.
-        let _ =
-            ctx.send(NET, ClientStageEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
+        let _ = ctx.send(
+            NET,
+            ClientStageEvent::Command(NetCommand::Send(FrameBatch::new(reply_to, bytes))),
+        );
     }
 
     fn give_up(&mut self, ctx: &mut Context<'_, ClientStageEvent>) {
-        if let Some(origin) = self.origin.take() {
-            let _ = ctx.send(NET, ClientStageEvent::Command(NetCommand::Abort(origin)));
+        if let Some(reply_to) = self.reply_to.take() {
+            let _ = ctx.send(NET, ClientStageEvent::Command(NetCommand::Abort(reply_to)));
         }
         self.attempt = None;
         self.again_at = ctx.now().saturating_add(PAUSE);
@@ -75,20 +82,20 @@ impl Stage<ClientStageEvent> for JoinStage {
                     let mut joining = self.joining.clone();
                     let bytes = joining.begin();
                     self.attempt = Some(joining);
-                    self.origin = Some(view.origin);
-                    self.send(ctx, view.origin, bytes);
+                    self.reply_to = Some(view.reply_to);
+                    self.send(ctx, view.reply_to, bytes);
                 }
-                ClientStageEvent::Net(NetEvent::Parcel(parcel))
-                    if Some(parcel.origin) == self.origin =>
+                ClientStageEvent::Net(NetEvent::FrameBatch(frame_batch))
+                    if Some(frame_batch.reply_to) == self.reply_to =>
                 {
                     let Some(attempt) = &mut self.attempt else { continue };
-                    let answer = without_clock(&parcel.bytes);
+                    let answer = without_clock(&frame_batch.bytes);
                     if answer.is_empty() {
                         continue;
                     }
                     let done = match attempt.answered(answer) {
                         Ok(JoinStep::Send(bytes)) => {
-                            self.send(ctx, parcel.origin, bytes);
+                            self.send(ctx, frame_batch.reply_to, bytes);
                             continue;
                         }
                         Ok(JoinStep::Joined(registration)) => Ok(registration),
@@ -98,8 +105,8 @@ impl Stage<ClientStageEvent> for JoinStage {
                     self.give_up(ctx);
                 }
                 // What ends an earlier attempt is no news.
-                ClientStageEvent::Net(NetEvent::Disconnected { origin, .. })
-                    if Some(origin) == self.origin =>
+                ClientStageEvent::Net(NetEvent::Disconnected { reply_to, .. })
+                    if Some(reply_to) == self.reply_to =>
                 {
                     self.give_up(ctx)
                 }
@@ -147,7 +154,7 @@ pub(crate) fn stages(
         master,
         joining,
         attempt: None,
-        origin: None,
+        reply_to: None,
         dials: 0,
         again_at: Timestamp::ZERO,
         outcome: Arc::clone(&outcome),

@@ -5,7 +5,7 @@
 //!   scenario (TOML) + seed ─► swarm: the world to build ─► run: set up, load, faults, settle, audit ─► checks ─► RunReport
 //!                                                            │
 //!       world ── queue of (time, number) ── process ── SimulatedRuntime: the stages that production runs
-//!         ├─ network: byte streams, late, cut, reset            ├─ premises: flash and log devices in memory, power cuts
+//!         ├─ network: byte streams, late, cut, reset            ├─ environment: flash and log devices in memory, power cuts
 //!         ├─ clock: skewed, drifting, jumping, stopped          └─ trace: a hash of all events, and words where wanted
 //!         └─ fault: what goes wrong, and how it is undone
 //! ```
@@ -22,6 +22,7 @@ mod bounds;
 mod check;
 mod clients;
 mod clock;
+mod environment;
 mod error;
 mod fault;
 mod joining;
@@ -29,7 +30,6 @@ mod judge;
 mod looking;
 mod names;
 mod network;
-mod premises;
 mod process;
 mod redis;
 mod refusals;

@@ -46,13 +46,13 @@ impl World {
     /// Bytes on the log disks of a server.
     pub(crate) fn log_bytes(&self, id: ProcessId) -> u64 {
         let Role::Server(server) = &self.processes[id.0 as usize].role else { return 0 };
-        server.premises.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
+        server.environment.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
     }
 
     /// The flash medium of one shard of a server.
     pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
         match &self.processes[id.0 as usize].role {
-            Role::Server(server) => server.premises.media(),
+            Role::Server(server) => server.environment.media(),
             Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }
@@ -61,7 +61,7 @@ impl World {
     pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
         match &self.processes[id.0 as usize].role {
             Role::Server(server) => {
-                server.premises.disks().into_iter().map(|(_, disk)| disk).collect()
+                server.environment.disks().into_iter().map(|(_, disk)| disk).collect()
             }
             Role::Client(_) | Role::Redis(_) => Vec::new(),
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use timestone_seda::Origin;
+use timestone_seda::ReplyAddress;
 use timestone_types::TxnId;
 use timestone_wire::{Frame, Get, Kind, Message, Prepare, PrepareBody, RequestId};
 use timestone_workload::history::MicroOp;
@@ -48,7 +48,7 @@ pub(crate) struct Names {
     /// Those that have an id.
     identified: BTreeSet<u64>,
     /// Keys that were asked for and have not been answered.
-    asked: BTreeMap<(ProcessId, Origin, RequestId), String>,
+    asked: BTreeMap<(ProcessId, ReplyAddress, RequestId), String>,
 }
 
 impl Names {
@@ -98,10 +98,10 @@ impl Names {
     pub(crate) fn learn(
         &mut self,
         process: ProcessId,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) -> Option<String> {
-        let place = (process, origin, frame.envelope().request);
+        let place = (process, reply_to, frame.envelope().request);
         match frame.kind() {
             Kind::Get => {
                 if let Ok(get) = Get::decode(frame) {

@@ -18,9 +18,9 @@ use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigu
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
+use crate::environment::SimEnvironment;
 use crate::joining::Outcome;
 use crate::network::{ProcessId, Sleepers};
-use crate::premises::SimPremises;
 use crate::restarts::Unlogged;
 use timestone_costmodel::{Counter, DeviceCosts};
 use timestone_types::random::Seed;
@@ -28,7 +28,7 @@ use timestone_types::random::Seed;
 /// What a server is, in all its lives.
 pub(crate) struct ServerRole {
     pub(crate) config: ServerConfig,
-    pub(crate) premises: SimPremises,
+    pub(crate) environment: SimEnvironment,
     /// What it acknowledges that no log has.
     pub(crate) unlogged: Unlogged,
     /// How often it has started.
@@ -193,7 +193,7 @@ impl Process {
     /// How many operations each of its log disks has been asked for.
     pub(crate) fn submitted(&self) -> Vec<u64> {
         match &self.role {
-            Role::Server(server) => server.premises.operations(),
+            Role::Server(server) => server.environment.operations(),
             Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }
@@ -249,7 +249,7 @@ impl Process {
             Life::Joining { runtime, .. } => runtime.run(now, cores, clock, witness),
             Life::Serving(serving) => {
                 if let Role::Server(server) = &self.role {
-                    server.premises.set_now(now);
+                    server.environment.set_now(now);
                 }
                 serving.runtime.run(now, cores, clock, witness)
             }
@@ -271,17 +271,17 @@ impl fmt::Debug for Process {
 
 /// The devices of a server's life, and the stages that wait for them.
 pub(crate) fn devices(
-    premises: &SimPremises,
+    environment: &SimEnvironment,
     shards: &[(timestone_types::ShardId, StageId)],
     logs: &[StageId],
 ) -> Vec<Device> {
     let mut devices = Vec::new();
-    for (shard, media) in premises.media() {
+    for (shard, media) in environment.media() {
         if let Some((_, stage)) = shards.iter().find(|(id, _)| *id == shard) {
             devices.push(Device::new(DeviceKind::Flash(media), *stage));
         }
     }
-    for (name, disk) in premises.disks() {
+    for (name, disk) in environment.disks() {
         let thread = name.strip_prefix("thread-").and_then(|number| number.parse::<usize>().ok());
         // Logs of threads that this life does not have are adopted by the first one.
         let stage = thread.and_then(|thread| logs.get(thread)).or(logs.first());

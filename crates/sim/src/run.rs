@@ -376,7 +376,7 @@ impl Run {
     /// promised to be there then.
     fn was_lied_to(&self) -> bool {
         let mut servers = self.world.processes.iter();
-        servers.any(|process| matches!(&process.role, Role::Server(server) if server.premises.was_lied_to()))
+        servers.any(|process| matches!(&process.role, Role::Server(server) if server.environment.was_lied_to()))
     }
 
     /// How long it may take until nothing is left over.

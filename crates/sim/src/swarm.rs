@@ -22,9 +22,9 @@ use timestone_wal::device::memory::DiskPace;
 use timestone_workload::redis::Mix;
 
 use crate::board::Work;
+use crate::environment::FlashShape;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
-use crate::premises::FlashShape;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
 use crate::scenario::{Kind, Scenario, StoragePart};

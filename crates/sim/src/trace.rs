@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use timestone_client::ClientStageEvent;
 use timestone_seda::simulated::{Observer, VirtualTime};
-use timestone_seda::{NetCommand, NetEvent, Parcel, StageId};
+use timestone_seda::{FrameBatch, NetCommand, NetEvent, StageId};
 use timestone_server::Event;
 use timestone_wire::Frames;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -158,19 +158,21 @@ impl Trace {
 
     fn net_event(&mut self, at: VirtualTime, stage: StageId, event: &NetEvent) {
         match event {
-            NetEvent::Parcel(parcel) => self.parcel(at, stage, 1, "receives", parcel),
+            NetEvent::FrameBatch(frame_batch) => {
+                self.frame_batch(at, stage, 1, "receives", frame_batch)
+            }
             NetEvent::Connected(view) => {
                 self.small(at, stage, 2, |out| write!(out, "connected to {}", view.peer));
             }
-            NetEvent::HalfClosed(origin) => {
-                self.small(at, stage, 3, |out| write!(out, "half closed {origin:?}"))
+            NetEvent::HalfClosed(reply_to) => {
+                self.small(at, stage, 3, |out| write!(out, "half closed {reply_to:?}"))
             }
-            NetEvent::Disconnected { origin, reason, .. } => {
-                self.small(at, stage, 4, |out| write!(out, "lost {origin:?} ({reason:?})"));
+            NetEvent::Disconnected { reply_to, reason, .. } => {
+                self.small(at, stage, 4, |out| write!(out, "lost {reply_to:?} ({reason:?})"));
             }
-            NetEvent::Written { origin, bytes } => {
+            NetEvent::Written { reply_to, bytes } => {
                 self.small(at, stage, 11, |out| {
-                    write!(out, "has {bytes} bytes of {origin:?} written")
+                    write!(out, "has {bytes} bytes of {reply_to:?} written")
                 });
             }
             NetEvent::DialFailed { address, error, .. } => {
@@ -181,21 +183,21 @@ impl Trace {
 
     fn command(&mut self, at: VirtualTime, stage: StageId, command: &NetCommand) {
         match command {
-            NetCommand::Send(parcel) => self.parcel(at, stage, 6, "sends", parcel),
+            NetCommand::Send(frame_batch) => self.frame_batch(at, stage, 6, "sends", frame_batch),
             NetCommand::Dial { address, .. } => {
                 self.small(at, stage, 7, |out| write!(out, "dials {address}"))
             }
-            NetCommand::Close(origin) => {
-                self.small(at, stage, 8, |out| write!(out, "closes {origin:?}"))
+            NetCommand::Close(reply_to) => {
+                self.small(at, stage, 8, |out| write!(out, "closes {reply_to:?}"))
             }
-            NetCommand::Pause(origin) => {
-                self.small(at, stage, 12, |out| write!(out, "pauses {origin:?}"))
+            NetCommand::Pause(reply_to) => {
+                self.small(at, stage, 12, |out| write!(out, "pauses {reply_to:?}"))
             }
-            NetCommand::Resume(origin) => {
-                self.small(at, stage, 13, |out| write!(out, "resumes {origin:?}"))
+            NetCommand::Resume(reply_to) => {
+                self.small(at, stage, 13, |out| write!(out, "resumes {reply_to:?}"))
             }
-            NetCommand::Abort(origin) => {
-                self.small(at, stage, 9, |out| write!(out, "aborts {origin:?}"))
+            NetCommand::Abort(reply_to) => {
+                self.small(at, stage, 9, |out| write!(out, "aborts {reply_to:?}"))
             }
             NetCommand::Adopt { peer, .. } => {
                 self.small(at, stage, 10, |out| write!(out, "takes over {peer}"))
@@ -203,19 +205,27 @@ impl Trace {
         }
     }
 
-    fn parcel(&mut self, at: VirtualTime, stage: StageId, kind: u8, verb: &str, parcel: &Parcel) {
-        self.take(at, stage, kind, &parcel.bytes);
+    fn frame_batch(
+        &mut self,
+        at: VirtualTime,
+        stage: StageId,
+        kind: u8,
+        verb: &str,
+        frame_batch: &FrameBatch,
+    ) {
+        self.take(at, stage, kind, &frame_batch.bytes);
         if self.keep > 0 {
-            for frame in Frames::new(&parcel.bytes).flatten() {
-                let about = self.names.learn(self.process, parcel.origin, &frame);
+            for frame in Frames::new(&frame_batch.bytes).flatten() {
+                let about = self.names.learn(self.process, frame_batch.reply_to, &frame);
                 let words = crate::words::frame(&frame, about.as_deref(), &self.names);
-                let what = format!("{verb} {:?} {words}", parcel.origin);
+                let what = format!("{verb} {:?} {words}", frame_batch.reply_to);
                 self.say(at, stage, what);
             }
-            if Frames::new(&parcel.bytes).next().is_none_or(|frame| frame.is_err()) {
+            if Frames::new(&frame_batch.bytes).next().is_none_or(|frame| frame.is_err()) {
                 // Redis clients speak text.
-                let text = parcel.bytes[..parcel.bytes.len().min(SHOWN_BYTES)].escape_ascii();
-                let what = format!("{verb} {:?} {text}", parcel.origin);
+                let text =
+                    frame_batch.bytes[..frame_batch.bytes.len().min(SHOWN_BYTES)].escape_ascii();
+                let what = format!("{verb} {:?} {text}", frame_batch.reply_to);
                 self.say(at, stage, what);
             }
         }
@@ -257,7 +267,9 @@ impl Trace {
 impl Observer<Event> for Trace {
     fn event(&mut self, at: VirtualTime, stage: StageId, event: &Event) {
         match event {
-            Event::Parcel(parcel) => self.parcel(at, stage, 11, "handles", parcel),
+            Event::FrameBatch(frame_batch) => {
+                self.frame_batch(at, stage, 11, "handles", frame_batch)
+            }
             Event::Net(event) => self.net_event(at, stage, event),
             Event::NetCommand(command) => self.command(at, stage, command),
             Event::LogAppend(append) => {

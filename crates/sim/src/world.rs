@@ -18,7 +18,7 @@ use timestone_clock::SkewModel;
 use timestone_seda::simulated::{
     Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime,
 };
-use timestone_seda::{AdmissionLimit, Readiness, Seat, Spin};
+use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
 use timestone_server::{
     AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning,
     joining,
@@ -28,9 +28,9 @@ use timestone_workload::check::Loss;
 
 use crate::board::Board;
 use crate::clock::{SimClock, TrueTime};
+use crate::environment::{FlashShape, SimEnvironment};
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
-use crate::premises::{FlashShape, SimPremises};
 use crate::process::{
     ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices,
 };
@@ -164,7 +164,7 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) machines: Vec<Cores>,
     queue: Queue,
-    ready: Vec<(ProcessId, Seat, Readiness)>,
+    ready: Vec<(ProcessId, StageSlot, Readiness)>,
     /// How often devices interrupt, and until when.
     interruptions: Vec<(u64, VirtualTime)>,
     /// Says whom.
@@ -308,7 +308,7 @@ impl World {
         };
         let clock = self.clock(id.0);
         let seed = self.seed.derive("server", u64::from(number));
-        let premises = SimPremises::new(
+        let environment = SimEnvironment::new(
             seed,
             config.shards_per_server,
             clock.clone(),
@@ -317,7 +317,7 @@ impl World {
         );
         let unlogged = Unlogged::default();
         let role =
-            Role::Server(Box::new(ServerRole { config: server, premises, unlogged, starts: 0 }));
+            Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));
         self.add_process(format!("server-{number}"), role, clock);
     }
 
@@ -445,8 +445,8 @@ impl World {
     fn pass_on_readiness(&mut self, at: VirtualTime) {
         let mut ready = std::mem::take(&mut self.ready);
         self.fabric.take_ready(&mut ready);
-        for (id, seat, readiness) in ready.drain(..) {
-            self.processes[id.0 as usize].ready(at, seat.stage, readiness);
+        for (id, slot, readiness) in ready.drain(..) {
+            self.processes[id.0 as usize].ready(at, slot.stage, readiness);
             self.schedule(id);
         }
         self.ready = ready;
@@ -522,7 +522,7 @@ impl World {
         let is_joining = match &mut process.role {
             Role::Server(server) => {
                 process.clock.begin_process(crate::fault::most_ahead_at_start(&self.config));
-                server.premises.connect(Arc::clone(&network));
+                server.environment.connect(Arc::clone(&network));
                 matches!(server.config.master, MasterPlace::Remote(_))
             }
             Role::Client(ClientRole { lives, .. }) | Role::Redis(RedisRole { lives, .. }) => {
@@ -546,7 +546,7 @@ impl World {
         let process = &mut self.processes[id.0 as usize];
         let Role::Server(server) = &process.role else { return Ok(()) };
         let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
-        let wish = joining(&server.config, &server.premises).map_err(SimError::world)?;
+        let wish = joining(&server.config, &server.environment).map_err(SimError::world)?;
         let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
         let config =
             SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
@@ -567,7 +567,7 @@ impl World {
         match outcome {
             Ok(registration) => {
                 if let Role::Server(server) = &process.role {
-                    server.premises.registered(registration);
+                    server.environment.registered(registration);
                 }
                 // The joining life ends as a process would: its sockets are closed.
                 process.life = Life::Down;
@@ -597,15 +597,16 @@ impl World {
         {
             *self.changes.entry(change).or_default() += 1;
         }
-        server.premises.set_now(now);
-        let built = match ServerStages::build(&server.config, Arc::new(server.premises.clone())) {
+        server.environment.set_now(now);
+        let built = match ServerStages::build(&server.config, Arc::new(server.environment.clone()))
+        {
             Ok(built) => built,
             Err(error) => {
                 let words = format!("{} could not start: {error}", process.name);
                 if is_of_configuration(&error) {
                     return Err(SimError::world(words));
                 }
-                if server.premises.was_lied_to() {
+                if server.environment.was_lied_to() {
                     match &error {
                         // What an operator says who has no backup.
                         ServerError::Missing { .. } => {
@@ -629,7 +630,7 @@ impl World {
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let connections = Box::new(built.connections());
-        let devices = devices(&server.premises, &built.shards, &built.logs);
+        let devices = devices(&server.environment, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
         let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
@@ -679,7 +680,7 @@ impl World {
         self.note_loss(id);
         let life = self.bury(id, silent, now);
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
-            server.premises.end(silent, seed);
+            server.environment.end(silent, seed);
         }
         drop(life);
     }
@@ -725,7 +726,7 @@ impl World {
         if let Role::Server(server) = &mut self.processes[id.0 as usize].role {
             server.unlogged.stops(now);
             let seed = self.seed.derive("stop", u64::from(id.0) << 32 | server.starts);
-            server.premises.end(false, seed);
+            server.environment.end(false, seed);
             self.fabric
                 .end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
         }
@@ -760,13 +761,13 @@ impl World {
         self.fabric.flush(begin, end, |when, packet| queue.plan(when, What::Packet(packet)));
         let told = end.after(Duration::from_nanos(dice.below(TEARDOWN.as_nanos() as u64 + 1)));
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
-            server.premises.cut_submissions(seed);
+            server.environment.cut_submissions(seed);
         }
         self.note_loss(id);
         // Its devices see what was handed in when they are dropped.
         drop(self.bury(id, silent, told));
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
-            server.premises.end_after(Some(submitted), silent, seed);
+            server.environment.end_after(Some(submitted), silent, seed);
         }
         self.start_at(id, until.max(told));
     }

@@ -1,7 +1,7 @@
 //! Client and server in one process: `open`.
 //!
 //! ```text
-//!   application ─ Db ─► client stage i ─ parcels ─► shard stages of the same runtime
+//!   application ─ Db ─► client stage i ─ batches of frames ─► shard stages of the same runtime
 //!                       (one on every reactor thread)
 //! ```
 //! The path is the one that a connection takes, less the sockets: the same engine, the same frames,
@@ -76,11 +76,11 @@ pub fn open(directory: impl AsRef<Path>) -> Result<Embedded, ServerError> {
 /// As [`open`].
 pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
-    let server = Server::start_with(&options.server, |seats| {
-        let clients = seats.iter().map(|seat| {
-            let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
+    let server = Server::start_with(&options.server, |slots| {
+        let clients = slots.iter().map(|slot| {
+            let wiring = InProcess { shards: slot.shards.clone(), server: slot.node };
             let client =
-                in_process(seat.client, &seat.map, wiring, options.engine, Arc::clone(&seat.clock));
+                in_process(slot.client, &slot.map, wiring, options.engine, Arc::clone(&slot.clock));
             let (stage, attachment) = client.split();
             if let Ok(mut attachments) = attachments.lock() {
                 attachments.push(attachment);
@@ -90,10 +90,10 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
         clients.collect()
     })?;
     let attachments = attachments.into_inner().unwrap_or_default();
-    let seats = server.guests().iter();
-    let loops = seats
+    let slots = server.embedded_clients().iter();
+    let loops = slots
         .zip(attachments)
-        .map(|(seat, part)| part.attach(server.injector(), seat.stage, None))
+        .map(|(slot, part)| part.attach(server.injector(), slot.stage, None))
         .collect();
     Ok(Embedded { server, loops })
 }

@@ -201,7 +201,8 @@ pub enum Bug {
     StaleCounts,
     /// Connections whose peers do not read are owed more and more.
     BoundlessOutput,
-    /// Answers are not counted between the parcel that brings them to a gateway and the net stage.
+    /// Answers are not counted between the batch of frames that brings them to a gateway and the
+    /// net stage.
     UncountedPassing,
     /// What the commands of a transaction answer is not bounded.
     BoundlessAnswers,

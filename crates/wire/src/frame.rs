@@ -100,7 +100,7 @@ pub struct Header {
     pub envelope: Envelope,
 }
 
-/// One whole frame, borrowed from a receive buffer or parcel.
+/// One whole frame, borrowed from a receive buffer or batch of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
     header: Header,
@@ -233,7 +233,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The frames of a parcel, or of a receive buffer, in order.
+/// The frames of a batch of frames, or of a receive buffer, in order.
 ///
 /// Ends at the first incomplete frame ([`Frames::rest`] holds its beginning) and after the first
 /// error.

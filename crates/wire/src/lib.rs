@@ -1,8 +1,8 @@
 //! Bytes between processes: frames, every message of the native protocol, and the RESP codec.
 //!
 //! ```text
-//!   session ─ Get, Prepare, … ─ encode ─► parcel of frames ─► Frames ─► Frame ─ decode ─► shard
-//!   session ◄─ Value, Vote, … ─ decode ◄─ parcel of frames ◄────────── encode ◄────────── shard
+//!   session ─ Get, Prepare, … ─ encode ─► batch of frames ─► Frames ─► Frame ─ decode ─► shard
+//!   session ◄─ Value, Vote, … ─ decode ◄─ batch of frames ◄────────── encode ◄────────── shard
 //!   redis client ─ bytes ─► resp::CommandParser ─► gateway ─► resp::ReplyWriter ─ bytes ─► redis client
 //! ```
 //! A frame is a 24-byte header and a body: fixed fields, the lengths of the variable fields, the

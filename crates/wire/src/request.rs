@@ -9,7 +9,8 @@ use crate::prepare::{BodyCodec, PrepareBody};
 use crate::value::{Condition, ConditionCodec, ReadAt, WriteAction};
 
 message! {
-    /// Reads one key. Answered by [`crate::Value`]. Several keys are several frames of one parcel.
+    /// Reads one key. Answered by [`crate::Value`]. Several keys are several frames of one batch of
+    /// frames.
     Get<'a> {
         fixed {
             /// The key's keyspace.

@@ -20,7 +20,7 @@ use crate::restart::now;
 use crate::server::{Node, Place, eventually, test_folder};
 
 /// How long a command waits for memory.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(6);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(6);
 const MIB: usize = 1024 * 1024;
 /// What the servers are given.
 const MEMORY: u64 = 768 * MIB as u64;
@@ -175,7 +175,7 @@ fn commands_that_stop_in_the_middle_take_no_more_than_the_bound() {
                 });
             }
         });
-        std::thread::sleep(MEMORY_PATIENCE);
+        std::thread::sleep(MEMORY_TIMEOUT);
         // Who found no memory is told so, in words.
         let mut words = String::new();
         for stream in &mut stalled {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use timestone_seda::{Charge, Origin};
+use timestone_seda::{Charge, ReplyAddress};
 use timestone_types::{Timestamp, Version};
 
 use super::client::ClientState;
@@ -96,7 +96,7 @@ impl Watched {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) origin: Origin,
+    pub(super) reply_to: ReplyAddress,
     pub(super) client: ClientState,
     pub(super) inbox: Inbox,
     pub(super) replies: Replies,
@@ -141,9 +141,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(origin: Origin, client: ClientState) -> Self {
+    pub(super) fn new(reply_to: ReplyAddress, client: ClientState) -> Self {
         Self {
-            origin,
+            reply_to,
             client,
             inbox: Inbox::new(),
             replies: Replies::new(),

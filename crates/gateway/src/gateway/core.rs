@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use timestone_cluster::{ServerInfo, ShardMap};
-use timestone_seda::{Memory, MemoryUse, Origin, Tally};
+use timestone_seda::{Memory, MemoryUse, ReplyAddress, Tally};
 use timestone_session::{Engine, EngineConfig, OpResult, Routes, SessionError, SessionId};
 use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
 use timestone_wire::resp::{Parsed, ReplyWriter};
@@ -207,8 +207,8 @@ impl Core {
             self.ready.push_back(index);
         }
         if has_grown {
-            // What it counted for on its way here ends with its parcel: shards of other threads may
-            // answer before this turn is over.
+            // What it counted for on its way here ends with its batch of frames: shards of other
+            // threads may answer before this turn is over.
             self.count(index);
         }
     }
@@ -217,16 +217,21 @@ impl Core {
 /// Connections.
 impl Core {
     /// A client has connected.
-    pub(super) fn connect(&mut self, now: Timestamp, origin: Origin, peer: std::net::SocketAddr) {
+    pub(super) fn connect(
+        &mut self,
+        now: Timestamp,
+        reply_to: ReplyAddress,
+        peer: std::net::SocketAddr,
+    ) {
         self.accepted += 1;
         let number = ClientNumber((self.accepted as i64) << 8 | (self.thread as i64 & 0xff));
-        let connection = Box::new(Connection::new(origin, ClientState::new(number, peer, now)));
+        let connection = Box::new(Connection::new(reply_to, ClientState::new(number, peer, now)));
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             ConnectionIndex(self.connections.len() as u32 - 1)
         });
         self.connections[index.0 as usize] = Some(connection);
-        let slot = origin.connection.index();
+        let slot = reply_to.connection.index();
         if self.by_slot.len() <= slot {
             self.by_slot.resize(slot + 1, None);
         }
@@ -234,18 +239,18 @@ impl Core {
         self.clients.insert(number, index);
     }
 
-    /// The connection of an origin, unless it is gone.
-    pub(super) fn find(&self, origin: Origin) -> Option<ConnectionIndex> {
-        let index = (*self.by_slot.get(origin.connection.index())?)?;
+    /// The connection of a reply address, unless it is gone.
+    pub(super) fn find(&self, reply_to: ReplyAddress) -> Option<ConnectionIndex> {
+        let index = (*self.by_slot.get(reply_to.connection.index())?)?;
         let connection = self.connections[index.0 as usize].as_deref()?;
-        (connection.origin == origin).then_some(index)
+        (connection.reply_to == reply_to).then_some(index)
     }
 
     /// A client is gone. What it has asked and is under way is brought to an end; what it has
     /// queued is forgotten.
-    pub(super) fn disconnect(&mut self, origin: Origin) {
-        let Some(index) = self.find(origin) else { return };
-        self.by_slot[origin.connection.index()] = None;
+    pub(super) fn disconnect(&mut self, reply_to: ReplyAddress) {
+        let Some(index) = self.find(reply_to) else { return };
+        self.by_slot[reply_to.connection.index()] = None;
         if let Some(connection) = self.connection(index) {
             connection.gone = true;
             connection.closing = true;

@@ -7,8 +7,8 @@
 //! ```
 //! Commands are read in place. Those under way stay here until they are answered, so that one whose
 //! fast way failed (a conflict with a transaction) can be read again instead of having been copied
-//! beforehand. In the steady state of a pipelining client a parcel's buffer arrives, becomes the
-//! inbox as it is, and goes back to the pool when its last command is answered.
+//! beforehand. In the steady state of a pipelining client the buffer of a batch of frames arrives,
+//! becomes the inbox as it is, and goes back to the pool when its last command is answered.
 
 use core::ops::Range;
 

@@ -10,7 +10,7 @@
 //! All of it is counted in bytes and published to the process's [`Memory`](timestone_seda::Memory),
 //! in steps.
 
-use timestone_seda::limits::{MEMORY_PATIENCE, MEMORY_RETRY, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
+use timestone_seda::limits::{MEMORY_RETRY, MEMORY_TIMEOUT, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
 use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, RequestOptions};
 use timestone_types::Timestamp;
@@ -131,7 +131,7 @@ impl Core {
             let missing = wanted - waiting;
             connection.inbox.reserve(missing);
         } else {
-            connection.starving = Some((now.saturating_add(MEMORY_PATIENCE), needed));
+            connection.starving = Some((now.saturating_add(MEMORY_TIMEOUT), needed));
             self.starving.push_back(index);
         }
     }
@@ -313,7 +313,7 @@ fn ignores_begun() -> bool {
     timestone_types::is_planted!(BoundlessBeginnings)
 }
 
-/// Whether answers are not counted between the parcel that brings them and the net stage.
+/// Whether answers are not counted between the batch of frames that brings them and the net stage.
 pub(super) fn forgets_passing() -> bool {
     timestone_types::is_planted!(UncountedPassing)
 }

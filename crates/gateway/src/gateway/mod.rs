@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RESP net ── bytes ──► Gateway ─► Core: commands ─► session::Engine ── frames ──► shard stages
-//!            ◄─ answers ──     │ one parcel a connection and turn          ◄─ answers ──
+//!            ◄─ answers ──     │ one batch of frames a connection and turn          ◄─ answers ──
 //!                              └── map, client ids ◄──► node stage
 //! ```
 //! One gateway a reactor thread, with the connections of that thread. A command is a pure function
@@ -54,7 +54,8 @@ use std::sync::Arc;
 
 use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::{
-    ConnectionId, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel, StageId,
+    ConnectionId, FrameBatch, Generation, Memory, MemoryUse, NetCommand, NetEvent, ReplyAddress,
+    StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ShardId, Timestamp};
@@ -99,7 +100,7 @@ pub struct Setup {
 pub struct Gateway {
     thread: usize,
     core: Core,
-    own: Origin,
+    own: ReplyAddress,
     /// When the node may be asked again for what is missing.
     next_ask: Timestamp,
     now: Timestamp,
@@ -129,7 +130,11 @@ impl Gateway {
         Self {
             thread,
             core,
-            own: Origin { stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
+            own: ReplyAddress {
+                stage,
+                connection: ConnectionId::new(0),
+                generation: Generation::new(0),
+            },
             next_ask: Timestamp::ZERO,
             now: Timestamp::ZERO,
             said_goodbye: false,
@@ -139,24 +144,30 @@ impl Gateway {
         }
     }
 
-    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
+    fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
         let now = ctx.now();
         if self.gave_up {
-            let is_own = parcel.origin.stage == self.own.stage;
-            return if is_own { ctx.give_buffer(parcel.bytes) } else { ctx.finish_parcel(parcel) };
+            let is_own = frame_batch.reply_to.stage == self.own.stage;
+            return if is_own {
+                ctx.give_buffer(frame_batch.bytes)
+            } else {
+                ctx.finish_frame_batch(frame_batch)
+            };
         }
-        if parcel.origin.stage == self.own.stage {
-            self.replies(now, &parcel.bytes);
-            if parcel.bytes.len() >= CHARGED_READ_BYTES {
+        if frame_batch.reply_to.stage == self.own.stage {
+            self.replies(now, &frame_batch.bytes);
+            if frame_batch.bytes.len() >= CHARGED_READ_BYTES {
                 // Large answers are taken one by one, so that no more than one of them is here
                 // twice.
                 self.core.work(now);
             }
-            return ctx.give_buffer(parcel.bytes);
+            return ctx.give_buffer(frame_batch.bytes);
         }
-        let (frames, bytes) = (u64::from(parcel.frames), parcel.bytes.len() as u64);
-        let Some(index) = self.core.find(parcel.origin) else { return ctx.finish_parcel(parcel) };
-        let spare = self.core.received(now, index, parcel.bytes);
+        let (frames, bytes) = (u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
+        let Some(index) = self.core.find(frame_batch.reply_to) else {
+            return ctx.finish_frame_batch(frame_batch);
+        };
+        let spare = self.core.received(now, index, frame_batch.bytes);
         ctx.give_buffer(spare);
         if let Some(connection) = self.core.connection(index) {
             connection.admitted.0 += frames;
@@ -215,22 +226,22 @@ impl Gateway {
 
     fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
         match event {
-            NetEvent::Connected(view) => self.core.connect(ctx.now(), view.origin, view.peer),
-            NetEvent::Disconnected { origin, .. } => self.core.disconnect(origin),
-            NetEvent::Written { origin, bytes } => {
-                if let Some(index) = self.core.find(origin) {
+            NetEvent::Connected(view) => self.core.connect(ctx.now(), view.reply_to, view.peer),
+            NetEvent::Disconnected { reply_to, .. } => self.core.disconnect(reply_to),
+            NetEvent::Written { reply_to, bytes } => {
+                if let Some(index) = self.core.find(reply_to) {
                     self.core.written(index, bytes);
                 }
             }
-            NetEvent::HalfClosed(origin) => {
-                if let Some(index) = self.core.find(origin) {
+            NetEvent::HalfClosed(reply_to) => {
+                if let Some(index) = self.core.find(reply_to) {
                     if let Some(connection) = self.core.connection(index) {
                         connection.half_closed = true;
                     }
                     self.core.list(index);
                 }
             }
-            NetEvent::Parcel(_) | NetEvent::DialFailed { .. } => {}
+            NetEvent::FrameBatch(_) | NetEvent::DialFailed { .. } => {}
         }
     }
 
@@ -246,14 +257,14 @@ impl Gateway {
         if routes {
             let mut bytes = ctx.take_buffer();
             MapPull {}.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
+            ctx.send(Output::ToNode(FrameBatch::new(self.own, bytes)));
         }
         if client {
             let mut command = Vec::new();
             MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
             let mut bytes = ctx.take_buffer();
             MasterAsk { command: &command }.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
+            ctx.send(Output::ToNode(FrameBatch::new(self.own, bytes)));
         }
     }
 
@@ -261,7 +272,7 @@ impl Gateway {
     fn ship(&mut self, ctx: &mut Turn<'_>) {
         while let Some((shard, outbox)) = self.core.engine.shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
-            ctx.send(Output::ToShard { shard, parcel: Parcel::new(self.own, bytes) });
+            ctx.send(Output::ToShard { shard, frame_batch: FrameBatch::new(self.own, bytes) });
         }
     }
 
@@ -283,11 +294,12 @@ impl Gateway {
         self.attend(ctx, index);
         self.core.count(index);
         if let Some(pause) = self.core.change_of_pause(ctx.now(), index)
-            && let Some(origin) = self.core.connection(index).map(|connection| connection.origin)
+            && let Some(reply_to) =
+                self.core.connection(index).map(|connection| connection.reply_to)
         {
             let command =
-                if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
-            ctx.send(Output::Net { to: origin.stage, command });
+                if pause { NetCommand::Pause(reply_to) } else { NetCommand::Resume(reply_to) };
+            ctx.send(Output::Net { to: reply_to.stage, command });
         }
     }
 
@@ -302,15 +314,15 @@ impl Gateway {
         if connection.gone {
             connection.replies.drop_output();
         }
-        let origin = connection.origin;
+        let reply_to = connection.reply_to;
         if connection.replies.has_output() {
             while let Some(bytes) = connection.replies.take() {
                 let (length, memory_bytes) = (bytes.len(), bytes.capacity());
                 // The net stage counts it when it takes it: shards may answer before that.
                 let charged = memory_bytes >= CHARGED_ANSWER_BYTES && !memory::forgets_passing();
                 let charge = charged.then(|| memory.charge(MemoryUse::Output, memory_bytes as u64));
-                let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
-                ctx.send(Output::Answer(parcel));
+                let frame_batch = FrameBatch { charge, ..FrameBatch::new(reply_to, bytes) };
+                ctx.send(Output::Answer(frame_batch));
                 connection.unwritten += length;
             }
             // An answer that had to wait for room may have been all that held its connection's next
@@ -339,7 +351,7 @@ impl Gateway {
         if done && !connection.closed {
             connection.closed = true;
             connection.closing = true;
-            ctx.send(Output::Net { to: origin.stage, command: NetCommand::Close(origin) });
+            ctx.send(Output::Net { to: reply_to.stage, command: NetCommand::Close(reply_to) });
         }
     }
 
@@ -404,7 +416,7 @@ impl Gateway {
     /// Takes what it is told.
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
         match input {
-            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::Net(event) => self.net_event(ctx, event),
             Input::MapChanged(map) => {
                 self.core.engine.set_routes(ctx.now(), Routes::from(&*map));

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use timestone_seda::limits::MEMORY_PATIENCE;
+use timestone_seda::limits::MEMORY_TIMEOUT;
 use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, OpResult, RequestOptions, SessionError, Step, TxnOptions};
 use timestone_types::limits::MAX_TXN_BYTES;
@@ -695,8 +695,8 @@ impl Core {
         while let Some(&id) = self.without_memory.front() {
             let Some(job) = self.jobs.get(id) else { return };
             let waited =
-                job.waited + job.waits_since.map_or(MEMORY_PATIENCE, |since| now.since(since));
-            let is_over = waited >= MEMORY_PATIENCE;
+                job.waited + job.waits_since.map_or(MEMORY_TIMEOUT, |since| now.since(since));
+            let is_over = waited >= MEMORY_TIMEOUT;
             if !is_over && !self.has_room_to_make(job, job.needs) {
                 return;
             }

@@ -19,7 +19,7 @@ use timestone_types::Timestamp;
 
 use super::{ConnectionView, DisconnectReason, Stream};
 use crate::limits::{POOL_LARGEST, WRITE_SLICES};
-use crate::{Charge, ParcelPool, Tally};
+use crate::{Charge, FrameBatchPool, Tally};
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -129,8 +129,8 @@ pub(super) struct Connection {
     pub(super) counted: u64,
 }
 
-/// Parcels up to this size are appended to the buffer before them, if that has room: cheaper than a
-/// slice of their own.
+/// Batches of frames up to this size are appended to the buffer before them, if that has room:
+/// cheaper than a slice of their own.
 const APPEND_BYTES: usize = 2048;
 
 impl Connection {
@@ -177,7 +177,7 @@ impl Connection {
 
     /// Queues output. It counts with its bytes at first, since most of it is written in the same
     /// turn: what stays counts with its buffers from then on, as long ones do at once.
-    pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut ParcelPool, all: &mut Waiting) {
+    pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut FrameBatchPool, all: &mut Waiting) {
         let (length, capacity) = (bytes.len(), bytes.capacity());
         self.queued += length;
         all.bytes += length as u64;
@@ -207,7 +207,7 @@ impl Connection {
     /// Writes what is queued. See [`Connection::write_queued`].
     pub(super) fn write(
         &mut self,
-        pool: &mut ParcelPool,
+        pool: &mut FrameBatchPool,
         writes: &mut u64,
         all: &mut Waiting,
     ) -> Written {
@@ -225,7 +225,7 @@ impl Connection {
 
     /// Writes what is queued, with one call unless there are very many buffers. Counts calls in
     /// `writes`.
-    fn write_queued(&mut self, pool: &mut ParcelPool, writes: &mut u64) -> Written {
+    fn write_queued(&mut self, pool: &mut FrameBatchPool, writes: &mut u64) -> Written {
         while self.queued > 0 {
             let offered: usize;
             *writes += 1;
@@ -267,7 +267,7 @@ impl Connection {
     }
 
     /// Drops `bytes` written bytes from the queue.
-    fn took(&mut self, bytes: usize, pool: &mut ParcelPool) {
+    fn took(&mut self, bytes: usize, pool: &mut FrameBatchPool) {
         self.queued -= bytes;
         self.written += bytes;
         while let Some(first) = self.out.front() {
@@ -288,7 +288,7 @@ impl Connection {
 
     /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer
     /// back.
-    pub(super) fn keep(&mut self, rest: &[u8], pool: &mut ParcelPool) {
+    pub(super) fn keep(&mut self, rest: &[u8], pool: &mut FrameBatchPool) {
         self.reservation = None;
         if rest.is_empty() {
             pool.give(std::mem::take(&mut self.received));
@@ -302,7 +302,7 @@ impl Connection {
     }
 
     /// Gives all buffers back.
-    pub(super) fn release(&mut self, pool: &mut ParcelPool, all: &mut Waiting) {
+    pub(super) fn release(&mut self, pool: &mut FrameBatchPool, all: &mut Waiting) {
         all.bytes -= self.queued as u64;
         self.count(0, all);
         self.reservation = None;
@@ -328,9 +328,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::StreamSocket;
-    use super::super::socket::Seat;
+    use super::super::socket::StageSlot;
     use super::*;
-    use crate::{ConnectionId, Generation, Memory, MemoryUse, Origin, StageId};
+    use crate::{ConnectionId, Generation, Memory, MemoryUse, ReplyAddress, StageId};
 
     /// A peer that takes so many bytes, and no more.
     #[derive(Debug)]
@@ -360,7 +360,7 @@ mod tests {
     }
 
     impl StreamSocket for Takes {
-        fn register(&mut self, _: Seat) {}
+        fn register(&mut self, _: StageSlot) {}
 
         fn deregister(&mut self) {}
 
@@ -375,9 +375,9 @@ mod tests {
 
     fn connected(peer: Takes) -> Connection {
         let (connection, generation) = (ConnectionId::new(0), Generation::new(0));
-        let origin = Origin { stage: StageId::new(0), connection, generation };
+        let reply_to = ReplyAddress { stage: StageId::new(0), connection, generation };
         let view =
-            ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+            ConnectionView { reply_to, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
         Connection::new(Stream::Given(Box::new(peer)), view, Phase::Open, Timestamp::ZERO)
     }
 
@@ -389,7 +389,7 @@ mod tests {
     fn counted_for_a_rest() -> u64 {
         let memory = Arc::new(Memory::default());
         let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
-        let mut pool = ParcelPool::new();
+        let mut pool = FrameBatchPool::new();
         let mut connection = connected(Takes(3 * LONG - LEFT));
         for _ in 0..3 {
             connection.queue(vec![b'x'; LONG], &mut pool, &mut all);
@@ -430,7 +430,7 @@ mod tests {
     fn short_answers_that_stay_count_with_their_buffers() {
         let memory = Arc::new(Memory::default());
         let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
-        let mut pool = ParcelPool::new();
+        let mut pool = FrameBatchPool::new();
         let mut connection = connected(Takes(10));
         let mut short = Vec::with_capacity(POOL_LARGEST);
         short.extend_from_slice(b"twenty bytes in all.");

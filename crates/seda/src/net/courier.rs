@@ -2,8 +2,8 @@
 //!
 //! Invariant: per destination, what is sent through the courier arrives in the order in which it
 //! was sent: once something waits for a stage, everything after it waits behind it. So a
-//! connection's opening comes before its parcels, its end after them. What waits is bounded, since
-//! a connection with something here is not read from.
+//! connection's opening comes before its batches of frames, its end after them. What waits is
+//! bounded, since a connection with something here is not read from.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,10 @@
-//! From received bytes to parcels: splits, groups by destination, copies each run of frames once.
+//! From received bytes to batches of frames: splits, groups by destination, copies each run of
+//! frames once.
 //!
 //! ```text
 //!   bytes:  [f→2][f→2][f→5][f→2][part…]
 //!            └── run ─┘└run┘└run┘  └── rest
-//!   parcels: 2: f f f     5: f
+//!   batches of frames: 2: f f f     5: f
 //! ```
 //!
 //! Order within a destination is kept; between destinations there is none. Frames of a stage
@@ -13,19 +14,19 @@
 use crate::gauge::Gauge;
 use crate::limits::MAX_STAGES;
 use crate::net::{Break, ConnectionView, Protocol, Split};
-use crate::{Parcel, ParcelPool, StageId};
+use crate::{FrameBatch, FrameBatchPool, StageId};
 
-/// No open parcel for that stage.
+/// No open batch of frames for that stage.
 const NONE: u16 = u16::MAX;
 
-/// The parcels being filled from one connection's bytes. Reused from read to read.
+/// The batches of frames being filled from one connection's bytes. Reused from read to read.
 #[derive(Debug)]
 pub(super) struct Intake {
     /// Longest frame, in bytes.
     max_frame: usize,
     /// By stage: its place in `open`.
     place: Vec<u16>,
-    open: Vec<(StageId, Parcel)>,
+    open: Vec<(StageId, FrameBatch)>,
 }
 
 /// How splitting ended.
@@ -65,13 +66,13 @@ impl Intake {
         Self { max_frame, place: Vec::new(), open: Vec::new() }
     }
 
-    /// Splits `bytes` into the open parcels; answers of refused frames go to `answers`.
+    /// Splits `bytes` into the open batches of frames; answers of refused frames go to `answers`.
     pub(super) fn split<'a, P: Protocol>(
         &mut self,
         protocol: &mut P,
         view: &ConnectionView,
         bytes: &[u8],
-        pool: &mut ParcelPool,
+        pool: &mut FrameBatchPool,
         gauge_of: impl Fn(StageId) -> &'a Gauge,
         answers: &mut Vec<u8>,
     ) -> Outcome {
@@ -119,8 +120,8 @@ impl Intake {
         Outcome { consumed: at, busy, ended }
     }
 
-    /// Copies a run, which ends where `bytes` does, into its parcel.
-    fn copy(&mut self, run: Run, bytes: &[u8], view: &ConnectionView, pool: &mut ParcelPool) {
+    /// Copies a run, which ends where `bytes` does, into its batch of frames.
+    fn copy(&mut self, run: Run, bytes: &[u8], view: &ConnectionView, pool: &mut FrameBatchPool) {
         if !run.admitted {
             return;
         }
@@ -131,18 +132,18 @@ impl Intake {
         }
         if self.place[index] == NONE {
             self.place[index] = self.open.len() as u16;
-            self.open.push((run.to, Parcel::new(view.origin, pool.take())));
+            self.open.push((run.to, FrameBatch::new(view.reply_to, pool.take())));
         }
-        let parcel = &mut self.open[self.place[index] as usize].1;
-        parcel.frames += run.frames;
-        parcel.bytes.extend_from_slice(&bytes[run.begin..]);
+        let frame_batch = &mut self.open[self.place[index] as usize].1;
+        frame_batch.frames += run.frames;
+        frame_batch.bytes.extend_from_slice(&bytes[run.begin..]);
     }
 
-    /// Takes the filled parcels out.
-    pub(super) fn take(&mut self, mut each: impl FnMut(StageId, Parcel)) {
-        for (to, parcel) in self.open.drain(..) {
+    /// Takes the filled batches of frames out.
+    pub(super) fn take(&mut self, mut each: impl FnMut(StageId, FrameBatch)) {
+        for (to, frame_batch) in self.open.drain(..) {
             self.place[to.index()] = NONE;
-            each(to, parcel);
+            each(to, frame_batch);
         }
     }
 }
@@ -150,7 +151,7 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdmissionLimit, ConnectionId, Generation, Origin};
+    use crate::{AdmissionLimit, ConnectionId, Generation, ReplyAddress};
 
     /// Frames are `[length][stage][payload…]`; a length of 255 is malformed, and stage 9's frames
     /// are announced as huge.
@@ -182,34 +183,35 @@ mod tests {
     type Sorted = Vec<(StageId, u32, Vec<u8>)>;
 
     fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Sorted, Vec<u8>) {
-        let origin = Origin {
+        let reply_to = ReplyAddress {
             stage: StageId::new(0),
             connection: ConnectionId::new(1),
             generation: Generation::new(2),
         };
         let view =
-            ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+            ConnectionView { reply_to, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
         let (open, full) = (Gauge::default(), Gauge::new(AdmissionLimit { requests: 0, bytes: 0 }));
         let gauge_of = |stage: StageId| if stage.index() == 8 { &full } else { &open };
         let (mut intake, mut pool, mut answers) =
-            (Intake::new(1000), ParcelPool::new(), Vec::new());
+            (Intake::new(1000), FrameBatchPool::new(), Vec::new());
         let mut toy = Toy { says_busy };
         let outcome = intake.split(&mut toy, &view, bytes, &mut pool, gauge_of, &mut answers);
-        let mut parcels = Vec::new();
-        intake.take(|to, parcel| {
-            assert_eq!(parcel.origin, origin);
-            parcels.push((to, parcel.frames, parcel.bytes));
+        let mut frame_batches = Vec::new();
+        intake.take(|to, frame_batch| {
+            assert_eq!(frame_batch.reply_to, reply_to);
+            frame_batches.push((to, frame_batch.frames, frame_batch.bytes));
         });
         assert!(intake.place.iter().all(|&place| place == NONE));
-        (outcome, parcels, answers)
+        (outcome, frame_batches, answers)
     }
 
     #[test]
     fn frames_are_grouped_by_destination_in_order_and_the_rest_is_kept() {
-        let (outcome, parcels, _) = split(&[3, 2, 10, 3, 2, 11, 2, 5, 3, 2, 12, 9, 2, 1], true);
+        let (outcome, frame_batches, _) =
+            split(&[3, 2, 10, 3, 2, 11, 2, 5, 3, 2, 12, 9, 2, 1], true);
         assert_eq!(outcome, Outcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
         assert_eq!(
-            parcels,
+            frame_batches,
             [
                 (StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]),
                 (StageId::new(5), 1, vec![2, 5]),
@@ -219,12 +221,12 @@ mod tests {
 
     #[test]
     fn what_came_before_a_broken_frame_is_delivered() {
-        let (outcome, parcels, _) = split(&[2, 1, 255, 1], true);
+        let (outcome, frame_batches, _) = split(&[2, 1, 255, 1], true);
         assert_eq!(
             outcome,
             Outcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) }
         );
-        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+        assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
         let (outcome, ..) = split(&[0, 1], true);
         assert_eq!(outcome.ended, Ended::Broken(Break::Malformed));
         let (outcome, ..) = split(&[7, 9], true);
@@ -233,16 +235,16 @@ mod tests {
 
     #[test]
     fn frames_of_a_full_stage_are_answered_and_others_pass() {
-        let (outcome, parcels, answers) = split(&[2, 8, 3, 8, 1, 2, 1, 2, 8], true);
+        let (outcome, frame_batches, answers) = split(&[2, 8, 3, 8, 1, 2, 1, 2, 8], true);
         assert_eq!(outcome, Outcome { consumed: 9, busy: 3, ended: Ended::Wants(0) });
-        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+        assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
         assert_eq!(answers, [2, 8, 3, 8, 1, 2, 8]);
     }
 
     #[test]
     fn a_protocol_that_cannot_say_busy_stalls_at_the_first_such_frame() {
-        let (outcome, parcels, _) = split(&[2, 1, 2, 8, 2, 1], false);
+        let (outcome, frame_batches, _) = split(&[2, 1, 2, 8, 2, 1], false);
         assert_eq!(outcome, Outcome { consumed: 2, busy: 0, ended: Ended::Stalled });
-        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+        assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
     }
 }

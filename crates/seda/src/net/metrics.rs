@@ -53,12 +53,12 @@ counters! {
     writes_total,
     /// Connections given up because their peers neither read nor finished what they had begun.
     stalled_total,
-    /// Parcels of answers of which some were replaced by `Busy`.
+    /// Batches of frames of answers of which some were replaced by `Busy`.
     shed_total,
     /// Bytes of answers that wait for their peers.
     queued_bytes,
-    /// Parcels for connections that were gone.
-    parcels_dropped_total,
+    /// Batches of frames for connections that were gone.
+    frame_batches_dropped_total,
 }
 
 /// A counter with one writing thread.

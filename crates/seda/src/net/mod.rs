@@ -1,13 +1,13 @@
 //! TCP for stages.
 //!
 //! ```text
-//!   socket ─ read ─► scratch (shared) ─ split ─► one parcel per (connection, destination) ─► stages
-//!   socket ◄─ one writev per connection and turn ── queued parcels ◄──────────────────────── stages
+//!   socket ─ read ─► scratch (shared) ─ split ─► one batch of frames per (connection, destination) ─► stages
+//!   socket ◄─ one writev per connection and turn ── queued batches of frames ◄──────────────────────── stages
 //! ```
 //!
-//! `protocol` is the vocabulary, `intake` turns received bytes into parcels, `connection` is one
-//! socket with its queues, `courier` keeps what a full stage refused, `socket` says where streams
-//! come from, `stage` ties them together.
+//! `protocol` is the vocabulary, `intake` turns received bytes into batches of frames, `connection`
+//! is one socket with its queues, `courier` keeps what a full stage refused, `socket` says where
+//! streams come from, `stage` ties them together.
 
 mod connection;
 mod courier;
@@ -19,8 +19,8 @@ mod stage;
 
 pub use metrics::{NetMetrics, NetSnapshot};
 pub use protocol::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol,
-    Split,
+    Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent,
+    Protocol, Split,
 };
-pub use socket::{Listener, ListenerSocket, Network, Seat, Stream, StreamSocket, Tcp};
+pub use socket::{Listener, ListenerSocket, Network, StageSlot, Stream, StreamSocket, Tcp};
 pub use stage::{NetConfig, NetStage};

@@ -2,14 +2,14 @@
 //! [`crate::NetStage`].
 //!
 //! seda knows neither the messages nor the event enum of its user: a [`Protocol`] splits bytes and
-//! words refusals, a [`ParcelEvent`] wraps what the net stage says into the user's events, and
+//! words refusals, a [`FrameBatchEvent`] wraps what the net stage says into the user's events, and
 //! unwraps what it is told.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use crate::{Origin, Parcel, StageId};
+use crate::{FrameBatch, ReplyAddress, StageId};
 
 /// What a dial is called by the stage that asked for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,7 +33,7 @@ impl DialId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionView {
     /// The connection.
-    pub origin: Origin,
+    pub reply_to: ReplyAddress,
     /// The other end.
     pub peer: SocketAddr,
     /// By which dial it was opened; none when it was accepted.
@@ -170,19 +170,19 @@ impl fmt::Display for DisconnectReason {
 #[derive(Debug)]
 pub enum NetEvent {
     /// Frames that arrived.
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     /// A connection is open: accepted, or dialled.
     Connected(ConnectionView),
     /// The peer will send nothing more, and still takes answers: [`NetCommand::Close`] it once they
     /// are sent. If nobody does, the net stage closes it [`crate::limits::HALF_CLOSE_LINGER`] after
     /// the last answer.
-    HalfClosed(Origin),
+    HalfClosed(ReplyAddress),
     /// So many bytes of what was sent to a connection are written, beside those told before. Only
     /// where [`super::NetConfig::reports_written`] is set, in steps of at least
     /// [`crate::limits::WRITTEN_REPORT_BYTES`].
     Written {
         /// The connection.
-        origin: Origin,
+        reply_to: ReplyAddress,
         /// Bytes.
         bytes: usize,
     },
@@ -190,7 +190,7 @@ pub enum NetEvent {
     /// dropped.
     Disconnected {
         /// The connection.
-        origin: Origin,
+        reply_to: ReplyAddress,
         /// By which dial it was opened; none when it was accepted.
         dial: Option<DialId>,
         /// Why.
@@ -210,8 +210,8 @@ pub enum NetEvent {
 /// What other stages tell a net stage.
 #[derive(Debug)]
 pub enum NetCommand {
-    /// Write these bytes to the connection `origin`; dropped when it is gone.
-    Send(Parcel),
+    /// Write these bytes to the connection `reply_to`; dropped when it is gone.
+    Send(FrameBatch),
     /// Open a connection; `owner` is told what becomes of it, and is named to the protocol.
     Dial {
         /// Its name in the answers.
@@ -222,14 +222,14 @@ pub enum NetCommand {
         owner: StageId,
     },
     /// Close a connection, once everything sent to it so far is written.
-    Close(Origin),
+    Close(ReplyAddress),
     /// Read nothing more from a connection, so that what its peer sends waits in its socket, until
     /// it is resumed.
-    Pause(Origin),
+    Pause(ReplyAddress),
     /// Read on.
-    Resume(Origin),
+    Resume(ReplyAddress),
     /// Close a connection at once, dropping what is not written.
-    Abort(Origin),
+    Abort(ReplyAddress),
     /// Take over a connection that another net stage accepted.
     Adopt {
         /// The socket, not registered with any poller.
@@ -240,7 +240,7 @@ pub enum NetCommand {
 }
 
 /// How the user's events carry what net stages say and are told.
-pub trait ParcelEvent: Sized + Send + 'static {
+pub trait FrameBatchEvent: Sized + Send + 'static {
     /// Wraps what a net stage says.
     fn from_net(event: NetEvent) -> Self;
 

@@ -46,7 +46,7 @@ impl Network for Tcp {
 
 /// Where a socket that is not the operating system's reports its readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct StageSlot {
     /// The stage.
     pub stage: StageId,
     /// Its token for the socket.
@@ -55,9 +55,9 @@ pub struct Seat {
 
 /// A byte stream that is not the operating system's. Reads and writes never block.
 pub trait StreamSocket: Read + Write + Send + fmt::Debug {
-    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported
+    /// Reports readiness to `slot` from now on, edge-triggered; what is ready already is reported
     /// as well.
-    fn register(&mut self, seat: Seat);
+    fn register(&mut self, slot: StageSlot);
 
     /// Reports nothing more.
     fn deregister(&mut self);
@@ -80,9 +80,9 @@ pub trait ListenerSocket: Send + fmt::Debug {
     /// Where it listens.
     fn local_address(&self) -> SocketAddr;
 
-    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported
+    /// Reports readiness to `slot` from now on, edge-triggered; what is ready already is reported
     /// as well.
-    fn register(&mut self, seat: Seat);
+    fn register(&mut self, slot: StageSlot);
 
     /// Reports nothing more.
     fn deregister(&mut self);
@@ -110,7 +110,7 @@ impl Stream {
                 io.register(stream, token, Interest::READABLE | Interest::WRITABLE)
             }
             Self::Given(stream) => {
-                stream.register(Seat { stage: io.stage(), token });
+                stream.register(StageSlot { stage: io.stage(), token });
                 Ok(())
             }
         }
@@ -212,7 +212,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => io.register(listener, token, Interest::READABLE),
             Self::Given(listener) => {
-                listener.register(Seat { stage: io.stage(), token });
+                listener.register(StageSlot { stage: io.stage(), token });
                 Ok(())
             }
         }

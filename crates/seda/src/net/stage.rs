@@ -4,9 +4,9 @@
 //! bound a connection is not read from; a long frame is collected only once there is memory for it;
 //! whoever neither reads nor goes on sending is closed (`stalls`).
 //!
-//! In a turn: `ready` marks what the poller reported; `handle` queues parcels and carries out
-//! commands; `turn` accepts, reads and hands on; `flush` writes each connection that has something
-//! once.
+//! In a turn: `ready` marks what the poller reported; `handle` queues batches of frames and carries
+//! out commands; `turn` accepts, reads and hands on; `flush` writes each connection that has
+//! something once.
 //!
 //! Invariants: a connection is read from only while its output is within the bound, its events are
 //! taken by their stages, and it has not ended. A slot's generation rises with every connection, so
@@ -28,7 +28,7 @@ use super::connection::{Connection, Phase, Waiting, Written};
 use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
 use super::{
-    ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent,
+    ConnectionView, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent, NetMetrics, Network,
     Protocol, Tcp,
 };
 use crate::limits::{
@@ -37,7 +37,8 @@ use crate::limits::{
     WRITTEN_REPORT_BYTES,
 };
 use crate::{
-    Context, Memory, MemoryUse, Origin, Parcel, Readiness, SedaError, Stage, StageId, Tally,
+    Context, FrameBatch, Memory, MemoryUse, Readiness, ReplyAddress, SedaError, Stage, StageId,
+    Tally,
 };
 
 /// Bounds and wiring of a net stage.
@@ -109,7 +110,7 @@ struct Slot {
     connection: Option<Box<Connection>>,
 }
 
-/// See the module; `E` carries its parcels, `P` splits its bytes.
+/// See the module; `E` carries its batches of frames, `P` splits its bytes.
 #[derive(Debug)]
 pub struct NetStage<E, P> {
     protocol: P,
@@ -148,7 +149,7 @@ pub struct NetStage<E, P> {
     flush_until: Option<Timestamp>,
 }
 
-impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// A net stage without listeners; `protocol` splits what its connections receive.
     pub fn new(protocol: P, config: NetConfig) -> Self {
         Self {
@@ -199,12 +200,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         Arc::clone(&self.metrics)
     }
 
-    fn connection(&mut self, origin: Origin) -> Option<(u32, &mut Connection)> {
-        let slot = self.slots.get_mut(origin.connection.index())?;
-        if slot.generation != origin.generation.number() {
+    fn connection(&mut self, reply_to: ReplyAddress) -> Option<(u32, &mut Connection)> {
+        let slot = self.slots.get_mut(reply_to.connection.index())?;
+        if slot.generation != reply_to.generation.number() {
             return None;
         }
-        Some((origin.connection.index() as u32, slot.connection.as_deref_mut()?))
+        Some((reply_to.connection.index() as u32, slot.connection.as_deref_mut()?))
     }
 
     fn at(&mut self, index: u32) -> Option<&mut Connection> {
@@ -316,7 +317,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                         let scratch = std::mem::take(scratch);
                         let consumed = self.digest(ctx, index, &scratch[..head + bytes]);
                         if let Some(connection) = self.at(index) {
-                            connection.keep(&scratch[consumed..head + bytes], ctx.parcels());
+                            connection.keep(&scratch[consumed..head + bytes], ctx.frame_batches());
                         }
                         self.scratch = scratch;
                     }
@@ -348,12 +349,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             connection.reservation = None;
             connection.received = bytes;
         } else {
-            connection.keep(&bytes[consumed..], ctx.parcels());
+            connection.keep(&bytes[consumed..], ctx.frame_batches());
             ctx.give_buffer(bytes);
         }
     }
 
-    /// Splits received bytes and hands the parcels on. How many bytes are dealt with.
+    /// Splits received bytes and hands the batches of frames on. How many bytes are dealt with.
     fn digest(&mut self, ctx: &mut Context<'_, E>, index: u32, bytes: &[u8]) -> usize {
         let Self { slots, intake, protocol, answers, metrics, courier, stalled, output, .. } = self;
         let slot = &mut slots[index as usize];
@@ -363,11 +364,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let gauge_of = |stage| driver.gauge(stage);
         let outcome = intake.split(protocol, &view, bytes, pool, gauge_of, answers);
         let holder = (index, slot.generation);
-        intake.take(|to, parcel| {
-            metrics.frames_received_total.add(u64::from(parcel.frames));
-            ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+        intake.take(|to, frame_batch| {
+            metrics.frames_received_total.add(u64::from(frame_batch.frames));
+            ctx.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
             connection.used = true;
-            if !courier.send(ctx, to, E::from_net(NetEvent::Parcel(parcel)), Some(holder)) {
+            if !courier.send(ctx, to, E::from_net(NetEvent::FrameBatch(frame_batch)), Some(holder))
+            {
                 connection.held += 1;
             }
         });
@@ -390,7 +392,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let goes_on = matches!(connection.phase, Phase::Open);
         if !answers.is_empty() {
             let buffer = std::mem::replace(answers, ctx.take_buffer());
-            connection.queue(buffer, ctx.parcels(), output);
+            connection.queue(buffer, ctx.frame_batches(), output);
         }
         if connection.queued > 0 || !goes_on {
             self.list_to_write(index);
@@ -425,7 +427,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             self.list_to_write(index);
         }
         self.watch(index);
-        self.tell(ctx, view.owner, NetEvent::HalfClosed(view.origin), None);
+        self.tell(ctx, view.owner, NetEvent::HalfClosed(view.reply_to), None);
     }
 
     /// Tries again what stages had no room for.
@@ -458,27 +460,28 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     // ---- sending ----
 
-    fn send(&mut self, ctx: &mut Context<'_, E>, parcel: Parcel) {
+    fn send(&mut self, ctx: &mut Context<'_, E>, frame_batch: FrameBatch) {
         let now = self.now;
-        let found =
-            self.connection(parcel.origin).filter(|(_, connection)| connection.takes_output());
+        let found = self
+            .connection(frame_batch.reply_to)
+            .filter(|(_, connection)| connection.takes_output());
         let Some((index, connection)) = found else {
-            self.metrics.parcels_dropped_total.add(1);
-            ctx.give_buffer(parcel.bytes);
+            self.metrics.frame_batches_dropped_total.add(1);
+            ctx.give_buffer(frame_batch.bytes);
             return;
         };
         connection.progress = now;
         if connection.queued == 0 {
             connection.untaken_since = now;
         }
-        let bytes = if connection.queued + parcel.bytes.len() > SCARCE_OUTPUT_BOUND {
-            self.within_limit(ctx, index, parcel.bytes)
+        let bytes = if connection.queued + frame_batch.bytes.len() > SCARCE_OUTPUT_BOUND {
+            self.within_limit(ctx, index, frame_batch.bytes)
         } else {
-            parcel.bytes
+            frame_batch.bytes
         };
         let Self { slots, output, .. } = self;
         let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
-        connection.queue(bytes, ctx.parcels(), output);
+        connection.queue(bytes, ctx.frame_batches(), output);
         let listed = connection.listed_to_write;
         if !listed && matches!(connection.phase, Phase::Open) {
             self.list_to_write(index);
@@ -494,7 +497,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         connection.listed_to_write = false;
         let before = connection.queued;
         let mut writes = 0;
-        let written = connection.write(ctx.parcels(), &mut writes, output);
+        let written = connection.write(ctx.frame_batches(), &mut writes, output);
         let sent = before - connection.queued;
         if sent > 0 {
             connection.progress = now;
@@ -512,8 +515,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
         self.metrics.writes_total.add(writes);
         self.metrics.bytes_sent_total.add(sent as u64);
-        if let Some((ConnectionView { origin, owner, .. }, bytes)) = report {
-            self.tell(ctx, owner, NetEvent::Written { origin, bytes }, None);
+        if let Some((ConnectionView { reply_to, owner, .. }, bytes)) = report {
+            self.tell(ctx, owner, NetEvent::Written { reply_to, bytes }, None);
         }
         match written {
             Written::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
@@ -546,8 +549,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     // ---- ending ----
 
-    fn close(&mut self, ctx: &mut Context<'_, E>, origin: Origin) {
-        let Some((index, connection)) = self.connection(origin) else { return };
+    fn close(&mut self, ctx: &mut Context<'_, E>, reply_to: ReplyAddress) {
+        let Some((index, connection)) = self.connection(reply_to) else { return };
         match connection.phase {
             Phase::Dialling => self.remove(ctx, index, DisconnectReason::Asked),
             Phase::Open => {
@@ -575,9 +578,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             ctx.note_local_peers(-1);
         }
         self.input.change(connection.counted, 0);
-        connection.release(ctx.parcels(), &mut self.output);
+        connection.release(ctx.frame_batches(), &mut self.output);
         self.metrics.connections.set(self.count() as u64);
-        let ConnectionView { origin, peer, dial, owner } = connection.view;
+        let ConnectionView { reply_to, peer, dial, owner } = connection.view;
         let event = match (connection.phase, dial, reason) {
             (Phase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
                 NetEvent::DialFailed { dial, address: peer, error }
@@ -590,7 +593,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             // Whatever ended the wait for the peer, the reason is why the connection was being
             // closed.
             (Phase::Flushing(reason) | Phase::Lingering(reason), dial, _) | (_, dial, reason) => {
-                NetEvent::Disconnected { origin, dial, reason }
+                NetEvent::Disconnected { reply_to, dial, reason }
             }
         };
         self.tell(ctx, owner, event, None);
@@ -661,7 +664,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     }
 }
 
-impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
+impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
     fn name(&self) -> &str {
         &self.config.name
     }
@@ -685,18 +688,18 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         self.now = ctx.now();
         for event in events.drain(..) {
             match event.into_command() {
-                Ok(NetCommand::Send(parcel)) => self.send(ctx, parcel),
+                Ok(NetCommand::Send(frame_batch)) => self.send(ctx, frame_batch),
                 Ok(NetCommand::Dial { dial, address, owner }) => {
                     self.dial(ctx, dial, address, owner)
                 }
-                Ok(NetCommand::Close(origin)) => self.close(ctx, origin),
-                Ok(NetCommand::Pause(origin)) => self.pause(origin, true),
-                Ok(NetCommand::Resume(origin)) => {
-                    self.pause(origin, false);
+                Ok(NetCommand::Close(reply_to)) => self.close(ctx, reply_to),
+                Ok(NetCommand::Pause(reply_to)) => self.pause(reply_to, true),
+                Ok(NetCommand::Resume(reply_to)) => {
+                    self.pause(reply_to, false);
                     ctx.want_turn();
                 }
-                Ok(NetCommand::Abort(origin)) => {
-                    if let Some((index, _)) = self.connection(origin) {
+                Ok(NetCommand::Abort(reply_to)) => {
+                    if let Some((index, _)) = self.connection(reply_to) {
                         self.remove(ctx, index, DisconnectReason::Asked);
                     }
                 }

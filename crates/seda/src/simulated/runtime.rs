@@ -23,7 +23,7 @@ use crate::limits::{MAX_ROUNDS, QUEUE_CAPACITY, RETRY_INTERVAL};
 use crate::metrics::bump;
 use crate::spin::{Spin, Spinner};
 use crate::{
-    AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness,
+    AdmissionLimit, Context, Driver, FrameBatchPool, Gauge, IoRegistry, Layout, Readiness,
     RuntimeSnapshot, SedaError, Stage, StageId, StageMetrics, turn,
 };
 
@@ -116,7 +116,7 @@ struct Arrival<E> {
 struct Thread<E> {
     stages: Vec<StageId>,
     arrivals: VecDeque<Arrival<E>>,
-    pool: ParcelPool,
+    pool: FrameBatchPool,
     due: Option<VirtualTime>,
     /// Since when it has had its place among those that want its core.
     place: VirtualTime,
@@ -247,7 +247,7 @@ impl<E> SimulatedRuntime<E> {
         let thread = |stages: &Vec<StageId>| Thread {
             stages: stages.clone(),
             arrivals: VecDeque::new(),
-            pool: ParcelPool::new(),
+            pool: FrameBatchPool::new(),
             due: Some(now),
             place: now,
             waits_in: None,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_seda::{
-    Break, ConnectionView, Context, NetCommand, NetEvent, Parcel, ParcelEvent, Protocol, Split,
-    Stage, StageId,
+    Break, ConnectionView, Context, FrameBatch, FrameBatchEvent, NetCommand, NetEvent, Protocol,
+    Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
 
@@ -18,7 +18,7 @@ pub(crate) enum Event {
     Command(NetCommand),
 }
 
-impl ParcelEvent for Event {
+impl FrameBatchEvent for Event {
     fn from_net(event: NetEvent) -> Self {
         Self::Net(event)
     }
@@ -77,7 +77,7 @@ pub(crate) fn encode(stage: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends parcels back as they are, and reports what else it hears.
+/// Sends batches of frames back as they are, and reports what else it hears.
 pub(crate) struct Echo {
     pub(crate) heard: mpsc::Sender<NetEvent>,
     /// Answers that the net stage had no room for.
@@ -101,17 +101,17 @@ impl Stage<Event> for Echo {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
             match event {
-                Event::Net(NetEvent::Parcel(parcel)) => {
-                    let mut answer = ctx.take_parcel(parcel.origin);
+                Event::Net(NetEvent::FrameBatch(frame_batch)) => {
+                    let mut answer = ctx.take_frame_batch(frame_batch.reply_to);
                     for _ in 0..self.times {
-                        answer.bytes.extend_from_slice(&parcel.bytes);
+                        answer.bytes.extend_from_slice(&frame_batch.bytes);
                     }
-                    ctx.finish_parcel(parcel);
-                    let Parcel { origin, .. } = answer;
+                    ctx.finish_frame_batch(frame_batch);
+                    let FrameBatch { reply_to, .. } = answer;
                     if let Err(event) =
-                        ctx.send(origin.stage, Event::Command(NetCommand::Send(answer)))
+                        ctx.send(reply_to.stage, Event::Command(NetCommand::Send(answer)))
                     {
-                        self.unsent.push_back((origin.stage, event));
+                        self.unsent.push_back((reply_to.stage, event));
                     }
                 }
                 Event::Net(event) => self.heard.send(event).expect("the test listens"),

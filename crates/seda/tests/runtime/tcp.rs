@@ -9,8 +9,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use timestone_seda::{
-    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand,
-    NetConfig, NetEvent, NetMetrics, NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
+    AdmissionLimit, Break, Context, DialId, DisconnectReason, FrameBatch, Handle, Layout,
+    NetCommand, NetConfig, NetEvent, NetMetrics, NetStage, Runtime, RuntimeConfig, Stage, StageId,
 };
 
 use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};
@@ -100,7 +100,7 @@ fn pipelined_frames_come_back_in_order_however_they_are_cut() {
 }
 
 #[test]
-fn one_batch_of_frames_is_one_parcel_and_one_write() {
+fn one_run_of_frames_is_one_frame_batch_and_one_write() {
     let server = serve_simply();
     let mut stream = connect(server.address);
     let frame = encode(1, &[7; 20]);
@@ -191,17 +191,17 @@ fn whoever_breaks_the_protocol_is_told_and_closed_and_others_are_not_disturbed()
         let text = String::from_utf8_lossy(&answer);
         assert!(text.contains(words), "{text}");
         drop(bad);
-        let origin = match server.heard.recv_timeout(PATIENCE) {
-            Ok(NetEvent::Connected(view)) => view.origin,
+        let reply_to = match server.heard.recv_timeout(PATIENCE) {
+            Ok(NetEvent::Connected(view)) => view.reply_to,
             other => panic!("{other:?}"),
         };
         match server.heard.recv_timeout(PATIENCE) {
             Ok(NetEvent::Disconnected {
-                origin: gone,
+                reply_to: gone,
                 reason: DisconnectReason::Broken(reason),
                 dial: None,
             }) => {
-                assert_eq!((gone, reason), (origin, expected));
+                assert_eq!((gone, reason), (reply_to, expected));
             }
             other => panic!("{other:?}"),
         }
@@ -315,32 +315,34 @@ fn too_many_connections_are_refused_with_words() {
 fn connections_are_closed_on_demand_after_their_output() {
     let server = serve_simply();
     let mut stream = connect(server.address);
-    let origin = match server.heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::Connected(view)) => view.origin,
+    let reply_to = match server.heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::Connected(view)) => view.reply_to,
         other => panic!("{other:?}"),
     };
     let injector = server.handle.injector();
-    let parcel = timestone_seda::Parcel::new(origin, b"goodbye".to_vec());
-    injector.send(NET, Event::Command(NetCommand::Send(parcel))).expect("room");
-    injector.send(NET, Event::Command(NetCommand::Close(origin))).expect("room");
+    let frame_batch = timestone_seda::FrameBatch::new(reply_to, b"goodbye".to_vec());
+    injector.send(NET, Event::Command(NetCommand::Send(frame_batch))).expect("room");
+    injector.send(NET, Event::Command(NetCommand::Close(reply_to))).expect("room");
     assert_eq!(read_to_end(&mut stream), b"goodbye");
     drop(stream);
     match server.heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Asked, .. }) => {
-            assert_eq!(gone, origin)
+        Ok(NetEvent::Disconnected { reply_to: gone, reason: DisconnectReason::Asked, .. }) => {
+            assert_eq!(gone, reply_to)
         }
         other => panic!("{other:?}"),
     }
-    let parcel = timestone_seda::Parcel::new(origin, b"too late".to_vec());
-    injector.send(NET, Event::Command(NetCommand::Send(parcel))).expect("room");
-    eventually("the late parcel is dropped", || server.net.snapshot().parcels_dropped_total == 1);
+    let frame_batch = timestone_seda::FrameBatch::new(reply_to, b"too late".to_vec());
+    injector.send(NET, Event::Command(NetCommand::Send(frame_batch))).expect("room");
+    eventually("the late batch is dropped", || {
+        server.net.snapshot().frame_batches_dropped_total == 1
+    });
 }
 
 #[test]
 fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported() {
     let server = serve_simply();
-    // The dialling side: its echo stage only listens, answers of the server arrive there as parcels
-    // and are sent back for ever.
+    // The dialling side: its echo stage only listens, answers of the server arrive there as batches
+    // of frames and are sent back for ever.
     let net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let (echo, heard) = Echo::new(1);
     let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo)];
@@ -351,14 +353,14 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
         client.injector().send(NET, Event::Command(command)).expect("room");
     };
     dial(7, server.address);
-    let origin = match heard.recv_timeout(PATIENCE) {
+    let reply_to = match heard.recv_timeout(PATIENCE) {
         Ok(NetEvent::Connected(view)) => {
             assert_eq!((view.dial, view.peer), (Some(DialId::new(7)), server.address));
-            view.origin
+            view.reply_to
         }
         other => panic!("{other:?}"),
     };
-    let ball = timestone_seda::Parcel::new(origin, encode(1, b"ball"));
+    let ball = timestone_seda::FrameBatch::new(reply_to, encode(1, b"ball"));
     client.injector().send(NET, Event::Command(NetCommand::Send(ball))).expect("room");
     eventually("the ball has passed a hundred times", || {
         server.net.snapshot().frames_received_total > 100
@@ -375,8 +377,8 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
     }
     drop(server.handle);
     match heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { origin: gone, .. }) => {
-            assert_eq!(gone, origin)
+        Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { reply_to: gone, .. }) => {
+            assert_eq!(gone, reply_to)
         }
         other => panic!("{other:?}"),
     }
@@ -398,7 +400,7 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
     let mut streams: Vec<TcpStream> = (0..10).map(|_| connect(address)).collect();
     for round in 0..100u8 {
         for stream in &mut streams {
-            // One frame for the echo stage of each thread: parcels cross threads in both
+            // One frame for the echo stage of each thread: batches of frames cross threads in both
             // directions.
             stream.write_all(&[encode(1, &[round]), encode(3, &[round])].concat()).expect("writes");
         }
@@ -413,7 +415,7 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
 /// Answers a while after it was asked, and closes the connection behind the answer when nothing
 /// more comes.
 struct Slow {
-    asked: Vec<(std::time::Instant, Parcel)>,
+    asked: Vec<(std::time::Instant, FrameBatch)>,
     /// It has ended, or will, without a word more.
     over: std::sync::mpsc::Sender<NetEvent>,
 }
@@ -429,8 +431,8 @@ impl Stage<Event> for Slow {
     fn handle(&mut self, _: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
             match event {
-                Event::Net(NetEvent::Parcel(parcel)) => {
-                    self.asked.push((std::time::Instant::now(), parcel))
+                Event::Net(NetEvent::FrameBatch(frame_batch)) => {
+                    self.asked.push((std::time::Instant::now(), frame_batch))
                 }
                 Event::Net(event) => self.over.send(event).expect("the test listens"),
                 Event::Command(command) => panic!("no command for this stage: {command:?}"),
@@ -439,10 +441,12 @@ impl Stage<Event> for Slow {
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {
-        for (_, parcel) in self.asked.extract_if(.., |(at, _)| at.elapsed() >= SLOW) {
-            let origin = parcel.origin;
-            assert!(ctx.send(origin.stage, Event::Command(NetCommand::Send(parcel))).is_ok());
-            assert!(ctx.send(origin.stage, Event::Command(NetCommand::Close(origin))).is_ok());
+        for (_, frame_batch) in self.asked.extract_if(.., |(at, _)| at.elapsed() >= SLOW) {
+            let reply_to = frame_batch.reply_to;
+            assert!(
+                ctx.send(reply_to.stage, Event::Command(NetCommand::Send(frame_batch))).is_ok()
+            );
+            assert!(ctx.send(reply_to.stage, Event::Command(NetCommand::Close(reply_to))).is_ok());
         }
     }
 
@@ -520,7 +524,7 @@ fn shutdown_does_not_wait_for_who_reads_nothing_nor_long_for_who_reads_slowly() 
     assert!((Duration::from_secs(8)..Duration::from_secs(20)).contains(&took), "{took:?}");
 }
 
-/// Takes parcels and never finishes them, so that what is admitted stays admitted.
+/// Takes batches of frames and never finishes them, so that what is admitted stays admitted.
 struct Hoarder(Vec<Event>);
 
 impl Stage<Event> for Hoarder {
@@ -570,10 +574,10 @@ impl Stage<Event> for PassOn {
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
-            if let Event::Net(NetEvent::Parcel(parcel)) = event {
-                let inner = Parcel::new(parcel.origin, parcel.bytes.clone());
-                ctx.finish_parcel(parcel);
-                assert!(ctx.send(self.0, Event::Net(NetEvent::Parcel(inner))).is_ok());
+            if let Event::Net(NetEvent::FrameBatch(frame_batch)) = event {
+                let inner = FrameBatch::new(frame_batch.reply_to, frame_batch.bytes.clone());
+                ctx.finish_frame_batch(frame_batch);
+                assert!(ctx.send(self.0, Event::Net(NetEvent::FrameBatch(inner))).is_ok());
             }
         }
     }

@@ -9,10 +9,10 @@ use timestone_types::{ClientId, ShardId};
 
 use super::cluster::Place;
 use super::plan::StageSlots;
-use super::{Ground, Guest, GuestSeat};
+use super::{EmbeddedClient, EmbeddedClientSlot, Ground};
+use crate::embedded_client::CountedClient;
 use crate::error::ServerError;
 use crate::gateway_stage::GatewayStage;
-use crate::guest::CountedGuest;
 
 /// Gateways, and what embedded clients are told.
 pub(super) struct Clients {
@@ -46,7 +46,7 @@ impl Clients {
                 client,
                 map: Arc::new(place.map.clone()),
                 shards: stage_of.iter().map(|(shard, _)| *shard).collect(),
-                seed: ground.premises.draw(),
+                seed: ground.environment.draw(),
                 memory: Arc::clone(&ground.memory),
                 gauges,
             });
@@ -56,20 +56,20 @@ impl Clients {
         Ok(Self { latencies, own, shards, stage_of: stage_of.to_vec() })
     }
 
-    /// Puts the embedded clients in place that `make` makes of their seats, and notes all client
+    /// Puts the embedded clients in place that `make` makes of their slots, and notes all client
     /// ids of this process.
     pub(super) fn embed(
         &self,
         ground: &Ground<'_>,
         place: &mut Place,
-        make: Option<impl FnOnce(&[GuestSeat]) -> Vec<Guest>>,
+        make: Option<impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>>,
         slots: &mut StageSlots,
-    ) -> Result<Vec<GuestSeat>, ServerError> {
+    ) -> Result<Vec<EmbeddedClientSlot>, ServerError> {
         let plan = &ground.plan;
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         for thread in (0..plan.threads).filter(|_| make.is_some()) {
-            seats.push(GuestSeat {
-                stage: plan.guest(thread),
+            slots.push(EmbeddedClientSlot {
+                stage: plan.embedded_client(thread),
                 thread,
                 client: place.client()?,
                 map: Arc::new(place.map.clone()),
@@ -79,13 +79,14 @@ impl Clients {
             });
         }
         let mut own = self.own.clone();
-        own.extend(seats.iter().map(|seat| seat.client));
+        own.extend(slots.iter().map(|slot| slot.client));
         ground.manifest.has_clients(&own)?;
         if let Some(make) = make {
-            for (seat, guest) in seats.iter().zip(make(&seats)) {
-                slots.put(seat.stage, CountedGuest::new(guest, Arc::clone(&self.shards)));
+            for (slot, embedded_client) in slots.iter().zip(make(&slots)) {
+                slots
+                    .put(slot.stage, CountedClient::new(embedded_client, Arc::clone(&self.shards)));
             }
         }
-        Ok(seats)
+        Ok(slots)
     }
 }

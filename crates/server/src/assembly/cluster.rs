@@ -8,11 +8,11 @@ use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 
 use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig};
+use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::limits;
 use crate::manifest::Manifest;
 use crate::node::{Joining, MasterLink};
-use crate::premises::Premises;
 
 /// What this server is in its cluster.
 pub(super) struct Place {
@@ -27,10 +27,10 @@ impl Place {
     /// Whether the master's idea of this server fits its data directory.
     pub(super) fn check_shards(
         &self,
-        premises: &Arc<dyn Premises>,
+        environment: &Arc<dyn Environment>,
         config: &ServerConfig,
     ) -> Result<(), ServerError> {
-        if self.shards.len() == usize::from(premises.shards()) {
+        if self.shards.len() == usize::from(environment.shards()) {
             return Ok(());
         }
         Err(ServerError::Master {
@@ -39,7 +39,7 @@ impl Place {
                 "it has {} shards for this server, whose data directory holds {}; set \
                  --cluster-shards there to the sum over all servers",
                 self.shards.len(),
-                premises.shards()
+                environment.shards()
             ),
         })
     }
@@ -70,63 +70,66 @@ const fn master_address(config: &ServerConfig) -> SocketAddr {
 /// The exchange by which this server would join the cluster of a master elsewhere.
 pub(crate) fn joining(
     config: &ServerConfig,
-    premises: &dyn Premises,
+    environment: &dyn Environment,
     addresses: ServerAddresses,
 ) -> Result<Joining, ServerError> {
-    let directory = premises.directory();
-    let cluster = premises.load_cluster()?;
+    let directory = environment.directory();
+    let cluster = environment.load_cluster()?;
     let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
     if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
-        let name = premises.load_cluster_name()?;
-        wanted.check(&premises.cluster_place(name.is_some()), cluster, name.as_deref())?;
+        let name = environment.load_cluster_name()?;
+        wanted.check(&environment.cluster_place(name.is_some()), cluster, name.as_deref())?;
     }
-    let place = premises.cluster_place(false);
-    Ok(Joining::new((cluster, place), wanted, directory, addresses, premises.shards()))
+    let place = environment.cluster_place(false);
+    Ok(Joining::new((cluster, place), wanted, directory, addresses, environment.shards()))
 }
 
 /// Joins the cluster of a master elsewhere, or brings up the one in this process.
 pub(super) fn join_cluster(
     config: &ServerConfig,
-    premises: &Arc<dyn Premises>,
+    environment: &Arc<dyn Environment>,
     manifest: &Manifest,
     addresses: ServerAddresses,
 ) -> Result<Place, ServerError> {
-    let directory = premises.directory();
-    let shards_wanted = premises.shards();
+    let directory = environment.directory();
+    let shards_wanted = environment.shards();
     if let MasterPlace::Remote(address) = config.master {
-        let registration = premises.register(address, joining(config, &**premises, addresses)?)?;
-        premises.save_cluster(registration.map.cluster())?;
+        let registration =
+            environment.register(address, joining(config, &**environment, addresses)?)?;
+        environment.save_cluster(registration.map.cluster())?;
         let name = registration.cluster_name;
-        if name.is_some() && name != premises.load_cluster_name()? {
-            premises.save_cluster_name(name.as_deref().unwrap_or_default())?;
+        if name.is_some() && name != environment.load_cluster_name()? {
+            environment.save_cluster_name(name.as_deref().unwrap_or_default())?;
         }
         let link = MasterLink::remote(address, registration.clients);
         manifest.keep_seed(registration.hash_seed, master_address(config))?;
         let (server, shards, map) = (registration.server, registration.shards, registration.map);
         return Ok(Place { server, shards, map, link, name });
     }
-    let master = match premises.load_master()? {
+    let master = match environment.load_master()? {
         Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
-            path: premises.place(),
+            path: environment.place(),
             detail: error.to_string(),
         })?,
         None => {
-            let (cluster, seed) = (ClusterId::new(premises.draw()), HashSeed(premises.draw()));
+            let (cluster, seed) =
+                (ClusterId::new(environment.draw()), HashSeed(environment.draw()));
             Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed)
                 .map_err(ServerError::part)?
         }
     };
     let cluster = master.cluster();
-    let mut name = premises.load_cluster_name()?;
+    let mut name = environment.load_cluster_name()?;
     if let Some(wanted) = config.cluster.as_deref().map(ClusterName::parse).transpose()? {
         if name.is_none() && !wanted.is_id_of(cluster) {
-            premises.save_cluster_name(wanted.as_str())?;
+            environment.save_cluster_name(wanted.as_str())?;
             name = Some(wanted.as_str().to_owned());
         }
-        let place = if name.is_some() { premises.cluster_place(true) } else { premises.place() };
+        let place =
+            if name.is_some() { environment.cluster_place(true) } else { environment.place() };
         wanted.check(&place, cluster, name.as_deref())?;
     }
-    let mut link = MasterLink::embedded(master, Arc::clone(premises));
+    let mut link = MasterLink::embedded(master, Arc::clone(environment));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
     match link.execute(command).map_err(ServerError::part)? {
         (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {

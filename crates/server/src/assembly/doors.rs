@@ -28,11 +28,11 @@ pub(super) struct Doors {
 impl Doors {
     /// Binds all addresses.
     pub(super) fn open(ground: &Ground<'_>) -> Result<Self, ServerError> {
-        let Ground { config, premises, memory, plan, .. } = ground;
+        let Ground { config, environment, memory, plan, .. } = ground;
         let table = ShardTable::default();
         Ok(Self {
-            native: native_nets(config, &premises.network(), memory, plan, &table)?,
-            resp: resp_nets(config, &premises.network(), memory, plan)?,
+            native: native_nets(config, &environment.network(), memory, plan, &table)?,
+            resp: resp_nets(config, &environment.network(), memory, plan)?,
             http: config.http.map(HttpServer::bind).transpose()?,
             advertised: config.advertise,
             table,

@@ -27,6 +27,7 @@ use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
 
 use crate::config::ServerConfig;
+use crate::environment::{Environment, Local};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::http::HttpServer;
@@ -34,7 +35,6 @@ use crate::limits;
 use crate::manifest::Manifest;
 use crate::memory::Budget;
 use crate::node::{Embedded, NodeParts, NodeStage};
-use crate::premises::{Local, Premises};
 use clients::Clients;
 pub(crate) use cluster::joining;
 use cluster::{Place, join_cluster};
@@ -44,11 +44,11 @@ pub(crate) use plan::Plan;
 use plan::StageSlots;
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
-pub type Guest = Box<dyn Stage<Event>>;
+pub type EmbeddedClient = Box<dyn Stage<Event>>;
 
-/// What a guest is told of the place that it gets.
+/// What an embedded client is told of the place that it gets.
 #[derive(Clone, Debug)]
-pub struct GuestSeat {
+pub struct EmbeddedClientSlot {
     /// Its own stage id.
     pub stage: StageId,
     /// Which reactor thread it runs on.
@@ -75,17 +75,18 @@ pub(crate) struct Assembled {
     pub(crate) native: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
     pub(crate) http: Option<HttpServer>,
-    pub(crate) guests: Vec<GuestSeat>,
+    pub(crate) embedded_clients: Vec<EmbeddedClientSlot>,
     pub(crate) shard_stages: Vec<(ShardId, StageId)>,
     pub(crate) log_stages: Vec<StageId>,
     pub(crate) observed: Arc<Observed>,
 }
 
-/// Builds everything on this machine; the guests are made by `guests` once their seats are known.
+/// Builds everything on this machine; the embedded clients are made by `embedded_clients` once
+/// their slots are known.
 pub(crate) fn assemble(
     config: &ServerConfig,
-    want_guests: bool,
-    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+    want_embedded_clients: bool,
+    embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
 ) -> Result<Assembled, ServerError> {
     refuse_strangers(config)?;
     let mut config = config.clone();
@@ -93,9 +94,9 @@ pub(crate) fn assemble(
     config.max_connections =
         config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
     let config = &config;
-    let premises = Local::open(config)?;
-    config.check_capacity(premises.shards())?;
-    assemble_on(config, Arc::new(premises), want_guests, guests)
+    let environment = Local::open(config)?;
+    config.check_capacity(environment.shards())?;
+    assemble_on(config, Arc::new(environment), want_embedded_clients, embedded_clients)
 }
 
 /// How many connections each net stage may have so that files, other threads and health checks
@@ -121,40 +122,40 @@ fn refuse_strangers(config: &ServerConfig) -> Result<(), ServerError> {
 /// What every builder needs.
 struct Ground<'a> {
     config: &'a ServerConfig,
-    premises: &'a Arc<dyn Premises>,
+    environment: &'a Arc<dyn Environment>,
     clock: Arc<dyn Clock>,
     memory: Arc<Memory>,
     manifest: Arc<Manifest>,
     plan: Plan,
 }
 
-/// Builds everything on given premises.
+/// Builds everything on a given environment.
 pub(crate) fn assemble_on(
     config: &ServerConfig,
-    premises: Arc<dyn Premises>,
-    want_guests: bool,
-    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+    environment: Arc<dyn Environment>,
+    want_embedded_clients: bool,
+    embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
 ) -> Result<Assembled, ServerError> {
     let budget = budget_of(config);
     let config = &ServerConfig { cache_bytes: budget.cache, ..config.clone() };
     let ground = Ground {
         config,
-        premises: &premises,
-        clock: premises.clock(),
+        environment: &environment,
+        clock: environment.clock(),
         memory: budget.memory(),
         // Before anything is created that could stand in for what is missing.
-        manifest: Manifest::open(&premises, &config.accept_loss)?,
-        plan: Plan::new(usize::from(premises.shards()), config.thread_count()),
+        manifest: Manifest::open(&environment, &config.accept_loss)?,
+        plan: Plan::new(usize::from(environment.shards()), config.thread_count()),
     };
     // Addresses first: the master must be told where this server is.
     let mut doors = Doors::open(&ground)?;
-    let mut place = join_cluster(config, &premises, &ground.manifest, doors.addresses()?)?;
+    let mut place = join_cluster(config, &environment, &ground.manifest, doors.addresses()?)?;
     // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody
     // has asked for the time yet.
     if !timestone_types::is_planted!(TimeOfStart) {
         ground.clock.begin_anew();
     }
-    place.check_shards(&premises, config)?;
+    place.check_shards(&environment, config)?;
     let stage_of: Vec<(ShardId, StageId)> = place
         .shards
         .iter()
@@ -167,7 +168,12 @@ pub(crate) fn assemble_on(
     let primaries = primary::build(&ground, &place, &stage_of, &mut slots)?;
     let nets = doors.put(&ground.plan, &mut slots);
     let clients = Clients::build(&ground, &mut place, &stage_of, &primaries.gauges, &mut slots)?;
-    let guests = clients.embed(&ground, &mut place, want_guests.then_some(guests), &mut slots)?;
+    let embedded_clients = clients.embed(
+        &ground,
+        &mut place,
+        want_embedded_clients.then_some(embedded_clients),
+        &mut slots,
+    )?;
 
     let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
     let stopping = Arc::new(AtomicBool::new(false));
@@ -200,7 +206,7 @@ pub(crate) fn assemble_on(
         native: doors.native_address(),
         resp: doors.resp_address(),
         http: doors.http,
-        guests,
+        embedded_clients,
         shard_stages: stage_of,
         log_stages: primaries.log_stages,
         observed,
@@ -254,7 +260,7 @@ fn put_node(
         life: (ground.config.log == DeviceKind::None).then(|| Arc::clone(manifest)),
         embedded: Embedded {
             stages: (0..plan.threads)
-                .flat_map(|thread| [plan.gateway(thread), plan.guest(thread)])
+                .flat_map(|thread| [plan.gateway(thread), plan.embedded_client(thread)])
                 .collect(),
             manifest: Arc::clone(manifest),
         },

@@ -1,8 +1,8 @@
 //! Which stage has which number, and which thread runs it.
 //!
 //! ```text
-//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ guests 1 a thread
-//!   thread i:   native net i, RESP net i, gateway i, guest i, shards s with s mod T = i, log i          (fused)
+//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ embedded clients 1 a thread
+//!   thread i:   native net i, RESP net i, gateway i, embedded client i, shards s with s mod T = i, log i          (fused)
 //!   one more:   node
 //! ```
 
@@ -48,7 +48,7 @@ impl Plan {
         Self::id(self.shards + 3 * self.threads + thread)
     }
 
-    pub(super) fn guest(&self, thread: usize) -> StageId {
+    pub(super) fn embedded_client(&self, thread: usize) -> StageId {
         Self::id(self.shards + 4 * self.threads + thread)
     }
 
@@ -87,7 +87,7 @@ impl Plan {
                 self.native(thread),
                 self.resp(thread),
                 self.gateway(thread),
-                self.guest(thread),
+                self.embedded_client(thread),
             ];
             stages.extend(
                 (0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id),

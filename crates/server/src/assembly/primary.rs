@@ -34,11 +34,17 @@ pub(super) fn build(
     stage_of: &[(ShardId, StageId)],
     slots: &mut StageSlots,
 ) -> Result<Primaries, ServerError> {
-    let Ground { config, premises, clock, plan, manifest, .. } = ground;
+    let Ground { config, environment, clock, plan, manifest, .. } = ground;
     let tuning = config.tuning();
-    let mut replays =
-        open_stores(config, &***premises, manifest, &tuning, &place.shards, place.map.cluster())?;
-    let logs = replay_logs(config, premises, manifest, &tuning, plan, stage_of, &mut replays)?;
+    let mut replays = open_stores(
+        config,
+        &***environment,
+        manifest,
+        &tuning,
+        &place.shards,
+        place.map.cluster(),
+    )?;
+    let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, &mut replays)?;
     let past = begin_run(ground, &replays)?;
     let left = Arc::new(manifest.own_clients());
     let log_stages: Vec<StageId> = (0..logs.len()).map(|thread| plan.log(thread)).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_flash::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia};
-use timestone_seda::Parcel;
+use timestone_seda::FrameBatch;
 use timestone_seda::manual::ManualDriver;
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
@@ -25,7 +25,7 @@ use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::shard_stage::ShardStage;
 use timestone_shard::gauges::ShardGauges;
-use timestone_shard::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+use timestone_shard::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
 use timestone_wal::BatchNumber;
 
 const SHARD: ShardId = ShardId::new(0);
@@ -152,10 +152,10 @@ impl Bench {
             let _ = self.driver.send(LOG_STAGE, Event::Wake);
             self.driver.send(SHARD_STAGE, Event::Wake).unwrap();
             while let Some((to, event)) = self.driver.take_sent() {
-                let Event::Parcel(parcel) = event else { panic!("{event:?}") };
+                let Event::FrameBatch(frame_batch) = event else { panic!("{event:?}") };
                 assert_eq!(to, ASKER);
                 answers.extend(
-                    Frames::new(without_clock(&parcel.bytes))
+                    Frames::new(without_clock(&frame_batch.bytes))
                         .map(|frame| frame.unwrap().bytes().to_vec()),
                 );
             }
@@ -170,7 +170,7 @@ impl Bench {
             &mut bytes,
         );
         self.driver
-            .send(SHARD_STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes)))
+            .send(SHARD_STAGE, Event::FrameBatch(FrameBatch::new(own_reply_address(ASKER), bytes)))
             .unwrap();
         self.answers()
     }

@@ -1,6 +1,6 @@
 //! Who comes: greetings of clients and of other processes, and what the node tells of itself.
 
-use timestone_seda::{Context, NetCommand, Origin, Parcel};
+use timestone_seda::{Context, FrameBatch, NetCommand, ReplyAddress};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, Hello, Limits, Message, Role,
@@ -17,7 +17,7 @@ impl NodeStage {
     pub(super) fn hello(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) {
         let hello = match Hello::first(frame)
@@ -27,7 +27,7 @@ impl NodeStage {
             Err(error) => {
                 return self.turn_away(
                     ctx,
-                    origin,
+                    reply_to,
                     frame,
                     ErrorCode::from(&error),
                     &error.to_string(),
@@ -42,23 +42,23 @@ impl NodeStage {
                 cluster.get(),
                 hello.cluster.get()
             );
-            return self.turn_away(ctx, origin, frame, ErrorCode::WrongCluster, &words);
+            return self.turn_away(ctx, reply_to, frame, ErrorCode::WrongCluster, &words);
         }
         if hello.role != Role::Client || hello.client != ClientId::ZERO {
-            return self.welcome(ctx, origin, frame.envelope().request, protocol, hello.client);
+            return self.welcome(ctx, reply_to, frame.envelope().request, protocol, hello.client);
         }
         match self.master.client_id() {
             Ok(Some(client)) => {
-                self.welcome(ctx, origin, frame.envelope().request, protocol, client)
+                self.welcome(ctx, reply_to, frame.envelope().request, protocol, client)
             }
             Ok(None) => {
                 // The ids of the last block are used up: the answer waits for the next one.
-                self.master.waiting.push_back((origin, frame.envelope().request, protocol));
+                self.master.waiting.push_back((reply_to, frame.envelope().request, protocol));
                 self.ask_for_clients(ctx);
             }
             Err(error) => {
                 let words = error.to_string();
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::Unavailable, &words).encode(envelope, out);
                 });
             }
@@ -69,21 +69,21 @@ impl NodeStage {
     fn turn_away(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         code: ErrorCode,
         words: &str,
     ) {
-        self.answer(ctx, origin, frame, |envelope, out| {
+        self.answer(ctx, reply_to, frame, |envelope, out| {
             ErrorReply::new(code, words).encode(envelope, out)
         });
-        self.outgoing.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
+        self.outgoing.send(ctx, reply_to.stage, Event::NetCommand(NetCommand::Close(reply_to)));
     }
 
     pub(super) fn welcome(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         request: wire::RequestId,
         protocol: wire::ProtocolVersion,
         client: ClientId,
@@ -106,13 +106,17 @@ impl NodeStage {
         };
         let mut bytes = ctx.take_buffer();
         welcome.encode(&envelope, &mut bytes);
-        self.outgoing.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+        self.outgoing.send(
+            ctx,
+            reply_to.stage,
+            Event::FrameBatch(FrameBatch::new(reply_to, bytes)),
+        );
     }
 
     pub(super) fn status(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) {
         let mut figures = vec![
@@ -123,7 +127,7 @@ impl NodeStage {
         figures
             .extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
-        self.answer(ctx, origin, frame, |envelope, out| {
+        self.answer(ctx, reply_to, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
             for (name, value) in &figures {
                 if !list.push(name, value) {

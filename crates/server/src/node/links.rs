@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use timestone_seda::{ConnectionView, DialId, NetCommand, Origin, Parcel, StageId};
+use timestone_seda::{ConnectionView, DialId, FrameBatch, NetCommand, ReplyAddress, StageId};
 use timestone_session::{IdleTimeout, limits::SILENCE_LIMIT};
 use timestone_types::{ClientId, ClusterId, Timestamp};
 use timestone_wire::{Envelope, Hello, Message, Role};
@@ -18,7 +18,7 @@ use crate::limits::LINK_BACKLOG_BYTES;
 
 #[derive(Debug, Default)]
 struct Link {
-    origin: Option<Origin>,
+    reply_to: Option<ReplyAddress>,
     dial: Option<DialId>,
     backlog: Vec<u8>,
     idle: IdleTimeout,
@@ -52,16 +52,16 @@ impl Links {
         let Some(owner) = self.owner else { return (None, Vec::new()) };
         let link = self.links.entry(address).or_default();
         let mut events = Vec::new();
-        if let Some(origin) = link.origin {
+        if let Some(reply_to) = link.reply_to {
             if !link.idle.is_over(now, SILENCE_LIMIT) {
                 link.idle.asked(now);
-                return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
+                return (self.net, vec![Event::FrameBatch(FrameBatch::new(reply_to, bytes))]);
             }
             tracing::warn!(%address, "a server owes answers and is silent; its connection is given \
                 up, and it is dialled anew");
             link.idle.give_up();
-            (link.origin, link.dial) = (None, None);
-            events.push(Event::NetCommand(NetCommand::Abort(origin)));
+            (link.reply_to, link.dial) = (None, None);
+            events.push(Event::NetCommand(NetCommand::Abort(reply_to)));
         }
         if link.backlog.len() + bytes.len() <= LINK_BACKLOG_BYTES {
             link.backlog.extend_from_slice(&bytes);
@@ -77,8 +77,8 @@ impl Links {
     }
 
     /// Something arrived on a connection.
-    pub(crate) fn heard(&mut self, now: Timestamp, origin: Origin) {
-        if let Some(link) = self.links.values_mut().find(|link| link.origin == Some(origin)) {
+    pub(crate) fn heard(&mut self, now: Timestamp, reply_to: ReplyAddress) {
+        if let Some(link) = self.links.values_mut().find(|link| link.reply_to == Some(reply_to)) {
             link.idle.heard(now);
         }
     }
@@ -95,13 +95,13 @@ impl Links {
         else {
             return (None, Vec::new());
         };
-        link.origin = Some(view.origin);
+        link.reply_to = Some(view.reply_to);
         link.idle.asked(now);
         let mut bytes = Vec::new();
         Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server")
             .encode(&Envelope::default(), &mut bytes);
         bytes.append(&mut link.backlog);
-        (self.net, vec![Event::Parcel(Parcel::new(view.origin, bytes))])
+        (self.net, vec![Event::FrameBatch(FrameBatch::new(view.reply_to, bytes))])
     }
 
     /// A connection is gone, or could not be made; the next frame dials again.

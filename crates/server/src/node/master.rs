@@ -14,13 +14,13 @@ use thiserror::Error;
 use timestone_cluster::{
     ClientIdBlock, ClusterError, Master, MasterAnswer, MasterCommand, ShardMap,
 };
-use timestone_seda::Origin;
+use timestone_seda::ReplyAddress;
 use timestone_types::ClientId;
 use timestone_wire::{ErrorCode, ProtocolVersion, RequestId};
 
 use super::joining::{JoinStep, Joining, Registration};
+use crate::environment::Environment;
 use crate::error::ServerError;
-use crate::premises::Premises;
 
 /// Why a command to the master failed.
 #[derive(Debug, Error)]
@@ -44,7 +44,7 @@ impl MasterError {
 }
 
 enum Place {
-    Embedded { master: Box<Master>, premises: Arc<dyn Premises> },
+    Embedded { master: Box<Master>, environment: Arc<dyn Environment> },
     Remote { address: SocketAddr, asking: bool },
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct MasterLink {
     place: Place,
     blocks: VecDeque<ClientIdBlock>,
     /// Greetings that wait for client ids.
-    pub(crate) waiting: VecDeque<(Origin, RequestId, ProtocolVersion)>,
-    relayed: BTreeMap<u64, (Origin, RequestId)>,
+    pub(crate) waiting: VecDeque<(ReplyAddress, RequestId, ProtocolVersion)>,
+    relayed: BTreeMap<u64, (ReplyAddress, RequestId)>,
     next_number: u64,
 }
 
 impl MasterLink {
-    pub(crate) fn embedded(master: Master, premises: Arc<dyn Premises>) -> Self {
-        Self::new(Place::Embedded { master: Box::new(master), premises })
+    pub(crate) fn embedded(master: Master, environment: Arc<dyn Environment>) -> Self {
+        Self::new(Place::Embedded { master: Box::new(master), environment })
     }
 
     pub(crate) fn remote(address: SocketAddr, clients: ClientIdBlock) -> Self {
@@ -96,7 +96,7 @@ impl MasterLink {
         &mut self,
         command: MasterCommand,
     ) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
-        let Place::Embedded { master, premises } = &mut self.place else {
+        let Place::Embedded { master, environment } = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
         let before = master.map().version();
@@ -106,7 +106,7 @@ impl MasterLink {
         if step.persist {
             let mut bytes = Vec::new();
             next.encode(&mut bytes);
-            premises.save_master(&bytes)?;
+            environment.save_master(&bytes)?;
         }
         **master = *next;
         let map = (master.map().version() != before).then(|| master.map().clone());
@@ -155,17 +155,17 @@ impl MasterLink {
     }
 
     /// Remembers who is to get the answer to a relayed command.
-    pub(crate) fn relay(&mut self, origin: Origin, request: RequestId) -> RequestId {
+    pub(crate) fn relay(&mut self, reply_to: ReplyAddress, request: RequestId) -> RequestId {
         let number = self.number();
         if self.relayed.len() >= crate::limits::MAX_RELAYED {
             self.relayed.pop_first();
         }
-        self.relayed.insert(number.get(), (origin, request));
+        self.relayed.insert(number.get(), (reply_to, request));
         number
     }
 
     /// Who asked under this number.
-    pub(crate) fn relayed(&mut self, number: RequestId) -> Option<(Origin, RequestId)> {
+    pub(crate) fn relayed(&mut self, number: RequestId) -> Option<(ReplyAddress, RequestId)> {
         self.relayed.remove(&number.get())
     }
 

@@ -1,7 +1,7 @@
 //! Commands for the master: carried out here, or relayed to the process that has it.
 
 use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, StoreKind};
-use timestone_seda::{Context, Origin, Parcel};
+use timestone_seda::{Context, FrameBatch, ReplyAddress};
 use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, MasterReply, Message};
 
 use super::NodeStage;
@@ -11,12 +11,12 @@ impl NodeStage {
     /// One of our own stages is about to be given client ids, in place of those that ended when it
     /// was silent. What it leaves behind under them, the next run need not wait for; if the
     /// manifest cannot be saved, it waits once.
-    fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
+    fn note_clients(&self, reply_to: ReplyAddress, answer: &MasterAnswer) {
         if timestone_types::is_planted!(ForgottenRenewal) {
             return;
         }
         if let MasterAnswer::Clients(block) = answer
-            && self.embedded.stages.contains(&origin.stage)
+            && self.embedded.stages.contains(&reply_to.stage)
             && let Err(error) =
                 self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
         {
@@ -36,7 +36,7 @@ impl NodeStage {
     pub(super) fn master_ask(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) {
         let command = match wire::MasterAsk::decode(frame) {
@@ -44,7 +44,7 @@ impl NodeStage {
             Err(error) => {
                 let words = error.to_string();
                 let code = ErrorCode::from(&error);
-                return self.answer(ctx, origin, frame, |envelope, out| {
+                return self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(code, &words).encode(envelope, out)
                 });
             }
@@ -52,7 +52,7 @@ impl NodeStage {
         let done = match command {
             Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_embedded() => self.master.execute(command),
-            Ok(command) => return self.relay(ctx, origin, frame, &command),
+            Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),
         };
         match done {
@@ -60,16 +60,16 @@ impl NodeStage {
                 if let Some(map) = map {
                     self.set_map(ctx, map);
                 }
-                self.note_clients(origin, &answer);
+                self.note_clients(reply_to, &answer);
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     MasterReply { answer: &bytes }.encode(envelope, out)
                 });
             }
             Err(error) => {
                 let (code, words) = (error.code(), error.to_string());
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(code, &words).encode(envelope, out)
                 });
             }
@@ -81,11 +81,11 @@ impl NodeStage {
     fn relay(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         command: &MasterCommand,
     ) {
-        let number = self.master.relay(origin, frame.envelope().request);
+        let number = self.master.relay(reply_to, frame.envelope().request);
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let envelope = Envelope { request: number, ..Envelope::default() };
@@ -111,24 +111,28 @@ impl NodeStage {
     pub(super) fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         let number = frame.envelope().request;
         let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
-        if let Some((origin, request)) = self.master.relayed(number) {
+        if let Some((reply_to, request)) = self.master.relayed(number) {
             if let Some(answer) = &answer {
-                self.note_clients(origin, answer);
+                self.note_clients(reply_to, answer);
             }
             let mut out = ctx.take_buffer();
             self.tell_clock(&mut out);
             let begun = out.len();
             out.extend_from_slice(frame.bytes());
             out[begun + 12..begun + 20].copy_from_slice(&request.get().to_le_bytes());
-            return self.outgoing.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
+            return self.outgoing.send(
+                ctx,
+                reply_to.stage,
+                Event::FrameBatch(FrameBatch::new(reply_to, out)),
+            );
         }
         if let Some(MasterAnswer::Clients(block)) = answer {
             self.master.add_clients(block);
-            while let Some((origin, request, protocol)) = self.master.waiting.pop_front() {
+            while let Some((reply_to, request, protocol)) = self.master.waiting.pop_front() {
                 match self.master.client_id() {
-                    Ok(Some(client)) => self.welcome(ctx, origin, request, protocol, client),
+                    Ok(Some(client)) => self.welcome(ctx, reply_to, request, protocol, client),
                     _ => {
-                        self.master.waiting.push_front((origin, request, protocol));
+                        self.master.waiting.push_front((reply_to, request, protocol));
                         return self.ask_for_clients(ctx);
                     }
                 }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_clock::Clock;
 use timestone_cluster::{ServerId, ShardMap};
-use timestone_seda::{Context, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage, StageId};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Kind, MapIs, Message,
@@ -76,31 +76,31 @@ impl NodeStage {
         }
     }
 
-    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
-        self.links.heard(ctx.now(), parcel.origin);
-        let mut frames = Frames::new(&parcel.bytes);
+    fn frame_batch(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
+        self.links.heard(ctx.now(), frame_batch.reply_to);
+        let mut frames = Frames::new(&frame_batch.bytes);
         for frame in &mut frames {
             match frame {
-                Ok(frame) => self.frame(ctx, parcel.origin, &frame),
+                Ok(frame) => self.frame(ctx, frame_batch.reply_to, &frame),
                 Err(error) => {
-                    tracing::warn!(%error, "a parcel for the node holds bytes that are no frame; \
+                    tracing::warn!(%error, "a frame_batch for the node holds bytes that are no frame; \
                         the rest of it is dropped");
                     break;
                 }
             }
         }
-        ctx.finish_parcel(parcel);
+        ctx.finish_frame_batch(frame_batch);
     }
 
-    fn frame(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
-        if self.shard_stages.iter().any(|(_, stage)| *stage == origin.stage) {
+    fn frame(&mut self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frame: &Frame<'_>) {
+        if self.shard_stages.iter().any(|(_, stage)| *stage == reply_to.stage) {
             return self.forward(ctx, frame);
         }
         match frame.kind() {
-            Kind::Hello => self.hello(ctx, origin, frame),
-            Kind::MapPull => self.answer_map(ctx, origin, frame),
-            Kind::MasterAsk => self.master_ask(ctx, origin, frame),
-            Kind::NodeStatus => self.status(ctx, origin, frame),
+            Kind::Hello => self.hello(ctx, reply_to, frame),
+            Kind::MapPull => self.answer_map(ctx, reply_to, frame),
+            Kind::MasterAsk => self.master_ask(ctx, reply_to, frame),
+            Kind::NodeStatus => self.status(ctx, reply_to, frame),
             kind if kind.is_reply() => self.reply(ctx, frame),
             // A peer was told another's decision and has no prepare: only the client has the write
             // set. The peer is told again, until the client has helped it, or its watermark shows
@@ -110,17 +110,24 @@ impl NodeStage {
                 let shard = frame.envelope().shard;
                 let words =
                     format!("shard {shard} is not on this server; fetch the shard map again");
-                self.answer(ctx, origin, frame, |envelope, out| {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out)
                 });
             }
         }
     }
 
-    fn answer_map(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn answer_map(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
         let mut map = Vec::new();
         self.maps.map().encode(&mut map);
-        self.answer(ctx, origin, frame, |envelope, out| MapIs { map: &map }.encode(envelope, out));
+        self.answer(ctx, reply_to, frame, |envelope, out| {
+            MapIs { map: &map }.encode(envelope, out)
+        });
     }
 
     fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
@@ -165,8 +172,13 @@ impl NodeStage {
                 if let Some(&(_, stage)) = stage {
                     let mut out = ctx.take_buffer();
                     out.extend_from_slice(frame.bytes());
-                    let origin = Origin { stage, ..timestone_shard::own_origin(ctx.stage()) };
-                    self.outgoing.send(ctx, stage, Event::Parcel(Parcel::new(origin, out)));
+                    let reply_to =
+                        ReplyAddress { stage, ..timestone_shard::own_reply_address(ctx.stage()) };
+                    self.outgoing.send(
+                        ctx,
+                        stage,
+                        Event::FrameBatch(FrameBatch::new(reply_to, out)),
+                    );
                 }
             }
             Kind::MapIs => {
@@ -193,7 +205,7 @@ impl NodeStage {
     fn answer(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) {
@@ -203,7 +215,11 @@ impl NodeStage {
             self.tell_clock(&mut bytes);
         }
         write(&envelope, &mut bytes);
-        self.outgoing.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+        self.outgoing.send(
+            ctx,
+            reply_to.stage,
+            Event::FrameBatch(FrameBatch::new(reply_to, bytes)),
+        );
     }
 
     /// Begins a batch of answers with a reading of the clock. Not before a `Welcome`, which is the
@@ -244,7 +260,7 @@ impl Stage<Event> for NodeStage {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         while let Some(event) = events.pop_front() {
             match event {
-                Event::Parcel(parcel) => self.parcel(ctx, parcel),
+                Event::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
                 Event::Net(NetEvent::Connected(view)) => {
                     let (stage, events) =
                         self.links.connected(ctx.now(), &view, self.maps.map().cluster());

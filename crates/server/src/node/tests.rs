@@ -9,8 +9,8 @@ use timestone_wire::MasterReply;
 
 use super::*;
 use crate::config::{AcceptedLoss, ServerConfig};
+use crate::environment::{Environment, Local};
 use crate::manifest::Manifest;
-use crate::premises::{Local, Premises};
 
 #[test]
 fn a_new_map_is_told_to_shards_and_gateways_once() {
@@ -48,7 +48,10 @@ fn a_new_map_is_told_to_shards_and_gateways_once() {
         MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
     }
     driver
-        .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), bytes)))
+        .send(
+            stage(0),
+            Event::FrameBatch(FrameBatch::new(timestone_shard::own_reply_address(stage(9)), bytes)),
+        )
         .unwrap();
     driver.turn();
     let mut told = Vec::new();
@@ -65,13 +68,13 @@ fn a_new_map_is_told_to_shards_and_gateways_once() {
 /// another one.
 fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
     let folder = tempfile::tempdir().unwrap();
-    let (premises, manifest) = directory(folder.path());
+    let (environment, manifest) = directory(folder.path());
     let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
     let map = Arc::new(master.map().clone());
     let (stage, block) = (StageId::new, ClientIdBlock { first: ClientId::new(1), count: 10 });
     let master = match is_remote {
         true => MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
-        false => MasterLink::embedded(master, premises),
+        false => MasterLink::embedded(master, environment),
     };
     let parts = NodeParts {
         gateways: vec![stage(5)],
@@ -86,7 +89,10 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
     MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
     wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
     driver
-        .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(asker), asked)))
+        .send(
+            stage(0),
+            Event::FrameBatch(FrameBatch::new(timestone_shard::own_reply_address(asker), asked)),
+        )
         .unwrap();
     driver.turn();
     if is_remote {
@@ -95,7 +101,13 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
         let envelope = Envelope { request: wire::RequestId::new(1), ..Envelope::default() };
         MasterReply { answer: &answer }.encode(&envelope, &mut told);
         driver
-            .send(stage(0), Event::Parcel(Parcel::new(timestone_shard::own_origin(stage(9)), told)))
+            .send(
+                stage(0),
+                Event::FrameBatch(FrameBatch::new(
+                    timestone_shard::own_reply_address(stage(9)),
+                    told,
+                )),
+            )
             .unwrap();
         driver.turn();
     }
@@ -106,14 +118,14 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
 /// a second later, of five seconds before.
 fn lived_at_the_end() -> [u64; 2] {
     let folder = tempfile::tempdir().unwrap();
-    let (premises, manifest) = directory(folder.path());
+    let (environment, manifest) = directory(folder.path());
     let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
     let map = Arc::new(master.map().clone());
     let stopping = Arc::new(AtomicBool::new(false));
     let parts = NodeParts {
         stopping: Arc::clone(&stopping),
         life: Some(Arc::clone(&manifest)),
-        ..parts(map, MasterLink::embedded(master, premises), Arc::clone(&manifest))
+        ..parts(map, MasterLink::embedded(master, environment), Arc::clone(&manifest))
     };
     let millis = |n: u64| Timestamp::from_nanos(n * 1_000_000);
     let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
@@ -162,11 +174,11 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
     }
 }
 
-fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {
-    let premises: Arc<dyn Premises> =
+fn directory(folder: &std::path::Path) -> (Arc<dyn Environment>, Arc<Manifest>) {
+    let environment: Arc<dyn Environment> =
         Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
-    let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
-    (premises, manifest)
+    let manifest = Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
+    (environment, manifest)
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::running::{Running, config, eventually};
 const KEYS: u64 = 6;
 
 #[test]
-fn transactions_of_a_guest_over_ends_without_a_log_are_whole_and_nobody_waits_for_long() {
+fn transactions_of_an_embedded_client_over_ends_without_a_log_are_whole_and_nobody_waits_for_long()
+{
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());
     (config.threads, config.log) = (Some(2), DeviceKind::None);
@@ -56,7 +57,7 @@ fn transactions_of_a_guest_over_ends_without_a_log_are_whole_and_nobody_waits_fo
                 }
             }
         });
-        eventually("the guest commits", || some.load(Ordering::Relaxed));
+        eventually("the embedded client commits", || some.load(Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(20));
         let begun = Instant::now();
         server.shutdown().unwrap();

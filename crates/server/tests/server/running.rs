@@ -63,20 +63,20 @@ impl Running {
 
     pub(crate) fn try_start(config: &ServerConfig) -> Result<Self, ServerError> {
         let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
-        let server = Server::start_with(config, |seats| {
-            let stages = seats.iter().map(|seat| {
-                let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
-                let clock = Arc::clone(&seat.clock);
+        let server = Server::start_with(config, |slots| {
+            let stages = slots.iter().map(|slot| {
+                let wiring = InProcess { shards: slot.shards.clone(), server: slot.node };
+                let clock = Arc::clone(&slot.clock);
                 let (stage, part) =
-                    in_process(seat.client, &seat.map, wiring, EngineConfig::default(), clock)
+                    in_process(slot.client, &slot.map, wiring, EngineConfig::default(), clock)
                         .split();
                 *attachment.lock().unwrap() = Some(part);
                 stage
             });
             stages.collect()
         })?;
-        let seat = server.guests().last().unwrap().stage;
-        let db = attachment.into_inner().unwrap().unwrap().attach(server.injector(), seat, None);
+        let slot = server.embedded_clients().last().unwrap().stage;
+        let db = attachment.into_inner().unwrap().unwrap().attach(server.injector(), slot, None);
         Ok(Self { server, inside: blocking::Db::from(db).with_deadline(PATIENCE) })
     }
 

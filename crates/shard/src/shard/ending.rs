@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use timestone_flash::{MemoryDevice, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
-use timestone_seda::{Parcel, Stage, StageId};
+use timestone_seda::{FrameBatch, Stage, StageId};
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchNumber, BatchRecords};
@@ -16,7 +16,7 @@ use timestone_wire::{
     Vote, WriteEntry, WriteKind, without_clock,
 };
 
-use super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
+use super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_reply_address};
 use crate::LogAppend;
 use crate::gauges::ShardGauges;
 use crate::testing::{Event, TestStage};
@@ -130,11 +130,11 @@ impl Pair {
                 .for_each(|&shard| self.driver.send(stage_of(shard), Event::Wake).unwrap());
             while let Some((to, event)) = self.driver.take_sent() {
                 match event {
-                    Event::Parcel(parcel) if to == ASKER => {
-                        let frames = Frames::new(without_clock(&parcel.bytes));
+                    Event::FrameBatch(frame_batch) if to == ASKER => {
+                        let frames = Frames::new(without_clock(&frame_batch.bytes));
                         answers.extend(frames.map(|frame| frame.unwrap().bytes().to_vec()));
                     }
-                    Event::Parcel(_) if to == ELSEWHERE => {}
+                    Event::FrameBatch(_) if to == ELSEWHERE => {}
                     Event::LogAppend(append) if to == LOG => {
                         let durable = Event::LogDurable { batch: append.head.batch };
                         self.driver.send(stage_of(append.head.shard), durable).unwrap();
@@ -158,7 +158,10 @@ impl Pair {
         let mut bytes = Vec::new();
         encode(&Envelope { request: RequestId::new(9), shard, ..Envelope::default() }, &mut bytes);
         self.driver
-            .send(stage_of(shard), Event::Parcel(Parcel::new(own_origin(ASKER), bytes)))
+            .send(
+                stage_of(shard),
+                Event::FrameBatch(FrameBatch::new(own_reply_address(ASKER), bytes)),
+            )
             .unwrap();
         self.answers()
     }

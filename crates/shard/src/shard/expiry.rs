@@ -41,7 +41,7 @@ pub(super) mod tests {
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
+    use timestone_seda::{FrameBatch, Stage, StageId};
     use timestone_store::prelude::*;
     use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, StoreEvent};
     use timestone_txn::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
@@ -55,7 +55,7 @@ pub(super) mod tests {
         Newest, NewestIs, ReadAt, Value, Verdict, Write, WriteAction, Written,
     };
 
-    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
     use crate::testing::Event;
 
     pub(crate) const SHARD: ShardId = ShardId::new(0);
@@ -152,15 +152,17 @@ pub(super) mod tests {
             encode(&envelope, &mut bytes);
             for _ in 0..1000 {
                 // The device has no file descriptor that would wake the stage.
-                let parcel = Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes));
-                self.driver.send(STAGE, Event::Parcel(parcel)).unwrap();
+                let frame_batch =
+                    FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut bytes));
+                self.driver.send(STAGE, Event::FrameBatch(frame_batch)).unwrap();
                 self.driver.turn();
                 while let Some((to, event)) = self.driver.take_sent() {
                     match event {
                         Event::LogAppend(append) => self.appended.push(append.head.batch),
-                        Event::Parcel(parcel) if to == ASKER => {
+                        Event::FrameBatch(frame_batch) if to == ASKER => {
                             let frame =
-                                Frame::parse(timestone_wire::without_clock(&parcel.bytes)).unwrap();
+                                Frame::parse(timestone_wire::without_clock(&frame_batch.bytes))
+                                    .unwrap();
                             return ErrorReply::decode(&frame)
                                 .map_or_else(|_| Ok(read(&frame)), |error| Err(error.code));
                         }
@@ -322,14 +324,17 @@ pub(super) mod tests {
                 .driver
                 .send(
                     STAGE,
-                    Event::Parcel(Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes))),
+                    Event::FrameBatch(FrameBatch::new(
+                        own_reply_address(ASKER),
+                        std::mem::take(&mut bytes),
+                    )),
                 )
                 .unwrap();
             bench.driver.turn();
             while let Some((_, event)) = bench.driver.take_sent() {
-                let Event::Parcel(parcel) = event else { continue };
-                let mut frames =
-                    Frames::new(timestone_wire::without_clock(&parcel.bytes)).map(Result::unwrap);
+                let Event::FrameBatch(frame_batch) = event else { continue };
+                let mut frames = Frames::new(timestone_wire::without_clock(&frame_batch.bytes))
+                    .map(Result::unwrap);
                 if let Some(written) = frames.find_map(|frame| Written::decode(&frame).ok()) {
                     assert!(turn > 0, "its page is read while the time passes");
                     return written.verdict;

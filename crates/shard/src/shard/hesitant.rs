@@ -244,7 +244,7 @@ impl<S: Store> Figures for Hesitant<S> {
 mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
+    use timestone_seda::{FrameBatch, Stage, StageId};
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, Sequence, ShardId, TxnId};
     use timestone_wire::{
@@ -252,7 +252,7 @@ mod tests {
         ReadEntry, RequestId, Value, Verdict, Vote, WriteEntry, WriteKind,
     };
 
-    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
     use super::*;
     use crate::testing::{Event, TestStage};
 
@@ -309,14 +309,16 @@ mod tests {
 
         /// Sends what clients want and takes what comes back.
         fn turn(&mut self) {
-            let parcel = Parcel::new(own_origin(ASKER), std::mem::take(&mut self.frames));
+            let frame_batch =
+                FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut self.frames));
             self.driver.set_now(self.now);
-            self.driver.send(STAGE, Event::Parcel(parcel)).unwrap();
+            self.driver.send(STAGE, Event::FrameBatch(frame_batch)).unwrap();
             self.driver.turn();
             while let Some((_, event)) = self.driver.take_sent() {
-                let Event::Parcel(parcel) = event else { continue };
-                let frames: Vec<Frame<'_>> =
-                    Frames::new(wire::without_clock(&parcel.bytes)).map(Result::unwrap).collect();
+                let Event::FrameBatch(frame_batch) = event else { continue };
+                let frames: Vec<Frame<'_>> = Frames::new(wire::without_clock(&frame_batch.bytes))
+                    .map(Result::unwrap)
+                    .collect();
                 for frame in frames {
                     let client = frame.envelope().request.get() as usize - 1;
                     self.take(client, &frame);
@@ -407,12 +409,13 @@ mod tests {
                 for _ in 0..100 {
                     self.now = self.now.saturating_add(Duration::from_millis(100));
                     self.driver.set_now(self.now);
-                    let parcel = Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes));
-                    self.driver.send(STAGE, Event::Parcel(parcel)).unwrap();
+                    let frame_batch =
+                        FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut bytes));
+                    self.driver.send(STAGE, Event::FrameBatch(frame_batch)).unwrap();
                     self.driver.turn();
                     while let Some((_, event)) = self.driver.take_sent() {
-                        let Event::Parcel(parcel) = event else { continue };
-                        let frame = Frame::parse(wire::without_clock(&parcel.bytes)).unwrap();
+                        let Event::FrameBatch(frame_batch) = event else { continue };
+                        let frame = Frame::parse(wire::without_clock(&frame_batch.bytes)).unwrap();
                         let found = Value::decode(&frame).unwrap();
                         *stored = u64::from_be_bytes(found.value.try_into().unwrap());
                     }

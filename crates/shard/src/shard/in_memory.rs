@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
-use timestone_seda::{Parcel, Stage, StageId};
+use timestone_seda::{FrameBatch, Stage, StageId};
 use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Reads, Store, Stores};
 use timestone_types::{
     AbortKind, ClientId, Epoch, Expiry, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp,
@@ -21,7 +21,7 @@ use timestone_wire::{
 };
 
 use super::hesitant::Hesitant;
-use super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
+use super::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
 use crate::testing::{Event, TestStage};
 
 const SHARD: ShardId = ShardId::new(0);
@@ -151,14 +151,14 @@ impl World {
         let (envelope, mut bytes) = (Envelope { shard: SHARD, ..Envelope::default() }, Vec::new());
         encode(&envelope, &mut bytes);
         for _ in 0..1000 {
-            let parcel = Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes));
-            self.driver.send(STAGE, Event::Parcel(parcel)).unwrap();
+            let frame_batch = FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut bytes));
+            self.driver.send(STAGE, Event::FrameBatch(frame_batch)).unwrap();
             self.driver.turn();
             while let Some((to, event)) = self.driver.take_sent() {
-                if let Event::Parcel(parcel) = event
+                if let Event::FrameBatch(frame_batch) = event
                     && to == ASKER
                 {
-                    let frames = wire::without_clock(&parcel.bytes);
+                    let frames = wire::without_clock(&frame_batch.bytes);
                     let frame = Frames::new(frames).next().unwrap().unwrap();
                     return ErrorReply::decode(&frame)
                         .map_or_else(|_| Ok(read(&frame)), |error| Err(error.code));

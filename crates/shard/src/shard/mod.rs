@@ -2,8 +2,8 @@
 //! together.
 //!
 //! ```text
-//!   parcel ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
-//!                                                                        ├─► replies (one parcel per origin and turn)
+//!   batch of frames ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
+//!                                                                        ├─► replies (one batch of frames per reply address and turn)
 //!   store.pump ─► reads that went to flash, scans, counts ──────────────┤
 //!   log stage ─► durable(batch) ─► Durable(sequence) ─► votes, applies ────┤
 //!                                                                        └─► journal (one log batch per turn)
@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
+use timestone_seda::{FrameBatch, Memory, MemoryUse, ReplyAddress, StageId, Tally};
 use timestone_store::{Figure, PutSize, Store, StoreError, StoreEvent};
 use timestone_txn::participant::{
     self, Collected, LogSequence, Participant, ReadItem, Token, Wait, WriteItem,
@@ -63,7 +63,7 @@ use journal::{ClosedBatch, Journal};
 use lookups::Lookups;
 pub use order::RecordPlace;
 use payload::Payloads;
-pub use peers::{Peers, own_origin};
+pub use peers::{Peers, own_reply_address};
 use pending::Requests;
 pub use recovery::{Past, Recovering, Replay, Served};
 use replies::Replies;
@@ -161,9 +161,9 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Takes the frames of a parcel, a few at a time, with a look ahead at their keys.
-    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
-        let mut frames = Frames::new(&parcel.bytes);
+    /// Takes the frames of a batch of frames, a few at a time, with a look ahead at their keys.
+    fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
+        let mut frames = Frames::new(&frame_batch.bytes);
         let mut group: [Option<(Frame<'_>, Option<KeyRef<'_>>)>; LOOK_AHEAD] = [None; LOOK_AHEAD];
         let mut ahead = LookAhead::new();
         loop {
@@ -179,7 +179,7 @@ impl Shard {
                     Err(error) => {
                         // The net stage cuts frames by the same rules; what gets here was damaged
                         // inside this process or by a peer.
-                        tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are \
+                        tracing::warn!(shard = %self.shard, %error, "a frame_batch holds bytes that are \
                             no frame; the rest of it is dropped");
                         break;
                     }
@@ -190,11 +190,11 @@ impl Shard {
             }
             ahead.fetch(&self.participant, &*self.store);
             for (frame, key) in group[..count].iter().flatten() {
-                self.frame(ctx, parcel.origin, frame, *key);
+                self.frame(ctx, frame_batch.reply_to, frame, *key);
                 self.close_full_batch(ctx);
             }
         }
-        ctx.finish_parcel(parcel);
+        ctx.finish_frame_batch(frame_batch);
     }
 
     /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is
@@ -382,13 +382,14 @@ impl Shard {
 
 impl Shard {
     /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may
-    /// be about to send one: no gateway and no guest of this process, which finish what they have
-    /// begun, step by step and shard by shard; nor whoever decides about what was promised here,
-    /// unless that one stays silent. What is on its way already has come within [`CLOSE_INTERVAL`].
+    /// be about to send one: no gateway and no embedded client of this process, which finish what
+    /// they have begun, step by step and shard by shard; nor whoever decides about what was
+    /// promised here, unless that one stays silent. What is on its way already has come within
+    /// [`CLOSE_INTERVAL`].
     ///
-    /// Gateways and guests end within seconds, also when they get no answer (a log that failed
-    /// gives none), so none is waited for without end. Questions of peers may come again and again:
-    /// how long decisions are waited for counts from the first quiet moment.
+    /// Gateways and embedded clients end within seconds, also when they get no answer (a log that
+    /// failed gives none), so none is waited for without end. Questions of peers may come again and
+    /// again: how long decisions are waited for counts from the first quiet moment.
     fn may_close(&mut self, ctx: &mut Turn<'_>) -> bool {
         if timestone_types::is_planted!(ClosesUnderWriters) {
             return self.is_quiet(ctx.has_unsent());
@@ -457,7 +458,7 @@ impl Shard {
     /// Takes what it is told, after [`Shard::begin_inputs`].
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
         match input {
-            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::LogDurable { batch } => self.log_durable(ctx, batch),
             Input::LogRetained { log, from } => self.retained(log, from),
             Input::LogCarry { below } => self.carry(ctx, below),
@@ -488,7 +489,7 @@ impl Shard {
         self.close_batch(ctx);
         if ctx.is_shutting_down() && !self.store_draining {
             self.store_draining = self.may_close(ctx);
-            // Nobody tells when the last gateway or guest has ended.
+            // Nobody tells when the last gateway or embedded client has ended.
             self.close_again_at =
                 Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
             if self.store_draining {
@@ -563,9 +564,9 @@ impl Shard {
         }
     }
 
-    /// The buffer for an answer to `origin`.
+    /// The buffer for an answer to `reply_to`.
     #[inline]
-    fn reply(&mut self, ctx: &mut Turn<'_>, origin: Origin) -> &mut Vec<u8> {
-        self.replies.buffer(ctx, origin)
+    fn reply(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress) -> &mut Vec<u8> {
+        self.replies.buffer(ctx, reply_to)
     }
 }

@@ -2,7 +2,7 @@
 //! shards.
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Origin, Parcel};
+use timestone_seda::{FrameBatch, ReplyAddress};
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
@@ -18,7 +18,7 @@ use timestone_wire::{
     TxnState, Verdict,
 };
 
-use super::peers::own_origin;
+use super::peers::own_reply_address;
 use super::pending::{Purpose, Repeat, token_of};
 use super::request::ReadNow;
 use super::{LogPlace, Shard, Unapplied, expiry};
@@ -584,10 +584,10 @@ impl Shard {
     }
 
     fn has_reply_room(&mut self, ctx: &mut Turn<'_>, token: Token, bytes: usize) -> bool {
-        let Some(origin) = self.requests.get_mut(token).map(|request| request.origin) else {
+        let Some(reply_to) = self.requests.get_mut(token).map(|request| request.reply_to) else {
             return true;
         };
-        self.replies.has_room(ctx, origin, bytes)
+        self.replies.has_room(ctx, reply_to, bytes)
     }
 
     /// Appends again what old log files hold up: promises and outcomes that are still needed.
@@ -690,8 +690,8 @@ impl Shard {
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) {
         if let Some(request) = self.requests.get_mut(token) {
-            let (origin, envelope) = (request.origin, request.envelope);
-            write(&envelope, self.replies.buffer(ctx, origin));
+            let (reply_to, envelope) = (request.reply_to, request.envelope);
+            write(&envelope, self.replies.buffer(ctx, reply_to));
             self.requests.close(token);
         }
     }
@@ -699,22 +699,27 @@ impl Shard {
     pub(super) fn answer_error(
         &mut self,
         ctx: &mut Turn<'_>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         error: &ErrorReply<'_>,
     ) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        error.encode(&envelope, self.reply(ctx, origin));
+        error.encode(&envelope, self.reply(ctx, reply_to));
     }
 
-    pub(super) fn refuse_epoch(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+    pub(super) fn refuse_epoch(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
         let words = format!(
             "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
             self.shard,
             self.epoch,
             frame.envelope().epoch
         );
-        self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
+        self.answer_error(ctx, reply_to, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
     }
 
     pub(super) fn refuse(&mut self, ctx: &mut Turn<'_>, token: Token, refusal: &Refusal) {
@@ -807,8 +812,8 @@ impl Shard {
         };
         let mut bytes = ctx.take_buffer();
         write(&envelope, &mut bytes);
-        let parcel = Parcel::new(own_origin(ctx.stage()), bytes);
-        ctx.send(turn::Output::ToPeer { to: stage, parcel });
+        let frame_batch = FrameBatch::new(own_reply_address(ctx.stage()), bytes);
+        ctx.send(turn::Output::ToPeer { to: stage, frame_batch });
     }
 
     fn ask_terminate(
@@ -827,10 +832,15 @@ impl Shard {
         });
     }
 
-    pub(super) fn answer_stats(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+    pub(super) fn answer_stats(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
         let figures = self.store.figures();
-        let out = self.replies.buffer(ctx, origin);
+        let out = self.replies.buffer(ctx, reply_to);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
         let own = [
             ("watermark", self.collected.below().as_nanos()),

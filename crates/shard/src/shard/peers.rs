@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use timestone_seda::{ConnectionId, Generation, Origin, StageId};
+use timestone_seda::{ConnectionId, Generation, ReplyAddress, StageId};
 use timestone_types::{Epoch, ShardId};
 
 /// Where the shards of the cluster are, as this process sees it.
@@ -41,7 +41,8 @@ impl Peers {
     }
 }
 
-/// The origin under which a stage that has no connections sends frames: answers come back to it.
-pub const fn own_origin(stage: StageId) -> Origin {
-    Origin { stage, connection: ConnectionId::new(0), generation: Generation::new(0) }
+/// The reply address under which a stage that has no connections sends frames: answers come back to
+/// it.
+pub const fn own_reply_address(stage: StageId) -> ReplyAddress {
+    ReplyAddress { stage, connection: ConnectionId::new(0), generation: Generation::new(0) }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use timestone_seda::{Charge, Memory, MemoryUse, Origin};
+use timestone_seda::{Charge, Memory, MemoryUse, ReplyAddress};
 use timestone_store::ReadToken;
 use timestone_store::StoreError;
 use timestone_txn::participant::{ExpiryRule, Token};
@@ -67,7 +67,7 @@ pub(crate) struct Request {
     asked: Timestamp,
     /// What it is counted as.
     timed: Timed,
-    pub(crate) origin: Origin,
+    pub(crate) reply_to: ReplyAddress,
     /// The envelope of its answer.
     pub(crate) envelope: Envelope,
     pub(crate) purpose: Purpose,
@@ -171,7 +171,7 @@ impl Requests {
     #[inline]
     pub(crate) fn open(
         &mut self,
-        origin: Origin,
+        reply_to: ReplyAddress,
         envelope: Envelope,
         purpose: Purpose,
         timed: Timed,
@@ -182,7 +182,7 @@ impl Requests {
                 self.slots.push(Request {
                     asked: self.now,
                     timed,
-                    origin,
+                    reply_to,
                     envelope,
                     purpose,
                     frame: Vec::new(),
@@ -206,7 +206,7 @@ impl Requests {
         };
         let slot = &mut self.slots[index as usize];
         assert!(!slot.live, "a free place is not in use");
-        slot.origin = origin;
+        slot.reply_to = reply_to;
         slot.envelope = envelope;
         slot.purpose = purpose;
         (slot.asked, slot.timed) = (self.now, timed);
@@ -287,16 +287,16 @@ mod tests {
 
     #[test]
     fn a_token_of_an_earlier_use_finds_nothing() {
-        let origin = Origin {
+        let reply_to = ReplyAddress {
             stage: StageId::new(0),
             connection: ConnectionId::new(0),
             generation: Generation::new(0),
         };
         let mut requests = Requests::default();
-        let first = requests.open(origin, Envelope::default(), Purpose::Get, Timed::Get);
+        let first = requests.open(reply_to, Envelope::default(), Purpose::Get, Timed::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
         requests.close(first);
-        let second = requests.open(origin, Envelope::default(), Purpose::Write, Timed::Write);
+        let second = requests.open(reply_to, Envelope::default(), Purpose::Write, Timed::Write);
         assert_ne!(first, second);
         assert!(requests.get_mut(first).is_none());
         assert!(requests.get_mut(second).unwrap().frame.is_empty());

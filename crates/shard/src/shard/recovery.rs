@@ -655,7 +655,7 @@ mod tests {
     use timestone_clock::ManualClock;
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Context, Origin, Parcel, Stage};
+    use timestone_seda::{Context, FrameBatch, ReplyAddress, Stage};
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{Expiry, HashSeed, KeyspaceId, Sequence};
     use timestone_wal::{DecisionOrigin, Participants};
@@ -664,7 +664,7 @@ mod tests {
         RequestId, Value, WriteEntry,
     };
 
-    use super::super::own_origin;
+    use super::super::own_reply_address;
     use super::*;
     use crate::testing::{Event, TestStage};
 
@@ -755,14 +755,14 @@ mod tests {
             Get { keyspace, at: ReadAt::Latest(at(2000)), client: CLIENT, wait: false, key: &key }
                 .encode(&envelope, &mut bytes);
         }
-        let origin: Origin = own_origin(ASKER);
-        driver.send(STAGE, Event::Parcel(Parcel::new(origin, bytes))).unwrap();
+        let reply_to: ReplyAddress = own_reply_address(ASKER);
+        driver.send(STAGE, Event::FrameBatch(FrameBatch::new(reply_to, bytes))).unwrap();
         driver.turn();
         let mut answers = Vec::new();
         while let Some((to, event)) = driver.take_sent() {
-            let Event::Parcel(parcel) = event else { panic!("{event:?}") };
+            let Event::FrameBatch(frame_batch) = event else { panic!("{event:?}") };
             assert_eq!(to, ASKER);
-            for frame in Frames::new(timestone_wire::without_clock(&parcel.bytes)) {
+            for frame in Frames::new(timestone_wire::without_clock(&frame_batch.bytes)) {
                 let frame = frame.unwrap();
                 let value = (frame.kind() == Kind::Value).then(|| Value::decode(&frame).unwrap());
                 assert!(value.is_none_or(|value| !value.present || value.value == VALUE));
@@ -800,7 +800,9 @@ mod tests {
             Get { keyspace: KeyspaceId::DEFAULT, at, client: CLIENT, wait: false, key: b"key" }
                 .encode(&envelope, &mut bytes);
         }
-        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+        driver
+            .send(STAGE, Event::FrameBatch(FrameBatch::new(own_reply_address(ASKER), bytes)))
+            .unwrap();
         let mut bound = None;
         [(); 2].map(|()| {
             let mut answers = 0;
@@ -809,8 +811,9 @@ mod tests {
                 while let Some((to, event)) = driver.take_sent() {
                     match event {
                         Event::LogAppend(append) => bound = Some(append.head.batch),
-                        Event::Parcel(parcel) if to == ASKER => {
-                            let frames = Frames::new(timestone_wire::without_clock(&parcel.bytes));
+                        Event::FrameBatch(frame_batch) if to == ASKER => {
+                            let frames =
+                                Frames::new(timestone_wire::without_clock(&frame_batch.bytes));
                             answers += frames
                                 .filter(|frame| frame.as_ref().unwrap().kind() == Kind::Value)
                                 .count();

@@ -1,30 +1,31 @@
-//! Answers of one turn, one open parcel per origin.
+//! Answers of one turn, one open batch of frames per reply address.
 //!
-//! Everything that a shard says to one connection in one turn leaves as one parcel, so that the net
-//! stage writes it at once. A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large
-//! ones count in the process's memory for answers until they arrive.
+//! Everything that a shard says to one connection in one turn leaves as one batch of frames, so
+//! that the net stage writes it at once. A batch of frames that has grown to
+//! [`REPLY_FRAME_BATCH_BYTES`] leaves early. Large ones count in the process's memory for answers
+//! until they arrive.
 //!
 //! Each begins with a reading of the server's clock (docs/protocol/time.md, "Readings of the
-//! server's clock"). It is taken when the parcel leaves: the turn's time would not do, for a
-//! request that was sent after the turn began may be answered in it. One reading serves all parcels
-//! that leave together; it goes into a frame that has its place from the start, so that nothing is
-//! allocated or moved for it.
+//! server's clock"). It is taken when the batch of frames leaves: the turn's time would not do, for
+//! a request that was sent after the turn began may be answered in it. One reading serves all
+//! batches of frames that leave together; it goes into a frame that has its place from the start,
+//! so that nothing is allocated or moved for it.
 
 use std::sync::Arc;
 
 use timestone_clock::Clock;
-use timestone_seda::{Charge, Memory, MemoryUse, Origin, Parcel};
+use timestone_seda::{Charge, FrameBatch, Memory, MemoryUse, ReplyAddress};
 use timestone_wire::{ClockIs, Envelope};
 
-use crate::limits::{CHARGED_VALUE_BYTES, REPLY_PARCEL_BYTES};
+use crate::limits::{CHARGED_VALUE_BYTES, REPLY_FRAME_BATCH_BYTES};
 use crate::turn::{Output, Turn};
 
-/// The open parcels of a stage.
+/// The open batches of frames of a stage.
 pub(crate) struct Replies {
-    open: Vec<(Origin, Vec<u8>, Option<Charge>)>,
+    open: Vec<(ReplyAddress, Vec<u8>, Option<Charge>)>,
     memory: Arc<Memory>,
     clock: Arc<dyn Clock>,
-    // Of the frame at the front of every parcel.
+    // Of the frame at the front of every batch of frames.
     envelope: Envelope,
     // Origins come in runs: most lookups are answered by the last one used.
     last: usize,
@@ -48,7 +49,12 @@ impl Replies {
     /// Whether a value of this length may be answered now; counts it, if it is large, until the
     /// answer has arrived. Short ones are bounded by the requests that ask for them.
     #[inline]
-    pub(crate) fn has_room(&mut self, ctx: &mut Turn<'_>, origin: Origin, bytes: usize) -> bool {
+    pub(crate) fn has_room(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        reply_to: ReplyAddress,
+        bytes: usize,
+    ) -> bool {
         if bytes < CHARGED_VALUE_BYTES {
             return true;
         }
@@ -57,7 +63,7 @@ impl Replies {
             return false;
         }
         let memory = Arc::clone(&self.memory);
-        let _ = self.buffer(ctx, origin);
+        let _ = self.buffer(ctx, reply_to);
         let charge = &mut self.open[self.last].2;
         match charge {
             Some(charge) => charge.set(charge.bytes() + bytes as u64),
@@ -66,34 +72,34 @@ impl Replies {
         true
     }
 
-    /// The buffer in which the answer to `origin` is to be written.
-    pub(crate) fn buffer(&mut self, ctx: &mut Turn<'_>, origin: Origin) -> &mut Vec<u8> {
+    /// The buffer in which the answer to `reply_to` is to be written.
+    pub(crate) fn buffer(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress) -> &mut Vec<u8> {
         let found = match self.open.get(self.last) {
-            Some((open, ..)) if *open == origin => Some(self.last),
-            _ => self.open.iter().position(|(open, ..)| *open == origin),
+            Some((open, ..)) if *open == reply_to => Some(self.last),
+            _ => self.open.iter().position(|(open, ..)| *open == reply_to),
         };
         self.last = match found {
             Some(index) => {
-                if self.open[index].1.len() >= REPLY_PARCEL_BYTES {
+                if self.open[index].1.len() >= REPLY_FRAME_BATCH_BYTES {
                     let next = self.begin(ctx);
                     let mut full = std::mem::replace(&mut self.open[index].1, next);
                     let charge = self.open[index].2.take();
                     reading(&*self.clock).fill(&mut full);
-                    Self::ship(ctx, Parcel { charge, ..Parcel::new(origin, full) });
+                    Self::ship(ctx, FrameBatch { charge, ..FrameBatch::new(reply_to, full) });
                 }
                 index
             }
             None => {
                 let first = self.begin(ctx);
-                self.open.push((origin, first, None));
+                self.open.push((reply_to, first, None));
                 self.open.len() - 1
             }
         };
         &mut self.open[self.last].1
     }
 
-    /// What was written last was counted by whoever had it: the parcel counts it from now on, until
-    /// it has arrived.
+    /// What was written last was counted by whoever had it: the batch of frames counts it from now
+    /// on, until it has arrived.
     pub(crate) fn carry(&mut self, charge: Option<Charge>) {
         let (Some(charge), Some((.., own))) = (charge, self.open.get_mut(self.last)) else {
             return;
@@ -104,16 +110,16 @@ impl Replies {
         }
     }
 
-    /// Sends every open parcel.
+    /// Sends every open batch of frames.
     pub(crate) fn flush(&mut self, ctx: &mut Turn<'_>) {
         let mut open = std::mem::take(&mut self.open);
         let reading = (!open.is_empty()).then(|| reading(&*self.clock));
-        for (origin, mut bytes, charge) in open.drain(..) {
+        for (reply_to, mut bytes, charge) in open.drain(..) {
             if bytes.len() <= ClockIs::FIXED_BYTES {
                 ctx.give_buffer(bytes);
             } else {
                 reading.iter().for_each(|reading| reading.fill(&mut bytes));
-                Self::ship(ctx, Parcel { charge, ..Parcel::new(origin, bytes) });
+                Self::ship(ctx, FrameBatch { charge, ..FrameBatch::new(reply_to, bytes) });
             }
         }
         self.open = open;
@@ -125,20 +131,20 @@ impl Replies {
         self.open.is_empty()
     }
 
-    /// The buffer of another parcel.
+    /// The buffer of another batch of frames.
     fn begin(&self, ctx: &mut Turn<'_>) -> Vec<u8> {
         let mut bytes = ctx.take_buffer();
         ClockIs::begin(&self.envelope, &mut bytes);
         bytes
     }
 
-    fn ship(ctx: &mut Turn<'_>, mut parcel: Parcel) {
+    fn ship(ctx: &mut Turn<'_>, mut frame_batch: FrameBatch) {
         // It was counted by its values; the buffer may have grown beyond them.
-        let memory = parcel.bytes.capacity() as u64;
-        if let Some(charge) = &mut parcel.charge {
+        let memory = frame_batch.bytes.capacity() as u64;
+        if let Some(charge) = &mut frame_batch.charge {
             charge.set(memory.max(charge.bytes()));
         }
-        ctx.send(Output::Answer(parcel));
+        ctx.send(Output::Answer(frame_batch));
     }
 }
 

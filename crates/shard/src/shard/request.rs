@@ -1,6 +1,6 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
-use timestone_seda::Origin;
+use timestone_seda::ReplyAddress;
 use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
 use timestone_txn::participant::{
     self, DecisionOrigin, ExpiryRule, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt,
@@ -61,13 +61,13 @@ impl Shard {
     pub(super) fn frame(
         &mut self,
         ctx: &mut Turn<'_>,
-        origin: Origin,
+        reply_to: ReplyAddress,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
         let envelope = frame.envelope();
         if envelope.epoch != self.epoch && !frame.kind().is_reply() {
-            return self.refuse_epoch(ctx, origin, frame);
+            return self.refuse_epoch(ctx, reply_to, frame);
         }
         self.gauges.count(frame.kind());
         let purpose = match frame.kind() {
@@ -82,14 +82,19 @@ impl Shard {
             | Kind::Freeze
             | Kind::WriteSet
             | Kind::Newest => Purpose::Other,
-            _ => return self.plain(ctx, origin, frame),
+            _ => return self.plain(ctx, reply_to, frame),
         };
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let token = self.requests.open(origin, envelope, purpose, Timed::of(frame.kind()));
+        let token = self.requests.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
         if let Err(error) = self.submit(ctx, token, frame, key, None) {
             self.requests.close(token);
             let text = error.to_string();
-            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+            self.answer_error(
+                ctx,
+                reply_to,
+                frame,
+                &ErrorReply::new(ErrorCode::from(&error), &text),
+            );
         }
     }
 
@@ -218,19 +223,19 @@ impl Shard {
         };
         let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
         let Some(request) = self.requests.get_mut(token) else { return };
-        let (origin, envelope) = (request.origin, request.envelope);
+        let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
         if let Err(refusal) = super::expiry::check(&expiry, snapshot, &found) {
             return self.refuse(ctx, token, &refusal);
         }
         match found {
             Ok(Lookup::Present { value, .. })
-                if !self.replies.has_room(ctx, origin, value.len()) =>
+                if !self.replies.has_room(ctx, reply_to, value.len()) =>
             {
                 self.refuse_unread(ctx, token);
             }
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let out = self.replies.buffer(ctx, origin);
+                let out = self.replies.buffer(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: true, value }
                     .encode(&envelope, out);
                 self.requests.close(token);
@@ -245,7 +250,7 @@ impl Shard {
                     && !version.is_zero()
                     && self.store.is_beside_fence(key, version);
                 let version = if is_beside { Version::ZERO } else { version };
-                let out = self.replies.buffer(ctx, origin);
+                let out = self.replies.buffer(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
                     .encode(&envelope, out);
                 self.requests.close(token);
@@ -384,7 +389,7 @@ impl Shard {
                 let from_peer = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| self.peers.is_shard(request.origin.stage));
+                    .is_some_and(|request| self.peers.is_shard(request.reply_to.stage));
                 let origin =
                     if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
@@ -434,7 +439,7 @@ impl Shard {
     }
 
     /// Frames that need no token: reports, peers' answers, statistics.
-    fn plain(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+    fn plain(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
@@ -465,12 +470,12 @@ impl Shard {
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
             }),
             Kind::ShardStats => {
-                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
+                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, reply_to, frame))
             }
-            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, origin, frame)),
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = frame.reply_envelope(self.epoch, self.map_version);
-                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));
+                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, reply_to));
             }),
             kind if kind.is_reply() => Ok(()),
             kind => {
@@ -478,7 +483,7 @@ impl Shard {
                     format!("a shard does not serve {} requests; ask the server", kind.name());
                 return self.answer_error(
                     ctx,
-                    origin,
+                    reply_to,
                     frame,
                     &ErrorReply::new(ErrorCode::Unsupported, &words),
                 );
@@ -486,7 +491,12 @@ impl Shard {
         };
         if let Err(error) = taken {
             let text = error.to_string();
-            self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
+            self.answer_error(
+                ctx,
+                reply_to,
+                frame,
+                &ErrorReply::new(ErrorCode::from(&error), &text),
+            );
         }
     }
 

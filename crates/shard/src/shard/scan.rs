@@ -33,8 +33,8 @@ impl Shard {
         if let Err(refusal) = self.collected.check(request.at) {
             return self.refuse(ctx, token, &refusal);
         }
-        let (origin, envelope) = (request.origin, request.envelope);
-        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, origin));
+        let (reply_to, envelope) = (request.reply_to, request.envelope);
+        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, reply_to));
         let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
         if keys.iter().all(|key| page.push(&ScanEntry { version, expires_at, key, value: &[] })) {
             page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
@@ -140,13 +140,13 @@ mod tests {
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
+    use timestone_seda::{FrameBatch, Stage, StageId};
     use timestone_store::prelude::*;
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
-    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
     use super::*;
     use crate::testing::Event;
 
@@ -192,13 +192,18 @@ mod tests {
         let envelope = Envelope { request: RequestId::new(1), shard: SHARD, ..Envelope::default() };
         let mut bytes = Vec::new();
         write(&envelope, &mut bytes);
-        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(StageId::new(7)), bytes))).unwrap();
+        driver
+            .send(
+                STAGE,
+                Event::FrameBatch(FrameBatch::new(own_reply_address(StageId::new(7)), bytes)),
+            )
+            .unwrap();
         driver.turn();
     }
 
     fn answer(driver: &mut ManualDriver<Event>) -> Option<(Kind, Option<ErrorCode>)> {
-        let Some((_, Event::Parcel(parcel))) = driver.take_sent() else { return None };
-        let frame = Frames::new(wire::without_clock(&parcel.bytes)).next().unwrap().unwrap();
+        let Some((_, Event::FrameBatch(frame_batch))) = driver.take_sent() else { return None };
+        let frame = Frames::new(wire::without_clock(&frame_batch.bytes)).next().unwrap().unwrap();
         Some((frame.kind(), ErrorReply::decode(&frame).ok().map(|error| error.code)))
     }
 

@@ -1,6 +1,6 @@
 //! Who waits for the store's device to be read and verified.
 
-use timestone_seda::Origin;
+use timestone_seda::ReplyAddress;
 use timestone_store::ScrubReport;
 use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Scrubbed};
 
@@ -11,16 +11,16 @@ use crate::turn::Turn;
 /// Everybody who has asked since the walk that is under way began, or before.
 #[derive(Debug, Default)]
 pub(super) struct ScrubAskers {
-    waiting: Vec<(Origin, Envelope)>,
+    waiting: Vec<(ReplyAddress, Envelope)>,
 }
 
 impl ScrubAskers {
     /// Somebody asks. Whether there is room for him.
-    fn add(&mut self, origin: Origin, envelope: Envelope) -> bool {
+    fn add(&mut self, reply_to: ReplyAddress, envelope: Envelope) -> bool {
         assert!(self.waiting.len() <= MAX_SCRUB_ASKERS, "askers are bounded");
         let has_room = self.waiting.len() < MAX_SCRUB_ASKERS;
         if has_room {
-            self.waiting.push((origin, envelope));
+            self.waiting.push((reply_to, envelope));
         }
         has_room
     }
@@ -28,14 +28,14 @@ impl ScrubAskers {
 
 impl Shard {
     /// Begins a walk over all records, or joins the one that is under way.
-    pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
+    pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        if self.scrub_askers.add(origin, envelope) {
+        if self.scrub_askers.add(reply_to, envelope) {
             return self.store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";
         let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(BUSY_RETRY_AFTER);
-        self.answer_error(ctx, origin, frame, &error);
+        self.answer_error(ctx, reply_to, frame, &error);
     }
 
     /// The walk has ended.
@@ -44,9 +44,9 @@ impl Shard {
         tracing::info!(
             shard = %self.shard, pages, records, corrupt_pages, corrupt_records, "scrub finished"
         );
-        for (origin, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
+        for (reply_to, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
             Scrubbed { pages, records, corrupt_pages, corrupt_records }
-                .encode(&envelope, self.replies.buffer(ctx, origin));
+                .encode(&envelope, self.replies.buffer(ctx, reply_to));
         }
     }
 }

@@ -383,7 +383,7 @@ impl Shard {
         verdict: Verdict,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        let (origin, envelope, previous) = (request.origin, request.envelope, request.previous);
+        let (reply_to, envelope, previous) = (request.reply_to, request.envelope, request.previous);
         let told = match verdict {
             Verdict::Yes => true,
             Verdict::No(reason) => reason.kind == AbortKind::Condition,
@@ -402,7 +402,7 @@ impl Shard {
             other => other,
         };
         let charge = request.take_charge();
-        let out = self.replies.buffer(ctx, origin);
+        let out = self.replies.buffer(ctx, reply_to);
         wire::Written {
             txn,
             commit,

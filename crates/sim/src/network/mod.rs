@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
-use timestone_seda::{Readiness, Seat};
+use timestone_seda::{Readiness, StageSlot};
 
 pub use link::{LinkModel, LinkQuality};
 pub(crate) use sleepers::Sleepers;
@@ -111,7 +111,7 @@ struct End {
     process: ProcessId,
     far: ProcessId,
     peer: Option<EndId>,
-    seat: Option<Seat>,
+    slot: Option<StageSlot>,
     phase: Phase,
     inbound: VecDeque<u8>,
     inbound_last: bool,
@@ -142,7 +142,7 @@ struct End {
 struct Listening {
     process: ProcessId,
     backlog: VecDeque<(EndId, SocketAddr)>,
-    seat: Option<Seat>,
+    slot: Option<StageSlot>,
 }
 
 /// All of the network.
@@ -153,7 +153,7 @@ pub(crate) struct State {
     /// Ends with something to send at the end of the turn.
     dirty: Vec<EndId>,
     credits: Vec<EndId>,
-    ready: Vec<(ProcessId, Seat, Readiness)>,
+    ready: Vec<(ProcessId, StageSlot, Readiness)>,
     /// Processes that answer nothing, not even with a reset: their machine is off.
     silent: Vec<ProcessId>,
     cuts: Vec<(ProcessId, ProcessId)>,
@@ -189,23 +189,23 @@ impl State {
 
     fn tell(&mut self, id: EndId, readable: bool, writable: bool) {
         let Some(end) = self.ends.get(id.0 as usize).and_then(Option::as_deref) else { return };
-        let Some(seat) = end.seat else { return };
+        let Some(slot) = end.slot else { return };
         let broken = matches!(end.phase, Phase::Reset | Phase::Refused);
         let process = end.process;
         let readiness = Readiness {
-            token: seat.token,
+            token: slot.token,
             readable: readable || broken,
             writable: writable || broken,
             read_closed: end.inbound_last || broken,
             write_closed: broken,
         };
         if !self.unreading.contains(&process) {
-            self.ready.push((process, seat, readiness));
+            self.ready.push((process, slot, readiness));
         } else if writable && !broken {
             // It learns of nothing that only a read would tell.
             self.ready.push((
                 process,
-                seat,
+                slot,
                 Readiness { readable: false, read_closed: false, ..readiness },
             ));
         }
@@ -266,7 +266,7 @@ impl Fabric {
     }
 
     /// Takes what became ready.
-    pub(crate) fn take_ready(&self, into: &mut Vec<(ProcessId, Seat, Readiness)>) {
+    pub(crate) fn take_ready(&self, into: &mut Vec<(ProcessId, StageSlot, Readiness)>) {
         into.append(&mut self.lock().ready);
     }
 
@@ -644,12 +644,12 @@ impl State {
         }
         let back = self.latency(far, process);
         let Some(listening) =
-            self.listeners.get(&address).map(|listening| (listening.process, listening.seat))
+            self.listeners.get(&address).map(|listening| (listening.process, listening.slot))
         else {
             later(at.after(back), Packet::Reset { to: from });
             return;
         };
-        let (owner, seat) = listening;
+        let (owner, slot) = listening;
         let end = self.add(End {
             process: owner,
             far: process,
@@ -664,15 +664,15 @@ impl State {
         if let Some(listening) = self.listeners.get_mut(&address) {
             listening.backlog.push_back((end, peer_address));
         }
-        if let Some(seat) = seat {
+        if let Some(slot) = slot {
             let readiness = Readiness {
-                token: seat.token,
+                token: slot.token,
                 readable: true,
                 writable: false,
                 read_closed: false,
                 write_closed: false,
             };
-            self.ready.push((owner, seat, readiness));
+            self.ready.push((owner, slot, readiness));
         }
         self.transmit(end, at, 0, Packet::SynAck { to: from }, later);
     }
@@ -718,7 +718,7 @@ impl End {
             process,
             far,
             peer: None,
-            seat: None,
+            slot: None,
             phase: Phase::Connecting,
             inbound: VecDeque::new(),
             inbound_last: false,

@@ -61,7 +61,7 @@ impl State {
         }
         let peer = self.end(end)?.peer?;
         let peer = self.end(peer)?;
-        let (process, stage) = (peer.process, peer.seat?.stage);
+        let (process, stage) = (peer.process, peer.slot?.stage);
         let Sleepers { begin, idle, asleep } = &mut self.sleepers;
         let now = begin.after(elapsed);
         let sleeps = |one: &Sleeper| one.from <= now && one.until.is_none_or(|until| until > now);

@@ -4,7 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use timestone_seda::{Listener, ListenerSocket, Network, Readiness, Seat, Stream, StreamSocket};
+use timestone_seda::{
+    Listener, ListenerSocket, Network, Readiness, StageSlot, Stream, StreamSocket,
+};
 
 use super::{
     End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at,
@@ -33,7 +35,7 @@ impl Network for HostNetwork {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let listening =
-            Listening { process: self.process, backlog: Default::default(), seat: None };
+            Listening { process: self.process, backlog: Default::default(), slot: None };
         state.listeners.insert(address, listening);
         Ok(Listener::Given(Box::new(SimListener {
             fabric: self.fabric.clone(),
@@ -71,25 +73,25 @@ impl ListenerSocket for SimListener {
         self.address
     }
 
-    fn register(&mut self, seat: Seat) {
+    fn register(&mut self, slot: StageSlot) {
         let mut state = self.fabric.lock();
         let Some(listening) = state.listeners.get_mut(&self.address) else { return };
-        listening.seat = Some(seat);
+        listening.slot = Some(slot);
         if !listening.backlog.is_empty() {
             let readiness = Readiness {
-                token: seat.token,
+                token: slot.token,
                 readable: true,
                 writable: false,
                 read_closed: false,
                 write_closed: false,
             };
-            state.ready.push((self.process, seat, readiness));
+            state.ready.push((self.process, slot, readiness));
         }
     }
 
     fn deregister(&mut self) {
         if let Some(listening) = self.fabric.lock().listeners.get_mut(&self.address) {
-            listening.seat = None;
+            listening.slot = None;
         }
     }
 
@@ -245,10 +247,10 @@ impl Write for SimStream {
 }
 
 impl StreamSocket for SimStream {
-    fn register(&mut self, seat: Seat) {
+    fn register(&mut self, slot: StageSlot) {
         let mut state = self.fabric.lock();
         let Some(end) = state.end(self.end) else { return };
-        end.seat = Some(seat);
+        end.slot = Some(slot);
         let (decided, readable) =
             (end.phase != Phase::Connecting, !end.inbound.is_empty() || end.inbound_last);
         if decided {
@@ -258,7 +260,7 @@ impl StreamSocket for SimStream {
 
     fn deregister(&mut self) {
         if let Some(end) = self.fabric.lock().end(self.end) {
-            end.seat = None;
+            end.slot = None;
         }
     }
 
@@ -289,7 +291,7 @@ impl Drop for SimStream {
         let Some(end) = state.end(self.end) else { return };
         end.closed = true;
         end.shut = true;
-        end.seat = None;
+        end.slot = None;
         if end.phase == Phase::Open {
             state.list(self.end);
         } else {

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use timestone_client::ClientStageEvent;
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage,
-    Network, Origin, Parcel, Protocol, Split, Stage, StageId,
+    Break, ConnectionView, Context, DialId, FrameBatch, Layout, NetCommand, NetConfig, NetEvent,
+    NetStage, Network, Protocol, ReplyAddress, Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
 use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, encode, parse};
@@ -104,7 +104,7 @@ struct Connection {
     server: usize,
     generator: Generator,
     dice: Dice,
-    origin: Option<Origin>,
+    reply_to: Option<ReplyAddress>,
     /// When the present connection began to be made, by true time: what is forgotten on its way
     /// later may be this connection, whether it reads or not.
     made: Timestamp,
@@ -139,8 +139,8 @@ impl RedisStage {
         ctx.send(NET, ClientStageEvent::Command(command)).is_ok()
     }
 
-    fn of_origin(&mut self, origin: Origin) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.origin == Some(origin))
+    fn of_reply_address(&mut self, reply_to: ReplyAddress) -> Option<usize> {
+        self.connections.iter().position(|connection| connection.reply_to == Some(reply_to))
     }
 
     fn of_dial(&mut self, dial: DialId) -> Option<usize> {
@@ -152,8 +152,8 @@ impl RedisStage {
     /// The connection is gone, and so is what is known of its open calls.
     fn broken(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
         let connection = &mut self.connections[at];
-        if let Some(origin) = connection.origin.take() {
-            Self::command(ctx, NetCommand::Abort(origin));
+        if let Some(reply_to) = connection.reply_to.take() {
+            Self::command(ctx, NetCommand::Abort(reply_to));
         }
         self.calls.abandon(connection.open.len());
         connection.open.clear();
@@ -227,7 +227,7 @@ impl RedisStage {
     /// Sends requests at once.
     fn send(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, requests: Vec<Request>) {
         let connection = &mut self.connections[at];
-        let Some(origin) = connection.origin else { return };
+        let Some(reply_to) = connection.reply_to else { return };
         self.out.clear();
         for request in requests {
             encode(&request, &mut self.out);
@@ -235,8 +235,8 @@ impl RedisStage {
             let (sent, asked) = (ctx.now(), self.calls.now());
             connection.open.push_back(Open { call, left: request.answers(), request, sent, asked });
         }
-        let parcel = Parcel::new(origin, self.out.clone());
-        if !Self::command(ctx, NetCommand::Send(parcel)) {
+        let frame_batch = FrameBatch::new(reply_to, self.out.clone());
+        if !Self::command(ctx, NetCommand::Send(frame_batch)) {
             self.broken(ctx, at);
         }
     }
@@ -264,7 +264,7 @@ impl RedisStage {
         }
         let connection = &mut self.connections[at];
         connection.has_asked &= unreading;
-        if connection.origin.is_none() {
+        if connection.reply_to.is_none() {
             if connection.dial.is_none() && now >= connection.again_at && mode != Mode::Idle {
                 self.dials += 1;
                 let dial = DialId::new(self.dials);
@@ -395,22 +395,22 @@ impl Stage<ClientStageEvent> for RedisStage {
             match event {
                 NetEvent::Connected(view) => {
                     let Some(at) = view.dial.and_then(|dial| self.of_dial(dial)) else {
-                        Self::command(ctx, NetCommand::Abort(view.origin));
+                        Self::command(ctx, NetCommand::Abort(view.reply_to));
                         continue;
                     };
                     let number = self.calls.connect();
                     let connection = &mut self.connections[at];
-                    (connection.origin, connection.dial, connection.number) =
-                        (Some(view.origin), None, number);
+                    (connection.reply_to, connection.dial, connection.number) =
+                        (Some(view.reply_to), None, number);
                 }
-                NetEvent::Parcel(parcel) => {
-                    if let Some(at) = self.of_origin(parcel.origin) {
-                        self.received(ctx, at, &parcel.bytes);
+                NetEvent::FrameBatch(frame_batch) => {
+                    if let Some(at) = self.of_reply_address(frame_batch.reply_to) {
+                        self.received(ctx, at, &frame_batch.bytes);
                     }
-                    ctx.finish_parcel(parcel);
+                    ctx.finish_frame_batch(frame_batch);
                 }
-                NetEvent::HalfClosed(origin) | NetEvent::Disconnected { origin, .. } => {
-                    if let Some(at) = self.of_origin(origin) {
+                NetEvent::HalfClosed(reply_to) | NetEvent::Disconnected { reply_to, .. } => {
+                    if let Some(at) = self.of_reply_address(reply_to) {
                         self.broken(ctx, at);
                     }
                 }
@@ -454,7 +454,7 @@ pub(crate) fn stages(
         // Another life of the process writes other values.
         generator: Generator::new(work.mix.clone(), seed.0, calls.connect(), VALUES_APART),
         dice: seed.derive("connection", place as u64).dice(),
-        origin: None,
+        reply_to: None,
         made: Timestamp::ZERO,
         read_again: Timestamp::ZERO,
         has_asked: false,

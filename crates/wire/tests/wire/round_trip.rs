@@ -1,4 +1,4 @@
-//! What is encoded reads back: every kind, whole parcels, prepares by their sets, and the
+//! What is encoded reads back: every kind, whole batches of frames, prepares by their sets, and the
 //! negotiation of versions.
 
 use core::time::Duration;
@@ -58,17 +58,17 @@ proptest! {
     }
 
     #[test]
-    fn a_parcel_gives_its_frames_in_order_and_keeps_an_unfinished_one(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+    fn a_frame_batch_gives_its_frames_in_order_and_keeps_an_unfinished_one(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let source = &mut Source::new(seed);
         let kinds: Vec<Kind> = (0..6).map(|_| Kind::ALL[source.below(Kind::ALL.len())]).collect();
-        let mut parcel = Vec::new();
+        let mut frame_batch = Vec::new();
         let mut ends = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
-            encode(kind, seed ^ index as u64, &mut parcel);
-            ends.push(parcel.len());
+            encode(kind, seed ^ index as u64, &mut frame_batch);
+            ends.push(frame_batch.len());
         }
-        let cut = cut.index(parcel.len() + 1);
-        let mut frames = Frames::new(&parcel[..cut]);
+        let cut = cut.index(frame_batch.len() + 1);
+        let mut frames = Frames::new(&frame_batch[..cut]);
         let mut seen = 0;
         for frame in frames.by_ref() {
             prop_assert_eq!(frame.unwrap().kind(), kinds[seen]);
@@ -76,7 +76,7 @@ proptest! {
         }
         prop_assert_eq!(seen, ends.iter().filter(|&&end| end <= cut).count());
         let consumed = if seen == 0 { 0 } else { ends[seen - 1] };
-        prop_assert_eq!(frames.rest(), &parcel[consumed..cut]);
+        prop_assert_eq!(frames.rest(), &frame_batch[consumed..cut]);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Context, NetCommand, NetEvent, Parcel, Stage, StageId};
+use timestone_seda::{Context, FrameBatch, NetCommand, NetEvent, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::count_frames;
 
@@ -13,7 +13,7 @@ use crate::{Gateway, Input, Output, Turn};
 /// What stages of a test tell each other.
 #[derive(Debug)]
 pub(super) enum Event {
-    Parcel(Parcel),
+    FrameBatch(FrameBatch),
     Net(NetEvent),
     NetCommand(NetCommand),
     MapChanged(Arc<ShardMap>),
@@ -34,7 +34,7 @@ impl GatewayStage {
     ) {
         let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = Vec::new();
-        let mut turn = Turn::new(now, ctx.parcels(), &mut outputs).shutting_down(ends);
+        let mut turn = Turn::new(now, ctx.frame_batches(), &mut outputs).shutting_down(ends);
         run(&mut self.core, &mut turn);
         let (wants_turn, (requests, bytes)) = (turn.wants_turn(), turn.released());
         if wants_turn {
@@ -43,15 +43,18 @@ impl GatewayStage {
         ctx.gauge(stage).release(requests, bytes);
         for output in outputs {
             let (to, event) = match output {
-                Output::Answer(parcel) => (parcel.origin.stage, Event::Parcel(parcel)),
-                Output::ToShard { shard, mut parcel } => {
+                Output::Answer(frame_batch) => {
+                    (frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
+                }
+                Output::ToShard { shard, mut frame_batch } => {
                     let found = self.shards.iter().find(|(id, _)| *id == shard);
                     let to = found.map_or(self.node, |(_, stage)| *stage);
-                    parcel.frames = count_frames(&parcel.bytes);
-                    ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
-                    (to, Event::Parcel(parcel))
+                    frame_batch.frames = count_frames(&frame_batch.bytes);
+                    ctx.gauge(to)
+                        .admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
+                    (to, Event::FrameBatch(frame_batch))
                 }
-                Output::ToNode(parcel) => (self.node, Event::Parcel(parcel)),
+                Output::ToNode(frame_batch) => (self.node, Event::FrameBatch(frame_batch)),
                 Output::Net { to, command } => (to, Event::NetCommand(command)),
             };
             assert!(ctx.send(to, event).is_ok(), "room in a test's queue");
@@ -72,7 +75,7 @@ impl Stage<Event> for GatewayStage {
         self.call(ctx, |gateway, turn| {
             for event in events.drain(..) {
                 let input = match event {
-                    Event::Parcel(parcel) => Input::Parcel(parcel),
+                    Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::Net(event) => Input::Net(event),
                     Event::MapChanged(map) => Input::MapChanged(map),
                     Event::NetCommand(command) => panic!("{command:?} is for net stages"),

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
+use timestone_seda::limits::{MEMORY_TIMEOUT, STALL_LIMIT};
 use timestone_seda::{Memory, MemoryUse};
 use timestone_types::{ClientId, Expiry, Version};
 use timestone_wire::{Frames, Kind, Message, Value};
@@ -151,8 +151,11 @@ fn long_answers_of_one_turn_leave_in_buffers_no_larger_than_they_are() {
     world.holds_output = true;
     world.post(client, &encode(&["GET", "k"]).repeat(3));
     world.settle();
-    let sizes: Vec<(usize, usize)> =
-        world.to_net.iter().map(|parcel| (parcel.bytes.len(), parcel.bytes.capacity())).collect();
+    let sizes: Vec<(usize, usize)> = world
+        .to_net
+        .iter()
+        .map(|frame_batch| (frame_batch.bytes.len(), frame_batch.bytes.capacity()))
+        .collect();
     let (bytes, memory) = sizes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert_eq!(bytes, 3 * (VALUE + b"$1048576\r\n\r\n".len()), "{sizes:?}");
     assert!(memory <= bytes + bytes / 16, "{sizes:?}");
@@ -198,7 +201,7 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
     world.pass(Duration::from_millis(20));
     assert!(world.paused.is_empty());
     world.post(third, &begun("d"));
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert!(
         world.text(third).starts_with("-TRYAGAIN no memory was free for this command"),
         "it was told"
@@ -252,7 +255,7 @@ fn a_command_that_came_whole_while_it_waited_for_memory_wants_none_any_more() {
     // The rest had been read before the gateway could say that it should wait.
     world.post(second, &encode(&[&b"SET"[..], b"b", &vec![b'x'; VALUE]])[300_000..]);
     assert_eq!(world.wait(second), "+OK|");
-    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    world.pass(MEMORY_TIMEOUT + Duration::from_millis(50));
     assert_eq!((world.text(second), world.closed.as_slice()), (String::new(), &[][..]));
     assert!(world.paused.is_empty(), "it may send its next command");
     assert_eq!(world.ask(second, "PING"), "+PONG|");
@@ -398,8 +401,8 @@ fn info_tells_what_connections_take_as_well() {
     assert!(used(&mut world) >= before + 200_000);
 }
 
-/// A client whose pipeline never runs dry, and what is counted for it in the end: parcels and
-/// bytes.
+/// A client whose pipeline never runs dry, and what is counted for it in the end: batches of frames
+/// and bytes.
 fn streaming() -> (World, Client, (u64, u64)) {
     let mut world = World::new();
     let client = world.connect();
@@ -416,7 +419,10 @@ fn streaming() -> (World, Client, (u64, u64)) {
 #[test]
 fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
     let (mut world, client, (frames, bytes)) = streaming();
-    assert!(frames <= 1 && bytes <= 6 * 4096, "{frames} parcels, {bytes} bytes are counted");
+    assert!(
+        frames <= 1 && bytes <= 6 * 4096,
+        "{frames} batches of frames, {bytes} bytes are counted"
+    );
     world.settle();
     assert_eq!(world.output(client).len(), 7 * (4096 + 200 * 2048));
     assert_eq!(world.admitted(), [(0, 0); 2]);
@@ -427,7 +433,10 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
 fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
     let (_, _, (frames, bytes)) =
         timestone_types::planted::with(timestone_types::planted::Bug::CountedForEver, streaming);
-    assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
+    assert!(
+        frames > 100 && bytes > 100 * 4096,
+        "{frames} batches of frames, {bytes} bytes are counted"
+    );
 }
 
 #[test]
@@ -552,7 +561,7 @@ fn longest_batch() -> usize {
     assert_eq!(world.output(other), b"+PONG\r\n");
     world.pass(Duration::from_millis(10));
     assert_eq!(world.output(client), b":1048576\r\n".repeat(64));
-    world.wishes.lock().unwrap().longest_parcel
+    world.wishes.lock().unwrap().longest_frame_batch
 }
 
 #[test]
@@ -610,7 +619,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     let client = short_answers(&mut world);
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &[makers(3, VALUE), encode(&["INCR", "n"])].concat());
-    world.pass(MEMORY_PATIENCE - Duration::from_millis(10));
+    world.pass(MEMORY_TIMEOUT - Duration::from_millis(10));
     assert_eq!(world.text(client), "");
     world.pass(Duration::from_millis(20));
     let_go(&mut world, 0);
@@ -622,7 +631,7 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     // In time, it comes in the order of the commands.
     let other = maker_under_way(&mut world, 4 * VALUE);
     world.post(client, &makers(3, VALUE));
-    world.pass(MEMORY_PATIENCE / 2);
+    world.pass(MEMORY_TIMEOUT / 2);
     assert_eq!(world.text(client), "");
     let_go(&mut world, 0);
     assert_eq!(world.text(client), ":1048576|".repeat(3));
@@ -756,7 +765,7 @@ fn beside_what_waits() -> [String; 3] {
     let append =
         |n: u32| encode(&[&b"APPEND"[..], format!("k{n}").as_bytes(), &long[..240 * 1024]]);
     world.post(client, &(0..16).flat_map(append).collect::<Vec<u8>>());
-    world.pass(MEMORY_PATIENCE + Duration::from_secs(1));
+    world.pass(MEMORY_TIMEOUT + Duration::from_secs(1));
     [own, watched, world.text(client)]
 }
 

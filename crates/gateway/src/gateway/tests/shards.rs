@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use timestone_seda::{Context, Origin, Parcel, Stage};
+use timestone_seda::{Context, FrameBatch, ReplyAddress, Stage};
 use timestone_types::{AbortKind, AbortReason, Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{
     Condition, Count, Counted, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Frames, Get, Kind,
@@ -48,8 +48,8 @@ pub(super) struct Wishes {
     pub(super) hold_prepares: bool,
     /// So many prepares, the next ones, are answered all the same.
     pub(super) let_go: u32,
-    /// Bytes of the longest parcel that came.
-    pub(super) longest_parcel: usize,
+    /// Bytes of the longest batch of frames that came.
+    pub(super) longest_frame_batch: usize,
     /// Frames seen, by kind.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -62,9 +62,9 @@ pub(super) struct TestShard {
     prepared: BTreeMap<Vec<u8>, TxnId>,
     bodies: BTreeMap<TxnId, Vec<Body>>,
     outcomes: BTreeMap<TxnId, Timestamp>,
-    waiting: VecDeque<(Origin, Vec<u8>)>,
+    waiting: VecDeque<(ReplyAddress, Vec<u8>)>,
     /// Answers that were found and are not given yet.
-    slow: Vec<(Origin, Vec<u8>)>,
+    slow: Vec<(ReplyAddress, Vec<u8>)>,
     fence: Timestamp,
 }
 
@@ -377,16 +377,16 @@ impl Stage<Event> for TestShard {
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
-            let Event::Parcel(parcel) = event else { continue };
-            for frame in Frames::new(&parcel.bytes) {
+            let Event::FrameBatch(frame_batch) = event else { continue };
+            for frame in Frames::new(&frame_batch.bytes) {
                 let frame = frame.unwrap();
                 *self.wishes.lock().unwrap().seen.entry(name_of(frame.kind())).or_default() += 1;
-                self.waiting.push_back((parcel.origin, frame.bytes().to_vec()));
+                self.waiting.push_back((frame_batch.reply_to, frame.bytes().to_vec()));
             }
             let mut wishes = self.wishes.lock().unwrap();
-            wishes.longest_parcel = wishes.longest_parcel.max(parcel.bytes.len());
+            wishes.longest_frame_batch = wishes.longest_frame_batch.max(frame_batch.bytes.len());
             drop(wishes);
-            ctx.finish_parcel(parcel);
+            ctx.finish_frame_batch(frame_batch);
         }
     }
 
@@ -399,17 +399,20 @@ impl Stage<Event> for TestShard {
             return ctx.want_turn();
         }
         if self.wishes.lock().unwrap().slow_reads == 0 {
-            for (origin, out) in self.slow.drain(..) {
-                assert!(ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok());
+            for (reply_to, out) in self.slow.drain(..) {
+                assert!(
+                    ctx.send(reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, out)))
+                        .is_ok()
+                );
             }
         }
         let mut again = true;
         while std::mem::take(&mut again) {
             for _ in 0..self.waiting.len() {
-                let (origin, bytes) = self.waiting.pop_front().unwrap();
+                let (reply_to, bytes) = self.waiting.pop_front().unwrap();
                 let frame = Frame::parse(&bytes).unwrap();
                 if frame.kind() == Kind::Prepare && self.holds_prepare() {
-                    self.waiting.push_back((origin, bytes));
+                    self.waiting.push_back((reply_to, bytes));
                     continue;
                 }
                 let mut out = ctx.take_buffer();
@@ -424,7 +427,7 @@ impl Stage<Event> for TestShard {
                     ErrorReply::new(ErrorCode::Prepared, "as the test wants it")
                         .encode(&envelope, &mut out);
                 } else if self.answer(&frame, ctx.now(), &mut out).is_none() {
-                    self.waiting.push_back((origin, bytes));
+                    self.waiting.push_back((reply_to, bytes));
                     continue;
                 }
                 again |= changes;
@@ -433,13 +436,14 @@ impl Stage<Event> for TestShard {
                 {
                     let frame = Frame::parse(&out).unwrap();
                     if frame.kind() == Kind::Value {
-                        self.slow.push((origin, out));
+                        self.slow.push((reply_to, out));
                         continue;
                     }
                 }
                 if !self.wishes.lock().unwrap().lose_answers && !out.is_empty() {
                     assert!(
-                        ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok()
+                        ctx.send(reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, out)))
+                            .is_ok()
                     );
                 }
             }

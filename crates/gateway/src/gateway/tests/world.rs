@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use timestone_cluster::ShardMap;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
-    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, Memory, NetCommand,
-    NetEvent, Origin, Parcel, Stage, StageId,
+    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, FrameBatch, Generation, Memory,
+    NetCommand, NetEvent, ReplyAddress, Stage, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, Timestamp};
@@ -39,9 +39,9 @@ pub(super) struct World {
     pub(super) paused: Vec<Client>,
     /// Clients that read nothing: what they are sent is not written.
     deaf: Vec<Client>,
-    /// Parcels are kept in `to_net`: the net stage has not looked at them yet.
+    /// Batches of frames are kept in `to_net`: the net stage has not looked at them yet.
     pub(super) holds_output: bool,
-    pub(super) to_net: Vec<Parcel>,
+    pub(super) to_net: Vec<FrameBatch>,
     pub(super) memory: Arc<Memory>,
     clients: u32,
 }
@@ -102,8 +102,8 @@ impl World {
         }
     }
 
-    fn origin(client: Client) -> Origin {
-        Origin {
+    fn reply_to(client: Client) -> ReplyAddress {
+        ReplyAddress {
             stage: NET,
             connection: ConnectionId::new(client.0),
             generation: Generation::new(3),
@@ -118,8 +118,12 @@ impl World {
         let client = Client(self.clients);
         self.clients += 1;
         let peer = "127.0.0.1:5000".parse().unwrap();
-        let view =
-            ConnectionView { origin: Self::origin(client), peer, dial: None, owner: Some(GATEWAY) };
+        let view = ConnectionView {
+            reply_to: Self::reply_to(client),
+            peer,
+            dial: None,
+            owner: Some(GATEWAY),
+        };
         self.event(Event::Net(NetEvent::Connected(view)));
         client
     }
@@ -127,7 +131,7 @@ impl World {
     pub(super) fn disconnect(&mut self, client: Client) {
         let reason = DisconnectReason::Closed;
         self.event(Event::Net(NetEvent::Disconnected {
-            origin: Self::origin(client),
+            reply_to: Self::reply_to(client),
             dial: None,
             reason,
         }));
@@ -135,7 +139,7 @@ impl World {
     }
 
     pub(super) fn half_close(&mut self, client: Client) {
-        self.event(Event::Net(NetEvent::HalfClosed(Self::origin(client))));
+        self.event(Event::Net(NetEvent::HalfClosed(Self::reply_to(client))));
         self.settle();
     }
 
@@ -172,7 +176,7 @@ impl World {
     pub(super) fn read(&mut self, client: Client) -> Vec<u8> {
         let bytes = self.output(client);
         self.event(Event::Net(NetEvent::Written {
-            origin: Self::origin(client),
+            reply_to: Self::reply_to(client),
             bytes: bytes.len(),
         }));
         bytes
@@ -180,10 +184,14 @@ impl World {
 
     /// Delivers bytes of a client, without a turn.
     pub(super) fn post(&mut self, client: Client, bytes: &[u8]) {
-        let parcel =
-            Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec(), charge: None };
+        let frame_batch = FrameBatch {
+            reply_to: Self::reply_to(client),
+            frames: 1,
+            bytes: bytes.to_vec(),
+            charge: None,
+        };
         self.driver.gauge(GATEWAY).admit(1, bytes.len() as u64);
-        self.event(Event::Parcel(parcel));
+        self.event(Event::FrameBatch(frame_batch));
     }
 
     /// Turns until nothing happens any more at this point in time.
@@ -205,23 +213,28 @@ impl World {
             any = true;
             assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
             match event {
-                Event::Parcel(parcel) if self.holds_output => self.to_net.push(parcel),
-                Event::Parcel(parcel) => {
-                    let client = Client(parcel.origin.connection.index() as u32);
-                    self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
+                Event::FrameBatch(frame_batch) if self.holds_output => {
+                    self.to_net.push(frame_batch)
+                }
+                Event::FrameBatch(frame_batch) => {
+                    let client = Client(frame_batch.reply_to.connection.index() as u32);
+                    self.outputs.entry(client).or_default().extend_from_slice(&frame_batch.bytes);
                     if !self.deaf.contains(&client) {
-                        let bytes = parcel.bytes.len();
-                        self.event(Event::Net(NetEvent::Written { origin: parcel.origin, bytes }));
+                        let bytes = frame_batch.bytes.len();
+                        self.event(Event::Net(NetEvent::Written {
+                            reply_to: frame_batch.reply_to,
+                            bytes,
+                        }));
                     }
                 }
-                Event::NetCommand(NetCommand::Pause(origin)) => {
-                    self.paused.push(Client(origin.connection.index() as u32));
+                Event::NetCommand(NetCommand::Pause(reply_to)) => {
+                    self.paused.push(Client(reply_to.connection.index() as u32));
                 }
-                Event::NetCommand(NetCommand::Resume(origin)) => {
-                    self.paused.retain(|client| client.0 != origin.connection.index() as u32);
+                Event::NetCommand(NetCommand::Resume(reply_to)) => {
+                    self.paused.retain(|client| client.0 != reply_to.connection.index() as u32);
                 }
-                Event::NetCommand(NetCommand::Close(origin)) => {
-                    self.closed.push(Client(origin.connection.index() as u32));
+                Event::NetCommand(NetCommand::Close(reply_to)) => {
+                    self.closed.push(Client(reply_to.connection.index() as u32));
                 }
                 other => panic!("the net stage was sent {other:?}"),
             }
@@ -332,9 +345,9 @@ pub(super) fn connected() -> (Core, ConnectionIndex, Arc<Memory>, Timestamp) {
     let memory = Arc::new(Memory::default());
     let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
     let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
-    let origin = Origin { stage: StageId::new(100), connection, generation };
+    let reply_to = ReplyAddress { stage: StageId::new(100), connection, generation };
     let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
-    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
-    let index = core.find(origin).unwrap();
+    core.connect(now, reply_to, "127.0.0.1:5000".parse().unwrap());
+    let index = core.find(reply_to).unwrap();
     (core, index, memory, now)
 }

@@ -11,12 +11,12 @@ use crate::limits::{
 };
 use crate::net::connection::{Connection, Phase};
 use crate::net::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol,
-    Stream,
+    Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent,
+    Protocol, Stream,
 };
-use crate::{ConnectionId, Context, Generation, Origin, StageId};
+use crate::{ConnectionId, Context, Generation, ReplyAddress, StageId};
 
-impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     pub(super) fn accept(&mut self, ctx: &mut Context<'_, E>) {
         for index in 0..self.listeners.len() {
             for accepted in 0.. {
@@ -86,12 +86,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         };
         if let Some(reason) = refusal {
             self.metrics.refused_total.add(1);
-            let origin = Origin {
+            let reply_to = ReplyAddress {
                 stage: ctx.stage(),
                 connection: ConnectionId::new(u32::MAX),
                 generation: Generation::new(0),
             };
-            let view = ConnectionView { origin, peer, dial: None, owner: self.config.owner };
+            let view = ConnectionView { reply_to, peer, dial: None, owner: self.config.owner };
             self.answers.clear();
             self.protocol.refuse(&view, reason, &[], &mut self.answers);
             // Its socket's buffer is empty: what does not fit now is not worth waiting for.
@@ -159,9 +159,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
         let slot = &mut self.slots[index as usize];
         let generation = Generation::new(slot.generation);
-        let origin =
-            Origin { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
-        let view = ConnectionView { origin, peer, dial, owner };
+        let reply_to =
+            ReplyAddress { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
+        let view = ConnectionView { reply_to, peer, dial, owner };
         slot.connection = Some(Box::new(Connection::new(stream, view, phase, self.now)));
         if peer.ip().is_loopback() {
             ctx.note_local_peers(1);

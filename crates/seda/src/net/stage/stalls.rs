@@ -17,11 +17,11 @@ use super::{NetStage, SCRATCH_HEAD};
 use crate::Context;
 use crate::MemoryUse;
 use crate::limits::{
-    MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT,
+    MEMORY_TIMEOUT, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT,
     SHUTDOWN_STALL_CHECK, SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
 };
 use crate::net::connection::{Connection, Phase};
-use crate::net::{Break, DisconnectReason, ParcelEvent, Protocol};
+use crate::net::{Break, DisconnectReason, FrameBatchEvent, Protocol};
 
 /// Whether a connection is about to collect a frame for which no memory is reserved yet.
 pub(super) fn collects_unreserved(connection: &Connection, scratch: usize) -> bool {
@@ -29,7 +29,7 @@ pub(super) fn collects_unreserved(connection: &Connection, scratch: usize) -> bo
     collects && connection.reservation.is_none()
 }
 
-impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Output waiting for one connection above which it is not read from.
     pub(super) fn output_bound(&self) -> usize {
         let bound = self.config.output_bound_bytes;
@@ -81,7 +81,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             if !connection.starving {
                 connection.starving = true;
                 self.starving
-                    .push_back((now.saturating_add(MEMORY_PATIENCE), (index, slot.generation)));
+                    .push_back((now.saturating_add(MEMORY_TIMEOUT), (index, slot.generation)));
             }
             return false;
         };
@@ -127,7 +127,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let mut words = ctx.take_buffer();
         protocol.refuse(&connection.view, reason, &[], &mut words);
         tracing::warn!(peer = %connection.view.peer, "A connection is closed: {reason}.");
-        connection.queue(words, ctx.parcels(), output);
+        connection.queue(words, ctx.frame_batches(), output);
         connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
         ctx.give_buffer(std::mem::take(&mut connection.received));
         self.count_input(index);
@@ -211,8 +211,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     }
 
     /// Reads nothing more from a connection, or reads on.
-    pub(super) fn pause(&mut self, origin: crate::Origin, paused: bool) {
-        let Some((index, connection)) = self.connection(origin) else { return };
+    pub(super) fn pause(&mut self, reply_to: crate::ReplyAddress, paused: bool) {
+        let Some((index, connection)) = self.connection(reply_to) else { return };
         connection.paused = paused;
         if !paused {
             self.list_to_read(index);

@@ -1,12 +1,12 @@
-//! Parcels: pooled runs of whole frames of one connection, and the pool they come from.
+//! Batches of frames: pooled runs of whole frames of one connection, and the pool they come from.
 //!
-//! A parcel travels by value (the bytes stay where they are); whoever consumes it gives the buffer
-//! to the pool of its own thread. Requests and answers flow both ways between threads, so pools
-//! stay balanced; they are bounded in buffers and bytes.
+//! A batch of frames travels by value (the bytes stay where they are); whoever consumes it gives
+//! the buffer to the pool of its own thread. Requests and answers flow both ways between threads,
+//! so pools stay balanced; they are bounded in buffers and bytes.
 
 use core::fmt;
 
-use crate::limits::{PARCEL_BYTES, POOL_BUFFERS, POOL_BYTES, POOL_LARGEST};
+use crate::limits::{FRAME_BATCH_BYTES, POOL_BUFFERS, POOL_BYTES, POOL_LARGEST};
 use crate::{Charge, StageId};
 
 /// The slot of a connection within its net stage; reused, see [`Generation`].
@@ -46,11 +46,11 @@ impl Generation {
     }
 }
 
-/// Where a parcel comes from and where its answer goes: a connection of a net stage. Stages inside
-/// the process that ask others may make up their own connection ids: their own stage id tells them
-/// apart.
+/// Where a batch of frames comes from and where its answer goes: a connection of a net stage.
+/// Stages inside the process that ask others may make up their own connection ids: their own stage
+/// id tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
+pub struct ReplyAddress {
     /// The net stage (or asking stage) that owns the connection; answers are sent there.
     pub stage: StageId,
     /// The connection within that stage.
@@ -59,7 +59,7 @@ pub struct Origin {
     pub generation: Generation,
 }
 
-impl fmt::Debug for Origin {
+impl fmt::Debug for ReplyAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}.{}", self.stage, self.connection.0, self.generation.0)
     }
@@ -68,36 +68,36 @@ impl fmt::Debug for Origin {
 /// A run of whole frames of one connection for one stage (or of raw bytes, if the protocol splits
 /// so).
 #[derive(Debug)]
-pub struct Parcel {
+pub struct FrameBatch {
     /// The connection that it came from, or, on the way out, that it goes to.
-    pub origin: Origin,
+    pub reply_to: ReplyAddress,
     /// Frames in `bytes` as counted by whoever admitted them, for [`crate::Gauge::release`]; zero
     /// on the way out, and between stages that admit nothing.
     pub frames: u32,
     /// The frames, one after another.
     pub bytes: Vec<u8>,
-    /// The memory that a large parcel of answers counts for until it has arrived.
+    /// The memory that a large batch of frames of answers counts for until it has arrived.
     pub charge: Option<Charge>,
 }
 
-impl Parcel {
-    /// An outgoing parcel.
+impl FrameBatch {
+    /// An outgoing batch of frames.
     #[must_use]
-    pub const fn new(origin: Origin, bytes: Vec<u8>) -> Self {
-        Self { origin, frames: 0, bytes, charge: None }
+    pub const fn new(reply_to: ReplyAddress, bytes: Vec<u8>) -> Self {
+        Self { reply_to, frames: 0, bytes, charge: None }
     }
 }
 
 /// Free buffers of one thread. Invariant: `bytes` is the sum of the capacities of `free`; both stay
 /// within their limits.
 #[derive(Debug, Default)]
-pub struct ParcelPool {
+pub struct FrameBatchPool {
     free: Vec<Vec<u8>>,
     bytes: usize,
     allocated: u64,
 }
 
-impl ParcelPool {
+impl FrameBatchPool {
     /// An empty pool.
     #[must_use]
     pub fn new() -> Self {
@@ -112,7 +112,7 @@ impl ParcelPool {
             buffer
         } else {
             self.allocated += 1;
-            Vec::with_capacity(PARCEL_BYTES)
+            Vec::with_capacity(FRAME_BATCH_BYTES)
         }
     }
 
@@ -138,7 +138,7 @@ impl ParcelPool {
         self.free.len()
     }
 
-    /// Whether the next [`ParcelPool::take`] allocates.
+    /// Whether the next [`FrameBatchPool::take`] allocates.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back_empty_and_are_not_allocated_again() {
-        let mut pool = ParcelPool::new();
+        let mut pool = FrameBatchPool::new();
         let mut buffer = pool.take();
         buffer.extend_from_slice(b"abc");
         let address = buffer.as_ptr();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_pool_is_bounded_in_buffers_and_in_bytes() {
-        let mut pool = ParcelPool::new();
+        let mut pool = FrameBatchPool::new();
         pool.give(Vec::with_capacity(POOL_LARGEST + 1));
         pool.give(Vec::new());
         assert!(pool.is_empty());
@@ -176,7 +176,7 @@ mod tests {
             pool.give(Vec::with_capacity(16));
         }
         assert_eq!(pool.len(), POOL_BUFFERS);
-        let mut pool = ParcelPool::new();
+        let mut pool = FrameBatchPool::new();
         for _ in 0..POOL_BYTES / POOL_LARGEST + 5 {
             pool.give(Vec::with_capacity(POOL_LARGEST));
         }

@@ -13,7 +13,7 @@ use timestone_clock::Clock;
 use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
 use timestone_seda::Network;
 use timestone_seda::simulated::VirtualTime;
-use timestone_server::{DirectoryId, Joining, Premises, Registration, ServerError};
+use timestone_server::{DirectoryId, Environment, Joining, Registration, ServerError};
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
 use timestone_wal::device::memory::{DiskPace, MemoryDisk};
@@ -45,9 +45,9 @@ struct Kept {
     was_lied_to: bool,
 }
 
-/// The premises of one simulated server; clones are the same premises.
+/// The environment of one simulated server; clones are the same environment.
 #[derive(Clone)]
-pub(crate) struct SimPremises {
+pub(crate) struct SimEnvironment {
     seed: Seed,
     shards: u16,
     clock: SimClock,
@@ -56,7 +56,7 @@ pub(crate) struct SimPremises {
     kept: Arc<Mutex<Kept>>,
 }
 
-impl SimPremises {
+impl SimEnvironment {
     pub(crate) fn new(
         seed: Seed,
         shards: u16,
@@ -188,7 +188,7 @@ impl SimPremises {
     }
 }
 
-impl Premises for SimPremises {
+impl Environment for SimEnvironment {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(self.clock.clone())
     }
@@ -322,19 +322,19 @@ mod tests {
     use super::*;
     use crate::clock::TrueTime;
 
-    fn premises() -> SimPremises {
+    fn environment() -> SimEnvironment {
         let clock = SimClock::new(TrueTime::default(), SkewModel::Perfect, Seed(1), 1);
         let shape = FlashShape { pages_per_block: 16, shuffle: false };
-        SimPremises::new(Seed(1), 2, clock, shape, crate::swarm::pace())
+        SimEnvironment::new(Seed(1), 2, clock, shape, crate::swarm::pace())
     }
 
-    fn start(premises: &SimPremises, accept_loss: AcceptedLoss) -> Result<(), ServerError> {
+    fn start(environment: &SimEnvironment, accept_loss: AcceptedLoss) -> Result<(), ServerError> {
         let config = ServerConfig {
             threads: Some(1),
             accept_loss,
             ..ServerConfig::embedded(PathBuf::from("unused"))
         };
-        ServerStages::build(&config, Arc::new(premises.clone())).map(drop)
+        ServerStages::build(&config, Arc::new(environment.clone())).map(drop)
     }
 
     fn missing(outcome: Result<(), ServerError>) -> String {
@@ -347,29 +347,29 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_is_missed_as_a_file_is() {
-        let premises = premises();
-        start(&premises, AcceptedLoss::Nothing).unwrap();
-        start(&premises, AcceptedLoss::Nothing).unwrap();
-        premises.kept().media.remove(&ShardId::new(1));
-        assert_eq!(missing(start(&premises, AcceptedLoss::Nothing)), "shard-0001/flash");
+        let environment = environment();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
+        environment.kept().media.remove(&ShardId::new(1));
+        assert_eq!(missing(start(&environment, AcceptedLoss::Nothing)), "shard-0001/flash");
         assert_eq!(
-            missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(0)]))),
+            missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(0)]))),
             "shard-0001/flash"
         );
-        start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])).unwrap();
-        start(&premises, AcceptedLoss::Nothing).unwrap();
+        start(&environment, AcceptedLoss::Shards(vec![ShardId::new(1)])).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
 
-        let disk = premises.disks()[0].1.clone();
+        let disk = environment.disks()[0].1.clone();
         let newest = *disk.files().last().unwrap();
         disk.delete(newest);
         assert_eq!(
-            missing(start(&premises, AcceptedLoss::Nothing)),
+            missing(start(&environment, AcceptedLoss::Nothing)),
             format!("wal/thread-0/{newest}")
         );
-        premises.kept().disks.clear();
-        let names = missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])));
+        environment.kept().disks.clear();
+        let names = missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(1)])));
         assert!(names.starts_with("wal/thread-0/"), "{names}");
-        start(&premises, AcceptedLoss::Everything).unwrap();
-        start(&premises, AcceptedLoss::Nothing).unwrap();
+        start(&environment, AcceptedLoss::Everything).unwrap();
+        start(&environment, AcceptedLoss::Nothing).unwrap();
     }
 }

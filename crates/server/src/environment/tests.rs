@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use timestone_clock::ManualClock;
 use timestone_seda::manual::ManualDriver;
-use timestone_seda::{Parcel, StageId};
+use timestone_seda::{FrameBatch, StageId};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
 use timestone_wire::{
     Condition, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, ReadAt, Value, Verdict, Write,
@@ -20,7 +20,7 @@ use crate::config::{AcceptedLoss, Tuning};
 use crate::event::Event;
 use crate::manifest::Manifest;
 use crate::stages::ServerStages;
-use timestone_shard::own_origin;
+use timestone_shard::own_reply_address;
 
 /// A data directory that is copied before and after every step that changes it, as a crash at that
 /// moment would leave it.
@@ -74,7 +74,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-impl Premises for Photographed {
+impl Environment for Photographed {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -145,9 +145,9 @@ impl Premises for Photographed {
 fn a_capacity_that_was_small_at_creation_does_not_limit_what_comes_later() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig::embedded(folder.path().join("data"));
-    let premises = Local::open(&config).unwrap();
+    let environment = Local::open(&config).unwrap();
     let capacity =
-        |blocks| premises.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
+        |blocks| environment.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
     assert_eq!(capacity(limits::MIN_BLOCKS), limits::MIN_BLOCKS);
     assert_eq!(capacity(limits::TABLE_BLOCKS), limits::TABLE_BLOCKS);
     assert!(
@@ -191,8 +191,8 @@ impl Life {
             ..ServerConfig::embedded(data.clone())
         };
         let inner = Local::open(&config).unwrap();
-        let premises = Photographed::new(inner, data, None, Arc::new(clock.clone()));
-        let built = ServerStages::build(&config, Arc::new(premises)).unwrap();
+        let environment = Photographed::new(inner, data, None, Arc::new(clock.clone()));
+        let built = ServerStages::build(&config, Arc::new(environment)).unwrap();
         let driver = ManualDriver::new(built.stages, clock.now(), 1000);
         Self { driver, shard: built.shards[0].1, logs: built.logs, epoch: Epoch::new(1) }
     }
@@ -211,17 +211,19 @@ impl Life {
             Envelope { shard: ShardId::new(0), epoch: self.epoch, ..Envelope::default() };
         let mut bytes = Vec::new();
         encode(&envelope, &mut bytes);
-        self.driver.send(self.shard, Event::Parcel(Parcel::new(own_origin(asker), bytes))).unwrap();
+        self.driver
+            .send(self.shard, Event::FrameBatch(FrameBatch::new(own_reply_address(asker), bytes)))
+            .unwrap();
         for _ in 0..10_000 {
             self.driver.turn();
             for &stage in self.logs.iter().chain([&self.shard]) {
                 self.driver.send(stage, Event::Wake).unwrap();
             }
             while let Some((to, event)) = self.driver.take_sent() {
-                if let Event::Parcel(parcel) = event
+                if let Event::FrameBatch(frame_batch) = event
                     && to == asker
                 {
-                    return timestone_wire::without_clock(&parcel.bytes).to_vec();
+                    return timestone_wire::without_clock(&frame_batch.bytes).to_vec();
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -546,8 +548,8 @@ fn what_may_be_on_the_manifest_is_taken_off_again_before_it_goes() {
     let inner = Local::open(&config).unwrap();
     let clock = inner.clock();
     let flaky = Arc::new(Photographed::new(inner, config.data.clone(), None, clock));
-    let premises = Arc::clone(&flaky) as Arc<dyn Premises>;
-    let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+    let environment = Arc::clone(&flaky) as Arc<dyn Environment>;
+    let manifest = Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
     let (registry, file) = (manifest.registry("thread-0"), FileName::new(Timestamp::from_nanos(7)));
     let names_it = || {
         String::from_utf8(flaky.load_manifest().unwrap().unwrap()).unwrap().contains("00007.log")
@@ -589,15 +591,15 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
     let inner = Local::open(&config).unwrap();
     let clock = inner.clock();
     let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
-    drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
+    drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Environment>).unwrap());
     let taken = *photographed.taken.lock().unwrap();
     assert!(taken >= 20, "{taken} steps");
     for step in 0..taken {
         let data = album.join(step.to_string());
         let config = ServerConfig { data: data.clone(), shards: None, ..config.clone() };
-        let premises =
+        let environment =
             Arc::new(Local::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")));
-        if let Err(error) = ServerStages::build(&config, premises) {
+        if let Err(error) = ServerStages::build(&config, environment) {
             panic!("step {step} of {taken}: {error}");
         }
         std::fs::remove_dir_all(data).unwrap();
@@ -620,15 +622,15 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
         tuning: Some(tuning.clone()),
         ..ServerConfig::embedded(data.clone())
     };
-    let premises: Arc<dyn Premises> = Arc::new(Local::open(&config).unwrap());
-    drop(ServerStages::build(&config, Arc::clone(&premises)).unwrap());
+    let environment: Arc<dyn Environment> = Arc::new(Local::open(&config).unwrap());
+    drop(ServerStages::build(&config, Arc::clone(&environment)).unwrap());
     // Runs with more threads: one log with a record in its first file and a blank one behind that,
     // and one with nothing in it.
-    let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
-    let now = premises.clock().now();
+    let manifest = Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
+    let now = environment.clock().now();
     let open = |name: &str, at: u64| {
         let log = LogConfig { registry: Some(manifest.registry(name)), ..tuning.log.clone() };
-        let mut recovery = premises.open_log(name, log).unwrap();
+        let mut recovery = environment.open_log(name, log).unwrap();
         while recovery.next_record().unwrap().is_some() {}
         recovery.finish(now.saturating_add(Duration::from_nanos(at))).unwrap()
     };
@@ -645,16 +647,16 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     log.shutdown(now, &mut Vec::new()).unwrap();
     drop(open("thread-1", 2));
     drop(open("thread-2", 3));
-    let files = premises.log_files("thread-1").unwrap();
+    let files = environment.log_files("thread-1").unwrap();
     assert_eq!(files.len(), 2, "one with the record, and a blank one");
     // The first crash: the file is off the manifest, and still there.
     manifest.registry("thread-1").removing(*files.iter().min().unwrap()).unwrap();
-    drop((manifest, premises));
+    drop((manifest, environment));
     let config = ServerConfig { shards: None, ..config };
     let inner = Local::open(&config).unwrap();
     let clock = inner.clock();
     let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
-    drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
+    drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Environment>).unwrap());
     let saved = String::from_utf8(photographed.load_manifest().unwrap().unwrap()).unwrap();
     assert!(
         saved.contains("thread-1") && !saved.contains("thread-2"),

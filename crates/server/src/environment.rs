@@ -1,7 +1,7 @@
 //! What a server stands on: its clock, its network, its devices and the small files beside them.
 //!
 //! ```text
-//!   assembly ──► Premises ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
+//!   assembly ──► Environment ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
 //!                          └─ the simulator's: devices in memory, a skewed clock, a virtual network
 //! ```
 //! Everything that [`crate::Server`] takes from the operating system for its stages comes through
@@ -27,7 +27,7 @@ use crate::limits;
 use crate::node::{Joining, Registration, register};
 
 /// A server's surroundings. Opened and locked: nobody else uses them.
-pub trait Premises: Send + Sync {
+pub trait Environment: Send + Sync {
     /// The clock that stages live by.
     fn clock(&self) -> Arc<dyn Clock>;
 
@@ -37,7 +37,7 @@ pub trait Premises: Send + Sync {
     /// How many shards are kept here.
     fn shards(&self) -> u16;
 
-    /// The premises' identity towards the master.
+    /// The environment's identity towards the master.
     fn directory(&self) -> DirectoryId;
 
     /// How many threads a recovery may use. One where everything has to happen in one order.
@@ -123,7 +123,7 @@ pub trait Premises: Send + Sync {
     /// It cannot be written.
     fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError>;
 
-    /// The name of the cluster, if it was given one. Premises that keep no names have none.
+    /// The name of the cluster, if it was given one. An environment that keeps no names have none.
     ///
     /// # Errors
     /// It cannot be read.
@@ -199,7 +199,7 @@ fn draw(clock: &SystemClock) -> u64 {
         .hash_one((clock.now().as_nanos(), std::process::id()))
 }
 
-impl Premises for Local {
+impl Environment for Local {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock) as Arc<dyn Clock>
     }
