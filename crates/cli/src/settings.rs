@@ -53,6 +53,10 @@ pub(crate) struct ServeArgs {
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
     #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
     cache: Option<String>,
+    /// Memory for keyspaces in dram, such as 4GiB, beside --memory; taken as it fills [default:
+    /// 256MiB].
+    #[arg(long, env = "TIMESTONE_DRAM", value_name = "SIZE")]
+    dram: Option<String>,
     /// Memory that the process may use, cache included, such as 4GiB [default: half of the
     /// machine's, or of the control group's].
     #[arg(long, env = "TIMESTONE_MEMORY", value_name = "SIZE")]
@@ -157,6 +161,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("device", "file"),
     ("capacity", ""),
     ("cache", "1GiB"),
+    ("dram", "256MiB"),
     ("memory", ""),
     ("shards", ""),
     ("threads", ""),
@@ -198,6 +203,7 @@ impl ServeArgs {
             "device" => self.device.as_ref(),
             "capacity" => self.capacity.as_ref(),
             "cache" => self.cache.as_ref(),
+            "dram" => self.dram.as_ref(),
             "memory" => self.memory.as_ref(),
             "shards" => self.shards.as_ref(),
             "threads" => self.threads.as_ref(),
@@ -377,6 +383,7 @@ impl Settings {
         config.capacity_bytes =
             self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
         config.cache_bytes = self.parse("cache", cache)?;
+        config.dram_bytes = self.parse("dram", |text| size_of_at_least(text, LEAST_DRAM))?;
         config.memory_bytes = self.optional("memory", memory)?;
         config.shards = self.optional("shards", count)?;
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
@@ -487,6 +494,9 @@ fn memory(text: &str) -> Result<u64, String> {
 const LEAST_CAPACITY: u64 = limits::MIN_BLOCKS as u64 * limits::BLOCK_BYTES;
 /// A cache below this is a size whose unit was forgotten.
 const LEAST_CACHE: u64 = 1 << 20;
+
+/// Less than that is a size whose unit was forgotten.
+const LEAST_DRAM: u64 = 1 << 20;
 
 fn size_of_at_least(text: &str, least: u64) -> Result<u64, String> {
     match size(text)? {

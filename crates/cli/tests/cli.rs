@@ -130,6 +130,15 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends the server gracefully.
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // Fails when it has ended already.
@@ -489,6 +498,45 @@ fn wrong_settings_are_refused_with_what_is_right() {
             &["unknown environment variable TIMESTONE_CAHCE", "did you mean TIMESTONE_CACHE?"],
         );
     }
+}
+
+#[test]
+fn a_keyspace_in_dram_is_empty_after_a_restart_and_asks_for_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let logged = Server::start_with(&data, &[]);
+    let create = ["keyspace", "create", "scratch", "--store", "dram"];
+    failed(&logged.run(&create), 1, &["a log", "--log none", "--store mftl"]);
+    failed(
+        &logged.run(&["keyspace", "create", "scratch", "--store", "tape"]),
+        2,
+        &["tape", "store", "mftl, dram"],
+    );
+    drop(logged);
+
+    let server = Server::start_with(&data, &["--log", "none"]);
+    assert!(succeeded(&server.run(&create)).contains("is empty after a restart"));
+    succeeded(&server.run(&["put", "greeting", "kept"]));
+    succeeded(&server.run(&["put", "greeting", "hello", "--keyspace", "scratch"]));
+    succeeded(&server.run(&["put", "other", "there", "--keyspace", "scratch"]));
+    succeeded(&server.run(&["delete", "other", "--keyspace", "scratch"]));
+    assert_eq!(server.run(&["get", "greeting", "--keyspace", "scratch"]).stdout, b"hello");
+    assert_eq!(server.run(&["get", "greeting"]).stdout, b"kept");
+    assert_eq!(succeeded(&server.run(&["scan", "--keyspace", "scratch"])).lines().count(), 1);
+    // A graceful end saves what is on flash.
+    server.stop();
+
+    let server = Server::start_with(&data, &["--log", "none"]);
+    failed(&server.run(&["get", "greeting", "--keyspace", "scratch"]), 3, &["greeting"]);
+    assert_eq!(server.run(&["get", "greeting"]).stdout, b"kept");
+    let listed = server.json(&["keyspace", "list", "-o", "json"]);
+    let of = |index: usize| (&listed[index]["store"], &listed[index]["survives_restart"]);
+    assert_eq!(of(0), (&"mftl".into(), &true.into()), "{listed}");
+    assert_eq!(of(1), (&"dram".into(), &false.into()), "{listed}");
+    assert!(succeeded(&server.run(&["keyspace", "list", "-o", "table"])).contains("empty"));
+    succeeded(&server.run(&["put", "greeting", "again", "--keyspace", "scratch"]));
+    assert_eq!(server.run(&["get", "greeting", "--keyspace", "scratch"]).stdout, b"again");
+    succeeded(&server.run(&["keyspace", "drop", "scratch", "--yes"]));
 }
 
 #[test]

@@ -57,6 +57,13 @@ pub enum ClusterError {
         /// The values that are served.
         served: &'static str,
     },
+    /// A keyspace in memory beside a log.
+    #[error(
+        "a keyspace with store = dram asks for log = none: after a restart it is empty, and a log \
+         that every commit waits for cannot bring its keys back; start the server with --log none, \
+         or create the keyspace with --store mftl"
+    )]
+    DramWithLog,
     /// A text is not a value of the option.
     #[error("{value:?} is not a value of {option}; choose one of {choices}")]
     UnknownValue {

@@ -61,8 +61,8 @@ macro_rules! option {
                 }
             }
 
-            fn decode(cursor: &mut Cursor<'_>) -> Result<Self, ClusterError> {
-                Self::from_u8(cursor.u8()?).ok_or_else(|| cursor.fail(concat!("its option ", $text, " has an unknown value")))
+            fn decode(raw: u8, cursor: &Cursor<'_>) -> Result<Self, ClusterError> {
+                Self::from_u8(raw).ok_or_else(|| cursor.fail(concat!("its option ", $text, " has an unknown value")))
             }
         }
 
@@ -89,6 +89,16 @@ macro_rules! option {
     };
 }
 
+option! {
+    /// Where versions are kept. The keyspace's id says so as well
+    /// ([`KeyspaceId::is_in_memory`]).
+    StoreKind("store", served: "mftl, dram", choices: "mftl, dram") {
+        /// On flash (SEMEL).
+        Mftl = 0 "mftl" true,
+        /// In memory only: the keyspace is empty after a restart of a server that holds it.
+        Dram = 1 "dram" true,
+    }
+}
 option! {
     /// How keys are found (docs/protocol/storage.md, "Index").
     IndexKind("index", served: "full", choices: "full, frugal, ordered") {
@@ -143,9 +153,26 @@ option! {
     }
 }
 
+impl StoreKind {
+    /// Whether a keyspace is there after a restart. If not, it is empty then.
+    #[must_use]
+    pub const fn survives_restart(self) -> bool {
+        match self {
+            Self::Mftl => true,
+            Self::Dram => false,
+        }
+    }
+}
+
+/// The byte of the index has the store in its upper bits: zero in what was written before there was
+/// a choice.
+const STORE_SHIFT: u8 = 4;
+
 /// How a keyspace behaves; fixed when it is created.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KeyspaceOptions {
+    /// Where versions are kept.
+    pub store: StoreKind,
     /// How keys are found.
     pub index: IndexKind,
     /// What concurrent transactions may see of each other.
@@ -161,6 +188,7 @@ pub struct KeyspaceOptions {
 impl KeyspaceOptions {
     /// The options of the keyspace `default`.
     pub const DEFAULT: Self = Self {
+        store: StoreKind::Mftl,
         index: IndexKind::Full,
         isolation: Isolation::Serializable,
         commit: CommitMode::Client,
@@ -174,6 +202,7 @@ impl KeyspaceOptions {
     /// [`ClusterError::Unsupported`] naming the first option that it does not serve, and what it
     /// serves instead.
     pub fn check_served(&self) -> Result<(), ClusterError> {
+        self.store.check_served()?;
         self.index.check_served()?;
         self.isolation.check_served()?;
         self.commit.check_served()?;
@@ -182,7 +211,7 @@ impl KeyspaceOptions {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_u8(out, self.index as u8);
+        put_u8(out, self.index as u8 | (self.store as u8) << STORE_SHIFT);
         put_u8(out, self.isolation as u8);
         put_u8(out, self.commit as u8);
         put_u8(out, self.cache as u8);
@@ -190,12 +219,15 @@ impl KeyspaceOptions {
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, ClusterError> {
+        let byte = cursor.u8()?;
+        let index = byte & ((1 << STORE_SHIFT) - 1);
         Ok(Self {
-            index: IndexKind::decode(cursor)?,
-            isolation: Isolation::decode(cursor)?,
-            commit: CommitMode::decode(cursor)?,
-            cache: CacheMode::decode(cursor)?,
-            external: ExternalMode::decode(cursor)?,
+            store: StoreKind::decode(byte >> STORE_SHIFT, cursor)?,
+            index: IndexKind::decode(index, cursor)?,
+            isolation: Isolation::decode(cursor.u8()?, cursor)?,
+            commit: CommitMode::decode(cursor.u8()?, cursor)?,
+            cache: CacheMode::decode(cursor.u8()?, cursor)?,
+            external: ExternalMode::decode(cursor.u8()?, cursor)?,
         })
     }
 }
@@ -296,11 +328,12 @@ impl Keyspace {
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, ClusterError> {
         let id = KeyspaceId::new(cursor.u32()?);
-        Ok(Self {
-            id,
-            name: KeyspaceName::decode(cursor)?,
-            options: KeyspaceOptions::decode(cursor)?,
-        })
+        let name = KeyspaceName::decode(cursor)?;
+        let options = KeyspaceOptions::decode(cursor)?;
+        if id.is_in_memory() != (options.store == StoreKind::Dram) {
+            return Err(cursor.fail("its id and its option store contradict each other"));
+        }
+        Ok(Self { id, name, options })
     }
 }
 
@@ -359,6 +392,21 @@ mod tests {
         for &kind in IndexKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(IndexKind::from_u8(kind as u8), Some(kind));
+        }
+        for &kind in StoreKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            let options = KeyspaceOptions { store: kind, ..KeyspaceOptions::DEFAULT };
+            let (mut bytes, mut old) = (Vec::new(), Vec::new());
+            options.encode(&mut bytes);
+            assert_eq!(KeyspaceOptions::decode(&mut Cursor::new("options", &bytes)), Ok(options));
+            KeyspaceOptions::DEFAULT.encode(&mut old);
+            assert_eq!((bytes[0] == old[0], old[0]), (kind == StoreKind::Mftl, 1));
+            assert_eq!(bytes[1..], old[1..]);
+            let id = KeyspaceId::numbered(3, kind == StoreKind::Mftl);
+            let name = KeyspaceName::new("wrong").unwrap();
+            let mut bytes = Vec::new();
+            Keyspace { id, name, options }.encode(&mut bytes);
+            assert!(Keyspace::decode(&mut Cursor::new("keyspace", &bytes)).is_err());
         }
         for &mode in CacheMode::ALL {
             assert_eq!(mode.name().parse(), Ok(mode));

@@ -28,7 +28,7 @@ mod state;
 pub use error::ClusterError;
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
-    KeyspaceOptions,
+    KeyspaceOptions, StoreKind,
 };
 pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
 pub use master::{Master, MasterStep};

@@ -25,7 +25,7 @@ use crate::limits::{
 use crate::state::State;
 use crate::{
     ClientIdBlock, ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions,
-    MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
+    MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap, StoreKind,
 };
 
 /// What came of one command.
@@ -231,15 +231,16 @@ impl Master {
                 limit: MAX_KEYSPACES as u64,
             });
         }
-        let id = self.state.next_keyspace;
-        let Some(next) = id.get().checked_add(1) else {
+        let number = self.state.next_keyspace.get();
+        if number >= KeyspaceId::MAX_NUMBER {
             return Err(ClusterError::Limit {
                 what: "keyspace ids of this cluster's lifetime",
-                asked: u64::from(id.get()) + 1,
-                limit: u64::from(u32::MAX),
+                asked: u64::from(number) + 1,
+                limit: u64::from(KeyspaceId::MAX_NUMBER),
             });
-        };
-        self.state.next_keyspace = KeyspaceId::new(next);
+        }
+        let id = KeyspaceId::numbered(number, options.store == StoreKind::Dram);
+        self.state.next_keyspace = KeyspaceId::new(number + 1);
         let keyspace = Keyspace { id, name, options };
         self.state.keyspaces.push(keyspace.clone());
         Ok(MasterStep { answer: MasterAnswer::Created(keyspace), persist: true })

@@ -118,13 +118,14 @@ impl State {
 
     /// What holds of every state that a master wrote.
     fn check(&self) -> Result<(), &'static str> {
-        let ascending = self.keyspaces.windows(2).all(|pair| pair[0].id < pair[1].id);
+        let ascending =
+            self.keyspaces.windows(2).all(|pair| pair[0].id.number() < pair[1].id.number());
         if !ascending
             || self.keyspaces.first().is_none_or(|first| *first != Keyspace::default_keyspace())
         {
             return Err("its keyspaces are not in order, or default is missing");
         }
-        if self.keyspaces.last().is_some_and(|last| last.id >= self.next_keyspace) {
+        if self.keyspaces.last().is_some_and(|last| last.id.number() >= self.next_keyspace.get()) {
             return Err("a keyspace has an id that was not handed out yet");
         }
         if self.map.servers().last().is_some_and(|last| last.id >= self.next_server)

@@ -28,11 +28,12 @@ pub mod manual;
 mod memory;
 mod metrics;
 mod net;
-mod orders;
+
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 mod reactor;
 mod runtime;
+mod shutdown_flags;
 pub mod simulated;
 mod sleep;
 mod spin;

@@ -233,7 +233,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     fn run(&mut self) {
         self.start_stages();
-        while !self.shared.orders.is_stopped() {
+        while !self.shared.shutdown_flags.is_stopped() {
             let took = self.take_events();
             if took || self.has_work() {
                 self.poll_now();
@@ -287,7 +287,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     /// Whether a turn is due at once, deadlines aside.
     fn has_work(&self) -> bool {
-        let begins = !self.shutting_down && self.shared.orders.is_shutting_down();
+        let begins = !self.shutting_down && self.shared.shutdown_flags.is_shutting_down();
         let busy = |(slot, inbox): (&Slot<E>, &Inbox<E>)| {
             slot.asked || (!inbox.queue.is_empty() && !slot.held)
         };
@@ -371,7 +371,7 @@ impl<E: Send + 'static> Reactor<E> {
         let idle = || {
             self.receivers.iter().all(LaneReceiver::is_empty)
                 && own.injector.is_empty()
-                && shared.orders.nothing_new(self.shutting_down)
+                && shared.shutdown_flags.nothing_new(self.shutting_down)
         };
         if own.flag.may_sleep(idle) {
             bump(&own.metrics.sleeps, 1);
@@ -415,7 +415,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     fn turn(&mut self) {
         let now = self.time.now();
-        let begins_shutdown = !self.shutting_down && self.shared.orders.is_shutting_down();
+        let begins_shutdown = !self.shutting_down && self.shared.shutdown_flags.is_shutting_down();
         self.shutting_down |= begins_shutdown;
         if self.shutting_down {
             self.shared.threads[self.local.thread].counts.begin_turn();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start ─► running ── shutdown: flag, wake all ─► draining ── all quiet, nothing under way ─► stop ─► joined
-//!                                                        └───── patience is over ──────────────────┘
+//!                                                        └───── time-out ──────────────────────────┘
 //! ```
 //!
 //! Draining ends when every thread says that its stages are drained and its queues empty, and
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use crate::drain::Counts;
 use crate::limits::{INJECTOR_CAPACITY, QUEUE_CAPACITY};
 use crate::metrics::ThreadMetrics;
-use crate::orders::Orders;
 use crate::reactor::Reactor;
+use crate::shutdown_flags::ShutdownFlags;
 use crate::sleep::SleepFlag;
 use crate::sync::ArrayQueue;
 use crate::{
@@ -92,7 +92,7 @@ pub(crate) struct Shared<E> {
     pub(crate) cores: usize,
     pub(crate) other_threads: usize,
     pub(crate) local_peers: AtomicI64,
-    pub(crate) orders: Orders,
+    pub(crate) shutdown_flags: ShutdownFlags,
 }
 
 impl<E> Shared<E> {
@@ -177,7 +177,7 @@ impl Runtime {
             cores,
             other_threads: config.other_threads,
             local_peers: AtomicI64::new(0),
-            orders: Orders::default(),
+            shutdown_flags: ShutdownFlags::default(),
         });
         let mut handle = Handle { shared: Arc::clone(&shared), threads: Vec::new() };
         let time: Arc<dyn TimeSource> = Arc::new(time);
@@ -262,18 +262,18 @@ impl<E: Send + 'static> Handle<E> {
     /// Tells all stages to finish, waits until they are drained, stops and joins the threads.
     ///
     /// # Errors
-    /// [`SedaError::NotDrained`] when that takes longer than `patience`; the threads are stopped
+    /// [`SedaError::NotDrained`] when that takes longer than `timeout`; the threads are stopped
     /// nevertheless.
-    pub fn shutdown(mut self, patience: Duration) -> Result<(), SedaError> {
-        self.shared.orders.begin_shutdown();
+    pub fn shutdown(mut self, timeout: Duration) -> Result<(), SedaError> {
+        self.shared.shutdown_flags.begin_shutdown();
         self.shared.wake_all();
         let begin = Instant::now();
         let mut drained = self.shared.is_drained();
-        while !drained && begin.elapsed() < patience {
+        while !drained && begin.elapsed() < timeout {
             thread::sleep(Duration::from_micros(200));
             drained = self.shared.is_drained();
         }
-        let result = if drained { Ok(()) } else { Err(self.undrained(patience)) };
+        let result = if drained { Ok(()) } else { Err(self.undrained(timeout)) };
         self.stop();
         result
     }
@@ -288,7 +288,7 @@ impl<E: Send + 'static> Handle<E> {
     }
 
     fn stop(&mut self) {
-        self.shared.orders.stop();
+        self.shared.shutdown_flags.stop();
         self.shared.wake_all();
         for thread in self.threads.drain(..) {
             // A panicking stage has aborted the process, so a thread ends by returning.
@@ -334,7 +334,7 @@ impl<E: Send + 'static> Injector<E> {
     /// has stopped.
     pub fn send(&self, to: StageId, event: E) -> Result<(), E> {
         let Some(stage) = self.shared.stages.get(to.index()) else { return Err(event) };
-        if self.shared.orders.is_stopped() {
+        if self.shared.shutdown_flags.is_stopped() {
             return Err(event);
         }
         let thread = &self.shared.threads[stage.thread];

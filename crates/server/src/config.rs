@@ -75,6 +75,9 @@ pub struct ServerConfig {
     pub capacity_bytes: Option<u64>,
     /// Bytes of the record cache, over all shards; allocated as it fills.
     pub cache_bytes: u64,
+    /// Memory of the keyspaces in dram, over all shards, in bytes, beside
+    /// [`Self::memory_bytes`]; taken as it fills.
+    pub dram_bytes: u64,
     /// Most connections of each net stage; `None`: as many as the process's descriptors allow.
     pub max_connections: Option<usize>,
     /// Memory that the process may use, caches included; `None`: half of what the machine, or the
@@ -176,6 +179,7 @@ impl ServerConfig {
             log: DeviceKind::Ssd,
             capacity_bytes: None,
             cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
+            dram_bytes: crate::limits::DEFAULT_DRAM_BYTES,
             max_connections: None,
             memory_bytes: None,
             shards: None,

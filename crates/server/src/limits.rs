@@ -16,6 +16,8 @@ pub const DEFAULT_SHARDS: u16 = 4;
 pub const MAX_THREADS: usize = 256;
 /// Bytes of the record cache when nothing else is said; allocated as it fills.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
+/// Memory of the keyspaces in dram, unless configured otherwise.
+pub const DEFAULT_DRAM_BYTES: u64 = 256 * 1024 * 1024;
 /// Memory of a process when nothing else is said and the machine's is not known.
 pub const DEFAULT_MEMORY_BYTES: u64 = 4 << 30;
 /// Least memory that a process may be given.

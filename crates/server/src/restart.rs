@@ -14,7 +14,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use timestone_seda::StageId;
-use timestone_store::{Mftl, MftlConfig};
+use timestone_store::prelude::*;
+use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Stores};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
 
@@ -87,7 +88,9 @@ pub(crate) fn open_stores(
                  shutdown the device is damaged: restore the shard from a backup if its keys matter"
             );
         }
-        Ok(Replay::new(shard, Box::new(store)))
+        let memory_bytes = config.dram_bytes / count;
+        let dram = Dram::in_recovery(DramConfig { seed: store.seed(), memory_bytes });
+        Ok(Replay::new(shard, Box::new(Stores::new(store, dram))))
     })
 }
 

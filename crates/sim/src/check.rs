@@ -1,5 +1,5 @@
 //! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What
-//! must be at rest by then is in `aftermath.rs`.
+//! must be at rest by then is in `quiescence.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

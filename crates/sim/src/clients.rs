@@ -19,7 +19,7 @@ impl World {
         id: ProcessId,
         network: SharedNetwork,
     ) -> Result<(), SimError> {
-        let process = &self.processes[id.0 as usize];
+        let process = &self.processes[id];
         let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) else {
             return Ok(());
         };
@@ -27,7 +27,7 @@ impl World {
         let (stages, layout) =
             crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
         let runtime = self.client_runtime(id, stages, &layout)?;
-        self.processes[id.0 as usize].life = Life::Redis { runtime };
+        self.processes[id].life = Life::Redis { runtime };
         self.schedule(id);
         Ok(())
     }
@@ -40,7 +40,7 @@ impl World {
         layout: &Layout,
     ) -> Result<SimulatedRuntime<ClientStageEvent>, SimError> {
         let now = self.truth.now();
-        let process = &self.processes[id.0 as usize];
+        let process = &self.processes[id];
         let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
         let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
         let config = SimulatedConfig {
@@ -60,7 +60,7 @@ impl World {
         id: ProcessId,
         network: SharedNetwork,
     ) -> Result<(), SimError> {
-        let process = &self.processes[id.0 as usize];
+        let process = &self.processes[id];
         let Role::Client(client) = &process.role else { return Ok(()) };
         let clock: Arc<dyn Clock> = Arc::new(process.clock.clone());
         // Servers come back: clients of the simulation wait for them.
@@ -76,7 +76,7 @@ impl World {
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let runtime = self.client_runtime(id, stages, &layout)?;
-        self.processes[id.0 as usize].life = Life::Client { runtime, db, event_loop };
+        self.processes[id].life = Life::Client { runtime, db, event_loop };
         self.schedule(id);
         Ok(())
     }
@@ -84,20 +84,19 @@ impl World {
     /// Runs something on the event loop of a client that is up.
     pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
         let now = self.truth.now();
-        if let Life::Client { db, event_loop, .. } = &self.processes[id.0 as usize].life {
+        if let Life::Client { db, event_loop, .. } = &self.processes[id].life {
             begin(db);
             let event_loop = *event_loop;
-            self.processes[id.0 as usize].call(now, event_loop);
+            self.processes[id].call(now, event_loop);
             self.schedule(id);
         }
     }
 
     /// Begins the sessions of a client in its slots.
     pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
-        let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
+        let Role::Client(client) = &self.processes[id].role else { return };
         let slots = client.slots.clone();
-        let (board, counter) =
-            (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
+        let (board, counter) = (Arc::clone(&self.board), self.processes[id].counter.clone());
         self.on_client(id, |db| {
             for slot in slots {
                 let (board, counter) = (Arc::clone(&board), counter.clone());

@@ -1,242 +1,19 @@
 //! Faults: what goes wrong on purpose, how often, for how long, and how it is undone.
 
+mod kind;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use timestone_flash::{Fault as FlashFault, OpKind, PageId};
 use timestone_seda::AdmissionLimit;
 use timestone_seda::simulated::VirtualTime;
 
+pub use self::kind::{FaultKind, FaultPlan};
 use crate::network::{LinkQuality, ProcessId};
 use crate::process::{Process, Role};
 use crate::world::{World, WorldConfig};
 use timestone_types::random::{Dice, Seed};
-
-/// The kinds of faults.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum FaultKind {
-    /// A server's process ends at once and comes back. What its devices completed is there, synced
-    /// or not. Its peers' connections are reset.
-    Kill,
-    /// The same with its machine: its devices lose what was not synced, also what an earlier
-    /// process left there, and nobody is told.
-    PowerCut,
-    /// A server's process stands still.
-    Pause,
-    /// A client dies, wherever in a commit it is, and another one takes its place.
-    ClientKill,
-    /// A client ends what it has open, says goodbye and ends; another one takes its place. No
-    /// mishap, and nobody may have to wait for it.
-    ClientLeave,
-    /// A client stands still.
-    ClientPause,
-    /// Two processes cannot reach each other.
-    Cut,
-    /// One process cannot reach another one, which can reach it.
-    CutOneWay,
-    /// A server is cut off from everybody.
-    Isolate,
-    /// The master's server is cut off from everybody.
-    MasterCut,
-    /// All servers of a region lose power together.
-    RegionLoss,
-    /// A connection breaks.
-    Break,
-    /// Something on its way forgets a connection: what is sent on it vanishes, and nobody is told.
-    BlackHole,
-    /// Segments are lost, and sent again later.
-    Loss,
-    /// The whole network is slow.
-    SlowNetwork,
-    /// A server's devices are slow.
-    SlowDisk,
-    /// The log's writes fail; the process is restarted afterwards.
-    LogFailure,
-    /// A sync, a program or an erase of a flash device fails; the process is restarted afterwards.
-    FlashFailure,
-    /// A read of a flash device fails once.
-    ReadFailure,
-    /// Devices have no room to grow.
-    Full,
-    /// A clock is set forward or back.
-    ClockJump,
-    /// A clock runs fast or slow.
-    ClockDrift,
-    /// A clock stands still.
-    ClockStop,
-    /// The clock of a server's machine is set far forward or back, while the server runs or while
-    /// it is being restarted.
-    ClockGlitch,
-    /// A server's memory is scarce: its caches shrink, and it takes on a few requests at a time;
-    /// the others it calls busy.
-    MemoryPressure,
-    /// A bit of a flash page flips.
-    Rot,
-    /// A flash device writes a page somewhere else, and says that all is well.
-    Misdirected,
-    /// A flash device writes a part of a page, and says that all is well.
-    TornWrite,
-    /// A flash device writes nothing, and says that all is well.
-    LostWrite,
-    /// A server is stopped as an operator stops it, and comes back: whatever its log, nothing is
-    /// lost.
-    Stop,
-    /// A server's devices acknowledge syncs that they have not done. Half of the time they do them
-    /// in the end, half of the time the power goes before.
-    LyingSync,
-    /// A process of Redis clients asks for far more than it may be owed, and reads none of it.
-    StalledReader,
-    /// A client dies, and the one that takes its place begins with a clock that is too far behind
-    /// to be believed.
-    LateClock,
-}
-
-/// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 33] = [
-    (FaultKind::Kill, "kill"),
-    (FaultKind::PowerCut, "power-cut"),
-    (FaultKind::Pause, "pause"),
-    (FaultKind::ClientKill, "client-kill"),
-    (FaultKind::ClientLeave, "client-leave"),
-    (FaultKind::ClientPause, "client-pause"),
-    (FaultKind::Cut, "cut"),
-    (FaultKind::CutOneWay, "cut-one-way"),
-    (FaultKind::Isolate, "isolate"),
-    (FaultKind::MasterCut, "master-cut"),
-    (FaultKind::RegionLoss, "region-loss"),
-    (FaultKind::Break, "break"),
-    (FaultKind::Loss, "loss"),
-    (FaultKind::SlowNetwork, "slow-network"),
-    (FaultKind::SlowDisk, "slow-disk"),
-    (FaultKind::LogFailure, "log-failure"),
-    (FaultKind::FlashFailure, "flash-failure"),
-    (FaultKind::ReadFailure, "read-failure"),
-    (FaultKind::Full, "full"),
-    (FaultKind::ClockJump, "clock-jump"),
-    (FaultKind::ClockDrift, "clock-drift"),
-    (FaultKind::ClockStop, "clock-stop"),
-    (FaultKind::Rot, "rot"),
-    (FaultKind::Misdirected, "misdirected"),
-    (FaultKind::TornWrite, "torn-write"),
-    (FaultKind::LostWrite, "lost-write"),
-    (FaultKind::BlackHole, "black-hole"),
-    (FaultKind::MemoryPressure, "memory-pressure"),
-    (FaultKind::ClockGlitch, "clock-glitch"),
-    (FaultKind::Stop, "stop"),
-    (FaultKind::LyingSync, "lying-sync"),
-    (FaultKind::StalledReader, "stalled-reader"),
-    (FaultKind::LateClock, "late-clock"),
-];
-
-impl FaultKind {
-    /// All kinds.
-    pub fn all() -> impl Iterator<Item = Self> {
-        KINDS.into_iter().map(|(kind, _)| kind)
-    }
-
-    /// The name that scenarios know it by.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
-    }
-
-    /// Whether it destroys what was acknowledged behind the store's back. A single copy can only
-    /// notice that: after such a fault nothing is demanded but that no answer is made up.
-    #[must_use]
-    pub const fn is_damage(self) -> bool {
-        matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite | Self::LostWrite)
-    }
-
-    /// Whether it may keep a decision from those who wait for it for long.
-    #[must_use]
-    pub(crate) const fn delays_messages(self) -> bool {
-        matches!(
-            self,
-            Self::Pause
-                | Self::ClientPause
-                | Self::Cut
-                | Self::CutOneWay
-                | Self::Isolate
-                | Self::MasterCut
-                | Self::BlackHole
-                | Self::Loss
-                | Self::SlowNetwork
-                | Self::MemoryPressure
-        )
-    }
-
-    /// Whether a server that is told to stop takes no longer because of it: it waits for no other
-    /// process without end.
-    #[must_use]
-    pub(crate) const fn holds_up_no_stop(self) -> bool {
-        let orderly = matches!(self, Self::ClientLeave | Self::Stop | Self::Break);
-        orderly
-            || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill | Self::StalledReader)
-    }
-
-    /// Whether it takes a clock out of the bound that everybody relies on.
-    #[must_use]
-    pub const fn is_of_clocks(self) -> bool {
-        matches!(
-            self,
-            Self::ClockJump
-                | Self::ClockDrift
-                | Self::ClockStop
-                | Self::ClockGlitch
-                | Self::LateClock
-        )
-    }
-
-    /// How long it lasts unless a scenario says otherwise.
-    #[must_use]
-    pub const fn usual_length(self) -> Duration {
-        match self {
-            Self::Kill
-            | Self::PowerCut
-            | Self::ClientKill
-            | Self::ClientLeave
-            | Self::Stop
-            | Self::LogFailure
-            | Self::FlashFailure => Duration::from_millis(300),
-            Self::ClockGlitch => Duration::from_millis(1_500),
-            Self::StalledReader => Duration::from_secs(10),
-            Self::RegionLoss | Self::Full | Self::ClockDrift | Self::LateClock => {
-                Duration::from_secs(2)
-            }
-            Self::ClockStop => Duration::from_millis(200),
-            _ => Duration::from_millis(500),
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for FaultKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = KINDS.iter().find(|(_, name)| *name == text);
-        found.map(|(kind, _)| *kind).ok_or_else(|| {
-            let names: Vec<&str> = KINDS.iter().map(|(_, name)| *name).collect();
-            format!("there is no fault {text:?}; the kinds are {}", names.join(", "))
-        })
-    }
-}
-
-/// How often and how long a kind of fault strikes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FaultPlan {
-    /// From one to the next, on average.
-    pub every: Duration,
-    /// How long it lasts, on average.
-    pub lasting: Duration,
-}
 
 /// What undoes a fault.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +31,7 @@ enum Undo {
     /// A server that was told to stop should have ended by now. It is that life's.
     StopBound(ProcessId, u64),
     /// The supervisor of a server that was told to stop waits no longer. It is that life's.
-    Patience(ProcessId, u64),
+    StopTimeout(ProcessId, u64),
     /// It reads again.
     Reader(ProcessId),
     /// The client with the late clock dies, and its successor has the right time.
@@ -291,7 +68,7 @@ pub(crate) struct Injector {
 }
 
 /// A server that was told to stop is killed after this long (docs/operating.md).
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A server ends within this time of being told to, whatever other processes do: what it waits for
 /// at most, one after the other (answers 3 s, decisions 2 s, without a log 5 s), and as much again
 /// for what takes time of its own.
@@ -357,14 +134,14 @@ impl Injector {
         others
             .map(|process| process.id)
             .find(|id| told_late(world, *id) > 0)
-            .map(|id| world.processes[id.0 as usize].name.clone())
+            .map(|id| world.processes[id].name.clone())
     }
 
     /// Whether no fault is under way.
     pub(crate) fn is_calm(&self, world: &World) -> bool {
         // Who does not read is in nobody's way.
         let is_left = |undo: &Undo| {
-            !matches!(undo, Undo::Patience(..) | Undo::StopBound(..) | Undo::Reader(_))
+            !matches!(undo, Undo::StopTimeout(..) | Undo::StopBound(..) | Undo::Reader(_))
         };
         let is_well =
             |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
@@ -405,7 +182,7 @@ impl Injector {
         let length = Duration::from_nanos(length / 2 + dice.below(length + 1));
         let struck = self.strike(world, kind, length, &mut dice);
         if struck {
-            world.may_be_late |= kind.delays_messages();
+            world.incidents.may_be_late |= kind.delays_messages();
             *self.fired.entry(kind).or_default() += 1;
         }
         self.plans[index].2 = dice;
@@ -418,16 +195,15 @@ impl Injector {
             // Who was told to stop may take as long as ever, and no longer: others may need it to
             // come to their own ends.
             let ended = self.undos[place]
-                .take_if(|undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..)));
+                .take_if(|undo| !matches!(undo, Undo::StopTimeout(..) | Undo::StopBound(..)));
             ended.into_iter().for_each(|undo| self.undo(world, undo));
         }
         world.heal(None);
-        world.fabric.set_quality(LinkQuality::default());
-        for index in 0..world.processes.len() {
-            world.processes[index].clock.repair();
-            world.processes[index].doomed = None;
-            let id = world.processes[index].id;
-            world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
+        world.network.set_quality(LinkQuality::default());
+        for id in world.processes.ids() {
+            world.processes[id].clock.repair();
+            world.processes[id].doomed = None;
+            world.processes.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
             world.start_at(id, world.now());
         }
     }
@@ -442,30 +218,29 @@ impl Injector {
         match undo {
             Undo::Heal(from, to) => world.heal(Some((from, to))),
             Undo::Rejoin(id) => {
-                for other in 0..world.processes.len() {
-                    let other = ProcessId(other as u32);
+                for other in world.processes.ids() {
                     world.heal(Some((id, other)));
                     world.heal(Some((other, id)));
                 }
             }
-            Undo::Network => world.fabric.set_quality(LinkQuality::default()),
+            Undo::Network => world.network.set_quality(LinkQuality::default()),
             Undo::Disk(id) => {
                 set_slowness(world, id, 1);
                 world.hinder(id, false);
             }
-            Undo::Clock(id) => world.processes[id.0 as usize].clock.repair(),
+            Undo::Clock(id) => world.processes[id].clock.repair(),
             Undo::ClockAndReboot(id) => {
-                world.processes[id.0 as usize].clock.repair();
+                world.processes[id].clock.repair();
                 self.reboot(world, id);
             }
             Undo::Reboot(id) => {
-                world.disks(id).iter().for_each(|disk| disk.fail_writes(false));
-                world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
+                world.processes.disks(id).iter().for_each(|disk| disk.fail_writes(false));
+                world.processes.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
                 world.hinder(id, false);
                 self.reboot(world, id);
             }
             Undo::StopBound(id, life) => self.note_slow_stop(world, id, life),
-            Undo::Patience(id, life) => self.lose_patience(world, id, life),
+            Undo::StopTimeout(id, life) => self.stop_by_force(world, id, life),
             Undo::Truth(id, cut) => {
                 if let Some(seed) = cut {
                     world.kill(id, true, seed);
@@ -480,9 +255,9 @@ impl Injector {
         }
     }
 
-    /// A server does not come to its end.
-    fn lose_patience(&mut self, world: &mut World, id: ProcessId, life: u64) {
-        let process = &world.processes[id.0 as usize];
+    /// A server does not come to its end: its supervisor kills it.
+    fn stop_by_force(&mut self, world: &mut World, id: ProcessId, life: u64) {
+        let process = &world.processes[id];
         if process.lives == life && process.leaving.is_some() {
             self.reboot(world, id);
         }
@@ -490,7 +265,7 @@ impl Injector {
 
     /// A server has not come to its end in time.
     fn note_slow_stop(&mut self, world: &World, id: ProcessId, life: u64) {
-        let process = &world.processes[id.0 as usize];
+        let process = &world.processes[id];
         let is_slow = process.lives == life && process.leaving.is_some();
         if is_slow && self.fired.keys().all(|kind| kind.holds_up_no_stop()) {
             self.slow_stops.push(process.name.clone());
@@ -519,7 +294,7 @@ impl Injector {
             "its clock is set by {by} ns"
         };
         world.trace.note(world.now(), id, &words.replace("{by}", &by.to_string()));
-        world.processes[id.0 as usize].clock.jump(by);
+        world.processes[id].clock.jump(by);
         if restarts {
             self.reboot(world, id);
         }
@@ -542,7 +317,7 @@ impl Injector {
         let [least, most] = LATE.map(|late| late.as_nanos() as u64);
         let by = dice.between(least, most);
         world.kill(id, false, seed);
-        let process = &world.processes[id.0 as usize];
+        let process = &world.processes[id];
         process.clock.repair();
         process.clock.jump(-(by as i64));
         // It counts its lives when they end, and when they begin.
@@ -559,7 +334,7 @@ impl Injector {
     }
 
     fn end_late(&mut self, world: &mut World, late: Late) {
-        let process = &world.processes[late.id.0 as usize];
+        let process = &world.processes[late.id];
         let lived = process.lives == late.life && world.now().since(late.since) >= TOLD_WITHIN;
         let alone = self.fired.keys().all(|kind| *kind == FaultKind::LateClock);
         if lived && alone && told_late(world, late.id) == late.told {
@@ -621,9 +396,9 @@ impl Injector {
             }
             FaultKind::ClientLeave => return world.leave(id, until),
             FaultKind::Stop => {
-                let life = world.processes[id.0 as usize].lives;
+                let life = world.processes[id].lives;
                 self.undo_at(world, STOP_BOUND, Undo::StopBound(id, life));
-                self.undo_at(world, STOP_PATIENCE, Undo::Patience(id, life));
+                self.undo_at(world, STOP_TIMEOUT, Undo::StopTimeout(id, life));
                 return world.leave(id, until);
             }
             FaultKind::LyingSync => {
@@ -642,10 +417,10 @@ impl Injector {
                 };
                 world.trace.note(world.now(), id, &format!("is cut off from process {}", server.0));
                 let (from, to) = if dice.chance(0.5) { (id, server) } else { (server, id) };
-                world.fabric.cut(from, to);
+                world.network.cut(from, to);
                 self.undo_at(world, length, Undo::Heal(from, to));
                 if kind == FaultKind::Cut {
-                    world.fabric.cut(to, from);
+                    world.network.cut(to, from);
                     self.undo_at(world, length, Undo::Heal(to, from));
                 }
             }
@@ -653,7 +428,7 @@ impl Injector {
             FaultKind::MasterCut => self.isolate(world, ProcessId(0), length),
             FaultKind::Break => return world.break_connection(dice),
             FaultKind::BlackHole => {
-                let Some((from, to)) = world.fabric.forget_one(dice) else { return false };
+                let Some((from, to)) = world.network.forget_one(dice) else { return false };
                 if let Some(calls) = &world.board.redis {
                     calls.forget_one();
                 }
@@ -670,7 +445,7 @@ impl Injector {
                     LinkQuality { loss: 0.0, slowness: dice.between(5, 100) as u32 }
                 };
                 world.trace.note(world.now(), id, &format!("the network is bad: {quality:?}"));
-                world.fabric.set_quality(quality);
+                world.network.set_quality(quality);
                 self.undo_at(world, length, Undo::Network);
             }
             FaultKind::SlowDisk => {
@@ -682,7 +457,7 @@ impl Injector {
             FaultKind::LogFailure => {
                 world.trace.note(world.now(), id, "cannot write its log");
                 world.hinder(id, true);
-                world.disks(id).iter().for_each(|disk| disk.fail_writes(true));
+                world.processes.disks(id).iter().for_each(|disk| disk.fail_writes(true));
                 self.undo_at(world, length, Undo::Reboot(id));
             }
             FaultKind::FlashFailure | FaultKind::ReadFailure => {
@@ -715,11 +490,11 @@ impl Injector {
                 let by = dice.between(most / 10, most) as i64;
                 let by = if dice.chance(0.5) { by } else { -by };
                 world.trace.note(world.now(), id, &format!("its clock jumps by {by} ns"));
-                world.processes[id.0 as usize].clock.jump(by);
+                world.processes[id].clock.jump(by);
                 self.undo_at(world, length, Undo::Clock(id));
             }
             FaultKind::StalledReader => {
-                if world.fabric.is_unreading(id) {
+                if world.network.is_unreading(id) {
                     return false;
                 }
                 world.trace.note(world.now(), id, "reads nothing any more");
@@ -732,12 +507,12 @@ impl Injector {
                 let ppm = dice.between(100, 20_000) as i64;
                 let ppm = if dice.chance(0.5) { ppm } else { -ppm };
                 world.trace.note(world.now(), id, &format!("its clock drifts by {ppm} ppm"));
-                world.processes[id.0 as usize].clock.drift(ppm);
+                world.processes[id].clock.drift(ppm);
                 self.undo_at(world, length, Undo::Clock(id));
             }
             FaultKind::ClockStop => {
                 world.trace.note(world.now(), id, "its clock stops");
-                world.processes[id.0 as usize].clock.stop();
+                world.processes[id].clock.stop();
                 self.undo_at(world, length, Undo::Clock(id));
             }
         }
@@ -746,12 +521,9 @@ impl Injector {
 
     fn isolate(&mut self, world: &mut World, id: ProcessId, length: Duration) {
         world.trace.note(world.now(), id, "is cut off from everybody");
-        for other in (0..world.processes.len())
-            .map(|other| ProcessId(other as u32))
-            .filter(|other| *other != id)
-        {
-            world.fabric.cut(id, other);
-            world.fabric.cut(other, id);
+        for other in world.processes.ids().filter(|other| *other != id) {
+            world.network.cut(id, other);
+            world.network.cut(other, id);
         }
         self.undo_at(world, length, Undo::Rejoin(id));
     }
@@ -788,7 +560,7 @@ impl Injector {
         length: Duration,
         dice: &mut Dice,
     ) -> bool {
-        let media = world.media(id);
+        let media = world.processes.media(id);
         let Some((_, medium)) = dice.pick(&media) else { return false };
         if kind == FaultKind::ReadFailure {
             world.trace.note(world.now(), id, "will fail to read a page");
@@ -807,7 +579,7 @@ impl Injector {
 
 /// Destroys something on a flash device. Whether there was something.
 fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) -> bool {
-    let media = world.media(id);
+    let media = world.processes.media(id);
     let Some((_, medium)) = dice.pick(&media) else { return false };
     world.trace.note(world.now(), id, &format!("its flash is damaged: {kind}"));
     match kind {
@@ -835,14 +607,14 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
 }
 
 fn set_slowness(world: &World, id: ProcessId, times: u32) {
-    if let Role::Server(server) = &world.processes[id.0 as usize].role {
+    if let Role::Server(server) = &world.processes[id].role {
         server.environment.set_slowness(times);
     }
 }
 
 /// How often a client was told that its clock is too late.
 fn told_late(world: &World, id: ProcessId) -> u64 {
-    match &world.processes[id.0 as usize].role {
+    match &world.processes[id].role {
         Role::Client(client) => world.board.told_late(client.slots.clone()),
         Role::Server(_) | Role::Redis(_) => 0,
     }
@@ -850,40 +622,24 @@ fn told_late(world: &World, id: ProcessId) -> u64 {
 
 /// Lets a process of Redis clients read nothing, and ask for much, or read on.
 fn set_unreading(world: &World, id: ProcessId, unreading: bool) {
-    world.fabric.set_unreading(id, unreading);
-    if let (Role::Redis(redis), Some(calls)) =
-        (&world.processes[id.0 as usize].role, &world.board.redis)
-    {
+    world.network.set_unreading(id, unreading);
+    if let (Role::Redis(redis), Some(calls)) = (&world.processes[id].role, &world.board.redis) {
         calls.set_unreading(redis.places.clone(), unreading);
     }
 }
 
 fn set_lying(world: &World, id: ProcessId, lying: bool) {
-    if let Role::Server(server) = &world.processes[id.0 as usize].role {
+    if let Role::Server(server) = &world.processes[id].role {
         server.environment.set_lying(lying);
     }
 }
 
 fn set_full(world: &mut World, id: ProcessId, full: bool) {
     world.hinder(id, full);
-    for (_, medium) in world.media(id) {
+    for (_, medium) in world.processes.media(id) {
         medium.set_full(full);
     }
-    for disk in world.disks(id) {
+    for disk in world.processes.disks(id) {
         disk.limit_space(full.then_some(0));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_reads_back_as_it_is_named() {
-        for kind in FaultKind::all() {
-            assert_eq!(kind.name().parse(), Ok(kind));
-        }
-        let error = "earthquake".parse::<FaultKind>().unwrap_err();
-        assert!(error.contains("\"earthquake\"") && error.contains("power-cut"), "{error}");
     }
 }

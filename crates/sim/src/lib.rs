@@ -16,7 +16,6 @@
 //! What is deliberately absent: a second implementation of anything under test; real time (whoever
 //! runs it measures); files. Source: docs/design/simulator.md.
 
-mod aftermath;
 mod board;
 mod bounds;
 mod check;
@@ -27,10 +26,11 @@ mod error;
 mod fault;
 mod joining;
 mod judge;
-mod looking;
 mod names;
 mod network;
 mod process;
+mod processes;
+mod quiescence;
 mod redis;
 mod refusals;
 mod restarts;

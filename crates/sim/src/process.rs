@@ -167,9 +167,9 @@ pub(crate) struct Process {
 }
 
 /// Sees all events of all processes.
-pub(crate) trait Witness: Observer<Event> + Observer<ClientStageEvent> {}
+pub(crate) trait TurnObserver: Observer<Event> + Observer<ClientStageEvent> {}
 
-impl<T: Observer<Event> + Observer<ClientStageEvent>> Witness for T {}
+impl<T: Observer<Event> + Observer<ClientStageEvent>> TurnObserver for T {}
 
 impl Process {
     pub(crate) const fn is_up(&self) -> bool {
@@ -237,24 +237,24 @@ impl Process {
         }
     }
 
-    pub(crate) fn run<W: Witness>(
+    pub(crate) fn run<W: TurnObserver>(
         &mut self,
         now: VirtualTime,
         cores: &mut Cores,
-        witness: &mut W,
+        observer: &mut W,
     ) -> Option<Turn> {
         let clock = &self.clock;
         match &mut self.life {
             Life::Down => None,
-            Life::Joining { runtime, .. } => runtime.run(now, cores, clock, witness),
+            Life::Joining { runtime, .. } => runtime.run(now, cores, clock, observer),
             Life::Serving(serving) => {
                 if let Role::Server(server) = &self.role {
                     server.environment.set_now(now);
                 }
-                serving.runtime.run(now, cores, clock, witness)
+                serving.runtime.run(now, cores, clock, observer)
             }
             Life::Client { runtime, .. } | Life::Redis { runtime } => {
-                runtime.run(now, cores, clock, witness)
+                runtime.run(now, cores, clock, observer)
             }
         }
     }

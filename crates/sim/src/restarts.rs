@@ -17,13 +17,11 @@ use timestone_wal::DeviceKind;
 use timestone_workload::check::Loss;
 
 use crate::clock::moment;
-use crate::network::ProcessId;
-use crate::process::{Life, Role};
-use crate::world::{World, WorldConfig};
+use crate::world::WorldConfig;
 use timestone_types::random::Seed;
 
 /// What waits for a device that keeps up does so for no longer, beside the delays that are set.
-const FLUSH_SLACK: Duration = Duration::from_millis(500);
+pub(crate) const FLUSH_SLACK: Duration = Duration::from_millis(500);
 
 /// What varies from start to start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,32 +169,5 @@ impl Unlogged {
         let late = VirtualTime::from_nanos(now.as_nanos().saturating_sub(delay));
         let from = since.max(hindered.map_or(late, |hindered| hindered.min(late)));
         Some(Loss { from: moment(from), to: moment(now) })
-    }
-}
-
-impl World {
-    /// Writes down what a server that dies now may lose, because it has no log.
-    pub(crate) fn note_loss(&mut self, id: ProcessId) {
-        let tuning = &self.config.tuning;
-        // A put waits for its page, that for its program, and for the sync after the one that is
-        // under way; a decision that got lost is asked for.
-        let delay = tuning.partial_page_delay
-            + 2 * tuning.sync_interval
-            + 2 * tuning.participant.decision_timeout;
-        let delay = (!self.may_be_late).then_some(delay + FLUSH_SLACK);
-        let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
-        let (Role::Server(server), Life::Serving(_)) = (&mut process.role, &process.life) else {
-            return;
-        };
-        self.losses.extend(server.unlogged.dies(now, delay));
-    }
-
-    /// Tells a server's devices apart that cannot keep up, from now on or no longer.
-    pub(crate) fn hinder(&mut self, id: ProcessId, hindered: bool) {
-        let now = self.truth.now();
-        if let Role::Server(server) = &mut self.processes[id.0 as usize].role {
-            if hindered { server.unlogged.hinder(now) } else { server.unlogged.ease() }
-        }
     }
 }

@@ -7,7 +7,9 @@
 //! ```
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
-use std::collections::BTreeMap;
+mod report;
+mod watchdog;
+
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,20 +19,19 @@ use timestone_clock::SkewModel;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::check::{AnomalyKind, Calm, Promise, Verdict, check_liveness};
-use timestone_workload::history::History;
-use timestone_workload::redis::RedisHistory;
 
-use crate::aftermath;
-use crate::board::{Board, Tally};
+pub use self::report::{Pace, RunOptions, RunReport, Watch};
+use self::watchdog::Watchdog;
+use crate::board::Board;
 use crate::check::{self, Finding, Trust};
-use crate::clock::{EPOCH, TrueTime};
+use crate::clock::TrueTime;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
 use crate::network::ProcessId;
 use crate::process::{Life, Role};
+use crate::quiescence;
 use crate::redis::{Calls, Mode};
-use crate::restarts::Change;
 use crate::scenario::Scenario;
 use crate::swarm::{Drawn, draw};
 use crate::trace::TraceLine;
@@ -42,49 +43,27 @@ use timestone_types::random::Seed;
 /// How often the run looks how far it is.
 const LOOK: Duration = Duration::from_millis(10);
 /// The cluster must have come up by then.
-const SETUP_PATIENCE: Duration = Duration::from_secs(60);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// After the faults, all transactions must be over by then.
-const FINISH_PATIENCE: Duration = Duration::from_secs(90);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(90);
 /// Then sessions work again for this long, and nothing is in their way.
 const CALM_WORK: Duration = Duration::from_millis(500);
 /// A transaction of those must be over, with a known outcome, after this long: the deadline of a
 /// commit, and half of it again.
-const CALM_PATIENCE: Duration = Duration::from_secs(15);
+const CALM_TIMEOUT: Duration = Duration::from_secs(15);
 /// After that, nothing may be left over, and everything must keep its bounds.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
-/// The same where nothing went wrong, and nobody did more than leave, beyond [`aftermath::ahead`]:
-/// who has said goodbye is not waited for, as those are who fall silent.
-const CLOSE_TIMEOUT_PATIENCE: Duration = Duration::from_millis(1500);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same where nothing went wrong, and nobody did more than leave, beyond [`quiescence::ahead`]:
+/// a closed session is not waited for, as those are that fall silent.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// And everything must have been read.
-const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Redis's times to live are whole milliseconds, and a turn judges by the time at which it began.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
-/// More turns than this from one look to the next can only be empty ones.
-const SPINNING_TURNS: u64 = 6_000;
-/// A process that does so for this many looks in a row goes round in circles.
-const SPINNING_LOOKS: u32 = 5;
 /// Clients lead servers by no more than they are allowed to, when the servers lag by this much and
 /// the clients are ahead by nature.
 const LAG_OF_CLOCKS: Duration = Duration::from_millis(250);
 const LOOK_TOKEN: u64 = 0;
-
-/// What is wanted of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RunOptions {
-    /// Lines of the trace to keep, the last ones; none without words.
-    pub keep_lines: usize,
-    /// Whether the history is handed out.
-    pub keep_history: bool,
-    /// Whether whoever watches is handed the trace in words; then none of it is kept.
-    pub words: bool,
-}
-
-/// Looks on while a run goes on; see [`watch`].
-pub trait Watch {
-    /// So much virtual time has passed, and these lines were added to the trace, if words are
-    /// wanted. Whether the run goes on.
-    fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()>;
-}
 
 /// Watches nothing.
 struct Nobody;
@@ -92,77 +71,6 @@ struct Nobody;
 impl Watch for Nobody {
     fn look(&mut self, _: Duration, _: &[TraceLine]) -> ControlFlow<()> {
         ControlFlow::Continue(())
-    }
-}
-
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct RunReport {
-    /// Its seed.
-    pub seed: Seed,
-    /// A hash over everything that every stage was given.
-    pub trace_hash: u64,
-    /// Events that stages were given.
-    pub events: u64,
-    /// Turns of virtual threads.
-    pub turns: u64,
-    /// How much virtual time passed.
-    pub virtual_time: Duration,
-    /// CPU time that the virtual machines spent.
-    pub busy: Duration,
-    /// What became of transactions.
-    pub tally: Tally,
-    /// Faults that struck, by kind.
-    pub faults: BTreeMap<FaultKind, u64>,
-    /// What restarts changed, and how often.
-    pub changes: BTreeMap<Change, u64>,
-    /// Connections that servers closed because their clients read nothing for too long.
-    pub stalled: u64,
-    /// How it ran until the sessions were told to end.
-    pub pace: Pace,
-    /// Transactions that checkers looked at.
-    pub checked: u64,
-    /// What is wrong; nothing, when the run is as promised.
-    pub findings: Vec<Finding>,
-    /// What happened last, in words, when asked for.
-    pub lines: Vec<TraceLine>,
-    /// The history, when asked for.
-    pub history: Option<History>,
-    /// That of the Redis clients, when asked for and there are any.
-    pub redis: Option<RedisHistory>,
-    /// How the history is judged, or why it cannot be, as a sentence about it.
-    pub judge: Result<Judge, &'static str>,
-}
-
-/// How much was done while transactions were begun: from the end of the warm-up to the end of the
-/// faults.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
-    /// How long that was, in virtual time.
-    pub span: Duration,
-    /// Transactions that committed.
-    pub committed: u64,
-    /// And that did not.
-    pub aborted: u64,
-    /// CPU time of the servers.
-    pub servers: Duration,
-    /// CPU time of the clients.
-    pub clients: Duration,
-}
-
-impl Pace {
-    /// Committed transactions a second of virtual time.
-    #[must_use]
-    pub fn per_second(&self) -> f64 {
-        self.committed as f64 / self.span.as_secs_f64().max(1e-9)
-    }
-}
-
-impl RunReport {
-    /// Whether everything is as promised.
-    #[must_use]
-    pub fn is_right(&self) -> bool {
-        self.findings.is_empty()
     }
 }
 
@@ -249,7 +157,7 @@ fn run_with(
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
         clients_lives: vec![0; world.processes.len()],
-        watched: vec![Watched::default(); world.processes.len()],
+        watchdog: Watchdog::new(&world, scenario.workload.watermark_lag.map(|span| span.0)),
         world,
         board,
         injector,
@@ -257,15 +165,10 @@ fn run_with(
         since: VirtualTime::ZERO,
         length,
         jump,
-        watermark_lag: scenario.workload.watermark_lag.map(|span| span.0),
         words: options.words,
-        committed_before: 0,
-        worked_since: None,
-        ended: Timestamp::ZERO,
-        warmup: scenario.workload.warmup.0,
+        calm: CalmWork::default(),
         findings: Vec::new(),
-        calm_since: None,
-        pace: None,
+        pace: PaceMeter { warmup: scenario.workload.warmup.0, taken: None },
         unread: Unread::default(),
     };
     let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
@@ -296,38 +199,37 @@ struct Run {
     phase: Phase,
     since: VirtualTime,
     length: Duration,
-    /// Until the pace is taken.
-    warmup: Duration,
     findings: Vec<Finding>,
     /// The life of each client in which its sessions were begun last.
     clients_lives: Vec<u64>,
-    calm_since: Option<VirtualTime>,
     /// The furthest that a clock is set forward or back.
     jump: Duration,
-    /// How far the watermark of a server that is up may trail, while faults strike elsewhere.
-    watermark_lag: Option<Duration>,
-    /// Transactions that had committed when sessions began to work in calm.
-    committed_before: u64,
-    /// Since when sessions worked in calm.
-    worked_since: Option<Timestamp>,
-    /// When the last session ended.
-    ended: Timestamp,
-    /// What had been done when the pace was taken first; at the end, what was done since.
-    pace: Option<Pace>,
-    /// By process: whether it ever rests.
-    watched: Vec<Watched>,
+    calm: CalmWork,
+    pace: PaceMeter,
+    watchdog: Watchdog,
     unread: Unread,
     words: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Watched {
-    turns: u64,
-    /// Looks in a row at which it had not rested.
-    spun: u32,
-    /// In which life it was seen last, and since when it has been up in that.
-    life: u64,
-    up_since: VirtualTime,
+/// What the pace is measured by.
+struct PaceMeter {
+    /// Until the pace is taken.
+    warmup: Duration,
+    /// What had been done when the pace was taken first; at the end, what was done since.
+    taken: Option<Pace>,
+}
+
+/// What sessions do after the faults, and the rest that follows.
+#[derive(Default)]
+struct CalmWork {
+    /// Transactions that had committed when sessions began to work in calm.
+    committed_before: u64,
+    /// Since when sessions worked in calm.
+    since: Option<Timestamp>,
+    /// When the last session ended.
+    ended: Timestamp,
+    /// Since when everything has been as it should.
+    at_rest_since: Option<VirtualTime>,
 }
 
 impl Run {
@@ -380,13 +282,9 @@ impl Run {
     }
 
     /// How long it may take until nothing is left over.
-    fn settle_patience(&self) -> Duration {
+    fn settle_timeout(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
-        if quiet {
-            aftermath::ahead(self.most_ahead()) + CLOSE_TIMEOUT_PATIENCE
-        } else {
-            SETTLE_PATIENCE
-        }
+        if quiet { quiescence::ahead(self.most_ahead()) + CLOSE_TIMEOUT } else { SETTLE_TIMEOUT }
     }
 
     /// How far ahead a clock may have been that something was measured by.
@@ -401,32 +299,6 @@ impl Run {
     fn clocks_lag(&self) -> bool {
         let servers = self.world.processes.iter().filter(|process| process.is_server());
         servers.map(|server| server.clock.behind()).max().is_some_and(|lag| lag > LAG_OF_CLOCKS)
-    }
-
-    /// Finds watermarks that trail the time by more than the scenario allows, on servers that have
-    /// been up for longer than that: what is wrong elsewhere must not hold them.
-    fn watch_watermarks(&mut self) -> Option<Finding> {
-        let allowed = self.watermark_lag?;
-        let now = self.world.now();
-        for (process, watched) in self.world.processes.iter().zip(&mut self.watched) {
-            if watched.life != process.lives || !process.is_up() || process.paused {
-                (watched.life, watched.up_since) = (process.lives, now);
-            }
-        }
-        let truth = Timestamp::from_nanos(EPOCH.as_nanos() + now.as_nanos());
-        for (id, figures) in self.world.figures() {
-            let (process, watched) =
-                (&self.world.processes[id.0 as usize], &self.watched[id.0 as usize]);
-            let lag = truth.since(figures.watermark);
-            if now.since(watched.up_since) > allowed && lag > allowed {
-                let words = format!(
-                    "the watermark of shard {} of {} trails by {lag:?}",
-                    figures.shard, process.name
-                );
-                return Some(Finding::new("watermark", words));
-            }
-        }
-        None
     }
 
     /// Looks after what clients are owed that do not read.
@@ -464,7 +336,7 @@ impl Run {
 
     /// Looks how far the run is. Whether it is over.
     fn look(&mut self) -> bool {
-        let restless = self.watch_rest();
+        let restless = self.watchdog.restless_process(&self.world);
         self.findings.extend(restless);
         if let Some(calls) = &self.board.redis {
             calls.set_calm(
@@ -491,7 +363,7 @@ impl Run {
             );
             self.findings.push(Finding::new("liveness", words));
         }
-        if let Some(refusal) = &self.world.refused {
+        if let Some(refusal) = &self.world.incidents.refused {
             // A server names what a disk that lied has lost, and does not start: that is all that
             // can be asked for.
             if !refusal.is_clear {
@@ -511,7 +383,7 @@ impl Run {
                 if self.world.processes.iter().all(crate::process::Process::is_up) {
                     self.begin_task(crate::session::load);
                     self.enter(Phase::Loading);
-                } else if self.waited() > SETUP_PATIENCE {
+                } else if self.waited() > SETUP_TIMEOUT {
                     return self.stuck("the cluster does not come up", self.down());
                 }
             }
@@ -521,17 +393,17 @@ impl Run {
                     self.begin_sessions();
                     self.board.set_redis_mode(Mode::Work);
                     self.injector.begin(&mut self.world);
-                } else if self.waited() > SETUP_PATIENCE {
+                } else if self.waited() > SETUP_TIMEOUT {
                     return self.stuck("the data cannot be loaded", Vec::new());
                 }
             }
             Phase::Running => {
                 self.begin_sessions();
-                let lagging = self.watch_watermarks();
+                let lagging = self.watchdog.trailing_watermark(&self.world);
                 self.findings.extend(lagging);
-                if self.pace.is_none() && self.waited() >= self.warmup {
+                if self.pace.taken.is_none() && self.waited() >= self.pace.warmup {
                     self.take_times(true);
-                    self.pace = Some(self.done_so_far());
+                    self.pace.taken = Some(self.done_so_far());
                 }
                 if self.waited() >= self.length {
                     self.end_pace();
@@ -554,14 +426,14 @@ impl Run {
                     if self.board.closed {
                         return true;
                     }
-                    self.worked_since = Some(self.moment());
-                    self.committed_before = self.board.tally_of_sessions().committed;
+                    self.calm.since = Some(self.moment());
+                    self.calm.committed_before = self.board.tally_of_sessions().committed;
                     self.board.resume();
                     self.board.set_redis_mode(Mode::Work);
                     self.clients_lives.fill(0);
                     self.begin_sessions();
                     self.enter(Phase::Working);
-                } else if self.waited() > FINISH_PATIENCE {
+                } else if self.waited() > FINISH_TIMEOUT {
                     let mut open = self.down();
                     open.extend(self.board.unfinished());
                     return self.stuck("after the faults, transactions do not finish", open);
@@ -571,8 +443,8 @@ impl Run {
                 // A slow world may have asked for one only by then, one may lose against another's
                 // promise or a read, and a client that dialled a machine without power dials again
                 // only when it gives that up.
-                let some = self.board.tally_of_sessions().committed > self.committed_before;
-                if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_PATIENCE) {
+                let some = self.board.tally_of_sessions().committed > self.calm.committed_before;
+                if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_TIMEOUT) {
                     self.board.finish();
                     self.enter(Phase::Resting);
                 }
@@ -584,9 +456,9 @@ impl Run {
                     self.begin_audit();
                     self.enter(Phase::Auditing);
                 } else if self.board.live() == 0 {
-                    self.ended = self.moment();
+                    self.calm.ended = self.moment();
                     self.enter(Phase::Settling);
-                } else if self.waited() > CALM_PATIENCE {
+                } else if self.waited() > CALM_TIMEOUT {
                     let open = self.board.unfinished();
                     return self.stuck(
                         "although nothing is in their way, transactions do not finish",
@@ -595,7 +467,8 @@ impl Run {
                 }
             }
             Phase::Settling => {
-                let verdict = aftermath::unsettled(&self.world, self.ended, self.most_ahead());
+                let verdict =
+                    quiescence::unsettled(&self.world, self.calm.ended, self.most_ahead());
                 if self.is_calm(&verdict) {
                     self.begin_touching();
                     self.enter(Phase::Touching);
@@ -604,12 +477,12 @@ impl Run {
             Phase::Touching => {
                 if self.board.live() == 0 {
                     self.enter(Phase::Shrinking);
-                } else if self.waited() > AUDIT_PATIENCE {
+                } else if self.waited() > AUDIT_TIMEOUT {
                     return self.stuck("after the faults, the data cannot be written", Vec::new());
                 }
             }
             Phase::Shrinking => {
-                let verdict = aftermath::versions(&self.world, self.board.touched());
+                let verdict = quiescence::versions(&self.world, self.board.touched());
                 if self.is_calm(&verdict) {
                     self.begin_audit();
                     self.enter(Phase::Auditing);
@@ -619,7 +492,7 @@ impl Run {
                 if self.board.live() == 0 {
                     return true;
                 }
-                if self.waited() > AUDIT_PATIENCE {
+                if self.waited() > AUDIT_TIMEOUT {
                     return self.stuck("after the faults, the data cannot be read", Vec::new());
                 }
             }
@@ -630,13 +503,13 @@ impl Run {
     /// Whether everything has been as it should for a while; when it never will be, that is found.
     fn is_calm(&mut self, verdict: &Verdict) -> bool {
         if verdict.is_valid() {
-            let since = *self.calm_since.get_or_insert(self.world.now());
-            let is_calm = self.world.now().since(since) >= aftermath::CALM;
-            self.calm_since = self.calm_since.filter(|_| !is_calm);
+            let since = *self.calm.at_rest_since.get_or_insert(self.world.now());
+            let is_calm = self.world.now().since(since) >= quiescence::CALM;
+            self.calm.at_rest_since = self.calm.at_rest_since.filter(|_| !is_calm);
             return is_calm;
         }
-        self.calm_since = None;
-        if self.waited() > self.settle_patience() {
+        self.calm.at_rest_since = None;
+        if self.waited() > self.settle_timeout() {
             for anomaly in &verdict.anomalies {
                 let property =
                     if anomaly.kind == AnomalyKind::OutOfBounds { "bounds" } else { "liveness" };
@@ -660,7 +533,7 @@ impl Run {
     }
 
     fn done_so_far(&self) -> Pace {
-        let (tally, (servers, clients)) = (self.board.tally(), self.world.busy_by_role());
+        let (tally, (servers, clients)) = (self.board.tally(), self.world.processes.busy_by_role());
         Pace {
             span: self.waited(),
             committed: tally.committed,
@@ -672,8 +545,8 @@ impl Run {
 
     fn end_pace(&mut self) {
         self.take_times(false);
-        let (before, now) = (self.pace.unwrap_or_default(), self.done_so_far());
-        self.pace = Some(Pace {
+        let (before, now) = (self.pace.taken.unwrap_or_default(), self.done_so_far());
+        self.pace.taken = Some(Pace {
             span: now.span.saturating_sub(before.span),
             committed: now.committed - before.committed,
             aborted: now.aborted - before.aborted,
@@ -681,27 +554,6 @@ impl Run {
             servers: now.servers.saturating_sub(before.servers),
             clients: now.clients.saturating_sub(before.clients),
         });
-    }
-
-    /// Finds processes that go round in circles: turn after turn without a pause, and without
-    /// events to handle.
-    fn watch_rest(&mut self) -> Option<Finding> {
-        for (process, watched) in self.world.processes.iter().zip(&mut self.watched) {
-            let turns = process.turns.saturating_sub(watched.turns);
-            watched.turns = process.turns;
-            watched.spun = if turns > SPINNING_TURNS { watched.spun + 1 } else { 0 };
-            if watched.spun >= SPINNING_LOOKS {
-                let mut stages = self.world.stage_turns();
-                stages.sort_by_key(|(_, turns)| std::cmp::Reverse(*turns));
-                let busiest = stages.first().map_or("", |(name, _)| name.as_str());
-                let detail = format!(
-                    "{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}",
-                    process.name
-                );
-                return Some(Finding::new("rest", detail));
-            }
-        }
-        None
     }
 
     fn stuck(&mut self, what: &str, which: Vec<String>) -> bool {
@@ -713,7 +565,7 @@ impl Run {
             words.push_str("\n  ");
             words.push_str(one);
         }
-        if let Some(last) = self.world.failed_starts.last() {
+        if let Some(last) = self.world.incidents.failed_starts.last() {
             words.push_str("\n  the last server that did not start: ");
             words.push_str(last);
         }
@@ -768,17 +620,16 @@ impl Run {
 
     /// Begins the sessions of every client that is up and has none.
     fn begin_sessions(&mut self) {
-        for index in 0..self.world.processes.len() {
-            let process = &self.world.processes[index];
+        for id in self.world.processes.ids() {
+            let process = &self.world.processes[id];
             if process.is_server()
                 || !process.is_up()
                 || process.paused
-                || self.clients_lives[index] == process.lives
+                || self.clients_lives[id.0 as usize] == process.lives
             {
                 continue;
             }
-            self.clients_lives[index] = process.lives;
-            let id = process.id;
+            self.clients_lives[id.0 as usize] = process.lives;
             self.world.begin_sessions(id);
         }
     }
@@ -789,8 +640,8 @@ impl Run {
         let over = self.phase == Phase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();
         let damaged = self.is_damaged();
-        if let Some(since) = self.worked_since.filter(|_| !self.was_lied_to()) {
-            let calm = Calm { since, patience: CALM_PATIENCE, until: self.moment() };
+        if let Some(since) = self.calm.since.filter(|_| !self.was_lied_to()) {
+            let calm = Calm { since, timeout: CALM_TIMEOUT, until: self.moment() };
             let stuck = check_liveness(&history, calm).anomalies.into_iter();
             let stuck = stuck.filter(|anomaly| anomaly.kind == AnomalyKind::Stuck);
             self.findings
@@ -802,7 +653,7 @@ impl Run {
         } else if self.was_lied_to() {
             Trust::LiedTo
         } else {
-            Trust::Except(std::mem::take(&mut self.world.losses))
+            Trust::Except(std::mem::take(&mut self.world.incidents.losses))
         };
         let checks = check::Checks { promise, complete, clock_slack: self.clock_slack(), trust };
         let mut checked = check::all(&self.board, &history, &checks, &mut self.findings);
@@ -820,9 +671,9 @@ impl Run {
             busy: self.world.busy(),
             tally: self.board.tally(),
             faults: self.injector.fired().clone(),
-            changes: self.world.changes.clone(),
+            changes: self.world.incidents.changes.clone(),
             stalled: self.unread.closed,
-            pace: self.pace.unwrap_or_default(),
+            pace: self.pace.taken.unwrap_or_default(),
             checked,
             findings: self.findings,
             lines: self.world.take_trace_lines(),

@@ -58,7 +58,7 @@ impl Unread {
     ) -> Option<(&'static str, String)> {
         let now = world.now();
         let before = std::mem::take(&mut self.full);
-        for end in world.fabric.full_windows() {
+        for end in world.network.full_windows() {
             let since = before.get(&end).copied().unwrap_or(now);
             self.full.insert(end, since);
             self.longest = self.longest.max(now.since(since));

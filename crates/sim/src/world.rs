@@ -9,42 +9,37 @@
 //! Invariants: what happens at one moment happens in the order in which it was planned, turns last;
 //! nothing reads a real clock; a process of a past life gets nothing.
 
-use std::collections::{BTreeMap, BinaryHeap};
+mod config;
+mod interruptions;
+mod population;
+mod queue;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use timestone_client::EngineConfig;
-use timestone_clock::SkewModel;
 use timestone_seda::simulated::{
     Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime,
 };
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
-use timestone_server::{
-    AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning,
-    joining,
-};
-use timestone_wal::DeviceKind;
+use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
 use timestone_workload::check::Loss;
 
+pub(crate) use self::config::WorldConfig;
+use self::interruptions::Interruptions;
+use self::population::{Population, counter_of};
+use self::queue::{EventQueue, Occurrence, Planned};
 use crate::board::Board;
-use crate::clock::{SimClock, TrueTime};
-use crate::environment::{FlashShape, SimEnvironment};
+use crate::clock::TrueTime;
 use crate::error::SimError;
-use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
-use crate::process::{
-    ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices,
-};
+use crate::network::{ProcessId, SimNetwork};
+use crate::process::{ClientRole, Doom, Life, RedisRole, Role, Serving, SharedNetwork, devices};
+use crate::processes::Processes;
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
-use crate::restarts::{Change, Unlogged, Vary};
-use crate::trace::Trace;
-use timestone_costmodel::DevicePace;
-use timestone_costmodel::{Costs, Counter, StageKind, Stopwatch};
-use timestone_types::random::{Dice, Seed};
-
-/// The port that servers listen on.
-const PORT: u16 = 7400;
-/// The port that their gateways listen on.
-const RESP_PORT: u16 = 7401;
+use crate::restarts::{Change, FLUSH_SLACK};
+use crate::trace::{Trace, TraceLine};
+use timestone_costmodel::{Costs, StageKind};
+use timestone_types::random::Seed;
 
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
@@ -52,99 +47,6 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 /// The longest that it takes until the peers of a process that died within a turn are told: what it
 /// wrote last may be read before.
 const TEARDOWN: Duration = Duration::from_millis(5);
-
-/// How a world is made.
-#[derive(Clone, Debug)]
-pub(crate) struct WorldConfig {
-    pub(crate) servers: u32,
-    pub(crate) shards_per_server: u16,
-    pub(crate) threads: usize,
-    /// What a server draws at every start.
-    pub(crate) vary: Vary,
-    pub(crate) layout: StageLayout,
-    pub(crate) cores: usize,
-    /// Whether all processes are on one machine.
-    pub(crate) together: bool,
-    pub(crate) clients: u32,
-    pub(crate) sessions: u32,
-    /// Processes of Redis clients; without any, servers have no port for them.
-    pub(crate) redis_clients: u32,
-    /// Connections of each.
-    pub(crate) redis_connections: u32,
-    pub(crate) regions: u32,
-    pub(crate) links: LinkModel,
-    pub(crate) skew: SkewModel,
-    pub(crate) pace: DevicePace,
-    pub(crate) flash: FlashShape,
-    pub(crate) tuning: Tuning,
-    pub(crate) cache_bytes: u64,
-    pub(crate) capacity_bytes: u64,
-    pub(crate) engine: EngineConfig,
-    pub(crate) log: DeviceKind,
-    pub(crate) costs: Costs,
-    /// Takes the stages' times, for calibration.
-    pub(crate) stopwatch: Option<Stopwatch>,
-}
-
-/// What is going to happen.
-#[derive(Debug)]
-enum What {
-    Packet(Packet),
-    Turn(ProcessId),
-    Device(ProcessId, u64, usize),
-    Start(ProcessId),
-    Resume(ProcessId),
-    /// The owner of the world wants to look.
-    Look(u64),
-}
-
-#[derive(Debug)]
-struct Planned {
-    at: VirtualTime,
-    /// Turns come in the order of their threads' places among those that want a core, after
-    /// everything else of the moment.
-    since: VirtualTime,
-    number: u64,
-    what: What,
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The heap gives the greatest: the earliest is that.
-        (other.at, other.since, other.number).cmp(&(self.at, self.since, self.number))
-    }
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    heap: BinaryHeap<Planned>,
-    next: u64,
-}
-
-impl Queue {
-    fn plan(&mut self, at: VirtualTime, what: What) {
-        self.plan_since(at, VirtualTime::ZERO, what);
-    }
-
-    fn plan_since(&mut self, at: VirtualTime, since: VirtualTime, what: What) {
-        self.next += 1;
-        self.heap.push(Planned { at, since, number: self.next, what });
-    }
-}
 
 /// Why the owner of the world has it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,21 +57,9 @@ pub(crate) enum Paused {
     Empty,
 }
 
-pub(crate) struct World {
-    pub(crate) config: WorldConfig,
-    pub(crate) truth: TrueTime,
-    pub(crate) fabric: Fabric,
-    pub(crate) board: Arc<Board>,
-    pub(crate) trace: Trace,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) machines: Vec<Cores>,
-    queue: Queue,
-    ready: Vec<(ProcessId, StageSlot, Readiness)>,
-    /// How often devices interrupt, and until when.
-    interruptions: Vec<(u64, VirtualTime)>,
-    /// Says whom.
-    dice: Dice,
-    seed: Seed,
+/// What happened to servers that a run must know to judge it.
+#[derive(Default)]
+pub(crate) struct Incidents {
     /// Servers that could not start.
     pub(crate) failed_starts: Vec<String>,
     /// Why a server will never start again: it found what a disk that lied had lost, and says so.
@@ -181,6 +71,21 @@ pub(crate) struct World {
     /// Whether acknowledgements may travel for long, so that what a server without a log holds may
     /// be old.
     pub(crate) may_be_late: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) config: WorldConfig,
+    pub(crate) truth: TrueTime,
+    pub(crate) network: SimNetwork,
+    pub(crate) board: Arc<Board>,
+    pub(crate) trace: Trace,
+    pub(crate) processes: Processes,
+    pub(crate) machines: Vec<Cores>,
+    queue: EventQueue,
+    ready: Vec<(ProcessId, StageSlot, Readiness)>,
+    interruptions: Interruptions,
+    seed: Seed,
+    pub(crate) incidents: Incidents,
     pub(crate) turns: u64,
 }
 
@@ -207,38 +112,41 @@ impl World {
         for process in 0..everybody {
             links.regions.insert(ProcessId(process), process % config.regions.max(1));
         }
-        let fabric = Fabric::new(links, seed.derive("network", 0));
+        let network = SimNetwork::new(links, seed.derive("network", 0));
         let mut world = Self {
             truth,
-            fabric,
+            network,
             trace: Trace::new(keep_lines, Arc::clone(&board)),
             board,
-            processes: Vec::new(),
+            processes: Processes::default(),
             machines: vec![
                 Cores::new(config.cores);
                 if config.together { 1 } else { everybody as usize }
             ],
-            queue: Queue::default(),
+            queue: EventQueue::default(),
             ready: Vec::new(),
-            interruptions: Vec::new(),
-            dice: seed.derive("interruptions", 0).dice(),
+            interruptions: Interruptions::new(seed),
             seed,
-            failed_starts: Vec::new(),
-            refused: None,
-            changes: BTreeMap::new(),
-            losses: Vec::new(),
-            may_be_late: false,
+            incidents: Incidents::default(),
             turns: 0,
             config,
         };
-        for number in 0..world.config.servers {
-            world.add_server(number);
+        let mut population = Population {
+            config: &world.config,
+            truth: &world.truth,
+            seed,
+            trace: &mut world.trace,
+            processes: &mut world.processes,
+            queue: &mut world.queue,
+        };
+        for number in 0..population.config.servers {
+            population.add_server(number);
         }
-        for number in 0..world.config.clients {
-            world.add_client(number);
+        for number in 0..population.config.clients {
+            population.add_client(number);
         }
-        for number in 0..world.config.redis_clients {
-            world.add_redis_client(number);
+        for number in 0..population.config.redis_clients {
+            population.add_redis_client(number);
         }
         world
     }
@@ -247,116 +155,11 @@ impl World {
         self.truth.now()
     }
 
-    /// What one life of a process spends and by chance waits for.
-    fn counter_of(&self, id: ProcessId, role: &Role, life: u64) -> Counter {
-        let core = self.seed.derive("core", u64::from(id.0)).derive("life", life);
-        Counter::new(&self.config.costs, net_kind(role), core)
-    }
-
-    fn add_process(&mut self, name: String, role: Role, clock: SimClock) {
-        let id = ProcessId(self.processes.len() as u32);
-        let counter = self.counter_of(id, &role, 0);
-        self.processes.push(Process {
-            id,
-            name,
-            role,
-            life: Life::Down,
-            lives: 0,
-            machine: if self.config.together { 0 } else { id.0 as usize },
-            clock,
-            counter,
-            paused: false,
-            doomed: None,
-            leaving: None,
-            scheduled: None,
-            turns: 0,
-        });
-        // They do not all begin at the same moment.
-        let begin = VirtualTime::from_nanos(1_000 * u64::from(id.0));
-        self.queue.plan(begin, What::Start(id));
-    }
-
-    fn clock(&self, number: u32) -> SimClock {
-        SimClock::new(self.truth.clone(), self.config.skew, self.seed.derive("clocks", 0), number)
-    }
-
-    fn add_server(&mut self, number: u32) {
-        let id = ProcessId(self.processes.len() as u32);
-        let listen = address_of(id, PORT);
-        let config = &self.config;
-        let master = if number == 0 {
-            MasterPlace::Embedded
-        } else {
-            MasterPlace::Remote(address_of(ProcessId(0), PORT))
-        };
-        let total = u32::from(config.shards_per_server) * config.servers;
-        let server = ServerConfig {
-            listen: Some(listen),
-            resp: (config.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
-            http: None,
-            shards: Some(config.shards_per_server),
-            threads: Some(config.threads),
-            layout: config.layout,
-            cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
-            cache_bytes: config.cache_bytes,
-            capacity_bytes: Some(config.capacity_bytes),
-            log: config.log,
-            master,
-            insecure: true,
-            tuning: Some(config.tuning.clone()),
-            ..ServerConfig::new("simulated".into())
-        };
-        let clock = self.clock(id.0);
-        let seed = self.seed.derive("server", u64::from(number));
-        let environment = SimEnvironment::new(
-            seed,
-            config.shards_per_server,
-            clock.clone(),
-            config.flash,
-            config.pace,
-        );
-        let unlogged = Unlogged::default();
-        let role =
-            Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));
-        self.add_process(format!("server-{number}"), role, clock);
-    }
-
-    fn add_client(&mut self, number: u32) {
-        let addresses: Vec<String> = (0..self.config.servers)
-            .map(|server| address_of(ProcessId(server), PORT).to_string())
-            .collect();
-        let sessions = self.config.sessions as usize;
-        let slots = number as usize * sessions..(number as usize + 1) * sessions;
-        self.trace.name_client(ProcessId(self.processes.len() as u32), slots.clone());
-        let role = Role::Client(ClientRole {
-            url: format!("timestone://{}", addresses.join(",")),
-            slots,
-            seed: self.seed.derive("client", u64::from(number)),
-            lives: 0,
-        });
-        let clock = self.clock(self.config.servers + number);
-        self.add_process(format!("client-{number}"), role, clock);
-    }
-
-    fn add_redis_client(&mut self, number: u32) {
-        let connections = self.config.redis_connections as usize;
-        let role = Role::Redis(RedisRole {
-            servers: (0..self.config.servers)
-                .map(|server| address_of(ProcessId(server), RESP_PORT))
-                .collect(),
-            places: number as usize * connections..(number as usize + 1) * connections,
-            seed: self.seed.derive("redis", u64::from(number)),
-            lives: 0,
-        });
-        let clock = self.clock(self.config.servers + self.config.clients + number);
-        self.add_process(format!("redis-{number}"), role, clock);
-    }
-
     // ---- time ----
 
     /// Plans that [`World::run`] comes back at a moment.
     pub(crate) fn look_at(&mut self, at: VirtualTime, token: u64) {
-        self.queue.plan(at, What::Look(token));
+        self.queue.plan(at, Occurrence::Look(token));
     }
 
     /// Lets things happen until a planned look.
@@ -364,27 +167,28 @@ impl World {
     /// # Errors
     /// A server could not be built for a reason that is no fault of this world.
     pub(crate) fn run(&mut self) -> Result<Paused, SimError> {
-        while let Some(Planned { at, what, .. }) = self.queue.heap.pop() {
+        while let Some(Planned { at, what, .. }) = self.queue.next() {
             self.truth.set(at);
             match what {
-                What::Packet(packet) => {
+                Occurrence::Packet(packet) => {
                     let queue = &mut self.queue;
-                    self.fabric
-                        .deliver(at, packet, |when, packet| queue.plan(when, What::Packet(packet)));
+                    self.network.deliver(at, packet, |when, packet| {
+                        queue.plan(when, Occurrence::Packet(packet))
+                    });
                     self.pass_on_readiness(at);
                 }
-                What::Turn(id) => self.turn(id, at)?,
-                What::Device(id, life, device) => self.device(id, life, device, at),
-                What::Start(id) => self.start(id)?,
-                What::Resume(id) => self.resume(id),
-                What::Look(token) => return Ok(Paused::Look(token)),
+                Occurrence::Turn(id) => self.turn(id, at)?,
+                Occurrence::Device(id, life, device) => self.device(id, life, device, at),
+                Occurrence::Start(id) => self.start(id)?,
+                Occurrence::Resume(id) => self.resume(id),
+                Occurrence::Look(token) => return Ok(Paused::Look(token)),
             }
         }
         Ok(Paused::Empty)
     }
 
     fn turn(&mut self, id: ProcessId, at: VirtualTime) -> Result<(), SimError> {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         if process.scheduled.is_some_and(|claim| claim.due == at) {
             process.scheduled = None;
         }
@@ -392,7 +196,7 @@ impl World {
             return Ok(());
         }
         self.list_sleepers(id, at);
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         process.counter.begins(at);
         let cores = &mut self.machines[process.machine];
         let submitted = process.doomed.map(|_| process.submitted());
@@ -405,8 +209,9 @@ impl World {
                 return Ok(());
             }
             let queue = &mut self.queue;
-            self.fabric
-                .flush(turn.begin, turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.network.flush(turn.begin, turn.end, |when, packet| {
+                queue.plan(when, Occurrence::Packet(packet))
+            });
             self.plan_devices(id);
             self.look_at_joining(id)?;
             self.look_at_leaving(id);
@@ -422,10 +227,8 @@ impl World {
         if !self.config.together {
             return;
         }
-        let mut network = self.fabric.lock();
-        network
-            .sleepers
-            .begin(at, self.machines[self.processes[id.0 as usize].machine].idle_besides());
+        let mut network = self.network.lock();
+        network.sleepers.begin(at, self.machines[self.processes[id].machine].idle_besides());
         for process in self.processes.iter().filter(|process| process.id != id) {
             process.list_sleepers(&mut network.sleepers);
         }
@@ -433,27 +236,27 @@ impl World {
 
     /// Plans the next turn of a process, if it is not planned early enough.
     pub(crate) fn schedule(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let Some(claim) = process.due().filter(|_| !process.paused) else { return };
         let claim = Claim { due: claim.due.max(self.truth.now()), ..claim };
         if process.scheduled.is_none_or(|planned| claim < planned) {
             process.scheduled = Some(claim);
-            self.queue.plan_since(claim.due, claim.since, What::Turn(id));
+            self.queue.plan_since(claim.due, claim.since, Occurrence::Turn(id));
         }
     }
 
     fn pass_on_readiness(&mut self, at: VirtualTime) {
         let mut ready = std::mem::take(&mut self.ready);
-        self.fabric.take_ready(&mut ready);
+        self.network.take_ready(&mut ready);
         for (id, slot, readiness) in ready.drain(..) {
-            self.processes[id.0 as usize].ready(at, slot.stage, readiness);
+            self.processes[id].ready(at, slot.stage, readiness);
             self.schedule(id);
         }
         self.ready = ready;
     }
 
     fn plan_devices(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let (life, now) = (process.lives, self.truth.now());
         let Life::Serving(serving) = &mut process.life else { return };
         for (index, device) in serving.devices.iter_mut().enumerate() {
@@ -461,38 +264,23 @@ impl World {
             let due = device.kind.next_due();
             if interruptions > 0 {
                 let done = due.map_or(now, VirtualTime::from_nanos);
-                self.interruptions.push((interruptions, done));
+                self.interruptions.push(interruptions, done);
             }
             if let Some(due) = due
                 && device.scheduled.is_none_or(|planned| due < planned)
             {
                 device.scheduled = Some(due);
-                self.queue
-                    .plan(VirtualTime::from_nanos(due).max(now), What::Device(id, life, index));
+                self.queue.plan(
+                    VirtualTime::from_nanos(due).max(now),
+                    Occurrence::Device(id, life, index),
+                );
             }
         }
-        self.plan_interruptions(now);
-    }
-
-    /// When a device has done something, one of the machine's cores looks after it, whoever works
-    /// there: parts of what is large are done one after another. With a single core, that is in
-    /// what the device costs.
-    fn plan_interruptions(&mut self, now: VirtualTime) {
-        let shared = self.config.together && self.config.cores > 1;
-        let cores = self.config.cores.max(self.processes.len()) as u64;
-        for (count, done) in self.interruptions.drain(..).filter(|_| shared) {
-            let each = done.since(now) / u32::try_from(count).unwrap_or(u32::MAX);
-            for part in 1..=count {
-                let at = now.after(each * u32::try_from(part).unwrap_or(u32::MAX));
-                if let Some(process) = self.processes.get(self.dice.below(cores) as usize) {
-                    process.counter.device_at(at);
-                }
-            }
-        }
+        self.interruptions.plan(&self.config, &self.processes, now);
     }
 
     fn device(&mut self, id: ProcessId, life: u64, index: usize, at: VirtualTime) {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         if process.lives != life {
             return;
         }
@@ -507,18 +295,18 @@ impl World {
     // ---- lives ----
 
     fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
-        if !matches!(self.processes[id.0 as usize].life, Life::Down) {
+        if !matches!(self.processes[id].life, Life::Down) {
             return Ok(());
         }
-        self.fabric.begin_process(id);
-        let process = &self.processes[id.0 as usize];
-        let counter = self.counter_of(id, &process.role, process.lives + 1);
-        let process = &mut self.processes[id.0 as usize];
+        self.network.begin_process(id);
+        let process = &self.processes[id];
+        let counter = counter_of(&self.config, self.seed, id, &process.role, process.lives + 1);
+        let process = &mut self.processes[id];
         process.lives += 1;
         process.counter = counter;
         process.paused = false;
         process.scheduled = None;
-        let network: SharedNetwork = Arc::new(self.fabric.host(id, process.counter.clone()));
+        let network: SharedNetwork = Arc::new(self.network.host(id, process.counter.clone()));
         let is_joining = match &mut process.role {
             Role::Server(server) => {
                 process.clock.begin_process(crate::fault::most_ahead_at_start(&self.config));
@@ -534,7 +322,7 @@ impl World {
         if is_joining {
             return self.join(id, network);
         }
-        match &self.processes[id.0 as usize].role {
+        match &self.processes[id].role {
             Role::Server(_) => self.serve(id),
             Role::Client(_) => self.connect(id, network),
             Role::Redis(_) => self.connect_redis(id, network),
@@ -543,7 +331,7 @@ impl World {
 
     fn join(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
         let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let Role::Server(server) = &process.role else { return Ok(()) };
         let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
         let wish = joining(&server.config, &server.environment).map_err(SimError::world)?;
@@ -559,7 +347,7 @@ impl World {
     }
 
     fn look_at_joining(&mut self, id: ProcessId) -> Result<(), SimError> {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let Life::Joining { outcome, .. } = &process.life else { return Ok(()) };
         let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
@@ -572,8 +360,8 @@ impl World {
                 // The joining life ends as a process would: its sockets are closed.
                 process.life = Life::Down;
                 let queue = &mut self.queue;
-                self.fabric.flush(self.truth.now(), self.truth.now(), |when, packet| {
-                    queue.plan(when, What::Packet(packet))
+                self.network.flush(self.truth.now(), self.truth.now(), |when, packet| {
+                    queue.plan(when, Occurrence::Packet(packet))
                 });
                 self.serve(id)
             }
@@ -588,14 +376,14 @@ impl World {
 
     fn serve(&mut self, id: ProcessId) -> Result<(), SimError> {
         let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let lives = process.lives;
         let Role::Server(server) = &mut process.role else { return Ok(()) };
         let drawn = self.seed.derive("restart", u64::from(id.0) << 32 | lives);
         for change in
             self.config.vary.draw(&self.config, &mut server.config, server.starts == 0, drawn)
         {
-            *self.changes.entry(change).or_default() += 1;
+            *self.incidents.changes.entry(change).or_default() += 1;
         }
         server.environment.set_now(now);
         let built = match ServerStages::build(&server.config, Arc::new(server.environment.clone()))
@@ -613,7 +401,7 @@ impl World {
                             server.config.accept_loss = AcceptedLoss::Everything
                         }
                         _ => {
-                            self.refused = Some(Refusal {
+                            self.incidents.refused = Some(Refusal {
                                 is_clear: names_damage(&error),
                                 words: words.clone(),
                             })
@@ -653,7 +441,7 @@ impl World {
             admission,
         }));
         let queue = &mut self.queue;
-        self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.network.flush(now, now, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
         self.plan_devices(id);
         self.pass_on_readiness(now);
         self.schedule(id);
@@ -665,11 +453,54 @@ impl World {
     fn fail_start(&mut self, id: ProcessId, words: String) {
         let now = self.truth.now();
         self.trace.note(now, id, &words);
-        self.failed_starts.push(words);
+        self.incidents.failed_starts.push(words);
         let queue = &mut self.queue;
-        self.fabric
-            .end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
-        self.queue.plan(now.after(START_PAUSE), What::Start(id));
+        self.network.end_process(id, false, now, |when, packet| {
+            queue.plan(when, Occurrence::Packet(packet))
+        });
+        self.queue.plan(now.after(START_PAUSE), Occurrence::Start(id));
+    }
+
+    /// Writes down what a server that dies now may lose, because it has no log.
+    pub(crate) fn note_loss(&mut self, id: ProcessId) {
+        let tuning = &self.config.tuning;
+        // A put waits for its page, that for its program, and for the sync after the one that is
+        // under way; a decision that got lost is asked for.
+        let delay = tuning.partial_page_delay
+            + 2 * tuning.sync_interval
+            + 2 * tuning.participant.decision_timeout;
+        let delay = (!self.incidents.may_be_late).then_some(delay + FLUSH_SLACK);
+        let now = self.truth.now();
+        let process = &mut self.processes[id];
+        let (Role::Server(server), Life::Serving(_)) = (&mut process.role, &process.life) else {
+            return;
+        };
+        self.incidents.losses.extend(server.unlogged.dies(now, delay));
+    }
+
+    /// Tells a server's devices apart that cannot keep up, from now on or no longer.
+    pub(crate) fn hinder(&mut self, id: ProcessId, hindered: bool) {
+        let now = self.truth.now();
+        if let Role::Server(server) = &mut self.processes[id].role {
+            if hindered { server.unlogged.hinder(now) } else { server.unlogged.ease() }
+        }
+    }
+
+    /// Takes the lines of the trace that were kept.
+    pub(crate) fn take_trace_lines(&mut self) -> Vec<TraceLine> {
+        let processes = &self.processes;
+        let line = |(id, stage, at, what): (ProcessId, String, VirtualTime, String)| TraceLine {
+            at,
+            process: processes[id].name.clone(),
+            stage,
+            what,
+        };
+        self.trace.take_lines().map(line).collect()
+    }
+
+    /// CPU time spent on all machines.
+    pub(crate) fn busy(&self) -> Duration {
+        self.machines.iter().map(Cores::busy).sum()
     }
 
     /// Ends a process at once. `silent`: its machine loses its power as well, so that nobody is
@@ -678,20 +509,20 @@ impl World {
         let now = self.truth.now();
         self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
         self.note_loss(id);
-        let life = self.bury(id, silent, now);
-        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+        let life = self.take_down(id, silent, now);
+        if let Role::Server(server) = &self.processes[id].role {
             server.environment.end(silent, seed);
         }
         drop(life);
     }
 
     /// Lets a client end as one that is dropped does: what is open is aborted, what was committed
-    /// is brought to its participants, goodbye is said. A server is stopped as by SIGTERM: what was
+    /// is brought to its participants, its session is closed. A server is stopped as by SIGTERM: what was
     /// begun is finished, checkpoints are written and synced. Another one takes its place at
     /// `until`, or when it is gone. Whether it was not leaving yet.
     pub(crate) fn leave(&mut self, id: ProcessId, until: VirtualTime) -> bool {
         let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         if process.leaving.is_some() {
             return false;
         }
@@ -708,7 +539,7 @@ impl World {
 
     fn look_at_leaving(&mut self, id: ProcessId) {
         let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let Some(until) = process.leaving else { return };
         let is_drained = match &process.life {
             Life::Client { runtime, .. } => runtime.is_drained(),
@@ -722,15 +553,16 @@ impl World {
         drop(self.take_life(id));
         self.trace.note(now, id, "has left");
         let queue = &mut self.queue;
-        self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
-        if let Role::Server(server) = &mut self.processes[id.0 as usize].role {
+        self.network.flush(now, now, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
+        if let Role::Server(server) = &mut self.processes[id].role {
             server.unlogged.stops(now);
             let seed = self.seed.derive("stop", u64::from(id.0) << 32 | server.starts);
             server.environment.end(false, seed);
-            self.fabric
-                .end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.network.end_process(id, false, now, |when, packet| {
+                queue.plan(when, Occurrence::Packet(packet))
+            });
         }
-        self.queue.plan(until.max(now), What::Start(id));
+        self.queue.plan(until.max(now), Occurrence::Start(id));
     }
 
     /// Ends a process in its next turn: of what that writes and hands in, a part gets out. It is
@@ -742,7 +574,7 @@ impl World {
         seed: Seed,
         until: VirtualTime,
     ) {
-        self.processes[id.0 as usize].doomed.get_or_insert(Doom { silent, seed, until });
+        self.processes[id].doomed.get_or_insert(Doom { silent, seed, until });
     }
 
     /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before
@@ -756,34 +588,35 @@ impl World {
         };
         self.trace.note(end, id, words);
         let mut dice = seed.derive("output", 0).dice();
-        self.fabric.cut_output(id, &mut dice);
+        self.network.cut_output(id, &mut dice);
         let queue = &mut self.queue;
-        self.fabric.flush(begin, end, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.network.flush(begin, end, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
         let told = end.after(Duration::from_nanos(dice.below(TEARDOWN.as_nanos() as u64 + 1)));
-        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+        if let Role::Server(server) = &self.processes[id].role {
             server.environment.cut_submissions(seed);
         }
         self.note_loss(id);
         // Its devices see what was handed in when they are dropped.
-        drop(self.bury(id, silent, told));
-        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+        drop(self.take_down(id, silent, told));
+        if let Role::Server(server) = &self.processes[id].role {
             server.environment.end_after(Some(submitted), silent, seed);
         }
         self.start_at(id, until.max(told));
     }
 
     /// Takes a process's life. Its peers are told at `told`, unless its machine is gone as well.
-    fn bury(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
+    fn take_down(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
         let queue = &mut self.queue;
-        self.fabric
-            .end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.network.end_process(id, silent, told, |when, packet| {
+            queue.plan(when, Occurrence::Packet(packet))
+        });
         self.take_life(id)
     }
 
     /// Ends a life: nothing that was planned for it holds any more, and what its sessions had begun
     /// has an unknown end.
     fn take_life(&mut self, id: ProcessId) -> Life {
-        let process = &mut self.processes[id.0 as usize];
+        let process = &mut self.processes[id];
         let life = std::mem::replace(&mut process.life, Life::Down);
         (process.paused, process.doomed, process.leaving, process.scheduled) =
             (false, None, None, None);
@@ -801,7 +634,7 @@ impl World {
     /// Makes memory scarce on a server: its caches get `cache_bytes` together, and no stage takes
     /// on more than `admission`. `None`: it is as plentiful as at the start again.
     pub(crate) fn press_memory(&mut self, id: ProcessId, scarce: Option<(u64, AdmissionLimit)>) {
-        let process = &self.processes[id.0 as usize];
+        let process = &self.processes[id];
         let (Life::Serving(serving), Role::Server(server)) = (&process.life, &process.role) else {
             return;
         };
@@ -814,18 +647,18 @@ impl World {
 
     /// Plans that a process that is down starts.
     pub(crate) fn start_at(&mut self, id: ProcessId, at: VirtualTime) {
-        self.queue.plan(at, What::Start(id));
+        self.queue.plan(at, Occurrence::Start(id));
     }
 
     /// Stops a process until it is resumed.
     pub(crate) fn pause(&mut self, id: ProcessId, until: VirtualTime) {
         self.trace.note(self.truth.now(), id, "is paused");
-        self.processes[id.0 as usize].paused = true;
-        self.queue.plan(until, What::Resume(id));
+        self.processes[id].paused = true;
+        self.queue.plan(until, Occurrence::Resume(id));
     }
 
     fn resume(&mut self, id: ProcessId) {
-        if std::mem::take(&mut self.processes[id.0 as usize].paused) {
+        if std::mem::take(&mut self.processes[id].paused) {
             self.trace.note(self.truth.now(), id, "goes on");
             self.schedule(id);
         }
@@ -835,13 +668,13 @@ impl World {
     pub(crate) fn heal(&mut self, link: Option<(ProcessId, ProcessId)>) {
         let now = self.truth.now();
         let queue = &mut self.queue;
-        self.fabric.heal(link, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.network.heal(link, now, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
         self.pass_on_readiness(now);
     }
 
     /// Breaks a connection drawn by the dice. Whether there was one.
     pub(crate) fn break_connection(&mut self, dice: &mut timestone_types::random::Dice) -> bool {
-        let broken = self.fabric.break_one(dice);
+        let broken = self.network.break_one(dice);
         self.pass_on_readiness(self.truth.now());
         broken
     }
@@ -853,18 +686,10 @@ pub(crate) fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
     if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
 }
 
-/// The kind of the net stages of a process.
-const fn net_kind(role: &Role) -> StageKind {
-    match role {
-        Role::Server(_) => StageKind::Net,
-        Role::Client(_) | Role::Redis(_) => StageKind::ClientNet,
-    }
-}
-
 impl Drop for World {
     fn drop(&mut self) {
         // Clients end on the thread that they lived on, before the board that their tasks share.
-        for process in &mut self.processes {
+        for process in self.processes.iter_mut() {
             process.life = Life::Down;
         }
     }

@@ -24,7 +24,7 @@ pub enum StoreError {
     /// The memory of a store that keeps everything there is used up. Reads and deletes go on.
     #[error(
         "the memory for keyspaces in dram is used up ({used_bytes} of {limit_bytes} bytes); delete \
-         something or give the server more"
+         something or restart the server with a larger --dram"
     )]
     MemoryFull {
         /// Bytes in use.

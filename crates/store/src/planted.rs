@@ -27,9 +27,9 @@ pub struct PlantedBugs {
     pub collect_one_too_many: bool,
     /// The store in memory goes on to serve what a fence has hidden.
     pub serve_behind_fences: bool,
-    /// The store in memory takes what was promised before a restart, although all that was written
-    /// with it is lost.
-    pub resurrect_what_was_lost: bool,
+    /// The store in memory does not know after a restart that anything was lost: promises of the
+    /// earlier run put what they would, although all that was written beside them is gone.
+    pub forget_what_was_lost: bool,
 }
 
 std::thread_local! {
@@ -44,7 +44,7 @@ std::thread_local! {
             forget_what_fences_hide: false,
             collect_one_too_many: false,
             serve_behind_fences: false,
-            resurrect_what_was_lost: false,
+            forget_what_was_lost: false,
         })
     };
 }

@@ -177,7 +177,7 @@ impl From<&ClusterError> for ErrorCode {
             | ClusterError::SlotOwners { .. }
             | ClusterError::DuplicateShard(_) => Self::Malformed,
             ClusterError::Checksum { .. } => Self::Corrupt,
-            ClusterError::Unsupported { .. } => Self::Unsupported,
+            ClusterError::Unsupported { .. } | ClusterError::DramWithLog => Self::Unsupported,
             ClusterError::UnknownValue { .. }
             | ClusterError::BadName { .. }
             | ClusterError::BadAddress { .. }

@@ -70,10 +70,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Tests and benchmarks may be as long as they like.
+/// Tests and benchmarks may be as long as they like: in folders of theirs, or a module's tests in a
+/// file of their own.
 fn is_production(path: &str) -> bool {
-    let is_beside = |part: &str| matches!(part, "tests" | "benches" | "examples" | "tests.rs");
-    !path.split('/').any(is_beside)
+    !path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "examples"))
 }
 
 /// Lines `path length`; `#` begins a comment.
@@ -146,6 +146,7 @@ mod tests {
         assert_eq!(messages("crates/a/src/b.rs", 800, "", &[]), [""; 0]);
         assert_eq!(messages("crates/a/tests/b.rs", 2_000, "", &[]), [""; 0]);
         assert_eq!(messages("crates/a/src/b/tests.rs", 2_000, "", &[]), [""; 0]);
+        assert_eq!(messages("crates/a/src/contests.rs", 801, "", &[]).len(), 1);
     }
 
     #[test]

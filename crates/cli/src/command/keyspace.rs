@@ -33,6 +33,10 @@ enum KeyspaceCommand {
 struct CreateArgs {
     /// Its name: a-z, 0-9, '-', '_', '.', at most 64.
     name: String,
+    /// Where versions are kept: mftl, on flash, or dram, in memory only. A keyspace in dram is empty
+    /// after a restart, and asks for servers that run with --log none.
+    #[arg(long, value_name = "STORE", default_value = KeyspaceOptions::DEFAULT.store.name())]
+    store: String,
     /// How keys are found: full (frugal and ordered are not served yet).
     #[arg(long, value_name = "KIND", default_value = KeyspaceOptions::DEFAULT.index.name())]
     index: String,
@@ -77,6 +81,8 @@ pub(crate) fn run(args: &KeyspaceArgs, format: Option<Format>) -> Result<(), Fai
 struct Listed<'a> {
     id: u32,
     name: &'a str,
+    store: &'static str,
+    survives_restart: bool,
     index: &'static str,
     isolation: &'static str,
     commit: &'static str,
@@ -90,6 +96,8 @@ impl<'a> Listed<'a> {
         Self {
             id: keyspace.id.get(),
             name: keyspace.name.as_str(),
+            store: options.store.name(),
+            survives_restart: options.store.survives_restart(),
             index: options.index.name(),
             isolation: options.isolation.name(),
             commit: options.commit.name(),
@@ -102,6 +110,7 @@ impl<'a> Listed<'a> {
 fn run_create(target: &Target, args: &CreateArgs, format: Format) -> Result<(), Failure> {
     let bad = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
     let options = KeyspaceOptions {
+        store: args.store.parse().map_err(|error| bad(&error))?,
         index: args.index.parse().map_err(|error| bad(&error))?,
         isolation: args.isolation.parse().map_err(|error| bad(&error))?,
         commit: args.commit.parse().map_err(|error| bad(&error))?,
@@ -111,7 +120,11 @@ fn run_create(target: &Target, args: &CreateArgs, format: Format) -> Result<(), 
     options.check_served().map_err(|error| bad(&error))?;
     let keyspace = target.connect()?.create_keyspace(&args.name, options)?;
     print_all(&[keyspace], format, |keyspace| {
-        format!("created keyspace {} with id {}", keyspace.name, keyspace.id)
+        let kept = match keyspace.options.store.survives_restart() {
+            true => "",
+            false => ": it is kept in memory only, and is empty after a restart",
+        };
+        format!("created keyspace {} with id {}{kept}", keyspace.name, keyspace.id)
     })
 }
 
@@ -134,13 +147,25 @@ fn print_all(
             keyspaces.iter().try_for_each(|keyspace| write_json(&Listed::new(keyspace)))
         }
         Format::Table => {
-            let mut table =
-                table(&["id", "name", "index", "isolation", "commit", "cache", "external"]);
+            let mut table = table(&[
+                "id",
+                "name",
+                "store",
+                "after restart",
+                "index",
+                "isolation",
+                "commit",
+                "cache",
+                "external",
+            ]);
             for one in keyspaces.iter().map(Listed::new) {
                 let id = one.id.to_string();
+                let after_restart = if one.survives_restart { "kept" } else { "empty" };
                 table.add_row([
-                    &id,
+                    id.as_str(),
                     one.name,
+                    one.store,
+                    after_restart,
                     one.index,
                     one.isolation,
                     one.commit,

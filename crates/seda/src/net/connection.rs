@@ -2,13 +2,13 @@
 //! where it is in its life.
 //!
 //! ```text
-//!   Dialling ─► Open ─► Flushing (nothing read any more) ─► Lingering (our end shut, input discarded) ─► gone
+//!   Dialling ─► Open ─► Flushing (nothing read any more) ─► Draining (our end shut, input discarded) ─► gone
 //!                 └───────────── error, reset, abort, end of stream and everything answered ──────────────►
 //! ```
 //!
 //! Invariants: `queued` is the sum of what is left in `out`, `out_memory` that of its buffers,
 //! which stay whole until their last byte is written; an idle connection holds no buffers; a frame
-//! longer than what is read at once is collected only in memory that is reserved for it. Lingering
+//! longer than what is read at once is collected only in memory that is reserved for it. Draining
 //! lets the peer read our last words: closing a socket with unread input would reset it, and
 //! destroy them.
 
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     /// It is closed once its output is written.
     Flushing(DisconnectReason),
     /// Its output is written and our end shut; waits for the peer's end.
-    Lingering(DisconnectReason),
+    Draining(DisconnectReason),
 }
 
 /// What became of writing.
@@ -105,7 +105,7 @@ pub(super) struct Connection {
     pub(super) used: bool,
     /// Frames in `received` wait for room at their stage.
     pub(super) stalled: bool,
-    /// Its events that the courier keeps.
+    /// Its events that the retry queue keeps.
     pub(super) held: u32,
     /// The last time that something was queued for or written to it.
     pub(super) progress: Timestamp,

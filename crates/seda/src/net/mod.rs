@@ -6,21 +6,23 @@
 //! ```
 //!
 //! `protocol` is the vocabulary, `intake` turns received bytes into batches of frames, `connection`
-//! is one socket with its queues, `courier` keeps what a full stage refused, `socket` says where
+//! is one socket with its queues, `retry_queue` keeps what a full stage refused, `socket` says where
 //! streams come from, `stage` ties them together.
 
+mod config;
 mod connection;
-mod courier;
 mod intake;
 mod metrics;
 mod protocol;
+mod retry_queue;
 mod socket;
 mod stage;
 
+pub use config::NetConfig;
 pub use metrics::{NetMetrics, NetSnapshot};
 pub use protocol::{
     Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent,
     Protocol, Split,
 };
 pub use socket::{Listener, ListenerSocket, Network, StageSlot, Stream, StreamSocket, Tcp};
-pub use stage::{NetConfig, NetStage};
+pub use stage::NetStage;

@@ -13,6 +13,8 @@
 //! that answers to a past one are dropped. Edge-triggered: a connection stays `readable` until a
 //! read came back short or would block.
 
+mod acceptor;
+mod connections;
 mod opening;
 mod stalls;
 
@@ -23,91 +25,49 @@ use std::sync::Arc;
 
 use timestone_types::Timestamp;
 
+use self::acceptor::{Acceptor, LISTENER_BIT};
+use self::connections::Connections;
 use self::stalls::collects_unreserved;
 use super::connection::{Connection, Phase, Waiting, Written};
-use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
+use super::retry_queue::{Holder, RetryQueue};
 use super::{
-    ConnectionView, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent, NetMetrics, Network,
-    Protocol, Tcp,
+    ConnectionView, DisconnectReason, FrameBatchEvent, NetCommand, NetConfig, NetEvent, NetMetrics,
+    Protocol,
 };
 use crate::limits::{
-    FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, MEMORY_RETRY, OUTPUT_BOUND,
-    POOL_LARGEST, READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND,
-    WRITTEN_REPORT_BYTES,
+    FLUSH_LINGER, HALF_CLOSE_LINGER, MEMORY_RETRY, POOL_LARGEST, READ_BYTES, READ_PER_TURN,
+    RETRY_INTERVAL, SCARCE_OUTPUT_BOUND, WRITTEN_REPORT_BYTES,
 };
 use crate::{
-    Context, FrameBatch, Memory, MemoryUse, Readiness, ReplyAddress, SedaError, Stage, StageId,
-    Tally,
+    Context, FrameBatch, MemoryUse, Readiness, ReplyAddress, SedaError, Stage, StageId, Tally,
 };
 
-/// Bounds and wiring of a net stage.
-#[derive(Clone, Debug)]
-pub struct NetConfig {
-    /// Its name in metrics and logs.
-    pub name: String,
-    /// Who is told of accepted connections opening and closing (dialled ones name their own).
-    pub owner: Option<StageId>,
-    /// The net stages that accepted connections are handed to in turn, itself included; empty: it
-    /// keeps all.
-    pub share_with: Vec<StageId>,
-    /// Most connections.
-    pub max_connections: usize,
-    /// Longest frame, in bytes.
-    pub max_frame_bytes: usize,
-    /// Output waiting for one connection above which it is no longer read from, in bytes.
-    pub output_bound_bytes: usize,
-    /// Whether peers that have sent their last word still wait for answers: they are answered for
-    /// [`HALF_CLOSE_LINGER`] then. If not, the connection is closed when what is queued for it is
-    /// written.
-    pub answers_after_end: bool,
-    /// Whether owners close connections whose peers have sent their last word, once everything is
-    /// answered: an answer then takes as long as it needs. If not, nobody here knows what is still
-    /// to come, and [`HALF_CLOSE_LINGER`] decides.
-    pub closed_by_owner: bool,
-    /// Whether owners are told how much of what they sent is written
-    /// ([`super::NetEvent::Written`]).
-    pub reports_written: bool,
-    /// The process's memory for its connections.
-    pub memory: Arc<Memory>,
-    /// Where its listeners and dialled streams come from.
-    pub network: Arc<dyn Network>,
-}
-
-impl Default for NetConfig {
-    fn default() -> Self {
-        Self {
-            name: "net".to_owned(),
-            owner: None,
-            share_with: Vec::new(),
-            max_connections: MAX_CONNECTIONS,
-            max_frame_bytes: MAX_FRAME_BYTES,
-            output_bound_bytes: OUTPUT_BOUND,
-            answers_after_end: true,
-            closed_by_owner: false,
-            reports_written: false,
-            memory: Arc::default(),
-            network: Arc::new(Tcp),
-        }
-    }
-}
-
-/// Tokens with this bit are listeners', the others connections'.
-const LISTENER_BIT: u64 = 1 << 40;
 /// The beginning of a frame up to this size is put in front of what is read next; a longer one is
 /// collected in its own buffer.
 const SCRATCH_HEAD: usize = READ_BYTES / 4;
 
-#[derive(Debug)]
-struct Listener {
-    socket: super::Listener,
-    ready: bool,
+/// What is looked at again at some time, in the order of these times.
+#[derive(Debug, Default)]
+struct Watches {
+    /// Dials under way.
+    dials: VecDeque<(Timestamp, Holder)>,
+    /// Connections that are ending.
+    ending: VecDeque<(Timestamp, Holder)>,
+    /// Connections whose peers may have stalled.
+    slow: VecDeque<(Timestamp, Holder)>,
+    /// Connections whose long frames wait for memory, and how long they may.
+    starving: VecDeque<(Timestamp, Holder)>,
 }
 
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    connection: Option<Box<Connection>>,
+impl Watches {
+    /// When something is due; connections that wait for memory are tried all the time.
+    fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let fronts = [self.dials.front(), self.ending.front(), self.slow.front()];
+        let fronts = fronts.into_iter().flatten().map(|&(at, _)| at);
+        let starving = (!self.starving.is_empty()).then(|| now.saturating_add(MEMORY_RETRY));
+        fronts.chain(starving).min()
+    }
 }
 
 /// See the module; `E` carries its batches of frames, `P` splits its bytes.
@@ -116,36 +76,19 @@ pub struct NetStage<E, P> {
     protocol: P,
     config: NetConfig,
     metrics: Arc<NetMetrics>,
-    listeners: Vec<Listener>,
-    /// The accept that failed for want of resources is tried again then.
-    accept_again: Option<Timestamp>,
-    next_share: usize,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    to_read: Vec<u32>,
-    to_write: Vec<u32>,
+    acceptor: Acceptor,
+    connections: Connections,
     /// Connections whose frames wait for room at their stage.
     stalled: Vec<u32>,
-    /// Dials under way, and connections that are ending, in the order of their next check.
-    dials: VecDeque<(Timestamp, Holder)>,
-    watched: VecDeque<(Timestamp, Holder)>,
-    /// Connections whose peers may have stalled, in the order of their next check.
-    slow: VecDeque<(Timestamp, Holder)>,
-    /// Connections whose long frames wait for memory, and how long they may.
-    starving: VecDeque<(Timestamp, Holder)>,
+    watches: Watches,
     input: Tally,
     output: Waiting,
-    /// When the shortage of descriptors may be told again, and how long accepting rests the next
-    /// time.
-    next_shortage_warning: Timestamp,
-    accept_pause: std::time::Duration,
-    courier: Courier<E>,
+    retry_queue: RetryQueue<E>,
     intake: Intake,
     scratch: Vec<u8>,
     answers: Vec<u8>,
     now: Timestamp,
-    shutting_down: bool,
-    /// At a shutdown: whoever has not taken what waits for it by then is given up.
+    /// From the begin of a shutdown on: who has not taken what waits for it by then is given up.
     flush_until: Option<Timestamp>,
 }
 
@@ -155,29 +98,18 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         Self {
             protocol,
             metrics: Arc::default(),
-            listeners: Vec::new(),
-            accept_again: None,
-            next_share: 0,
-            slots: Vec::new(),
-            free: Vec::new(),
-            to_read: Vec::new(),
-            to_write: Vec::new(),
+            acceptor: Acceptor::default(),
+            connections: Connections::default(),
             stalled: Vec::new(),
-            dials: VecDeque::new(),
-            watched: VecDeque::new(),
-            slow: VecDeque::new(),
-            starving: VecDeque::new(),
+            watches: Watches::default(),
             input: Tally::new(&config.memory, MemoryUse::Input),
             output: Waiting::new(Tally::new(&config.memory, MemoryUse::Output)),
-            next_shortage_warning: Timestamp::ZERO,
-            accept_pause: crate::limits::ACCEPT_PAUSE,
-            courier: Courier::new(),
+            retry_queue: RetryQueue::new(),
             intake: Intake::new(config.max_frame_bytes),
             config,
             scratch: Vec::new(),
             answers: Vec::new(),
             now: Timestamp::ZERO,
-            shutting_down: false,
             flush_until: None,
         }
     }
@@ -191,7 +123,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         let refused = |source| SedaError::Listen { address, source };
         let socket = self.config.network.listen(address).map_err(refused)?;
         let bound = socket.local_address().map_err(refused)?;
-        self.listeners.push(Listener { socket, ready: false });
+        self.acceptor.add(socket);
         Ok(bound)
     }
 
@@ -200,55 +132,12 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         Arc::clone(&self.metrics)
     }
 
-    fn connection(&mut self, reply_to: ReplyAddress) -> Option<(u32, &mut Connection)> {
-        let slot = self.slots.get_mut(reply_to.connection.index())?;
-        if slot.generation != reply_to.generation.number() {
-            return None;
-        }
-        Some((reply_to.connection.index() as u32, slot.connection.as_deref_mut()?))
-    }
-
-    fn at(&mut self, index: u32) -> Option<&mut Connection> {
-        self.slots.get_mut(index as usize)?.connection.as_deref_mut()
-    }
-
-    fn holder(&mut self, (index, generation): Holder) -> Option<&mut Connection> {
-        let slot = self.slots.get_mut(index as usize)?;
-        if slot.generation == generation { slot.connection.as_deref_mut() } else { None }
-    }
-
-    fn count(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Puts a connection on the list of those to be read from, if it is not there and may be.
-    fn list_to_read(&mut self, index: u32) -> bool {
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else {
-            return false;
-        };
-        if connection.readable && !connection.listed_to_read {
-            connection.listed_to_read = true;
-            self.to_read.push(index);
-        }
-        connection.listed_to_read
-    }
-
-    fn list_to_write(&mut self, index: u32) {
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
-        if !connection.listed_to_write {
-            connection.listed_to_write = true;
-            self.to_write.push(index);
-        }
-    }
-
     /// Has an ending connection looked at again after a while.
     fn watch(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let Some(connection) = slot.connection.as_deref_mut() else { return };
+        let Some((holder, connection)) = self.connections.held_at(index) else { return };
         if !connection.watched {
             connection.watched = true;
-            self.watched
-                .push_back((self.now.saturating_add(HALF_CLOSE_LINGER), (index, slot.generation)));
+            self.watches.ending.push_back((self.now.saturating_add(HALF_CLOSE_LINGER), holder));
         }
     }
 
@@ -260,10 +149,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         loop {
             let bound = self.output_bound();
             let now = self.now;
-            let shutting_down = self.shutting_down;
-            let Self { slots, scratch, .. } = self;
-            let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
-            let discards = matches!(connection.phase, Phase::Lingering(_));
+            let shutting_down = self.flush_until.is_some();
+            let Self { connections, scratch, .. } = self;
+            let Some(connection) = connections.at(index) else { return };
+            let discards = matches!(connection.phase, Phase::Draining(_));
             let reads = matches!(connection.phase, Phase::Open)
                 && connection.held == 0
                 && !connection.stalled
@@ -278,10 +167,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             if collects_unreserved(connection, scratch.len()) && !discards && !self.reserve(index) {
                 return;
             }
-            let Self { slots, scratch, metrics, .. } = self;
-            let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+            let Self { connections, scratch, metrics, .. } = self;
+            let Some(connection) = connections.at(index) else { return };
             if budget == 0 {
-                self.list_to_read(index);
+                self.connections.list_to_read(index);
                 ctx.want_turn();
                 return;
             }
@@ -316,7 +205,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
                     } else {
                         let scratch = std::mem::take(scratch);
                         let consumed = self.digest(ctx, index, &scratch[..head + bytes]);
-                        if let Some(connection) = self.at(index) {
+                        if let Some(connection) = self.connections.at(index) {
                             connection.keep(&scratch[consumed..head + bytes], ctx.frame_batches());
                         }
                         self.scratch = scratch;
@@ -338,10 +227,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Splits what a connection has collected in its own buffer, and keeps the rest in a buffer no
     /// larger than it needs.
     fn digest_collected(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         let mut bytes = std::mem::take(&mut connection.received);
         let consumed = self.digest(ctx, index, &bytes);
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         let rest = bytes.len() - consumed;
         if rest > SCRATCH_HEAD || (rest > 0 && bytes.capacity() <= POOL_LARGEST) {
             bytes.drain(..consumed);
@@ -356,20 +245,32 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Splits received bytes and hands the batches of frames on. How many bytes are dealt with.
     fn digest(&mut self, ctx: &mut Context<'_, E>, index: u32, bytes: &[u8]) -> usize {
-        let Self { slots, intake, protocol, answers, metrics, courier, stalled, output, .. } = self;
-        let slot = &mut slots[index as usize];
-        let Some(connection) = slot.connection.as_deref_mut() else { return bytes.len() };
+        let Self {
+            connections,
+            intake,
+            protocol,
+            answers,
+            metrics,
+            retry_queue,
+            stalled,
+            output,
+            ..
+        } = self;
+        let Some((holder, connection)) = connections.held_at(index) else { return bytes.len() };
         let view = connection.view;
         let (pool, driver) = ctx.pool_and_driver();
         let gauge_of = |stage| driver.gauge(stage);
         let outcome = intake.split(protocol, &view, bytes, pool, gauge_of, answers);
-        let holder = (index, slot.generation);
         intake.take(|to, frame_batch| {
             metrics.frames_received_total.add(u64::from(frame_batch.frames));
             ctx.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
             connection.used = true;
-            if !courier.send(ctx, to, E::from_net(NetEvent::FrameBatch(frame_batch)), Some(holder))
-            {
+            if !retry_queue.send(
+                ctx,
+                to,
+                E::from_net(NetEvent::FrameBatch(frame_batch)),
+                Some(holder),
+            ) {
                 connection.held += 1;
             }
         });
@@ -395,7 +296,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             connection.queue(buffer, ctx.frame_batches(), output);
         }
         if connection.queued > 0 || !goes_on {
-            self.list_to_write(index);
+            self.connections.list_to_write(index);
         }
         if !goes_on {
             self.watch(index);
@@ -406,9 +307,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// The peer sends nothing more.
     fn end_of_stream(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let answers = self.config.answers_after_end;
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         connection.ended = true;
-        if connection.dead || !connection.used || matches!(connection.phase, Phase::Lingering(_)) {
+        if connection.dead || !connection.used || matches!(connection.phase, Phase::Draining(_)) {
             self.remove(ctx, index, DisconnectReason::Closed);
             return;
         }
@@ -424,7 +325,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             && matches!(connection.phase, Phase::Open)
         {
             connection.phase = Phase::Flushing(DisconnectReason::Closed);
-            self.list_to_write(index);
+            self.connections.list_to_write(index);
         }
         self.watch(index);
         self.tell(ctx, view.owner, NetEvent::HalfClosed(view.reply_to), None);
@@ -432,29 +333,26 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Tries again what stages had no room for.
     fn retry(&mut self, ctx: &mut Context<'_, E>) {
-        if !self.courier.is_empty() {
-            let Self { courier, slots, to_read, .. } = self;
-            courier.pump(ctx, |(index, generation)| {
-                let slot = &mut slots[index as usize];
-                if let Some(connection) =
-                    slot.connection.as_deref_mut().filter(|_| slot.generation == generation)
-                {
-                    connection.held -= 1;
-                    if connection.held == 0 && connection.readable && !connection.listed_to_read {
-                        connection.listed_to_read = true;
-                        to_read.push(index);
-                    }
+        if !self.retry_queue.is_empty() {
+            let Self { retry_queue, connections, .. } = self;
+            retry_queue.pump(ctx, |holder| {
+                let Some(connection) = connections.holder(holder) else { return };
+                connection.held -= 1;
+                if connection.held == 0 {
+                    connections.list_to_read(holder.0);
                 }
             });
         }
         for index in std::mem::take(&mut self.stalled) {
-            let Some(connection) = self.at(index).filter(|connection| connection.stalled) else {
+            let Some(connection) =
+                self.connections.at(index).filter(|connection| connection.stalled)
+            else {
                 continue;
             };
             connection.stalled = false;
             self.digest_collected(ctx, index);
             self.count_input(index);
-            self.list_to_read(index);
+            self.connections.list_to_read(index);
         }
     }
 
@@ -463,7 +361,8 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     fn send(&mut self, ctx: &mut Context<'_, E>, frame_batch: FrameBatch) {
         let now = self.now;
         let found = self
-            .connection(frame_batch.reply_to)
+            .connections
+            .named(frame_batch.reply_to)
             .filter(|(_, connection)| connection.takes_output());
         let Some((index, connection)) = found else {
             self.metrics.frame_batches_dropped_total.add(1);
@@ -479,12 +378,12 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         } else {
             frame_batch.bytes
         };
-        let Self { slots, output, .. } = self;
-        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+        let Self { connections, output, .. } = self;
+        let Some(connection) = connections.at(index) else { return };
         connection.queue(bytes, ctx.frame_batches(), output);
         let listed = connection.listed_to_write;
         if !listed && matches!(connection.phase, Phase::Open) {
-            self.list_to_write(index);
+            self.connections.list_to_write(index);
         }
     }
 
@@ -492,8 +391,8 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// to that.
     fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let (now, bound, reports) = (self.now, self.output_bound(), self.config.reports_written);
-        let Self { slots, output, .. } = self;
-        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+        let Self { connections, output, .. } = self;
+        let Some(connection) = connections.at(index) else { return };
         connection.listed_to_write = false;
         let before = connection.queued;
         let mut writes = 0;
@@ -522,7 +421,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             Written::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
             Written::All if flushing => self.shut(ctx, index),
             Written::All | Written::Blocked => {
-                if resumes && self.list_to_read(index) {
+                if resumes && self.connections.list_to_read(index) {
                     ctx.want_turn();
                 }
             }
@@ -532,7 +431,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Everything is written to a connection being closed: shuts our end, and waits for the peer's
     /// unless that came already.
     fn shut(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else {
             return;
         };
@@ -540,9 +439,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             self.remove(ctx, index, reason);
             return;
         }
-        connection.phase = Phase::Lingering(reason);
+        connection.phase = Phase::Draining(reason);
         self.watch(index);
-        if self.list_to_read(index) {
+        if self.connections.list_to_read(index) {
             ctx.want_turn();
         }
     }
@@ -550,24 +449,21 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     // ---- ending ----
 
     fn close(&mut self, ctx: &mut Context<'_, E>, reply_to: ReplyAddress) {
-        let Some((index, connection)) = self.connection(reply_to) else { return };
+        let Some((index, connection)) = self.connections.named(reply_to) else { return };
         match connection.phase {
             Phase::Dialling => self.remove(ctx, index, DisconnectReason::Asked),
             Phase::Open => {
                 connection.phase = Phase::Flushing(DisconnectReason::Asked);
-                self.list_to_write(index);
+                self.connections.list_to_write(index);
                 self.watch(index);
             }
-            Phase::Flushing(_) | Phase::Lingering(_) => {}
+            Phase::Flushing(_) | Phase::Draining(_) => {}
         }
     }
 
     /// Forgets a connection, and tells its owner.
     fn remove(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: DisconnectReason) {
-        let slot = &mut self.slots[index as usize];
-        let Some(mut connection) = slot.connection.take() else { return };
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
+        let Some(mut connection) = self.connections.take(index) else { return };
         if let Some(io) = ctx.io()
             && let Err(error) = connection.stream.deregister(&io)
         {
@@ -579,7 +475,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         }
         self.input.change(connection.counted, 0);
         connection.release(ctx.frame_batches(), &mut self.output);
-        self.metrics.connections.set(self.count() as u64);
+        self.metrics.connections.set(self.connections.count() as u64);
         let ConnectionView { reply_to, peer, dial, owner } = connection.view;
         let event = match (connection.phase, dial, reason) {
             (Phase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
@@ -592,7 +488,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             },
             // Whatever ended the wait for the peer, the reason is why the connection was being
             // closed.
-            (Phase::Flushing(reason) | Phase::Lingering(reason), dial, _) | (_, dial, reason) => {
+            (Phase::Flushing(reason) | Phase::Draining(reason), dial, _) | (_, dial, reason) => {
                 NetEvent::Disconnected { reply_to, dial, reason }
             }
         };
@@ -607,14 +503,15 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         holder: Option<Holder>,
     ) {
         if let Some(owner) = owner {
-            self.courier.send(ctx, owner, E::from_net(event), holder);
+            self.retry_queue.send(ctx, owner, E::from_net(event), holder);
         }
     }
 
     /// Looks after dials that take too long and connections that take too long to end.
     fn expire(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some((_, holder)) = self.dials.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((_, holder)) = self.watches.dials.pop_front_if(|(at, _)| *at <= self.now) {
             if self
+                .connections
                 .holder(holder)
                 .is_some_and(|connection| matches!(connection.phase, Phase::Dialling))
             {
@@ -625,14 +522,14 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
                 );
             }
         }
-        while let Some((_, holder)) = self.watched.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((_, holder)) = self.watches.ending.pop_front_if(|(at, _)| *at <= self.now) {
             let (now, by_owner) = (self.now, self.config.closed_by_owner);
-            let Some(connection) = self.holder(holder) else { continue };
+            let Some(connection) = self.connections.holder(holder) else { continue };
             connection.watched = false;
             let idle = now.since(connection.progress);
             let waits = connection.queued > 0 || connection.stalled || connection.held > 0;
             let over = match connection.phase {
-                Phase::Lingering(_) => true,
+                Phase::Draining(_) => true,
                 // The peer may be gone for good: only what it takes tells.
                 Phase::Open if by_owner => connection.queued > 0 && idle >= FLUSH_LINGER,
                 _ if waits => idle >= FLUSH_LINGER,
@@ -646,21 +543,14 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         }
         self.end_stalled(ctx);
         self.feed_starving(ctx);
-        if self.accept_again.is_some_and(|at| at <= self.now) {
-            self.accept_again = None;
+        if self.acceptor.again.is_some_and(|at| at <= self.now) {
+            self.acceptor.again = None;
         }
     }
 
     fn begin_shutdown(&mut self, ctx: &mut Context<'_, E>) {
-        self.shutting_down = true;
         self.hurry();
-        for mut listener in self.listeners.drain(..) {
-            if let Some(io) = ctx.io()
-                && let Err(error) = listener.socket.deregister(&io)
-            {
-                tracing::debug!(%error, "A listener was not registered.");
-            }
-        }
+        self.acceptor.close(ctx.io());
     }
 }
 
@@ -673,15 +563,12 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         self.scratch = vec![0; READ_BYTES];
         let Some(io) = ctx.io() else {
             assert!(
-                self.listeners.is_empty(),
+                self.acceptor.is_empty(),
                 "a net stage with listeners needs a driver with sockets"
             );
             return;
         };
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let registered = listener.socket.register(&io, LISTENER_BIT | index as u64);
-            assert!(registered.is_ok(), "a listener is refused by the poller: {registered:?}");
-        }
+        self.acceptor.register(&io);
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, E>, events: &mut VecDeque<E>) {
@@ -699,7 +586,7 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                     ctx.want_turn();
                 }
                 Ok(NetCommand::Abort(reply_to)) => {
-                    if let Some((index, _)) = self.connection(reply_to) {
+                    if let Some((index, _)) = self.connections.named(reply_to) {
                         self.remove(ctx, index, DisconnectReason::Asked);
                     }
                 }
@@ -717,21 +604,17 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         self.now = ctx.now();
         for event in ready {
             if event.token & LISTENER_BIT != 0 {
-                if let Some(listener) =
-                    self.listeners.get_mut((event.token & !LISTENER_BIT) as usize)
-                {
-                    listener.ready = true;
-                }
+                self.acceptor.mark_ready(event.token);
                 continue;
             }
             let index = event.token as u32;
-            let Some(connection) = self.at(index) else { continue };
+            let Some(connection) = self.connections.at(index) else { continue };
             if matches!(connection.phase, Phase::Dialling) {
                 connection.readable |= event.readable;
                 connection.end_seen |= event.read_closed;
                 if event.writable {
                     self.dialled(ctx, index);
-                    self.list_to_read(index);
+                    self.connections.list_to_read(index);
                 }
                 continue;
             }
@@ -745,53 +628,50 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                 self.remove(ctx, index, DisconnectReason::Closed);
                 continue;
             }
-            self.list_to_read(index);
+            self.connections.list_to_read(index);
             if writes {
-                self.list_to_write(index);
+                self.connections.list_to_write(index);
             }
         }
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, E>) {
         self.now = ctx.now();
-        if ctx.is_shutting_down() && !self.shutting_down {
+        if ctx.is_shutting_down() && self.flush_until.is_none() {
             self.begin_shutdown(ctx);
         }
         self.expire(ctx);
         self.retry(ctx);
-        if self.accept_again.is_none() {
+        if self.acceptor.again.is_none() {
             self.accept(ctx);
         }
         // Connections listed meanwhile belong to the next turn.
-        let listed = self.to_read.len();
+        let listed = self.connections.listed_to_read();
         for position in 0..listed {
-            let index = self.to_read[position];
-            if let Some(connection) = self.at(index) {
-                connection.listed_to_read = false;
+            if let Some(index) = self.connections.unlist_to_read(position) {
                 self.receive(ctx, index);
                 self.count_input(index);
             }
         }
-        self.to_read.drain(..listed);
+        self.connections.drop_to_read(listed);
     }
 
     fn flush(&mut self, ctx: &mut Context<'_, E>) {
         self.now = ctx.now();
-        for position in 0..self.to_write.len() {
-            let index = self.to_write[position];
+        let mut position = 0;
+        while let Some(index) = self.connections.to_write(position) {
             self.write(ctx, index);
+            position += 1;
         }
-        self.to_write.clear();
+        self.connections.clear_to_write();
         self.metrics.queued_bytes.set(self.output.bytes());
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let fronts = [self.dials.front(), self.watched.front(), self.slow.front()];
-        let fronts = fronts.into_iter().flatten().map(|&(at, _)| at);
-        let starving = (!self.starving.is_empty()).then(|| self.now.saturating_add(MEMORY_RETRY));
-        let waits = !self.courier.is_empty() || !self.stalled.is_empty();
+        let waits = !self.retry_queue.is_empty() || !self.stalled.is_empty();
         let retry = waits.then(|| self.now.saturating_add(RETRY_INTERVAL));
-        fronts.chain(self.accept_again).chain(retry).chain(starving).min()
+        let watched = self.watches.next_deadline(self.now);
+        [watched, self.acceptor.again, retry].into_iter().flatten().min()
     }
 
     fn drained(&self) -> bool {
@@ -801,7 +681,6 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                 && !connection.stalled
                 && connection.takes_output()
         };
-        self.courier.is_empty()
-            && self.slots.iter().all(|slot| slot.connection.as_deref().is_none_or(idle))
+        self.retry_queue.is_empty() && self.connections.iter().all(idle)
     }
 }

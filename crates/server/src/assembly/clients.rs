@@ -66,9 +66,9 @@ impl Clients {
         slots: &mut StageSlots,
     ) -> Result<Vec<EmbeddedClientSlot>, ServerError> {
         let plan = &ground.plan;
-        let mut slots = Vec::new();
+        let mut places = Vec::new();
         for thread in (0..plan.threads).filter(|_| make.is_some()) {
-            slots.push(EmbeddedClientSlot {
+            places.push(EmbeddedClientSlot {
                 stage: plan.embedded_client(thread),
                 thread,
                 client: place.client()?,
@@ -79,14 +79,13 @@ impl Clients {
             });
         }
         let mut own = self.own.clone();
-        own.extend(slots.iter().map(|slot| slot.client));
+        own.extend(places.iter().map(|at| at.client));
         ground.manifest.has_clients(&own)?;
         if let Some(make) = make {
-            for (slot, embedded_client) in slots.iter().zip(make(&slots)) {
-                slots
-                    .put(slot.stage, CountedClient::new(embedded_client, Arc::clone(&self.shards)));
+            for (at, client) in places.iter().zip(make(&places)) {
+                slots.put(at.stage, CountedClient::new(client, Arc::clone(&self.shards)));
             }
         }
-        Ok(slots)
+        Ok(places)
     }
 }

@@ -22,6 +22,11 @@ impl Life {
         Self { manifest, next: Timestamp::ZERO, is_ending: false }
     }
 
+    /// Whether the run has a log, which tells how far it has lived.
+    pub(super) const fn has_log(&self) -> bool {
+        self.manifest.is_none()
+    }
+
     /// The run begins; that has been saved.
     pub(super) fn begin(&mut self, now: Timestamp) {
         assert!(!self.is_ending, "a run begins before it ends");

@@ -1,6 +1,6 @@
 //! Commands for the master: carried out here, or relayed to the process that has it.
 
-use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, StoreKind};
 use timestone_seda::{Context, FrameBatch, ReplyAddress};
 use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, MasterReply, Message};
 
@@ -25,6 +25,14 @@ impl NodeStage {
         }
     }
 
+    /// Whether a command asks for a keyspace in memory on a server that has a log.
+    fn is_dram_with_log(&self, command: &MasterCommand) -> bool {
+        matches!(
+            command,
+            MasterCommand::CreateKeyspace { options, .. } if options.store == StoreKind::Dram
+        ) && self.life.has_log()
+    }
+
     pub(super) fn master_ask(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -42,6 +50,7 @@ impl NodeStage {
             }
         };
         let done = match command {
+            Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_embedded() => self.master.execute(command),
             Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),

@@ -160,6 +160,10 @@ impl<S: Store> Writes for Hesitant<S> {
 }
 
 impl<S: Store> Upkeep for Hesitant<S> {
+    fn recovered(&mut self, bound: Timestamp) {
+        self.store.recovered(bound);
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.store.advance_watermark(t);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   submit ─► Reads::latest ─┬─ all known ─► Participant::step
-//!                            └─ one pending ─► Round (frame kept) ─ LatestDone … ─► submit again, with the answers
+//!                            └─ one pending ─► Awaited (frame kept) ─ LatestDone … ─► submit again, with the answers
 //!   a write is applied ─────────► raise ────────┘
 //! ```
 //! Why an answer is right although time has passed: [`Reads`](timestone_store::Reads) only says what
@@ -38,7 +38,7 @@ pub(super) struct Item {
 
 /// The keys of one request.
 #[derive(Debug)]
-struct Round {
+struct Awaited {
     items: Vec<Item>,
     /// Look-ups that are not answered yet.
     missing: usize,
@@ -62,7 +62,7 @@ pub(super) enum Answered {
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     /// Requests by token.
-    rounds: BTreeMap<Token, Round>,
+    rounds: BTreeMap<Token, Awaited>,
     /// Which item of which request a look-up is for.
     asked: BTreeMap<ReadToken, (Token, usize)>,
     /// Items whose look-up was found pending in this pass, before there is a round for them.
@@ -104,7 +104,7 @@ impl Lookups {
         items: impl Iterator<Item = Item>,
     ) {
         let round =
-            Round { items: items.collect(), missing: self.pending.len(), wait, failed: None };
+            Awaited { items: items.collect(), missing: self.pending.len(), wait, failed: None };
         for (asked, index) in self.pending.drain(..) {
             assert!(index < round.items.len(), "a look-up is for one of the items");
             self.asked.insert(asked, (token, index));

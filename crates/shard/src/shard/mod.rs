@@ -20,6 +20,8 @@ mod expiry;
 mod hand_over;
 #[cfg(test)]
 mod hesitant;
+#[cfg(test)]
+mod in_memory;
 mod journal;
 mod lookups;
 mod order;

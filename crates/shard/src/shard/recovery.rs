@@ -471,6 +471,8 @@ impl Replay {
         let durable = bound.max(with.past.served.as_timestamp());
         let bound = durable.max(with.now).max(served.as_timestamp());
         let in_logs = watermark;
+        // Whatever an earlier run wrote or promised lies at or below it.
+        store.recovered(bound);
         let watermark = watermark.max(served.watermark());
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);

@@ -8,10 +8,10 @@
 //! deliberately absent: an order between streams. Nothing in the system relies on one socket being
 //! written before another within a turn.
 
-use super::{Fabric, ProcessId, State};
+use super::{ProcessId, SimNetwork, State};
 use timestone_types::random::Dice;
 
-impl Fabric {
+impl SimNetwork {
     /// Cuts what a process has written and not sent off yet, as the dice have it. The process must
     /// be ended afterwards.
     pub(crate) fn cut_output(&self, process: ProcessId, dice: &mut Dice) {

@@ -21,7 +21,7 @@
 //! # Invariants
 //! - The bytes of one direction arrive in order, exactly once, up to a reset.
 //! - A reset destroys what is under way in both directions.
-//! - Nothing here is drawn except in [`Fabric::flush`] and [`Fabric::deliver`], in the order of
+//! - Nothing here is drawn except in [`SimNetwork::flush`] and [`SimNetwork::deliver`], in the order of
 //!   virtual time.
 
 mod dying;
@@ -236,11 +236,11 @@ impl State {
 
 /// A handle on the network.
 #[derive(Clone, Debug)]
-pub(crate) struct Fabric {
+pub(crate) struct SimNetwork {
     state: Arc<Mutex<State>>,
 }
 
-impl Fabric {
+impl SimNetwork {
     pub(crate) fn new(links: LinkModel, seed: Seed) -> Self {
         let state = State {
             ends: Vec::new(),
@@ -761,14 +761,18 @@ mod tests {
 
     /// Two processes and a connection between them; packets arrive when the test says so.
     struct Bench {
-        fabric: Fabric,
+        network: SimNetwork,
         now: VirtualTime,
         flying: Vec<(VirtualTime, Packet)>,
     }
 
     impl Bench {
         fn new(links: LinkModel) -> Self {
-            Self { fabric: Fabric::new(links, Seed(1)), now: VirtualTime::ZERO, flying: Vec::new() }
+            Self {
+                network: SimNetwork::new(links, Seed(1)),
+                now: VirtualTime::ZERO,
+                flying: Vec::new(),
+            }
         }
 
         /// Lets everything arrive that arrives within `span`.
@@ -776,12 +780,12 @@ mod tests {
             let until = self.now.after(span);
             loop {
                 let flying = &mut self.flying;
-                self.fabric.flush(self.now, self.now, |at, packet| flying.push((at, packet)));
+                self.network.flush(self.now, self.now, |at, packet| flying.push((at, packet)));
                 let next = (0..flying.len()).min_by_key(|&index| (flying[index].0, index));
                 let Some(next) = next.filter(|&next| flying[next].0 <= until) else { break };
                 let (at, packet) = flying.remove(next);
                 self.now = self.now.max(at);
-                self.fabric.deliver(self.now, packet, |at, packet| flying.push((at, packet)));
+                self.network.deliver(self.now, packet, |at, packet| flying.push((at, packet)));
             }
             self.now = until;
         }
@@ -789,7 +793,7 @@ mod tests {
         fn connected(&mut self) -> (Stream, Stream) {
             let costs = Costs::new(CostTable::usual().unwrap());
             let host =
-                |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net, Seed(1)));
+                |process| self.network.host(process, Counter::new(&costs, StageKind::Net, Seed(1)));
             let mut listener = host(TWO).listen(address_of(TWO, PORT)).unwrap();
             let near = host(ONE).connect(address_of(TWO, PORT)).unwrap();
             self.pass(Duration::from_secs(1));
@@ -812,9 +816,9 @@ mod tests {
             quality,
             ..LinkModel::default()
         };
-        let fabric = Fabric::new(links, Seed(1));
+        let network = SimNetwork::new(links, Seed(1));
         let mut passages: Vec<Duration> =
-            (0..10_000).map(|_| fabric.lock().passage(ONE, TWO)).collect();
+            (0..10_000).map(|_| network.lock().passage(ONE, TWO)).collect();
         passages.sort();
         // Four seconds at best, twelve at worst, and one segment in a hundred meets a queue of up
         // to 160.
@@ -827,9 +831,9 @@ mod tests {
 
     #[test]
     fn a_link_in_order_draws_one_passage_for_each_segment() {
-        let fabric = Fabric::new(LinkModel::default(), Seed(1));
-        assert!((0..1_000).all(|_| fabric.lock().passage(ONE, TWO) < RETRANSMIT));
-        assert_eq!(fabric.lock().retransmissions, 0);
+        let network = SimNetwork::new(LinkModel::default(), Seed(1));
+        assert!((0..1_000).all(|_| network.lock().passage(ONE, TWO) < RETRANSMIT));
+        assert_eq!(network.lock().retransmissions, 0);
     }
 
     #[test]
@@ -839,13 +843,13 @@ mod tests {
         near.write_all(b"before").unwrap();
         bench.pass(Duration::from_secs(1));
         assert_eq!(read(&mut far).unwrap(), b"before");
-        let forgotten = bench.fabric.forget_one(&mut Seed(2).dice());
+        let forgotten = bench.network.forget_one(&mut Seed(2).dice());
         assert!(
             forgotten.is_some_and(|ends| ends == (ONE, TWO) || ends == (TWO, ONE)),
             "{forgotten:?}"
         );
         assert_eq!(
-            bench.fabric.forget_one(&mut Seed(2).dice()),
+            bench.network.forget_one(&mut Seed(2).dice()),
             None,
             "there is no other connection"
         );
@@ -861,7 +865,7 @@ mod tests {
         drop(near);
         bench.pass(Duration::from_secs(1));
         let (flying, now) = (&mut bench.flying, bench.now);
-        bench.fabric.end_process(ONE, false, now, |at, packet| flying.push((at, packet)));
+        bench.network.end_process(ONE, false, now, |at, packet| flying.push((at, packet)));
         bench.pass(Duration::from_secs(1));
         assert_eq!(read(&mut far).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
     }

@@ -9,7 +9,7 @@ use timestone_seda::{
 };
 
 use super::{
-    End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at,
+    End, EndId, Listening, Phase, ProcessId, SEGMENT, SimNetwork, State, WINDOW, process_at,
     would_block,
 };
 use timestone_costmodel::Counter;
@@ -17,20 +17,20 @@ use timestone_costmodel::Counter;
 /// The network as one process sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct HostNetwork {
-    fabric: Fabric,
+    network: SimNetwork,
     process: ProcessId,
     counter: Counter,
 }
 
 impl HostNetwork {
-    pub(super) const fn new(fabric: Fabric, process: ProcessId, counter: Counter) -> Self {
-        Self { fabric, process, counter }
+    pub(super) const fn new(network: SimNetwork, process: ProcessId, counter: Counter) -> Self {
+        Self { network, process, counter }
     }
 }
 
 impl Network for HostNetwork {
     fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         if state.listeners.contains_key(&address) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -38,7 +38,7 @@ impl Network for HostNetwork {
             Listening { process: self.process, backlog: Default::default(), slot: None };
         state.listeners.insert(address, listening);
         Ok(Listener::Given(Box::new(SimListener {
-            fabric: self.fabric.clone(),
+            network: self.network.clone(),
             process: self.process,
             address,
             counter: self.counter.clone(),
@@ -48,12 +48,12 @@ impl Network for HostNetwork {
     fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
         self.counter.open();
         let far = process_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let end = state.add(End { dialling: Some(address), ..End::new(self.process, far) });
         state.list(end);
         drop(state);
         Ok(Stream::Given(Box::new(SimStream {
-            fabric: self.fabric.clone(),
+            network: self.network.clone(),
             end,
             counter: self.counter.clone(),
         })))
@@ -62,7 +62,7 @@ impl Network for HostNetwork {
 
 #[derive(Debug)]
 struct SimListener {
-    fabric: Fabric,
+    network: SimNetwork,
     process: ProcessId,
     address: SocketAddr,
     counter: Counter,
@@ -74,7 +74,7 @@ impl ListenerSocket for SimListener {
     }
 
     fn register(&mut self, slot: StageSlot) {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let Some(listening) = state.listeners.get_mut(&self.address) else { return };
         listening.slot = Some(slot);
         if !listening.backlog.is_empty() {
@@ -90,28 +90,29 @@ impl ListenerSocket for SimListener {
     }
 
     fn deregister(&mut self) {
-        if let Some(listening) = self.fabric.lock().listeners.get_mut(&self.address) {
+        if let Some(listening) = self.network.lock().listeners.get_mut(&self.address) {
             listening.slot = None;
         }
     }
 
     fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
         self.counter.open();
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let next = state
             .listeners
             .get_mut(&self.address)
             .and_then(|listening| listening.backlog.pop_front());
         drop(state);
         let (end, peer) = next.ok_or_else(would_block)?;
-        let stream = SimStream { fabric: self.fabric.clone(), end, counter: self.counter.clone() };
+        let stream =
+            SimStream { network: self.network.clone(), end, counter: self.counter.clone() };
         Ok((Stream::Given(Box::new(stream)), peer))
     }
 }
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         if state
             .listeners
             .get(&self.address)
@@ -124,7 +125,7 @@ impl Drop for SimListener {
 
 #[derive(Debug)]
 struct SimStream {
-    fabric: Fabric,
+    network: SimNetwork,
     end: EndId,
     counter: Counter,
 }
@@ -135,7 +136,7 @@ fn reset() -> io::Error {
 
 impl Read for SimStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let process = state.end(self.end).ok_or_else(reset)?.process;
         if state.unreading.contains(&process) {
             return Err(would_block());
@@ -168,7 +169,7 @@ impl Read for SimStream {
 impl SimStream {
     /// Takes what there is room for.
     fn put(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let mut end = state.end(self.end).ok_or_else(reset)?;
         if end.phase != Phase::Open || end.shut {
             return Err(reset());
@@ -199,7 +200,7 @@ impl SimStream {
 
     /// A call has written what it could: the rest of it leaves.
     fn push(&self) {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let Some(end) = state.end(self.end).filter(|end| end.gathered > 0) else { return };
         let elapsed = self.counter.written(0);
         end.leave(elapsed);
@@ -248,7 +249,7 @@ impl Write for SimStream {
 
 impl StreamSocket for SimStream {
     fn register(&mut self, slot: StageSlot) {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let Some(end) = state.end(self.end) else { return };
         end.slot = Some(slot);
         let (decided, readable) =
@@ -259,13 +260,13 @@ impl StreamSocket for SimStream {
     }
 
     fn deregister(&mut self) {
-        if let Some(end) = self.fabric.lock().end(self.end) {
+        if let Some(end) = self.network.lock().end(self.end) {
             end.slot = None;
         }
     }
 
     fn connected(&self) -> io::Result<()> {
-        match self.fabric.lock().end(self.end).map(|end| end.phase) {
+        match self.network.lock().end(self.end).map(|end| end.phase) {
             Some(Phase::Open) => Ok(()),
             Some(Phase::Connecting) => Err(io::ErrorKind::NotConnected.into()),
             Some(Phase::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
@@ -274,7 +275,7 @@ impl StreamSocket for SimStream {
     }
 
     fn shut_write(&mut self) -> io::Result<()> {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let end = state.end(self.end).ok_or_else(reset)?;
         if end.phase != Phase::Open {
             return Err(reset());
@@ -287,7 +288,7 @@ impl StreamSocket for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        let mut state = self.fabric.lock();
+        let mut state = self.network.lock();
         let Some(end) = state.end(self.end) else { return };
         end.closed = true;
         end.shut = true;

@@ -193,10 +193,6 @@ impl Dram {
 
     /// Whether a version was lost before it came: its fellow writes of an earlier run are gone.
     fn is_lost(&self, version: Version) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().resurrect_what_was_lost {
-            return false;
-        }
         version <= self.lost
     }
 
@@ -383,6 +379,7 @@ impl Writes for Dram {
         if space.add_fence(version) {
             self.counted.puts += 1;
         }
+        assert!(space.latest_fence() >= version, "a fence is in force at once");
         self.bytes = self.bytes + space.bytes() as u64 - before as u64;
         Ok(())
     }
@@ -401,6 +398,9 @@ impl Writes for Dram {
 impl Upkeep for Dram {
     fn recovered(&mut self, bound: Timestamp) {
         debug_assert!(self.spaces.iter().next().is_none(), "nothing was taken before");
+        #[cfg(feature = "planted-bugs")]
+        let bound =
+            if crate::planted::bugs().forget_what_was_lost { Timestamp::ZERO } else { bound };
         self.lost = if bound == Timestamp::ZERO {
             Version::ZERO
         } else {

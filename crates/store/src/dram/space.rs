@@ -116,6 +116,7 @@ impl Space {
             }
         };
         self.youngest = self.youngest.max(version);
+        assert!(self.versions >= self.table.len() as u64, "each key has a version");
         added
     }
 
@@ -146,6 +147,7 @@ impl Space {
             self.versions -= entry.count() as u64;
             self.heap_bytes -= entry.heap_bytes();
         }
+        assert!(self.versions >= self.table.len() as u64, "each key has a version");
         let tombstones = self.table.with_hash(hash).filter(|entry| entry.newest.value.is_none());
         let times = tombstones.map(|entry| entry.newest.version.timestamp);
         times.filter(|&at| at <= by.watermark).max()
@@ -159,6 +161,7 @@ impl Space {
         }
         let kept = self.fences.partition_point(|&fence| fence < by.fence);
         self.fences.drain(..kept);
+        assert!(self.latest_fence() >= by.fence, "the fence that is swept for is kept");
         self.sweep_from = self.trim_segment(self.sweep_from.unwrap_or(0), by);
         if self.sweep_from.is_none() {
             self.swept = by.fence;

@@ -319,5 +319,5 @@ fn bugs_of_the_store_in_memory_are_found() {
     assert!(!is_found(none));
     assert!(is_found(PlantedBugs { collect_one_too_many: true, ..none }));
     assert!(is_found(PlantedBugs { serve_behind_fences: true, ..none }));
-    assert!(is_found(PlantedBugs { resurrect_what_was_lost: true, ..none }));
+    assert!(is_found(PlantedBugs { forget_what_was_lost: true, ..none }));
 }

@@ -11,11 +11,11 @@ use super::decisions::Decision;
 use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Lookup, Prepare, ReadAt, Token, Vote, Wait};
 use super::output::Output;
-use super::promises::{Round, vote};
+use super::promises::{Repetition, vote};
 use super::table::{Holder, Place};
 use crate::Refusal;
 use crate::planted::bugs;
-use crate::validation::{KeyRead, Reading, Validation};
+use crate::validation::{KeyRead, ReadVerdict, Validation};
 
 /// A read of one key, as it came.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +67,12 @@ impl<V: Validation> Participant<V> {
             (bound.admits(at) || (bound.is_lost() && may_pass)).then_some(at)
         });
         match reading {
-            Reading::At(at) => {
+            ReadVerdict::At(at) => {
                 let expiry = self.horizon.expiry_rule(now, at);
                 out.push(Output::ReadNow { token, at, prepared_before: false, expiry });
             }
-            Reading::NotAdmitted => self.park_behind_bound(now, token, read.wait, at, out),
-            Reading::Blocked(at, holder) => self.read_blocked(now, &read, at, holder, out),
+            ReadVerdict::NotAdmitted => self.park_behind_bound(now, token, read.wait, at, out),
+            ReadVerdict::Blocked(at, holder) => self.read_blocked(now, &read, at, holder, out),
         }
     }
 
@@ -199,7 +199,7 @@ impl<V: Validation> Participant<V> {
         {
             return;
         }
-        if self.life.prepare_again(slot, prepare, out) == Round::Answered {
+        if self.life.prepare_again(slot, prepare, out) == Repetition::Answered {
             return;
         }
         let (token, commit) = (prepare.token, prepare.commit);

@@ -16,7 +16,7 @@ use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, limi
 use super::appended::{AfterAbort, Pending};
 use super::horizon::Watermark;
 use super::input::{DecisionOrigin, Prepare, Token, Vote};
-use super::life::Life;
+use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, Place};
 use crate::planted::bugs;
@@ -33,7 +33,7 @@ pub(super) struct Decision {
     pub(super) origin: DecisionOrigin,
 }
 
-impl<V: Validation> Life<V> {
+impl<V: Validation> Lifecycle<V> {
     /// What follows when a record is durable. Tells the transaction whose promise was taken back,
     /// if that has ended one.
     pub(super) fn recorded(&mut self, pending: Pending, out: &mut Vec<Output>) -> Option<TxnId> {

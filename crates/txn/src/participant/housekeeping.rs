@@ -99,7 +99,7 @@ impl<V: Validation> Participant<V> {
 
     /// Asks for a higher read bound and watermark. The watermark is the minimum over live sessions'
     /// reports, the oldest begin in flight, and the own clock less [`shared::WATERMARK_LAG`]; with
-    /// no live session it stays where it is.
+    /// no live session it stays where it is (docs/protocol/time.md, "Watermark").
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
         let held_at = self.life.txns.hold_watermark(now, self.life.config.history_window);
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);

@@ -33,7 +33,7 @@ use crate::validation::{Until, Validation};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Life<V> {
+pub(super) struct Lifecycle<V> {
     pub(super) config: Config,
     pub(super) txns: Transactions,
     pub(super) waiting: Waiting,
@@ -41,7 +41,7 @@ pub(super) struct Life<V> {
     pub(super) validation: V,
 }
 
-impl<V: Validation> Life<V> {
+impl<V: Validation> Lifecycle<V> {
     pub(super) fn new(validation: V, config: Config) -> Self {
         Self {
             config,

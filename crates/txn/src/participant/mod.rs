@@ -56,7 +56,7 @@ use timestone_types::{KeyHash, ShardId, Timestamp, limits as shared};
 use self::admission::{ReadAsked, ScanAsked};
 use self::decisions::Decision;
 use self::horizon::Horizon;
-use self::life::Life;
+use self::life::Lifecycle;
 use self::log_lost::answer_without_log;
 use self::propagation::Propagation;
 use self::recovery::Recovery;
@@ -119,7 +119,7 @@ pub struct View {
 pub struct Participant<V: Validation = Timestamps> {
     recovery: Option<Recovery>,
     horizon: Horizon,
-    life: Life<V>,
+    life: Lifecycle<V>,
     termination: Termination,
     propagation: Propagation,
 }
@@ -139,7 +139,7 @@ impl<V: Validation> Participant<V> {
         Self {
             recovery: Some(Recovery::default()),
             horizon: Horizon::default(),
-            life: Life::new(validation, config),
+            life: Lifecycle::new(validation, config),
             termination: Termination::new(shard),
             propagation: Propagation::new(shard, config.decision_timeout),
         }

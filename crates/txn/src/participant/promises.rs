@@ -7,7 +7,7 @@ use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutco
 
 use super::appended::{AfterAbort, Pending};
 use super::input::{DecisionOrigin, Prepare, Vote, Wait};
-use super::life::Life;
+use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Holder, Kept, Phase, Written};
 use crate::Refusal;
@@ -16,7 +16,7 @@ use crate::validation::{Case, Validation, Verdict};
 
 /// What a prepare of a transaction in flight is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Round {
+pub(super) enum Repetition {
     /// It was answered, or is when its record is durable.
     Answered,
     /// It asks for a later timestamp than the one that is promised.
@@ -28,7 +28,7 @@ const fn reason_at(kind: AbortKind, at: Timestamp) -> AbortReason {
     AbortReason { at, ..AbortReason::of(kind) }
 }
 
-impl<V: Validation> Life<V> {
+impl<V: Validation> Lifecycle<V> {
     fn validate(
         &mut self,
         now: Timestamp,
@@ -193,7 +193,7 @@ impl<V: Validation> Life<V> {
         slot: Holder,
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
-    ) -> Round {
+    ) -> Repetition {
         let record = self.txns.table.record_mut(slot);
         let (token, commit) = (prepare.token, prepare.commit);
         match record.phase {
@@ -216,7 +216,7 @@ impl<V: Validation> Life<V> {
                 {
                     out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
                 } else {
-                    return Round::Next;
+                    return Repetition::Next;
                 }
             }
             Phase::Prepared { .. } | Phase::Aborting | Phase::Committed { .. } => {
@@ -224,7 +224,7 @@ impl<V: Validation> Life<V> {
                 self.park_asking(prepare.txn, token, out);
             }
         }
-        Round::Answered
+        Repetition::Answered
     }
 
     /// Validates at a later timestamp; the promise that is there holds until the new one is

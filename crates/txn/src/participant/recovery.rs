@@ -37,7 +37,7 @@ use super::decisions::Decision;
 use super::expiry::ExpiryTime;
 use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Recovered, WriteItem};
-use super::life::Life;
+use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Fate, Kept, Phase, Place};
 use crate::ShardList;
@@ -142,7 +142,7 @@ impl Recovery {
         mut self,
         now: Timestamp,
         horizon: &mut Horizon,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         out: &mut Vec<Output>,
     ) -> Option<Sessions> {
         self.restore_horizon(now, horizon);
@@ -197,7 +197,7 @@ impl Recovery {
 
 fn restore_promise<V: Validation>(
     now: Timestamp,
-    life: &mut Life<V>,
+    life: &mut Lifecycle<V>,
     txn: TxnId,
     promise: &Promise,
     decision: Option<Decided>,

@@ -89,10 +89,6 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) const EMPTY: Self = Self { head: u32::MAX, tail: u32::MAX };
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.head == u32::MAX
-    }
 }
 
 /// A transaction in flight.
@@ -121,13 +117,44 @@ pub(super) struct Record {
     pub(super) asked: bool,
     pub(super) participants: ShardList,
     pub(super) writes: Vec<Written>,
-    pub(super) reads_waiting: Ends,
-    pub(super) others_waiting: Ends,
-    /// When this participant begins to end it; the list of those that wait for it is sorted.
-    pub(super) decide_by: Timestamp,
-    timeout_before: Holder,
-    timeout_after: Holder,
-    in_timeouts: bool,
+    pub(super) waiters: Waiters,
+    timeout: Timeout,
+    slab: InSlab,
+}
+
+/// Who waits for a record: reads are woken first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiters {
+    pub(super) reads: Ends,
+    pub(super) others: Ends,
+}
+
+impl Waiters {
+    const NONE: Self = Self { reads: Ends::EMPTY, others: Ends::EMPTY };
+}
+
+/// A record's place in the list of those that wait for their decision, which is sorted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Timeout {
+    /// When this participant begins to end it.
+    decide_by: Timestamp,
+    before: Holder,
+    after: Holder,
+    is_listed: bool,
+}
+
+impl Timeout {
+    const NONE: Self = Self {
+        decide_by: Timestamp::MAX,
+        before: Holder::NONE,
+        after: Holder::NONE,
+        is_listed: false,
+    };
+}
+
+/// Where a record is in the slab, and how often its place was used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct InSlab {
     live_index: u32,
     generation: u32,
 }
@@ -259,12 +286,12 @@ impl Table {
     }
 
     pub(super) fn handle(&self, slot: Holder) -> Handle {
-        Handle { slot, generation: self.record(slot).generation }
+        Handle { slot, generation: self.record(slot).slab.generation }
     }
 
     /// The record that a handle means, unless it has gone meanwhile.
     pub(super) fn alive(&self, handle: Handle) -> Option<Holder> {
-        (self.record(handle.slot).generation == handle.generation).then_some(handle.slot)
+        (self.record(handle.slot).slab.generation == handle.generation).then_some(handle.slot)
     }
 
     /// Adds a record for a transaction that is in no other place. Its lists are empty and keep
@@ -294,7 +321,7 @@ impl Table {
         record.frozen = false;
         record.recovered = false;
         record.asked = false;
-        record.live_index = live_index;
+        record.slab.live_index = live_index;
         #[cfg(feature = "planted-bugs")]
         {
             record.first = commit;
@@ -321,14 +348,9 @@ impl Table {
             asked: false,
             participants: ShardList::default(),
             writes: Vec::new(),
-            reads_waiting: Ends::EMPTY,
-            others_waiting: Ends::EMPTY,
-            decide_by: Timestamp::MAX,
-            timeout_before: Holder::NONE,
-            timeout_after: Holder::NONE,
-            in_timeouts: false,
-            live_index: 0,
-            generation: 0,
+            waiters: Waiters::NONE,
+            timeout: Timeout::NONE,
+            slab: InSlab { live_index: 0, generation: 0 },
         });
         slot
     }
@@ -351,17 +373,14 @@ impl Table {
     /// Takes a record out of the slab; its place in `by_id` has to be set or removed by the caller.
     fn free(&mut self, slot: Holder) {
         self.leave_timeouts(slot);
-        let live_index = self.record(slot).live_index as usize;
+        let live_index = self.record(slot).slab.live_index as usize;
         self.live.swap_remove(live_index);
         if let Some(&moved) = self.live.get(live_index) {
-            self.record_mut(moved).live_index = live_index as u32;
+            self.record_mut(moved).slab.live_index = live_index as u32;
         }
         let record = self.record_mut(slot);
-        assert!(
-            record.reads_waiting.is_empty() && record.others_waiting.is_empty(),
-            "waiters are woken before a record goes"
-        );
-        record.generation = record.generation.wrapping_add(1);
+        assert!(record.waiters == Waiters::NONE, "waiters are woken before a record goes");
+        record.slab.generation = record.slab.generation.wrapping_add(1);
         record.writes.clear();
         record.participants.set(&[]);
         self.free_records.push(slot);
@@ -446,41 +465,38 @@ impl Table {
         self.leave_timeouts(slot);
         let last = self.last_timeout;
         let record = self.record_mut(slot);
-        record.decide_by = decide_by;
-        record.in_timeouts = true;
-        record.timeout_before = last;
-        record.timeout_after = Holder::NONE;
+        record.timeout = Timeout { decide_by, before: last, after: Holder::NONE, is_listed: true };
         if last.is_none() {
             self.first_timeout = slot;
         } else {
-            self.record_mut(last).timeout_after = slot;
+            self.record_mut(last).timeout.after = slot;
         }
         self.last_timeout = slot;
     }
 
     pub(super) fn leave_timeouts(&mut self, slot: Holder) {
         let record = self.record_mut(slot);
-        if !record.in_timeouts {
+        if !record.timeout.is_listed {
             return;
         }
-        record.in_timeouts = false;
-        let (before, after) = (record.timeout_before, record.timeout_after);
+        record.timeout.is_listed = false;
+        let Timeout { before, after, .. } = record.timeout;
         if before.is_none() {
             self.first_timeout = after;
         } else {
-            self.record_mut(before).timeout_after = after;
+            self.record_mut(before).timeout.after = after;
         }
         if after.is_none() {
             self.last_timeout = before;
         } else {
-            self.record_mut(after).timeout_before = before;
+            self.record_mut(after).timeout.before = before;
         }
     }
 
     /// The transaction that has waited longest for its decision.
     pub(super) fn first_timeout(&self) -> Option<(Holder, Timestamp)> {
         (!self.first_timeout.is_none())
-            .then(|| (self.first_timeout, self.record(self.first_timeout).decide_by))
+            .then(|| (self.first_timeout, self.record(self.first_timeout).timeout.decide_by))
     }
 }
 

@@ -24,7 +24,7 @@ use super::appended::AfterAbort;
 use super::decisions::{Decision, Unseen};
 use super::horizon::Watermark;
 use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
-use super::life::Life;
+use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Holder, Phase, Place};
 use super::waiting::Timer;
@@ -85,7 +85,7 @@ impl Termination {
     pub(super) fn time_out<V: Validation>(
         &mut self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         slot: Holder,
         out: &mut Vec<Output>,
     ) {
@@ -109,7 +109,7 @@ impl Termination {
     fn begin<V: Validation>(
         &mut self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         slot: Holder,
         role: Role,
     ) {
@@ -130,7 +130,7 @@ impl Termination {
     fn collect<V: Validation>(
         &mut self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         slot: Holder,
         out: &mut Vec<Output>,
     ) {
@@ -155,7 +155,7 @@ impl Termination {
     pub(super) fn try_again<V: Validation>(
         &mut self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         txn: TxnId,
         out: &mut Vec<Output>,
     ) -> bool {
@@ -189,7 +189,7 @@ impl Termination {
     /// decision.
     pub(super) fn frozen<V: Validation>(
         &mut self,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         from: ShardId,
         txn: TxnId,
         state: FrozenState,
@@ -219,7 +219,7 @@ impl Termination {
     /// leftover, what it wrote is in the store if it was committed.
     fn forget_finished<V: Validation>(
         &mut self,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         txn: TxnId,
         out: &mut Vec<Output>,
     ) {
@@ -235,7 +235,7 @@ impl Termination {
         life.forget_promise(slot, out);
     }
 
-    fn judge<V: Validation>(&mut self, life: &mut Life<V>, txn: TxnId, out: &mut Vec<Output>) {
+    fn judge<V: Validation>(&mut self, life: &mut Lifecycle<V>, txn: TxnId, out: &mut Vec<Output>) {
         let Some(effort) = self.efforts.get(&txn) else { return };
         let Some(outcome) = outcome_of(&effort.answers) else { return };
         let own = self.shard;
@@ -255,7 +255,7 @@ impl Termination {
     pub(super) fn freeze<V: Validation>(
         &self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         watermark: &Watermark,
         (token, txn, begin): (Token, TxnId, Timestamp),
         out: &mut Vec<Output>,
@@ -300,7 +300,7 @@ impl Termination {
                 if !life.abort_unseen(now, watermark, unseen(txn, begin), out) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
-                life.txns.mark_asked(txn);
+                life.txns.note_asked(txn);
             }
         }
         life.park_asking(txn, token, out);
@@ -311,7 +311,7 @@ impl Termination {
     pub(super) fn terminate<V: Validation>(
         &mut self,
         now: Timestamp,
-        life: &mut Life<V>,
+        life: &mut Lifecycle<V>,
         watermark: &Watermark,
         ask: Ask<'_>,
         out: &mut Vec<Output>,
@@ -345,7 +345,7 @@ impl Termination {
                 out.push(Output::StatusIs { token, txn, status })
             }
             _ => {
-                life.txns.mark_asked(txn);
+                life.txns.note_asked(txn);
                 life.park_asking(txn, token, out);
             }
         }

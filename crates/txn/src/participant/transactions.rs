@@ -125,7 +125,7 @@ impl Transactions {
     }
 
     /// Somebody waits for the end of a transaction.
-    pub(super) fn mark_asked(&mut self, txn: TxnId) {
+    pub(super) fn note_asked(&mut self, txn: TxnId) {
         match self.table.find(txn) {
             Some(Place::Kept(index)) => self.table.kept_mut(index).asked = true,
             Some(Place::Flight(slot)) => self.table.record_mut(slot).asked = true,

@@ -2,8 +2,8 @@
 //! durability, for a deadline.
 //!
 //! ```text
-//!   reads and scans ─▶ record.reads_waiting  ┐
-//!   prepares        ─▶ record.others_waiting ┴─ woken when the record lets go of its keys: reads first, then prepares
+//!   reads and scans ─▶ record.waiters.reads  ┐
+//!   prepares        ─▶ record.waiters.others ┴─ woken when the record frees its keys: reads first, then prepares
 //!   anything        ─▶ behind_bound             woken when a higher read bound is durable
 //!   questions       ─▶ asking                   woken when the transaction that they are about is durable or decided
 //! ```
@@ -61,7 +61,7 @@ pub(super) struct Waiting {
 }
 
 fn ends(record: &mut Record, reads: bool) -> &mut Ends {
-    if reads { &mut record.reads_waiting } else { &mut record.others_waiting }
+    if reads { &mut record.waiters.reads } else { &mut record.waiters.others }
 }
 
 impl Waiting {

@@ -82,7 +82,7 @@ pub struct KeyRead {
 
 /// What comes of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reading {
+pub enum ReadVerdict {
     /// It may be answered, and nothing commits below it any more.
     At(Timestamp),
     /// Somebody may still commit a write at or below it. Nothing is noted yet.
@@ -118,7 +118,7 @@ pub trait Validation: core::fmt::Debug {
         read: &KeyRead,
         others: InFlight<'_>,
         admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
-    ) -> Reading;
+    ) -> ReadVerdict;
 
     /// A read that was blocked is answered around the writer all the same, as uncertain.
     fn read_around(&mut self, read: &KeyRead, at: Timestamp);

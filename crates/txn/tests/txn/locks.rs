@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_txn::participant::{Holder, InFlight, Prepare, ReadItem, WriteItem, Written};
-use timestone_txn::validation::{Case, KeyRead, Reading, Until, Validation, Verdict};
+use timestone_txn::validation::{Case, KeyRead, ReadVerdict, Until, Validation, Verdict};
 use timestone_types::{AbortKind, AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
 
 use crate::random::run;
@@ -129,16 +129,16 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
         read: &KeyRead,
         others: InFlight<'_>,
         admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
-    ) -> Reading {
-        let Some(at) = admit(read.store.version.timestamp) else { return Reading::NotAdmitted };
+    ) -> ReadVerdict {
+        let Some(at) = admit(read.store.version.timestamp) else { return ReadVerdict::NotAdmitted };
         let lock = self.keys.entry(read.key.0).or_default();
         let blocks = |one: &&Holder| read.latest || others.may_commit_at(**one) <= at;
         if let Some(&holder) = lock.exclusive.iter().find(blocks) {
-            return Reading::Blocked(at, holder);
+            return ReadVerdict::Blocked(at, holder);
         }
         let lease = at.saturating_add(Duration::from_micros(LEASE_US));
         lock.leased_until = lock.leased_until.max(lease);
-        Reading::At(at)
+        ReadVerdict::At(at)
     }
 
     fn read_around(&mut self, _: &KeyRead, _: Timestamp) {}

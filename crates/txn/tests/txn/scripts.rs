@@ -477,6 +477,14 @@ impl World {
                 let events = stage.recover_after(now, outage, left.as_slice());
                 return self.absorb(shard, events);
             }
+            "full" => {
+                stage.full = true;
+                return;
+            }
+            "asks" => {
+                stage.waits_to_look = true;
+                return;
+            }
             "trim" => {
                 stage.trim(txn());
                 return;

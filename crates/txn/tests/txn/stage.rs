@@ -2,7 +2,7 @@
 //! keeps the bytes of prepares, applies, submits again what waited, loses what was not synced when
 //! it crashes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
@@ -138,6 +138,11 @@ pub struct Stage<V: Validation = Timestamps> {
     parked: BTreeMap<Token, Request>,
     to_apply: VecDeque<(TxnId, Timestamp)>,
     commits: Vec<(TxnId, Timestamp)>,
+    /// There is no room for new writes.
+    pub full: bool,
+    /// Conditions are looked up when the participant asks for it, and not before.
+    pub waits_to_look: bool,
+    looked: BTreeSet<Token>,
     pub hold_log: bool,
     pub hold_apply: bool,
     /// At the next recovery, the watermark is put here, as after a run without a log.
@@ -166,6 +171,9 @@ impl<V: Validation + Default> Stage<V> {
             parked: BTreeMap::new(),
             to_apply: VecDeque::new(),
             commits: Vec::new(),
+            full: false,
+            waits_to_look: false,
+            looked: BTreeSet::new(),
             hold_log: false,
             hold_apply: false,
             raised: None,
@@ -452,8 +460,14 @@ impl<V: Validation + Default> Stage<V> {
                     participants: &part.participants,
                     reads: &reads,
                     writes: &writes,
-                    condition: condition.map_or(Lookup::NotNeeded, Lookup::Found),
-                    has_room: true,
+                    condition: match condition {
+                        None => Lookup::NotNeeded,
+                        Some(_) if self.waits_to_look && !self.looked.remove(&token) => {
+                            Lookup::Needed
+                        }
+                        Some(condition) => Lookup::Found(condition),
+                    },
+                    has_room: !self.full,
                 };
                 let input = if decided {
                     Input::DecidedWriteSet { prepare }
@@ -555,6 +569,10 @@ impl<V: Validation + Default> Stage<V> {
             let mut value = None;
             match output {
                 Output::Again { token, wait } => again.push((token, wait)),
+                Output::LookUp { token, .. } => {
+                    self.looked.insert(token);
+                    again.push((token, Wait::Yes));
+                }
                 Output::ReadNow { token, at, .. } => {
                     let Some(Request::Read { key, .. }) = self.parked.get(&token) else {
                         panic!("a read was asked")

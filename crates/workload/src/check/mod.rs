@@ -6,7 +6,7 @@
 //!                            ├─► linear      ─► an order of each key's operations                 ─┤
 //!                            ├─► bank        ─► totals                                  ├─► Verdict
 //!                            ├─► durability, last ─► against what is there in the end  ─┤
-//!                            └─► aftermath   ─► liveness, bounds                       ─┘
+//!                            └─► quiescence  ─► liveness, bounds                       ─┘
 //!            └─► losses ─► the history without what a server without a log may lose ─► the same
 //! ```
 //! The dependency graph and the names of its cycles are Adya's (1999), their inference from
@@ -19,7 +19,6 @@
 //! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is
 //!   found.
 
-mod aftermath;
 mod bank;
 mod conflicts;
 mod cycles;
@@ -36,13 +35,13 @@ mod story;
 mod transactions;
 mod verdict;
 
-pub use aftermath::{Calm, Quantity, check_bounds, check_left_over, check_liveness};
 pub use bank::check_bank;
 pub use durability::check_durability;
 pub use last::check_last_values;
 pub use linear::check_single_keys;
 pub use list_append::check_list_append;
 pub use losses::{Kept, Loss, history_until};
+pub use quiescence::{Calm, Quantity, check_bounds, check_left_over, check_liveness};
 pub use redis::check_redis;
 pub use register::check_register;
 pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};
@@ -53,5 +52,6 @@ mod anomalies;
 mod model;
 #[cfg(test)]
 mod oracle;
+mod quiescence;
 #[cfg(test)]
 mod testing;

@@ -5,10 +5,8 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use super::{NetStage, Slot};
-use crate::limits::{
-    ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT, MAX_ACCEPT_PAUSE, SHORTAGE_WARNING_INTERVAL,
-};
+use super::NetStage;
+use crate::limits::{ACCEPTS_PER_TURN, DIAL_TIMEOUT};
 use crate::net::connection::{Connection, Phase};
 use crate::net::{
     Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent,
@@ -18,53 +16,39 @@ use crate::{ConnectionId, Context, Generation, ReplyAddress, StageId};
 
 impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     pub(super) fn accept(&mut self, ctx: &mut Context<'_, E>) {
-        for index in 0..self.listeners.len() {
+        for index in 0..self.acceptor.listeners() {
             for accepted in 0.. {
-                if !self.listeners[index].ready {
+                let Some(listener) = self.acceptor.ready(index) else {
                     break;
-                }
+                };
                 if accepted == ACCEPTS_PER_TURN {
                     ctx.want_turn();
                     break;
                 }
-                match self.listeners[index].socket.accept() {
+                match listener.socket.accept() {
                     Ok((stream, peer)) => {
-                        self.accept_pause = ACCEPT_PAUSE;
+                        self.acceptor.has_accepted();
                         self.share(ctx, stream, peer);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.listeners[index].ready = false
+                        listener.ready = false
                     }
                     Err(error)
                         if matches!(
                             error.kind(),
                             io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                         ) => {}
-                    Err(error) => return self.rest_from_accepting(&error),
+                    Err(error) => {
+                        return self.acceptor.rest(self.now, &self.config.name, &error);
+                    }
                 }
             }
         }
     }
 
-    /// Accepting failed for want of resources: it is tried again after a pause that grows while
-    /// that lasts. Said now and then, not at each try.
-    fn rest_from_accepting(&mut self, error: &io::Error) {
-        if self.now >= self.next_shortage_warning {
-            self.next_shortage_warning = self.now.saturating_add(SHORTAGE_WARNING_INTERVAL);
-            tracing::warn!(
-                stage = %self.config.name, %error,
-                "Cannot accept connections; is the limit on open files too low? It is tried again \
-                 and again."
-            );
-        }
-        self.accept_again = Some(self.now.saturating_add(self.accept_pause));
-        self.accept_pause = (self.accept_pause * 2).min(MAX_ACCEPT_PAUSE);
-    }
-
     /// Keeps an accepted connection, or hands it to the net stage whose turn it is.
     fn share(&mut self, ctx: &mut Context<'_, E>, stream: Stream, peer: SocketAddr) {
-        let target = self.config.share_with.get(self.next_share).copied().unwrap_or(ctx.stage());
-        self.next_share = (self.next_share + 1) % self.config.share_with.len().max(1);
+        let target = self.acceptor.next_share(&self.config.share_with).unwrap_or(ctx.stage());
         if target == ctx.stage() {
             self.adopt(ctx, stream, peer);
             return;
@@ -77,9 +61,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     }
 
     pub(super) fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: Stream, peer: SocketAddr) {
-        let refusal = if self.shutting_down {
+        let refusal = if self.flush_until.is_some() {
             Some(Break::ShuttingDown)
-        } else if self.count() >= self.config.max_connections {
+        } else if self.connections.count() >= self.config.max_connections {
             Some(Break::TooManyConnections { bound: self.config.max_connections })
         } else {
             None
@@ -120,7 +104,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         owner: StageId,
     ) {
         self.metrics.dialled_total.add(1);
-        let opened = if self.count() >= self.config.max_connections {
+        let opened = if self.connections.count() >= self.config.max_connections {
             Err(io::Error::other(
                 "this side has too many connections; close some, or raise the limit",
             ))
@@ -131,8 +115,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         };
         match opened {
             Ok(index) => {
-                let generation = self.slots[index as usize].generation;
-                self.dials.push_back((self.now.saturating_add(DIAL_TIMEOUT), (index, generation)));
+                if let Some((holder, _)) = self.connections.held_at(index) {
+                    let until = self.now.saturating_add(DIAL_TIMEOUT);
+                    self.watches.dials.push_back((until, holder));
+                }
             }
             Err(error) => {
                 self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None)
@@ -149,30 +135,24 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         owner: Option<StageId>,
         phase: Phase,
     ) -> io::Result<u32> {
-        let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
         let Some(io) = ctx.io() else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this driver has no sockets"));
         };
-        stream.register(&io, u64::from(index))?;
-        if self.free.pop().is_none() {
-            self.slots.push(Slot { generation: 0, connection: None });
-        }
-        let slot = &mut self.slots[index as usize];
-        let generation = Generation::new(slot.generation);
-        let reply_to =
-            ReplyAddress { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
+        let (connection, generation) = self.connections.next();
+        stream.register(&io, connection.index() as u64)?;
+        let reply_to = ReplyAddress { stage: ctx.stage(), connection, generation };
         let view = ConnectionView { reply_to, peer, dial, owner };
-        slot.connection = Some(Box::new(Connection::new(stream, view, phase, self.now)));
+        let index = self.connections.insert(Connection::new(stream, view, phase, self.now));
         if peer.ip().is_loopback() {
             ctx.note_local_peers(1);
         }
-        self.metrics.connections.set(self.count() as u64);
+        self.metrics.connections.set(self.connections.count() as u64);
         Ok(index)
     }
 
     /// An open connection is made known, and told not to delay.
     fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         if let Err(error) = connection.stream.set_nodelay() {
             tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's \
                 delay.");
@@ -187,14 +167,14 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// The poller says that a dial is answered.
     pub(super) fn dialled(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let Some(connection) = self.at(index) else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         match connection.stream.connected() {
             Ok(()) => {
                 connection.phase = Phase::Open;
                 let has_output = connection.queued > 0;
                 self.announce(ctx, index);
                 if has_output {
-                    self.list_to_write(index);
+                    self.connections.list_to_write(index);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}

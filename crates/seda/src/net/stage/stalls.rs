@@ -5,7 +5,7 @@
 //!   queued > bound          not read from, until half of it is taken
 //!   queued > limit          answers that may be asked for again become "busy"      (Protocol::shed)
 //!   a long frame            reserved ─► collected ─► digested, or closed when its peer sends nothing for STALL_LIMIT
-//!                              └─ no memory: not read from ─► reserved later, or told "busy" and closed after MEMORY_PATIENCE
+//!                              └─ no memory: not read from ─► reserved later, or told "busy" and closed after MEMORY_TIMEOUT
 //!   nothing taken           closed after STALL_LIMIT, at a shutdown after SHUTDOWN_STALL_LIMIT
 //! ```
 //! What it does not do: bound what other stages keep for a connection; those have the process's
@@ -53,7 +53,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         } else {
             OUTPUT_LIMIT
         };
-        let Some(connection) = self.at(index) else { return answers };
+        let Some(connection) = self.connections.at(index) else { return answers };
         let (view, queued) = (connection.view, connection.queued);
         // A single answer of any length is sent: whoever reads gets everything.
         if queued == 0 || queued + answers.len() <= limit || view.dial.is_some() || ignores_limit()
@@ -74,14 +74,12 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Reserves memory for the long frame that a connection has begun; if there is none, it waits.
     pub(super) fn reserve(&mut self, index: u32) -> bool {
         let (now, memory) = (self.now, std::sync::Arc::clone(&self.config.memory));
-        let slot = &mut self.slots[index as usize];
-        let Some(connection) = slot.connection.as_deref_mut() else { return false };
+        let Some((holder, connection)) = self.connections.held_at(index) else { return false };
         let bytes = connection.needed.max(connection.received.len());
         let Some(charge) = memory.try_charge(MemoryUse::Input, bytes as u64) else {
             if !connection.starving {
                 connection.starving = true;
-                self.starving
-                    .push_back((now.saturating_add(MEMORY_TIMEOUT), (index, slot.generation)));
+                self.watches.starving.push_back((now.saturating_add(MEMORY_TIMEOUT), holder));
             }
             return false;
         };
@@ -95,19 +93,20 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Lets those go on whose long frames waited for memory, in their order, and ends those that
     /// have waited for too long.
     pub(super) fn feed_starving(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some(&(until, holder)) = self.starving.front() {
-            let Some(connection) = self.holder(holder).filter(|connection| connection.starving)
+        while let Some(&(until, holder)) = self.watches.starving.front() {
+            let Some(connection) =
+                self.connections.holder(holder).filter(|connection| connection.starving)
             else {
-                self.starving.pop_front();
+                self.watches.starving.pop_front();
                 continue;
             };
             let needed = connection.needed.max(connection.received.len());
             if self.config.memory.has_room(MemoryUse::Input, needed as u64) {
-                self.starving.pop_front();
-                if let Some(connection) = self.holder(holder) {
+                self.watches.starving.pop_front();
+                if let Some(connection) = self.connections.holder(holder) {
                     connection.starving = false;
                 }
-                if self.reserve(holder.0) && self.list_to_read(holder.0) {
+                if self.reserve(holder.0) && self.connections.list_to_read(holder.0) {
                     ctx.want_turn();
                 }
                 continue;
@@ -115,15 +114,15 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             if until > self.now {
                 return;
             }
-            self.starving.pop_front();
+            self.watches.starving.pop_front();
             self.end_with_words(ctx, holder.0, Break::NoMemory { needed });
         }
     }
 
     /// Tells a connection why it is closed, and closes it.
     fn end_with_words(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: Break) {
-        let Self { slots, protocol, output, .. } = self;
-        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+        let Self { connections, protocol, output, .. } = self;
+        let Some(connection) = connections.at(index) else { return };
         let mut words = ctx.take_buffer();
         protocol.refuse(&connection.view, reason, &[], &mut words);
         tracing::warn!(peer = %connection.view.peer, "A connection is closed: {reason}.");
@@ -131,13 +130,13 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
         ctx.give_buffer(std::mem::take(&mut connection.received));
         self.count_input(index);
-        self.list_to_write(index);
+        self.connections.list_to_write(index);
         self.watch(index);
     }
 
     /// Counts what a connection holds of an unfinished frame, beside what is reserved for it.
     pub(super) fn count_input(&mut self, index: u32) {
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        let Some(connection) = self.connections.at(index) else { return };
         let reserved = connection.reservation.as_ref().map_or(0, crate::Charge::bytes);
         let bytes = (connection.received.capacity() as u64).saturating_sub(reserved);
         let before = std::mem::replace(&mut connection.counted, bytes);
@@ -148,11 +147,11 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Has a connection looked at after a while, whose peer may have stalled.
     pub(super) fn watch_for_stall(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let Some(connection) = slot.connection.as_deref_mut() else { return };
+        let Some((holder, connection)) = self.connections.held_at(index) else { return };
         if !std::mem::replace(&mut connection.slow, true) {
-            let pause = if self.shutting_down { SHUTDOWN_STALL_CHECK } else { STALL_LIMIT / 4 };
-            self.slow.push_back((self.now.saturating_add(pause), (index, slot.generation)));
+            let pause =
+                if self.flush_until.is_some() { SHUTDOWN_STALL_CHECK } else { STALL_LIMIT / 4 };
+            self.watches.slow.push_back((self.now.saturating_add(pause), holder));
         }
     }
 
@@ -160,9 +159,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// them are looked at again soon.
     pub(super) fn hurry(&mut self) {
         self.flush_until = Some(self.now.saturating_add(SHUTDOWN_FLUSH_LIMIT));
-        self.slow.clear();
-        for index in 0..self.slots.len() as u32 {
-            let Some(connection) = self.at(index) else { continue };
+        self.watches.slow.clear();
+        for index in 0..self.connections.slots() {
+            let Some(connection) = self.connections.at(index) else { continue };
             connection.slow = false;
             if connection.queued > 0 || connection.reservation.is_some() {
                 self.watch_for_stall(index);
@@ -182,15 +181,15 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Closes connections whose peers neither read nor go on sending.
     pub(super) fn end_stalled(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some((_, holder)) = self.slow.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((_, holder)) = self.watches.slow.pop_front_if(|(at, _)| *at <= self.now) {
             let now = self.now;
-            let Some(connection) = self.holder(holder) else { continue };
+            let Some(connection) = self.connections.holder(holder) else { continue };
             connection.slow = false;
             let (peer, queued) = (connection.view.peer, connection.queued);
             let (accepted, untaken) =
                 (connection.view.dial.is_none(), now.since(connection.untaken_since));
             let limit = self.stall_limit(accepted);
-            let Some(connection) = self.holder(holder) else { continue };
+            let Some(connection) = self.connections.holder(holder) else { continue };
             if queued > 0 && limit.is_some_and(|limit| untaken >= limit) {
                 tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing \
                     for {untaken:?}.");
@@ -212,10 +211,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Reads nothing more from a connection, or reads on.
     pub(super) fn pause(&mut self, reply_to: crate::ReplyAddress, paused: bool) {
-        let Some((index, connection)) = self.connection(reply_to) else { return };
+        let Some((index, connection)) = self.connections.named(reply_to) else { return };
         connection.paused = paused;
         if !paused {
-            self.list_to_read(index);
+            self.connections.list_to_read(index);
         }
     }
 }

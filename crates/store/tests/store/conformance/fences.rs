@@ -1,4 +1,4 @@
-//! Fences.
+//! Fences: what they hide, from whom, and that what they hide goes when nobody may ask for it.
 
 use timestone_store::Figure;
 use timestone_store::prelude::*;

@@ -1,4 +1,4 @@
-//! The end of a store.
+//! The end of a store: it takes no more writes, and says when it may be dropped.
 
 use timestone_store::StoreError;
 use timestone_store::prelude::*;

@@ -1,4 +1,4 @@
-//! Scans and counts.
+//! Scans and counts: every key that is visible as of a time, once, in pages within a limit.
 
 use timestone_store::prelude::*;
 use timestone_store::{ScanCursor, ScanLimit};

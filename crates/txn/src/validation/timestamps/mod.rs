@@ -26,7 +26,7 @@ use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version};
 
 use self::keyspaces::Keyspaces;
 use self::recent::RecentAccess;
-use super::{Case, KeyRead, Reading, Validation, Verdict};
+use super::{Case, KeyRead, ReadVerdict, Validation, Verdict};
 use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, WriteKind, Written};
 use crate::planted::bugs;
 
@@ -141,11 +141,11 @@ impl Validation for Timestamps {
         read: &KeyRead,
         others: InFlight<'_>,
         admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
-    ) -> Reading {
+    ) -> ReadVerdict {
         let bugs = bugs();
         let record = self.recent.record(read.key, read.store);
         let (prepared, absent) = (record.prepared, record.absent);
-        let Some(at) = admit(record.latest.timestamp) else { return Reading::NotAdmitted };
+        let Some(at) = admit(record.latest.timestamp) else { return ReadVerdict::NotAdmitted };
         if prepared.is_none()
             && self.keyspaces.is_quiet()
             && !bugs.forget_absent_marks
@@ -155,14 +155,14 @@ impl Validation for Timestamps {
                 record.latest_read = at;
                 self.recent.note(at);
             }
-            return Reading::At(at);
+            return ReadVerdict::At(at);
         }
         let limit = if read.latest { Timestamp::MAX } else { at };
         if let Some(holder) = self.read_blocker(read, prepared, limit, others) {
-            return Reading::Blocked(at, holder);
+            return ReadVerdict::Blocked(at, holder);
         }
         self.raise_read(read.key, at, absent);
-        Reading::At(at)
+        ReadVerdict::At(at)
     }
 
     fn read_around(&mut self, read: &KeyRead, at: Timestamp) {

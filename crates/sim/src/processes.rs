@@ -1,22 +1,79 @@
-//! Looking at a world from outside: figures, logs, devices, CPU time and the trace. Nothing here
-//! changes it.
+//! The processes of a world, by id, and inspection of them: figures, logs, devices, CPU time.
+//!
+//! Invariant: a process's id is its position, and processes are never taken away: only their lives
+//! end. What it does not do: anything that takes time; that is the world's.
 
+use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
-use timestone_seda::simulated::{Cores, VirtualTime};
 use timestone_server::ShardFigures;
 use timestone_types::ShardId;
 
 use crate::network::ProcessId;
-use crate::process::{Life, Role};
-use crate::trace::TraceLine;
-use crate::world::World;
+use crate::process::{Life, Process, Role};
 
-impl World {
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Processes(Vec<Process>);
+
+impl Index<ProcessId> for Processes {
+    type Output = Process;
+
+    fn index(&self, id: ProcessId) -> &Process {
+        &self.0[id.0 as usize]
+    }
+}
+
+impl IndexMut<ProcessId> for Processes {
+    fn index_mut(&mut self, id: ProcessId) -> &mut Process {
+        &mut self.0[id.0 as usize]
+    }
+}
+
+impl<'a> IntoIterator for &'a Processes {
+    type Item = &'a Process;
+    type IntoIter = std::slice::Iter<'a, Process>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl Processes {
+    /// The id that the next process gets.
+    pub(crate) fn next_id(&self) -> ProcessId {
+        ProcessId(self.0.len() as u32)
+    }
+
+    pub(crate) fn push(&mut self, process: Process) {
+        assert_eq!(process.id, self.next_id(), "a process's id is its position");
+        self.0.push(process);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        (0..self.0.len() as u32).map(ProcessId)
+    }
+
+    pub(crate) fn get(&self, position: usize) -> Option<&Process> {
+        self.0.get(position)
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Process> {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Process> {
+        self.0.iter_mut()
+    }
+
     /// The figures of every shard of every server that serves.
     pub(crate) fn figures(&self) -> Vec<(ProcessId, ShardFigures)> {
         let mut all = Vec::new();
-        for process in &self.processes {
+        for process in self {
             if let Life::Serving(serving) = &process.life {
                 all.extend((serving.figures)().into_iter().map(|figures| (process.id, figures)));
             }
@@ -27,7 +84,7 @@ impl World {
     /// Turns of each stage of each process that is up, by name.
     pub(crate) fn stage_turns(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
-        for process in &self.processes {
+        for process in self {
             let metrics = match &process.life {
                 Life::Serving(serving) => serving.runtime.metrics(),
                 Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.metrics(),
@@ -45,13 +102,13 @@ impl World {
 
     /// Bytes on the log disks of a server.
     pub(crate) fn log_bytes(&self, id: ProcessId) -> u64 {
-        let Role::Server(server) = &self.processes[id.0 as usize].role else { return 0 };
+        let Role::Server(server) = &self[id].role else { return 0 };
         server.environment.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
     }
 
     /// The flash medium of one shard of a server.
     pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
-        match &self.processes[id.0 as usize].role {
+        match &self[id].role {
             Role::Server(server) => server.environment.media(),
             Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
@@ -59,7 +116,7 @@ impl World {
 
     /// The log disks of a server.
     pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
-        match &self.processes[id.0 as usize].role {
+        match &self[id].role {
             Role::Server(server) => {
                 server.environment.disks().into_iter().map(|(_, disk)| disk).collect()
             }
@@ -67,27 +124,10 @@ impl World {
         }
     }
 
-    /// Takes the lines of the trace that were kept.
-    pub(crate) fn take_trace_lines(&mut self) -> Vec<TraceLine> {
-        let processes = &self.processes;
-        let line = |(id, stage, at, what): (ProcessId, String, VirtualTime, String)| TraceLine {
-            at,
-            process: processes[id.0 as usize].name.clone(),
-            stage,
-            what,
-        };
-        self.trace.take_lines().map(line).collect()
-    }
-
-    /// CPU time spent on all machines.
-    pub(crate) fn busy(&self) -> Duration {
-        self.machines.iter().map(Cores::busy).sum()
-    }
-
     /// CPU time that the servers' present lives have spent, and the clients'.
     pub(crate) fn busy_by_role(&self) -> (Duration, Duration) {
         let mut busy = (Duration::ZERO, Duration::ZERO);
-        for process in &self.processes {
+        for process in self {
             match &process.life {
                 Life::Serving(serving) => busy.0 += serving.runtime.busy(),
                 Life::Client { runtime, .. } | Life::Redis { runtime } => busy.1 += runtime.busy(),

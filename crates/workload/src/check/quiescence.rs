@@ -2,9 +2,9 @@
 //! kept.
 //!
 //! ```text
-//!   faults ──────────────► calm ──── patience ────► end of the run
+//!   faults ──────────────► calm ──── timeout ────► end of the run
 //!                            │ invoked from here on: answered in time, and the answer is known
-//!                            └ open since before: completed, somehow, by calm + patience
+//!                            └ open since before: completed, somehow, by calm + timeout
 //! ```
 //! Whoever runs the world counts what is left and what is held, under names of its own; what the
 //! numbers may be is judged here.
@@ -75,7 +75,7 @@ pub struct Calm {
     /// The last fault had ended.
     pub since: Timestamp,
     /// How long a transaction may take then.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// When the run ended: what has not had its time by then says nothing.
     pub until: Timestamp,
 }
@@ -93,7 +93,7 @@ pub fn check_liveness(history: &History, calm: Calm) -> Verdict {
         verdict.transactions += 1;
         let invoked = history.events[found.invoked].time;
         let is_calm = invoked >= calm.since;
-        let due = invoked.max(calm.since).saturating_add(calm.patience);
+        let due = invoked.max(calm.since).saturating_add(calm.timeout);
         committed += usize::from(is_calm && found.end == End::Committed);
         if due > calm.until {
             continue;
@@ -171,7 +171,7 @@ mod tests {
     fn live(lines: &[&str]) -> Vec<AnomalyKind> {
         let calm = Calm {
             since: Timestamp::from_nanos(2),
-            patience: Duration::from_nanos(3),
+            timeout: Duration::from_nanos(3),
             until: Timestamp::from_nanos(20),
         };
         kinds(&check_liveness(&history(lines), calm)).into_iter().map(|(kind, _)| kind).collect()
@@ -208,7 +208,7 @@ mod tests {
     fn what_has_had_no_time_says_nothing() {
         let calm = Calm {
             since: Timestamp::ZERO,
-            patience: Duration::from_nanos(5),
+            timeout: Duration::from_nanos(5),
             until: Timestamp::from_nanos(4),
         };
         assert!(check_liveness(&history(&["0 + [:r 1 nil]"]), calm).is_valid());

@@ -1,23 +1,23 @@
-//! What the handle of a runtime orders its threads to do: finish, then stop.
+//! Flags by which the handle of a runtime tells its threads to finish, and then to stop.
 //!
 //! ```text
-//!   handle: order, then wake every poller          thread: sleep? only if nothing new was ordered (looked at behind the announcement)
+//!   handle: set a flag, then wake every poller     thread: sleep? only if no flag was set meanwhile (looked at behind the announcement)
 //!                                                          each turn: look again
 //! ```
-//! Orders are given once and never taken back. Invariant: whoever gives one wakes all threads
-//! behind it, whether they sleep or not, and a poller remembers a wake-up that finds it awake; so a
-//! thread that missed the order does not block, or not for long. Waking is the caller's business.
+//! Flags are set once and never cleared. Invariant: whoever sets one wakes all threads afterwards,
+//! whether they sleep or not, and a poller remembers a wake-up that finds it awake; so a thread
+//! that missed the flag does not block, or not for long. Waking is the caller's business.
 
 use crate::sync::{AtomicBool, Ordering};
 
-/// The orders of one runtime.
+/// The flags of one runtime.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
+pub(crate) struct ShutdownFlags {
     shutting_down: AtomicBool,
     stopped: AtomicBool,
 }
 
-impl Orders {
+impl ShutdownFlags {
     /// Stages shall finish.
     pub(crate) fn begin_shutdown(&self) {
         self.shutting_down.store(true, Ordering::SeqCst);
@@ -38,7 +38,7 @@ impl Orders {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// For a thread that is about to sleep: whether there is no order that it does not know.
+    /// For a thread that is about to sleep: whether no flag is set that it does not know.
     /// `finishing`: it knows of the shutdown.
     pub(crate) fn nothing_new(&self, finishing: bool) -> bool {
         !self.stopped.load(Ordering::Relaxed)

@@ -29,11 +29,11 @@ const SPARE_LOG_FILES: u64 = 4;
 /// Whose figures they are.
 fn shards(world: &World) -> impl Iterator<Item = (String, &ServerConfig, ShardFigures)> + '_ {
     let named = |(id, figures): (crate::network::ProcessId, ShardFigures)| {
-        let process = &world.processes[id.0 as usize];
+        let process = &world.processes[id];
         let Role::Server(server) = &process.role else { return None };
         Some((format!("shard {} of {}", figures.shard, process.name), &server.config, figures))
     };
-    world.figures().into_iter().filter_map(named)
+    world.processes.figures().into_iter().filter_map(named)
 }
 
 fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
@@ -124,7 +124,7 @@ fn bounded(world: &World) -> Vec<Quantity> {
         log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(config.shards_per_server);
     let bound = files * log.file_bytes * config.threads as u64;
     for server in world.processes.iter().filter(|process| process.is_server()) {
-        let held = world.log_bytes(server.id);
+        let held = world.processes.log_bytes(server.id);
         all.push(Quantity { whose: server.name.clone(), what: "bytes of log", held, bound });
     }
     all

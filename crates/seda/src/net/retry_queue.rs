@@ -1,6 +1,6 @@
 //! Events that a full stage refused, kept in order until it takes them.
 //!
-//! Invariant: per destination, what is sent through the courier arrives in the order in which it
+//! Invariant: per destination, what is sent through the retry queue arrives in the order in which it
 //! was sent: once something waits for a stage, everything after it waits behind it. So a
 //! connection's opening comes before its batches of frames, its end after them. What waits is
 //! bounded, since a connection with something here is not read from.
@@ -14,7 +14,7 @@ pub(super) type Holder = (u32, u32);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Courier<E> {
+pub(super) struct RetryQueue<E> {
     queues: Vec<Queue<E>>,
 }
 
@@ -24,7 +24,7 @@ struct Queue<E> {
     events: VecDeque<(E, Option<Holder>)>,
 }
 
-impl<E> Courier<E> {
+impl<E> RetryQueue<E> {
     pub(super) const fn new() -> Self {
         Self { queues: Vec::new() }
     }
@@ -33,7 +33,7 @@ impl<E> Courier<E> {
         self.queues.is_empty()
     }
 
-    /// Sends, or keeps. Whether it was sent; otherwise `holder` comes back from [`Courier::pump`]
+    /// Sends, or keeps. Whether it was sent; otherwise `holder` comes back from [`RetryQueue::pump`]
     /// when it is.
     pub(super) fn send(
         &mut self,

@@ -1,0 +1,152 @@
+//! Who lives in a world: its servers, clients and Redis clients, all down and planned to start.
+
+use timestone_costmodel::{Counter, StageKind};
+use timestone_seda::simulated::VirtualTime;
+use timestone_server::{MasterPlace, ServerConfig};
+use timestone_types::random::Seed;
+
+use super::WorldConfig;
+use super::queue::{EventQueue, Occurrence};
+use crate::clock::{SimClock, TrueTime};
+use crate::environment::SimEnvironment;
+use crate::network::{ProcessId, address_of};
+use crate::process::{ClientRole, Life, Process, RedisRole, Role, ServerRole};
+use crate::processes::Processes;
+use crate::restarts::Unlogged;
+use crate::trace::Trace;
+
+/// The port that servers listen on.
+const PORT: u16 = 7400;
+/// The port that their gateways listen on.
+const RESP_PORT: u16 = 7401;
+
+/// Adds processes to a world that is being made.
+pub(super) struct Population<'a> {
+    pub(super) config: &'a WorldConfig,
+    pub(super) truth: &'a TrueTime,
+    pub(super) seed: Seed,
+    pub(super) trace: &'a mut Trace,
+    pub(super) processes: &'a mut Processes,
+    pub(super) queue: &'a mut EventQueue,
+}
+
+/// What one life of a process spends and by chance waits for.
+pub(super) fn counter_of(
+    config: &WorldConfig,
+    seed: Seed,
+    id: ProcessId,
+    role: &Role,
+    life: u64,
+) -> Counter {
+    let core = seed.derive("core", u64::from(id.0)).derive("life", life);
+    Counter::new(&config.costs, net_kind(role), core)
+}
+
+/// The kind of the net stages of a process.
+const fn net_kind(role: &Role) -> StageKind {
+    match role {
+        Role::Server(_) => StageKind::Net,
+        Role::Client(_) | Role::Redis(_) => StageKind::ClientNet,
+    }
+}
+
+impl Population<'_> {
+    fn add_process(&mut self, name: String, role: Role, clock: SimClock) {
+        let id = self.processes.next_id();
+        let counter = counter_of(self.config, self.seed, id, &role, 0);
+        self.processes.push(Process {
+            id,
+            name,
+            role,
+            life: Life::Down,
+            lives: 0,
+            machine: if self.config.together { 0 } else { id.0 as usize },
+            clock,
+            counter,
+            paused: false,
+            doomed: None,
+            leaving: None,
+            scheduled: None,
+            turns: 0,
+        });
+        // They do not all begin at the same moment.
+        let begin = VirtualTime::from_nanos(1_000 * u64::from(id.0));
+        self.queue.plan(begin, Occurrence::Start(id));
+    }
+
+    fn clock(&self, number: u32) -> SimClock {
+        SimClock::new(self.truth.clone(), self.config.skew, self.seed.derive("clocks", 0), number)
+    }
+
+    pub(super) fn add_server(&mut self, number: u32) {
+        let id = self.processes.next_id();
+        let listen = address_of(id, PORT);
+        let config = self.config;
+        let master = if number == 0 {
+            MasterPlace::Embedded
+        } else {
+            MasterPlace::Remote(address_of(ProcessId(0), PORT))
+        };
+        let total = u32::from(config.shards_per_server) * config.servers;
+        let server = ServerConfig {
+            listen: Some(listen),
+            resp: (config.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
+            http: None,
+            shards: Some(config.shards_per_server),
+            threads: Some(config.threads),
+            layout: config.layout,
+            cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
+            cache_bytes: config.cache_bytes,
+            capacity_bytes: Some(config.capacity_bytes),
+            log: config.log,
+            master,
+            insecure: true,
+            tuning: Some(config.tuning.clone()),
+            ..ServerConfig::new("simulated".into())
+        };
+        let clock = self.clock(id.0);
+        let seed = self.seed.derive("server", u64::from(number));
+        let environment = SimEnvironment::new(
+            seed,
+            config.shards_per_server,
+            clock.clone(),
+            config.flash,
+            config.pace,
+        );
+        let unlogged = Unlogged::default();
+        let role =
+            Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));
+        self.add_process(format!("server-{number}"), role, clock);
+    }
+
+    pub(super) fn add_client(&mut self, number: u32) {
+        let addresses: Vec<String> = (0..self.config.servers)
+            .map(|server| address_of(ProcessId(server), PORT).to_string())
+            .collect();
+        let sessions = self.config.sessions as usize;
+        let slots = number as usize * sessions..(number as usize + 1) * sessions;
+        self.trace.name_client(self.processes.next_id(), slots.clone());
+        let role = Role::Client(ClientRole {
+            url: format!("timestone://{}", addresses.join(",")),
+            slots,
+            seed: self.seed.derive("client", u64::from(number)),
+            lives: 0,
+        });
+        let clock = self.clock(self.config.servers + number);
+        self.add_process(format!("client-{number}"), role, clock);
+    }
+
+    pub(super) fn add_redis_client(&mut self, number: u32) {
+        let connections = self.config.redis_connections as usize;
+        let role = Role::Redis(RedisRole {
+            servers: (0..self.config.servers)
+                .map(|server| address_of(ProcessId(server), RESP_PORT))
+                .collect(),
+            places: number as usize * connections..(number as usize + 1) * connections,
+            seed: self.seed.derive("redis", u64::from(number)),
+            lives: 0,
+        });
+        let clock = self.clock(self.config.servers + self.config.clients + number);
+        self.add_process(format!("redis-{number}"), role, clock);
+    }
+}
