@@ -222,7 +222,7 @@ impl MemoryBudget {
         self.output.change(output, 0);
     }
 
-    /// Memory for a buffer of answers on its way to the net stage, which counts it when it takes
+    /// Memory for the buffer of answers on its way to the net stage, which counts it when it takes
     /// it: shards may answer before that.
     pub(crate) fn charge_output(&self, bytes: usize) -> Option<Charge> {
         let is_charged = bytes >= CHARGED_ANSWER_BYTES && !forgets_passing();
