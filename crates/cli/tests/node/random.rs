@@ -1,12 +1,13 @@
-//! Repeatable choices: SplitMix64, seeded from `TIMESTONE_TEST_SEED` or the clock, and printed.
+//! Repeatable choices, seeded from `TIMESTONE_TEST_SEED` or the clock, and printed.
 
 use std::time::Duration;
 
 use timestone_clock::{Clock, SystemClock};
+use timestone_types::random::{Dice, Seed};
 
 /// A stream of choices.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(Dice);
 
 impl Random {
     /// For one test: the seed is printed, so that a failure can be repeated.
@@ -17,28 +18,24 @@ impl Random {
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(drawn);
         println!("{test}: TIMESTONE_TEST_SEED={seed}");
-        Self(seed)
+        Self::seeded(seed)
     }
 
     pub(crate) const fn seeded(seed: u64) -> Self {
-        Self(seed)
+        Self(Seed(seed).dice())
     }
 
     /// An independent stream.
     pub(crate) fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self::seeded(self.next())
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0.roll()
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+    pub(crate) const fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
     }
 
     pub(crate) fn span(&mut self, from_ms: u64, to_ms: u64) -> Duration {

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use timestone_io::AlignedBuffer;
+use timestone_types::random::{Dice, Seed};
 
 use super::{DeviceEvent, FileInfo, FileName, FileRegistry, FileSource, LogDevice};
 use crate::WalError;
@@ -25,11 +26,11 @@ use crate::limits::SECTOR_BYTES;
 /// A disk with log files in memory; clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     files: BTreeMap<FileName, Vec<u8>>,
     writing: Option<Writing>,
     /// The change under way, when it is over, and its number among the operations.
@@ -108,12 +109,12 @@ enum Change {
     Remove(FileName),
 }
 
-impl State {
+impl DiskState {
     /// When an operation begun now is over.
     fn due(&mut self, base: impl FnOnce(&DiskPace) -> Duration) -> u64 {
         let Some(pace) = self.pace else { return 0 };
         self.pace_draws += 1;
-        let drawn = draw(&mut (pace.seed ^ self.pace_draws.rotate_left(32)));
+        let drawn = Seed(pace.seed ^ self.pace_draws.rotate_left(32)).dice().roll();
         let spread = u64::try_from(pace.spread.as_nanos()).unwrap_or(u64::MAX);
         let longer = ((u128::from(drawn) * u128::from(spread)) >> 64) as u64;
         let base = u64::try_from(base(&pace).as_nanos()).unwrap_or(u64::MAX);
@@ -224,16 +225,16 @@ impl State {
 
     /// The power goes, and with it what was acknowledged and not synced: half of the time the end
     /// of it, half of the time any of its sectors.
-    fn lose_unsynced(&mut self, seed: &mut u64) {
+    fn lose_unsynced(&mut self, dice: &mut Dice) {
         let unsynced = std::mem::take(&mut self.unsynced);
         if unsynced.is_empty() {
             return;
         }
         let lying = std::mem::take(&mut self.lying);
-        let whole = usize::try_from(draw(seed)).unwrap_or(0) % (unsynced.len() + 1);
-        let is_suffix = draw(seed).is_multiple_of(2);
+        let whole = usize::try_from(dice.roll()).unwrap_or(0) % (unsynced.len() + 1);
+        let is_suffix = dice.roll().is_multiple_of(2);
         for (at, Unsynced { file, offset, mut before }) in unsynced.into_iter().enumerate().rev() {
-            let is_lost = if is_suffix { at >= whole } else { draw(seed).is_multiple_of(4) };
+            let is_lost = if is_suffix { at >= whole } else { dice.roll().is_multiple_of(4) };
             if !is_lost {
                 continue;
             }
@@ -242,7 +243,7 @@ impl State {
                 && let Some(content) = self.files.get(&file)
             {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-                let arrived = (usize::try_from(draw(seed)).unwrap_or(0) % before.len().max(1))
+                let arrived = (usize::try_from(dice.roll()).unwrap_or(0) % before.len().max(1))
                     .min(content.len() - start);
                 before[..arrived].copy_from_slice(&content[start..start + arrived]);
             }
@@ -270,15 +271,6 @@ impl State {
 
 fn error(action: &'static str, file: FileName, kind: io::ErrorKind) -> WalError {
     WalError::io(action, PathBuf::from(format!("memory/{file}")), kind.into())
-}
-
-/// The splitmix64 generator: enough to spread fates, and the same on every machine.
-fn draw(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *seed;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 impl MemoryDisk {
@@ -310,17 +302,19 @@ impl MemoryDisk {
     /// The same when its process died while it handed in its operations: those after number `last`
     /// never reached the disk, as if they had not been asked for. [`MemoryDisk::operations`]
     /// numbers them.
-    pub fn crash_after(&self, last: u64, mut seed: u64) {
+    pub fn crash_after(&self, last: u64, seed: u64) {
+        // Remainders, not numbers below a bound: regression seeds hang on this sequence.
+        let mut dice = Seed(seed).dice();
         let mut state = self.lock();
         state.forget_after(last);
-        state.lose_unsynced(&mut seed);
+        state.lose_unsynced(&mut dice);
         if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let mut at = offset;
             for buffer in &buffers {
                 for sector in buffer.chunks(SECTOR_BYTES) {
-                    let kept = match draw(&mut seed) % 4 {
+                    let kept = match dice.roll() % 4 {
                         0 => 0,
-                        1 => usize::try_from(draw(&mut seed)).unwrap_or(0) % sector.len(),
+                        1 => usize::try_from(dice.roll()).unwrap_or(0) % sector.len(),
                         _ => sector.len(),
                     };
                     state.store(file, at, &sector[..kept]);
@@ -329,7 +323,7 @@ impl MemoryDisk {
             }
         }
         if let Some((change, ..)) = state.changing.take()
-            && draw(&mut seed).is_multiple_of(2)
+            && dice.roll().is_multiple_of(2)
         {
             state.apply(change);
         }
@@ -340,18 +334,20 @@ impl MemoryDisk {
     /// Ends the process that has the disk open, and leaves the machine on: the write under way, if
     /// it is among the operations up to `last`, arrived whole or was never begun, as the seed says;
     /// so did the change of the directory.
-    pub fn kill_after(&self, last: u64, mut seed: u64) {
+    pub fn kill_after(&self, last: u64, seed: u64) {
+        // Remainders, not numbers below a bound: regression seeds hang on this sequence.
+        let mut dice = Seed(seed).dice();
         let mut state = self.lock();
         state.forget_after(last);
         if let Some(Writing { file, offset, buffers, .. }) = state.writing.take()
-            && draw(&mut seed).is_multiple_of(2)
+            && dice.roll().is_multiple_of(2)
         {
             let arrived: Vec<u8> =
                 buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
             state.store(file, offset, &arrived);
         }
         if let Some((change, ..)) = state.changing.take()
-            && draw(&mut seed).is_multiple_of(2)
+            && dice.roll().is_multiple_of(2)
         {
             state.apply(change);
         }
@@ -445,12 +441,6 @@ impl MemoryDisk {
         }
     }
 
-    /// How many sectors a cut of the power would put at risk that were acknowledged as synced.
-    #[must_use]
-    pub fn unsynced_sectors(&self) -> usize {
-        self.lock().unsynced.len()
-    }
-
     /// Fresh files beyond this many bytes in all fail with "no space".
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.lock().space_bytes = bytes;
@@ -487,7 +477,7 @@ impl MemoryDisk {
     /// A disk of its own with the same files.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let state = State { files: self.lock().files.clone(), ..State::default() };
+        let state = DiskState { files: self.lock().files.clone(), ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -500,12 +490,12 @@ impl MemoryDisk {
             .map_or(0, |writing| writing.buffers.iter().map(|buffer| buffer.len()).sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     fn restart(&mut self) {
         self.life += 1;
         self.operations = 0;
@@ -524,7 +514,7 @@ struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    fn alive(&self) -> Option<MutexGuard<'_, State>> {
+    fn alive(&self) -> Option<MutexGuard<'_, DiskState>> {
         let state = self.disk.lock();
         (state.life == self.life).then_some(state)
     }

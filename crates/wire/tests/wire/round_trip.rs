@@ -20,7 +20,7 @@ proptest! {
             encode(kind, seed, &mut bytes);
             let frame = Frame::parse(&bytes).unwrap();
             prop_assert_eq!(frame.kind(), kind);
-            prop_assert_eq!(frame.envelope(), &Source(seed).envelope());
+            prop_assert_eq!(frame.envelope(), &Source::new(seed).envelope());
             prop_assert_eq!(check(&frame), Ok(()));
             let again = encode_again(&frame).unwrap();
             prop_assert_eq!(again, bytes, "{}", kind.name());
@@ -29,7 +29,7 @@ proptest! {
 
     #[test]
     fn a_prepare_carries_its_sets_and_its_body_reads_alone(seed in any::<u64>()) {
-        let source = &mut Source(seed);
+        let source = &mut Source::new(seed);
         let sets = Sets::random(source);
         let participants = source.shards();
         let envelope = source.envelope();
@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn a_frame_batch_gives_its_frames_in_order_and_keeps_an_unfinished_one(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
-        let source = &mut Source(seed);
+        let source = &mut Source::new(seed);
         let kinds: Vec<Kind> = (0..6).map(|_| Kind::ALL[source.below(Kind::ALL.len())]).collect();
         let mut frame_batch = Vec::new();
         let mut ends = Vec::new();

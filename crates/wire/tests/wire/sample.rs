@@ -3,26 +3,27 @@
 use timestone_cluster::{
     MapVersion, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
 };
+use timestone_types::random::{Dice, Seed};
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
     Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
-/// SplitMix64: enough randomness for shapes, and every failure names its seed.
-pub(crate) struct Source(pub u64);
+/// Where shapes come from: every failure names its seed.
+pub(crate) struct Source(Dice);
 
 impl Source {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(Seed(seed).dice())
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.roll()
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     pub(crate) fn flag(&mut self) -> bool {
@@ -192,7 +193,7 @@ fn prepare(source: &mut Source, envelope: &Envelope, out: &mut Vec<u8>) -> Sets 
 
 /// A random message of a kind, encoded as one frame at the end of `out`.
 pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
-    let source = &mut Source(seed);
+    let source = &mut Source::new(seed);
     let to = &source.envelope();
     let (txn, at, keyspace, client) =
         (source.txn(), source.time(), source.keyspace(), source.client());
