@@ -17,19 +17,19 @@ use crate::bad_input::{Bystander, encoded};
 use crate::peer::Peer;
 use crate::resp::{Reply, Resp};
 use crate::restart::now;
-use crate::server::{Node, Place, eventually, test_folder};
+use crate::server::{Node, NodeSetup, eventually, test_folder};
 
 /// How long a command waits for memory.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(6);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(6);
 const MIB: usize = 1024 * 1024;
 /// What the servers are given.
 const MEMORY: u64 = 768 * MIB as u64;
 /// What they may take.
 const BOUND: u64 = MEMORY / 5 * 6;
 
-fn place(folder: &tempfile::TempDir) -> Place {
+fn place(folder: &tempfile::TempDir) -> NodeSetup {
     let place =
-        Place::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
+        NodeSetup::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
     // The device's speed is not what is tested.
     place.with("--memory", &MEMORY.to_string()).with("--log", "none")
 }
@@ -84,7 +84,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn put(place: &Place, key: &[u8], bytes: usize) {
+fn put(place: &NodeSetup, key: &[u8], bytes: usize) {
     let mut resp = Resp::connect(place.resp).expect("connects");
     let value = vec![b'x'; bytes];
     eventually("a value is written", Duration::from_secs(10), || {
@@ -96,7 +96,7 @@ fn put(place: &Place, key: &[u8], bytes: usize) {
 }
 
 /// A connection that writes what it can without waiting for long.
-fn pushing(place: &Place) -> TcpStream {
+fn pushing(place: &NodeSetup) -> TcpStream {
     let stream = TcpStream::connect(place.resp).expect("connects");
     stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     stream
@@ -175,7 +175,7 @@ fn commands_that_stop_in_the_middle_take_no_more_than_the_bound() {
                 });
             }
         });
-        std::thread::sleep(MEMORY_PATIENCE);
+        std::thread::sleep(MEMORY_TIMEOUT);
         // Who found no memory is told so, in words.
         let mut words = String::new();
         for stream in &mut stalled {

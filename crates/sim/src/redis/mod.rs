@@ -24,7 +24,7 @@ use timestone_seda::{
     NetStage, Network, Protocol, ReplyAddress, Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
-use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, encode, parse};
+use timestone_workload::redis::{Activity, Arguments, Generator, Reply, Request, encode, parse};
 
 pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
 
@@ -86,7 +86,7 @@ enum Alone {
     /// The transaction that is sent when what was watched is answered.
     Watching(Request),
     /// A scan with these words behind the cursor.
-    Scanning(Words),
+    Scanning(Arguments),
 }
 
 /// The keys of a round that are to be read, and written once more if that is wanted.
