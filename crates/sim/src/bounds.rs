@@ -1,7 +1,7 @@
 //! What a scenario may ask for: every number and every span of time has a range, and what lies
 //! outside of it is named with its place.
 //!
-//! A range ends where no world comes up, where none comes to rest within the patience of a run, or
+//! A range ends where no world comes up, where none comes to rest within the time-outs of a run, or
 //! where a machine's memory does: of such a file the file is to blame, and its run would blame the
 //! code under test. Where two values bound each other, what the file leaves out counts as what is
 //! usual.
@@ -70,7 +70,7 @@ const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
 const WATERMARK_LAG: RangeInclusive<Duration> =
     Duration::from_secs(12)..=Duration::from_secs(3_600);
-/// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
+/// No answer comes sooner; and what is awaited for longer would outlive the run's time-outs.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
 const MOST_VALUE_BYTES: u32 = 1_000_000;
