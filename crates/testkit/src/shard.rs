@@ -44,11 +44,11 @@ impl History {
     }
 }
 
-type Writes = Vec<(Key, Option<Vec<u8>>, Expiry)>;
+type PreparedWrites = Vec<(Key, Option<Vec<u8>>, Expiry)>;
 
 #[derive(Clone, Debug)]
 enum Outcome {
-    Prepared { commit: Timestamp, writes: Writes },
+    Prepared { commit: Timestamp, writes: PreparedWrites },
     Committed(Timestamp),
     Aborted(AbortReason),
 }
@@ -136,7 +136,7 @@ impl ReferenceShard {
         history.latest_read = history.latest_read.max(at);
     }
 
-    /// Writes a version as somebody else's transaction would.
+    /// PreparedWrites a version as somebody else's transaction would.
     pub fn written_by_other(&mut self, key: &[u8], version: Version, value: &[u8]) {
         let history = self.keys.entry((KeyspaceId::DEFAULT, key.to_vec())).or_default();
         history.versions.push((version, Expiry::NEVER, Some(value.to_vec())));
@@ -492,7 +492,7 @@ impl ReferenceShard {
     }
 }
 
-fn writes_of(body: &wire::PrepareBody<'_>) -> Writes {
+fn writes_of(body: &wire::PrepareBody<'_>) -> PreparedWrites {
     let write = |entry: wire::WriteEntry<'_>| {
         let value = (entry.kind == wire::WriteKind::Put).then(|| entry.value.to_vec());
         ((entry.keyspace, entry.key.to_vec()), value, entry.expires_at)
