@@ -110,6 +110,7 @@ fn scrub_over(address: &str, shard: ShardId, epoch: Epoch) -> Result<Scrubbed, S
         let bytes = receive(&mut stream)?;
         let frame = Frame::parse(&bytes).map_err(|error| error.to_string())?;
         if !matches!(frame.kind(), Kind::ClockIs | Kind::Done) {
+            #[expect(clippy::redundant_closure, reason = "the function is of one lifetime only")]
             return expect(&bytes, Kind::Scrubbed, |frame| Scrubbed::decode(frame));
         }
     }

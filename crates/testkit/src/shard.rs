@@ -136,7 +136,7 @@ impl ReferenceShard {
         history.latest_read = history.latest_read.max(at);
     }
 
-    /// PreparedWrites a version as somebody else's transaction would.
+    /// Writes a version as somebody else's transaction would.
     pub fn written_by_other(&mut self, key: &[u8], version: Version, value: &[u8]) {
         let history = self.keys.entry((KeyspaceId::DEFAULT, key.to_vec())).or_default();
         history.versions.push((version, Expiry::NEVER, Some(value.to_vec())));
