@@ -7,8 +7,8 @@
 //!   sources without their tests ──────────────────► type names, with the modules that define them
 //! ```
 //!
-//! An identifier is looked at word by word: `FrameBatchPool` and `frame_batch_pool` both say *batch
-//! of frames* and *pool*.
+//! An identifier is looked at word by word: `ParcelPool` and `parcel_pool` both say *parcel* and
+//! *pool*.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ pub fn rules(page: &str) -> (Vec<Rule>, Vec<usize>) {
     (rules, odd)
 }
 
-/// Of a row such as ``| `frame_batch` `frame_batches` | batch of frames | everywhere | – |``.
+/// Of a row such as ``| `parcel` `parcels` | batch of frames | everywhere | – |``.
 fn rule(row: &str, line: usize) -> Option<Rule> {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
     let [forms, instead, matched, below] = cells.as_slice() else { return None };
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_split_into_words() {
-        assert_eq!(words("FrameBatchPool"), ["FrameBatch", "Pool"]);
-        assert_eq!(words("frame_batch_pool"), ["frame_batch", "pool"]);
+        assert_eq!(words("ParcelPool"), ["Parcel", "Pool"]);
+        assert_eq!(words("parcel_pool"), ["parcel", "pool"]);
         assert_eq!(words("HTTPServer"), ["HTTP", "Server"]);
         assert_eq!(words("_MAX_PARCELS"), ["MAX", "PARCELS"]);
         assert_eq!(words("x"), ["x"]);
@@ -300,11 +300,12 @@ mod tests {
 
     #[test]
     fn a_word_is_found_in_identifiers_comments_strings_and_pages() {
-        let row = "| `frame_batch` `frame_batches` | batch of frames | everywhere | – |";
-        let text = "struct FrameBatchPool; // a frame_batch\nlet a = \"timestone_frame_batches_total\"; parcelled();";
+        let row = "| `parcel` `parcels` | batch of frames | everywhere | – |";
+        let text =
+            "struct ParcelPool; // a parcel\nlet a = \"timestone_parcels_total\"; parcelled();";
         assert_eq!(uses(row, "crates/a/src/a.rs", text), [3]);
-        assert_eq!(uses(row, "docs/a.md", "FrameBatches, and a frame_batch."), [2]);
-        assert_eq!(uses(row, "docs/glossary.md", "frame_batch"), [0]);
+        assert_eq!(uses(row, "docs/a.md", "Parcels, and a parcel."), [2]);
+        assert_eq!(uses(row, "docs/glossary.md", "parcel"), [0]);
     }
 
     #[test]

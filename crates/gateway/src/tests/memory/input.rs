@@ -6,7 +6,7 @@ use std::sync::Arc;
 use timestone_seda::limits::{MEMORY_TIMEOUT, STALL_LIMIT};
 use timestone_seda::{Memory, MemoryUse};
 
-use super::{MADE, VALUE, begun, makers, making};
+use super::{VALUE, begun};
 use crate::limits::OUTPUT_BOUND_BYTES;
 use crate::tests::world::{Client, SHARDS, World, encode};
 
