@@ -15,10 +15,15 @@
 mod error;
 pub mod gauges;
 pub mod limits;
+mod log_records;
+mod peers;
+mod reads;
+mod requests;
 mod shard;
 #[cfg(test)]
 mod testing;
 mod turn;
+mod write_sets;
 
 pub use error::ShardError;
 pub use shard::{

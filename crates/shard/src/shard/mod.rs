@@ -13,24 +13,15 @@
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
-mod ahead;
 #[cfg(test)]
 mod ending;
-mod expiry;
 mod hand_over;
 #[cfg(test)]
 mod hesitant;
 #[cfg(test)]
 mod in_memory;
-mod journal;
-mod lookups;
-mod order;
 mod outputs;
-mod payload;
-mod peers;
-mod pending;
 mod recovery;
-mod replies;
 mod request;
 mod scan;
 mod scrub;
@@ -56,18 +47,18 @@ use crate::gauges::ShardGauges;
 use crate::limits::{
     CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL,
 };
+use crate::log_records::journal::{ClosedBatch, Journal};
+pub use crate::log_records::order::RecordPlace;
+pub use crate::peers::{Peers, own_reply_address};
+use crate::reads::ahead::LookAhead;
+use crate::reads::lookups::Lookups;
+use crate::requests::pending::Requests;
+use crate::requests::replies::Replies;
+pub use crate::requests::replies::reading;
 use crate::turn::{Input, LogAppend, LogShortage, Output, Turn};
-use ahead::LookAhead;
+use crate::write_sets::payload::Payloads;
 use hand_over::{HandOver, Inherited};
-use journal::{ClosedBatch, Journal};
-use lookups::Lookups;
-pub use order::RecordPlace;
-use payload::Payloads;
-pub use peers::{Peers, own_reply_address};
-use pending::Requests;
 pub use recovery::{Past, Recovering, Replay, Served};
-use replies::Replies;
-pub use replies::reading;
 use scrub::ScrubAskers;
 
 /// Where a shard's records go.

@@ -18,11 +18,12 @@ use timestone_wire::{
     TxnState, Verdict,
 };
 
-use super::peers::own_reply_address;
-use super::pending::{Purpose, Repeat, token_of};
 use super::request::ReadNow;
-use super::{LogPlace, Shard, Unapplied, expiry};
+use super::{LogPlace, Shard, Unapplied};
 use crate::limits::LOG_BATCH_BYTES;
+use crate::peers::own_reply_address;
+use crate::reads::expiry;
+use crate::requests::pending::{Purpose, Repeat, token_of};
 use crate::turn::{self, Turn};
 
 impl Shard {

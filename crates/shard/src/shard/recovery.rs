@@ -32,16 +32,16 @@ use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
 
 use super::hand_over::{HandOver, Inherited};
-use super::journal::Journal;
-use super::lookups::{Lookups, in_store};
-use super::order::{RecordOrder, RecordPlace};
-use super::payload::{Payload, Payloads};
-use super::pending::Requests;
-use super::replies::Replies;
 use super::scrub::ScrubAskers;
 use super::{LogPlace, Peers, Shard};
 use crate::error::ShardError;
 use crate::gauges::ShardGauges;
+use crate::log_records::journal::Journal;
+use crate::log_records::order::{RecordOrder, RecordPlace};
+use crate::reads::lookups::{Lookups, in_store};
+use crate::requests::pending::Requests;
+use crate::requests::replies::Replies;
+use crate::write_sets::payload::{Payload, Payloads};
 
 /// How long to wait for the device before looking again.
 const DEVICE_WAIT: Duration = Duration::from_millis(10);

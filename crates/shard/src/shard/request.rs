@@ -12,10 +12,10 @@ use timestone_wire::{
 };
 
 use super::Shard;
-use super::ahead::LookAhead;
-use super::lookups::{Answered, Item, in_store};
-use super::pending::{Purpose, read_token};
 use crate::gauges::Timed;
+use crate::reads::ahead::LookAhead;
+use crate::reads::lookups::{Answered, Item, in_store};
+use crate::requests::pending::{Purpose, read_token};
 use crate::turn::Turn;
 
 /// Why a put is not let in.
@@ -225,7 +225,7 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return };
         let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = super::expiry::check(&expiry, snapshot, &found) {
+        if let Err(refusal) = crate::reads::expiry::check(&expiry, snapshot, &found) {
             return self.refuse(ctx, token, &refusal);
         }
         match found {

@@ -16,7 +16,7 @@ use timestone_wire::{
 };
 
 use super::Shard;
-use super::pending::read_token;
+use crate::requests::pending::read_token;
 use crate::turn::Turn;
 
 impl Shard {

@@ -56,8 +56,8 @@ mod tests {
     use timestone_wire::{Kind, Scrub};
 
     use super::super::LogPlace;
-    use super::super::expiry::tests::Bench;
     use super::*;
+    use crate::reads::expiry::tests::Bench;
 
     #[test]
     fn a_scrub_counts_every_record_of_the_device() {

@@ -27,9 +27,10 @@ use timestone_wire::{
     Verdict, WriteAction, WriteEntry,
 };
 
-use super::pending::{Previous, Repeat, read_token};
+use super::Shard;
 use super::request::wait_of;
-use super::{Shard, expiry};
+use crate::reads::expiry;
+use crate::requests::pending::{Previous, Repeat, read_token};
 use crate::turn::Turn;
 
 /// Whether the write must know what is there.
@@ -451,8 +452,8 @@ mod tests {
     use timestone_wire::{Condition, Kind};
 
     use super::super::LogPlace;
-    use super::super::expiry::tests::{Bench, SHARD, START, after_start, put_if};
     use super::*;
+    use crate::reads::expiry::tests::{Bench, SHARD, START, after_start, put_if};
 
     #[test]
     fn what_a_prepare_under_a_writes_id_is_told_is_not_found_by_the_next_write() {

@@ -1,0 +1,5 @@
+//! Reads of the store: look-ups of youngest versions, and whether what was found may be told.
+
+pub(crate) mod ahead;
+pub(crate) mod expiry;
+pub(crate) mod lookups;

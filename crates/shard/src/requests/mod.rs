@@ -1,0 +1,4 @@
+//! Who asked, what is needed to go on, and the answers.
+
+pub(crate) mod pending;
+pub(crate) mod replies;
