@@ -116,7 +116,8 @@ impl Shard {
         if self.may_forget(txn) {
             self.inherited.withheld.push((token, txn));
         } else {
-            self.answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
+            self.requests
+                .answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
         }
     }
 

@@ -33,13 +33,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_clock::Clock;
-use timestone_cluster::MapVersion;
-use timestone_seda::{FrameBatch, Memory, MemoryUse, ReplyAddress, StageId, Tally};
+use timestone_seda::{FrameBatch, Memory, MemoryUse, StageId, Tally};
 use timestone_store::{Figure, PutSize, Store, StoreError, StoreEvent};
 use timestone_txn::participant::{
     self, Collected, LogSequence, Participant, ReadItem, Token, Wait, WriteItem,
 };
-use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
+use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
@@ -49,11 +48,11 @@ use crate::limits::{
 };
 use crate::log_records::journal::{ClosedBatch, Journal};
 pub use crate::log_records::order::RecordPlace;
+use crate::peers::Messages;
 pub use crate::peers::{Peers, own_reply_address};
 use crate::reads::ahead::LookAhead;
 use crate::reads::lookups::Lookups;
-use crate::requests::pending::Requests;
-use crate::requests::replies::Replies;
+use crate::requests::Requests;
 pub use crate::requests::replies::reading;
 use crate::turn::{Input, LogAppend, LogShortage, Output, Turn};
 use crate::write_sets::payload::Payloads;
@@ -82,20 +81,17 @@ struct Unapplied {
 /// One shard. See the module.
 pub struct Shard {
     shard: ShardId,
-    epoch: Epoch,
-    map_version: MapVersion,
     seed: HashSeed,
     participant: Participant,
     /// What has been let be collected.
     collected: Collected,
     store: Box<dyn Store + Send>,
     log: LogPlace,
-    peers: Peers,
+    messages: Messages,
     journal: Journal,
     payloads: Payloads,
     requests: Requests,
     lookups: Lookups,
-    replies: Replies,
     scrub_askers: ScrubAskers,
     memory: Arc<Memory>,
     // Bytes of the payloads, as far as others know.
@@ -225,7 +221,7 @@ impl Shard {
         if self.log_shortage.is_some() {
             self.sent_since += bytes.len() as u64;
         }
-        let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
+        let head = BatchHead { shard: self.shard, batch, epoch: self.requests.epoch(), first };
         ctx.send(Output::LogAppend { log: stage, append: LogAppend { head, bytes } });
     }
 
@@ -363,10 +359,9 @@ impl Shard {
     /// Whether nothing is under way here but what waits for others: for a decision about a promise,
     /// whose other participants may be down.
     fn is_quiet(&self, has_unsent: bool) -> bool {
-        (self.requests.are_parked() || self.log_failed)
+        self.requests.is_quiet(self.log_failed)
             && self.unapplied.is_empty()
             && !has_unsent
-            && self.replies.is_empty()
             && (self.journal.is_idle() || self.log_failed)
     }
 }
@@ -460,7 +455,8 @@ impl Shard {
             Input::MapChanged(map) => {
                 // What is recorded already belongs to the epoch that it was recorded in.
                 self.close_batch(ctx);
-                self.map_changed(&map);
+                self.requests.map_changed(&map);
+                self.messages.map_changed(&map);
             }
             // Another shard's log.
             Input::LogRoom { .. } | Input::LogFailed { .. } => {}
@@ -488,7 +484,7 @@ impl Shard {
                 self.pump_store(ctx);
             }
         }
-        self.replies.flush(ctx);
+        self.requests.flush(ctx);
         self.promised.change(self.promised.bytes(), self.payloads.bytes());
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
@@ -553,11 +549,5 @@ impl Shard {
             self.cache_wish = wish;
             self.store.resize_cache(wish);
         }
-    }
-
-    /// The buffer for an answer to `reply_to`.
-    #[inline]
-    fn reply(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress) -> &mut Vec<u8> {
-        self.replies.buffer(ctx, reply_to)
     }
 }

@@ -1,30 +1,25 @@
 //! Carrying out what the core wants: answers, records, writes into the store, messages to other
 //! shards.
 
-use timestone_cluster::ShardMap;
-use timestone_seda::{FrameBatch, ReplyAddress};
+use timestone_seda::ReplyAddress;
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    ExpiryRule, FrozenState, Input, LogIntent, LogRange, LogSequence, Output, Token, TxnStatus,
-    Vote, Wait,
+    ExpiryRule, Input, LogIntent, LogRange, LogSequence, Output, Token, Vote, Wait,
 };
-use timestone_types::{
-    AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version,
-};
+use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
-use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, Shards,
-    TxnState, Verdict,
-};
+use timestone_wire::{self as wire, Frame, Message, PrepareBody, Shards, Verdict};
 
 use super::request::ReadNow;
 use super::{LogPlace, Shard, Unapplied};
 use crate::limits::LOG_BATCH_BYTES;
-use crate::peers::own_reply_address;
 use crate::reads::expiry;
 use crate::requests::pending::{Purpose, Repeat, token_of};
-use crate::turn::{self, Turn};
+use crate::requests::states::{
+    state_of_frozen, state_of_outcome, state_of_status, verdict_of_write,
+};
+use crate::turn::Turn;
 
 impl Shard {
     /// Carries out everything that the core has put out; `current` is the request that is at hand.
@@ -69,11 +64,11 @@ impl Shard {
                 self.read_later(ctx, token, ReadNow { at, prepared_before, expiry }, current)
             }
             Output::Again { token, wait } => {
-                self.keep_frame(token, current);
+                self.requests.keep_frame(token, current);
                 self.again.push_back((token, wait));
             }
-            Output::Parked { token } => self.park(token, current),
-            Output::Refuse { token, refusal } => self.refuse(ctx, token, &refusal),
+            Output::Parked { token } => self.requests.park(token, current),
+            Output::Refuse { token, refusal } => self.requests.refuse(ctx, token, &refusal),
             Output::Ignored { token } => self.requests.close(token),
             Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
             Output::Repeated { token, txn, commit, vote, at, present } => {
@@ -101,14 +96,14 @@ impl Shard {
             Output::AckDecision { token, txn } => self.acknowledge(ctx, token, txn),
             Output::AskWriteSet { token, txn } => {
                 let commit = Timestamp::ZERO;
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::FetchWriteSet { txn, commit }.encode(envelope, out)
                 });
             }
             Output::ForgetPayload { txn } => self.payloads.forget(txn),
             Output::StatusIs { token, txn, status } => {
                 let state = state_of_status(status);
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::StatusIs { txn, state }.encode(envelope, out)
                 });
             }
@@ -116,33 +111,38 @@ impl Shard {
                 self.scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::NewestIs { at }.encode(envelope, out)
                 });
             }
             Output::FreezeAnswer { token, txn, state } => {
                 let state = state_of_frozen(state);
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::FreezeAnswer { txn, state }.encode(envelope, out)
                 });
             }
             Output::AskFreeze { to, txn, begin } => {
-                self.tell_peer(ctx, to, |envelope, out| {
+                self.messages.tell(ctx, to, |envelope, out| {
                     wire::Freeze { txn, begin }.encode(envelope, out)
                 });
             }
             Output::AskTerminate { to, txn, begin, commit } => {
-                self.ask_terminate(ctx, to, txn, (begin, commit))
+                // What is asked about was promised here: its write set is kept.
+                let participants = self.payloads.get(txn).map_or(&[][..], |one| &one.participants);
+                self.messages.tell(ctx, to, |envelope, out| {
+                    let participants = Shards::new(participants);
+                    wire::Terminate { txn, begin, commit, participants }.encode(envelope, out);
+                });
             }
             Output::TellDecision { to, txn, outcome } => {
                 let decision = decision_of(outcome);
-                self.tell_peer(ctx, to, |envelope, out| {
+                self.messages.tell(ctx, to, |envelope, out| {
                     wire::Decide::new(txn, decision).encode(envelope, out)
                 });
             }
             // It is answered where it is asked for, with the frame at hand.
             Output::LookUp { token, .. } | Output::NoRoom { token } => {
-                self.fail(ctx, token, &StoreError::Busy)
+                self.requests.fail(ctx, token, &StoreError::Busy)
             }
             Output::NotHere(what) => {
                 tracing::error!(shard = %self.shard, ?what, "this server has no replicas, and was \
@@ -162,26 +162,9 @@ impl Shard {
         }
     }
 
-    /// Keeps the bytes of a request that has to wait.
-    fn park(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
-        self.requests.set_parked(token, true);
-        self.keep_frame(token, current);
-    }
-
-    /// A request is handed in again later: its frame is needed then.
-    pub(super) fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
-        if let Some((at_hand, frame)) = current
-            && at_hand == token
-            && let Some(request) = self.requests.get_mut(token)
-            && request.frame.is_empty()
-        {
-            request.frame.extend_from_slice(frame.bytes());
-        }
-    }
-
     /// Hands a request that had to wait to the core again.
     pub(super) fn resubmit(&mut self, ctx: &mut Turn<'_>, token: Token, wait: Option<Wait>) {
-        self.requests.set_parked(token, false);
+        self.requests.unpark(token);
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let submitted = match Frame::parse(&bytes) {
@@ -239,12 +222,12 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return };
         let purpose = request.purpose;
         if purpose == Purpose::Write && self.is_waited_out(ctx.now(), &vote) {
-            return self.refuse(ctx, token, &Refusal::Recovering);
+            return self.requests.refuse(ctx, token, &Refusal::Recovering);
         }
         self.gauges.vote(&vote);
         if purpose == Purpose::Write {
             let (commit, verdict) = verdict_of_write(commit, vote);
-            return self.answer_written(ctx, token, txn, commit, verdict);
+            return self.requests.answer_written(ctx, token, txn, commit, verdict);
         }
         let verdict = match vote {
             Vote::Yes => Verdict::Yes,
@@ -252,12 +235,12 @@ impl Shard {
             Vote::No(reason) => Verdict::No(reason),
             Vote::Decided(outcome) => {
                 let state = state_of_outcome(outcome);
-                return self.answer(ctx, token, |envelope, out| {
+                return self.requests.answer(ctx, token, |envelope, out| {
                     wire::StatusIs { txn, state }.encode(envelope, out)
                 });
             }
         };
-        self.answer(ctx, token, |envelope, out| {
+        self.requests.answer(ctx, token, |envelope, out| {
             wire::Vote { txn, commit, verdict }.encode(envelope, out)
         });
     }
@@ -504,7 +487,9 @@ impl Shard {
                 self.scan_done(ctx, token_of(token), &keys, next)
             }
             StoreEvent::CountDone { token, keys } => self.count_done(ctx, token_of(token), keys),
-            StoreEvent::ReadFailed { token, error } => self.fail(ctx, token_of(token), &error),
+            StoreEvent::ReadFailed { token, error } => {
+                self.requests.fail(ctx, token_of(token), &error)
+            }
             StoreEvent::DeviceFailed(error) => {
                 tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard \
                     takes no more writes");
@@ -535,15 +520,17 @@ impl Shard {
             if let ReadOutcome::Present { value, .. } = outcome {
                 self.store.recycle(value);
             }
-            return self.refuse(ctx, token, &refusal);
+            return self.requests.refuse(ctx, token, &refusal);
         }
         match outcome {
-            ReadOutcome::Present { value, .. } if !self.has_reply_room(ctx, token, value.len()) => {
-                self.refuse_unread(ctx, token);
+            ReadOutcome::Present { value, .. }
+                if !self.requests.has_reply_room(ctx, token, value.len()) =>
+            {
+                self.requests.refuse_unread(ctx, token);
                 self.store.recycle(value);
             }
             ReadOutcome::Present { version, expires_at, value } => {
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::Value {
                         version,
                         expires_at,
@@ -556,7 +543,7 @@ impl Shard {
                 self.store.recycle(value);
             }
             ReadOutcome::Absent { version, expires_at } => {
-                self.answer(ctx, token, |envelope, out| {
+                self.requests.answer(ctx, token, |envelope, out| {
                     wire::Value {
                         version,
                         expires_at,
@@ -567,7 +554,7 @@ impl Shard {
                     .encode(envelope, out);
                 })
             }
-            ReadOutcome::Failed(error) => self.fail(ctx, token, &error),
+            ReadOutcome::Failed(error) => self.requests.fail(ctx, token, &error),
         }
     }
 
@@ -582,13 +569,6 @@ impl Shard {
     ) -> Result<(), Refusal> {
         self.collected.check(at)?;
         expiry::check_read(rule, snapshot, found)
-    }
-
-    fn has_reply_room(&mut self, ctx: &mut Turn<'_>, token: Token, bytes: usize) -> bool {
-        let Some(reply_to) = self.requests.get_mut(token).map(|request| request.reply_to) else {
-            return true;
-        };
-        self.replies.has_room(ctx, reply_to, bytes)
     }
 
     /// Appends again what old log files hold up: promises and outcomes that are still needed.
@@ -683,170 +663,21 @@ impl Shard {
         owed
     }
 
-    /// Answers a request with one frame, and ends it.
-    pub(super) fn answer(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        write: impl FnOnce(&Envelope, &mut Vec<u8>),
-    ) {
-        if let Some(request) = self.requests.get_mut(token) {
-            let (reply_to, envelope) = (request.reply_to, request.envelope);
-            write(&envelope, self.replies.buffer(ctx, reply_to));
-            self.requests.close(token);
-        }
-    }
-
-    pub(super) fn answer_error(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        reply_to: ReplyAddress,
-        frame: &Frame<'_>,
-        error: &ErrorReply<'_>,
-    ) {
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        error.encode(&envelope, self.reply(ctx, reply_to));
-    }
-
-    pub(super) fn refuse_epoch(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        reply_to: ReplyAddress,
-        frame: &Frame<'_>,
-    ) {
-        let words = format!(
-            "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
-            self.shard,
-            self.epoch,
-            frame.envelope().epoch
-        );
-        self.answer_error(ctx, reply_to, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
-    }
-
-    pub(super) fn refuse(&mut self, ctx: &mut Turn<'_>, token: Token, refusal: &Refusal) {
-        let words = refusal.to_string();
-        self.gauges.count_refusal(refusal);
-        let error = match *refusal {
-            Refusal::TooOld { watermark } => {
-                ErrorReply::new(ErrorCode::SnapshotTooOld, &words).with_detail(watermark.as_nanos())
-            }
-            Refusal::ClockAhead { lead } => {
-                let nanos = u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX);
-                ErrorReply::new(ErrorCode::ClockAhead, &words).with_detail(nanos)
-            }
-            Refusal::ClockHeld { wait } => {
-                let wait =
-                    wait.clamp(crate::limits::BUSY_RETRY_AFTER, crate::limits::HELD_RETRY_AFTER);
-                ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(wait)
-            }
-            Refusal::ClockBehind { left } => {
-                let nanos = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-                ErrorReply::new(ErrorCode::ClockBehind, &words).with_detail(nanos)
-            }
-            Refusal::Prepared { other } => {
-                ErrorReply { other: Some(other), ..ErrorReply::new(ErrorCode::Prepared, &words) }
-            }
-            Refusal::Finished => ErrorReply::new(ErrorCode::SessionEnded, &words),
-            Refusal::Terminating => ErrorReply::new(ErrorCode::Terminated, &words),
-            Refusal::Recovering => ErrorReply::new(ErrorCode::Unavailable, &words),
-            Refusal::Busy => ErrorReply::new(ErrorCode::Busy, &words)
-                .with_retry_after(crate::limits::BUSY_RETRY_AFTER),
-            Refusal::LogLost => ErrorReply::new(ErrorCode::StorageFailed, &words),
-            Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
-        };
-        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
-    }
-
-    /// There is no room for what a request would put; nothing was done.
-    pub(super) fn refuse_full(&mut self, ctx: &mut Turn<'_>, token: Token, words: &str) {
-        let error = ErrorReply::new(ErrorCode::DeviceFull, words);
-        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
-    }
-
-    /// The store could not do what a request needs.
-    pub(super) fn fail(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
-        let words = match error {
-            StoreError::DeviceFull { live_blocks, blocks, growth: None } => format!(
-                "the store is full ({live_blocks} of {blocks} blocks hold live data): delete \
-                 something, or restart the server with a larger --capacity"
-            ),
-            other => other.to_string(),
-        };
-        let code = match error {
-            StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
-            StoreError::DeviceFull { .. } | StoreError::MemoryFull { .. } => ErrorCode::DeviceFull,
-            StoreError::Busy => ErrorCode::Busy,
-            StoreError::Corrupt { .. } => ErrorCode::Corrupt,
-            StoreError::KeyTooLong { .. } => ErrorCode::KeyTooLong,
-            StoreError::ValueTooLarge { .. } => ErrorCode::ValueTooLong,
-            _ => ErrorCode::StorageFailed,
-        };
-        let detail =
-            if let StoreError::TooOld { watermark, .. } = error { watermark.as_nanos() } else { 0 };
-        if matches!(code, ErrorCode::Corrupt | ErrorCode::StorageFailed) {
-            tracing::error!(shard = %self.shard, %error, "the store could not serve a request");
-        }
-        let error = ErrorReply::new(code, &words).with_detail(detail);
-        let error = if code == ErrorCode::Busy {
-            error.with_retry_after(crate::limits::BUSY_RETRY_AFTER)
-        } else {
-            error
-        };
-        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
-    }
-
-    /// Sends one frame to the primary of another shard.
-    fn tell_peer(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        to: ShardId,
-        write: impl FnOnce(&Envelope, &mut Vec<u8>),
-    ) {
-        let Some((stage, epoch)) = self.peers.find(to) else { return };
-        // The number tells the node stage of this process whom an answer from another process is
-        // for.
-        let envelope = Envelope {
-            shard: to,
-            epoch,
-            request: RequestId::new(u64::from(self.shard.get()) + 1),
-            map_version: self.map_version,
-        };
-        let mut bytes = ctx.take_buffer();
-        write(&envelope, &mut bytes);
-        let frame_batch = FrameBatch::new(own_reply_address(ctx.stage()), bytes);
-        ctx.send(turn::Output::ToPeer { to: stage, frame_batch });
-    }
-
-    fn ask_terminate(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        to: ShardId,
-        txn: TxnId,
-        (begin, commit): (Timestamp, Timestamp),
-    ) {
-        // What is asked about was promised here: its write set is kept.
-        let participants =
-            self.payloads.get(txn).map_or(Vec::new(), |payload| payload.participants.to_vec());
-        self.tell_peer(ctx, to, |envelope, out| {
-            wire::Terminate { txn, begin, commit, participants: Shards::new(&participants) }
-                .encode(envelope, out);
-        });
-    }
-
     pub(super) fn answer_stats(
         &mut self,
         ctx: &mut Turn<'_>,
         reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) {
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        let envelope = self.requests.envelope_for(frame);
         let figures = self.store.figures();
-        let out = self.replies.buffer(ctx, reply_to);
+        let open = self.requests.len() as u64;
+        let out = self.requests.reply(ctx, reply_to);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
         let own = [
             ("watermark", self.collected.below().as_nanos()),
             ("prepared", self.payloads.len() as u64),
-            ("requests", self.requests.len() as u64),
+            ("requests", open),
         ];
         for (name, value) in figures.iter().map(|(figure, value)| (figure.name(), value)).chain(own)
         {
@@ -854,62 +685,12 @@ impl Shard {
         }
         list.finish();
     }
-
-    pub(super) fn map_changed(&mut self, map: &ShardMap) {
-        self.map_version = map.version();
-        for shard in map.shards() {
-            self.peers.set_epoch(shard.id, shard.epoch);
-            if shard.id == self.shard {
-                self.epoch = shard.epoch;
-            }
-        }
-        let (shard, epoch, map_version) = (self.shard, self.epoch, self.map_version);
-        self.replies.set_envelope(Envelope { shard, epoch, map_version, ..Envelope::default() });
-    }
-}
-
-/// What a vote about a single-key write says on the wire, and the timestamp that it is about: a
-/// write that was decided at another timestamp than the one asked for took place there.
-const fn verdict_of_write(commit: Timestamp, vote: Vote) -> (Timestamp, Verdict) {
-    match vote {
-        Vote::Yes => (commit, Verdict::Yes),
-        Vote::Later(at) => (commit, Verdict::Later(at)),
-        Vote::No(reason) => (commit, Verdict::No(reason)),
-        Vote::Decided(TxnOutcome::Committed(at)) => (at, Verdict::Yes),
-        Vote::Decided(TxnOutcome::Aborted) => {
-            (commit, Verdict::No(AbortReason::of(AbortKind::Terminated)))
-        }
-    }
 }
 
 const fn decision_of(outcome: TxnOutcome) -> Option<Timestamp> {
     match outcome {
         TxnOutcome::Committed(at) => Some(at),
         TxnOutcome::Aborted => None,
-    }
-}
-
-const fn state_of_outcome(outcome: TxnOutcome) -> TxnState {
-    match outcome {
-        TxnOutcome::Committed(at) => TxnState::Committed(at),
-        TxnOutcome::Aborted => TxnState::Aborted,
-    }
-}
-
-const fn state_of_status(status: TxnStatus) -> TxnState {
-    match status {
-        TxnStatus::Unknown => TxnState::Unknown,
-        TxnStatus::Prepared(at) => TxnState::Prepared(at),
-        TxnStatus::Decided(outcome) => state_of_outcome(outcome),
-    }
-}
-
-/// `Finished` travels as "unknown": nobody who is undecided is told so of anything else.
-const fn state_of_frozen(state: FrozenState) -> TxnState {
-    match state {
-        FrozenState::Prepared(at) => TxnState::Prepared(at),
-        FrozenState::Decided(outcome) => state_of_outcome(outcome),
-        FrozenState::Finished => TxnState::Unknown,
     }
 }
 

@@ -29,7 +29,7 @@ use timestone_types::{
     Version,
 };
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
-use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
+use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
 use super::hand_over::{HandOver, Inherited};
 use super::scrub::ScrubAskers;
@@ -38,9 +38,9 @@ use crate::error::ShardError;
 use crate::gauges::ShardGauges;
 use crate::log_records::journal::Journal;
 use crate::log_records::order::{RecordOrder, RecordPlace};
+use crate::peers::Messages;
 use crate::reads::lookups::{Lookups, in_store};
-use crate::requests::pending::Requests;
-use crate::requests::replies::Replies;
+use crate::requests::Requests;
 use crate::write_sets::payload::{Payload, Payloads};
 
 /// How long to wait for the device before looking again.
@@ -539,29 +539,22 @@ impl Replay {
         }
         Shard {
             shard,
-            epoch: with.epoch,
-            map_version: with.map_version,
             seed,
             participant,
             collected: Collected::default(),
             store,
             log: with.log,
-            peers: with.peers,
+            messages: Messages::new(shard, with.map_version, with.peers),
             journal,
             payloads,
-            requests: Requests::new(Arc::clone(&with.gauges.latencies)),
-            lookups: Lookups::default(),
-            scrub_askers: ScrubAskers::default(),
-            replies: Replies::new(
+            requests: Requests::new(
+                (shard, with.epoch, with.map_version),
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),
-                Envelope {
-                    shard,
-                    epoch: with.epoch,
-                    map_version: with.map_version,
-                    ..Envelope::default()
-                },
+                Arc::clone(&with.gauges),
             ),
+            lookups: Lookups::default(),
+            scrub_askers: ScrubAskers::default(),
             promised: Tally::new(&with.memory, MemoryUse::Writes),
             memory: with.memory,
             gauges: with.gauges,

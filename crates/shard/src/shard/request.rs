@@ -12,7 +12,6 @@ use timestone_wire::{
 };
 
 use super::Shard;
-use crate::gauges::Timed;
 use crate::reads::ahead::LookAhead;
 use crate::reads::lookups::{Answered, Item, in_store};
 use crate::requests::pending::{Purpose, read_token};
@@ -65,9 +64,8 @@ impl Shard {
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
-        let envelope = frame.envelope();
-        if envelope.epoch != self.epoch && !frame.kind().is_reply() {
-            return self.refuse_epoch(ctx, reply_to, frame);
+        if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
+            return self.requests.refuse_epoch(ctx, reply_to, frame);
         }
         self.gauges.count(frame.kind());
         let purpose = match frame.kind() {
@@ -84,12 +82,11 @@ impl Shard {
             | Kind::Newest => Purpose::Other,
             _ => return self.plain(ctx, reply_to, frame),
         };
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let token = self.requests.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
+        let token = self.requests.open(reply_to, frame, purpose);
         if let Err(error) = self.submit(ctx, token, frame, key, None) {
             self.requests.close(token);
             let text = error.to_string();
-            self.answer_error(
+            self.requests.answer_error(
                 ctx,
                 reply_to,
                 frame,
@@ -226,16 +223,16 @@ impl Shard {
         let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
         if let Err(refusal) = crate::reads::expiry::check(&expiry, snapshot, &found) {
-            return self.refuse(ctx, token, &refusal);
+            return self.requests.refuse(ctx, token, &refusal);
         }
         match found {
             Ok(Lookup::Present { value, .. })
-                if !self.replies.has_room(ctx, reply_to, value.len()) =>
+                if !self.requests.has_room(ctx, reply_to, value.len()) =>
             {
-                self.refuse_unread(ctx, token);
+                self.requests.refuse_unread(ctx, token);
             }
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let out = self.replies.buffer(ctx, reply_to);
+                let out = self.requests.reply(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: true, value }
                     .encode(&envelope, out);
                 self.requests.close(token);
@@ -250,26 +247,18 @@ impl Shard {
                     && !version.is_zero()
                     && self.store.is_beside_fence(key, version);
                 let version = if is_beside { Version::ZERO } else { version };
-                let out = self.replies.buffer(ctx, reply_to);
+                let out = self.requests.reply(ctx, reply_to);
                 wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
                     .encode(&envelope, out);
                 self.requests.close(token);
             }
             Ok(Lookup::Pending) => {
+                let Some(request) = self.requests.get_mut(token) else { return };
                 (request.at, request.snapshot) = (at, snapshot);
                 (request.prepared_before, request.expiry) = (prepared_before, expiry);
             }
-            Err(error) => self.fail(ctx, token, &error),
+            Err(error) => self.requests.fail(ctx, token, &error),
         }
-    }
-
-    /// The memory for answers is used up: a read changes nothing, and a write has not taken place
-    /// yet, so it may be asked again.
-    pub(super) fn refuse_unread(&mut self, ctx: &mut Turn<'_>, token: Token) {
-        let words = "the server's memory for answers is used up; try again";
-        let error = ErrorReply::new(ErrorCode::Busy, words)
-            .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
-        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     fn submit_prepare(
@@ -327,9 +316,9 @@ impl Shard {
         if let [Output::NoRoom { .. }] = self.outputs[..] {
             self.outputs.clear();
             return match refused {
-                Some(AdmissionError::Log(words)) => self.refuse_full(ctx, token, &words),
-                Some(AdmissionError::Store(error)) => self.fail(ctx, token, &error),
-                None => self.fail(ctx, token, &StoreError::Busy),
+                Some(AdmissionError::Log(words)) => self.requests.refuse_full(ctx, token, &words),
+                Some(AdmissionError::Store(error)) => self.requests.fail(ctx, token, &error),
+                None => self.requests.fail(ctx, token, &StoreError::Busy),
             };
         }
         self.carry_out(ctx, Some((token, frame)));
@@ -389,7 +378,7 @@ impl Shard {
                 let from_peer = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| self.peers.is_shard(request.reply_to.stage));
+                    .is_some_and(|request| self.messages.are_from_peer(request.reply_to));
                 let origin =
                     if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
@@ -474,14 +463,14 @@ impl Shard {
             }
             Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
-                let envelope = frame.reply_envelope(self.epoch, self.map_version);
-                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, reply_to));
+                let envelope = self.requests.envelope_for(frame);
+                wire::Done {}.encode(&envelope, self.requests.reply(ctx, reply_to));
             }),
             kind if kind.is_reply() => Ok(()),
             kind => {
                 let words =
                     format!("a shard does not serve {} requests; ask the server", kind.name());
-                return self.answer_error(
+                return self.requests.answer_error(
                     ctx,
                     reply_to,
                     frame,
@@ -491,7 +480,7 @@ impl Shard {
         };
         if let Err(error) = taken {
             let text = error.to_string();
-            self.answer_error(
+            self.requests.answer_error(
                 ctx,
                 reply_to,
                 frame,
@@ -520,7 +509,7 @@ impl Shard {
                 let (keyspace, key) = (key.keyspace, key.hash);
                 let item = Item { keyspace, key, latest: LatestInStore::NONE };
                 self.lookups.begin(token, wait, std::iter::once(item));
-                self.keep_frame(token, Some((token, frame)));
+                self.requests.keep_frame(token, Some((token, frame)));
                 None
             }
         }
@@ -557,7 +546,7 @@ impl Shard {
             _ => false,
         });
         if is_new {
-            self.fail(ctx, token, error);
+            self.requests.fail(ctx, token, error);
         } else {
             tracing::error!(shard = %self.shard, %error, "a request that is under way already \
                 cannot be looked up again");
@@ -607,7 +596,7 @@ impl Shard {
         let items = reads.chain(writes);
         let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
         self.lookups.begin(token, wait, items);
-        self.keep_frame(token, Some((token, frame)));
+        self.requests.keep_frame(token, Some((token, frame)));
         false
     }
 

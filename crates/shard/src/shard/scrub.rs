@@ -29,13 +29,13 @@ impl ScrubAskers {
 impl Shard {
     /// Begins a walk over all records, or joins the one that is under way.
     pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        let envelope = self.requests.envelope_for(frame);
         if self.scrub_askers.add(reply_to, envelope) {
             return self.store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";
         let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(BUSY_RETRY_AFTER);
-        self.answer_error(ctx, reply_to, frame, &error);
+        self.requests.answer_error(ctx, reply_to, frame, &error);
     }
 
     /// The walk has ended.
@@ -46,7 +46,7 @@ impl Shard {
         );
         for (reply_to, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
             Scrubbed { pages, records, corrupt_pages, corrupt_records }
-                .encode(&envelope, self.replies.buffer(ctx, reply_to));
+                .encode(&envelope, self.requests.reply(ctx, reply_to));
         }
     }
 }

@@ -21,10 +21,10 @@ use timestone_txn::participant::{
     self, Condition, ExpiryRule, Input, LatestInStore, Output, Prepare, Token, Wait, WriteItem,
     WriteKind,
 };
-use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
+use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter,
-    Verdict, WriteAction, WriteEntry,
+    self as wire, Envelope, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction,
+    WriteEntry,
 };
 
 use super::Shard;
@@ -98,7 +98,7 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return false };
         if let Some(error) = request.failed.take() {
             // Nothing takes place: no other copy was carried out meanwhile.
-            self.fail(ctx, token, &error);
+            self.requests.fail(ctx, token, &error);
             return false;
         }
         if request.previous.known {
@@ -107,15 +107,14 @@ impl Shard {
         let at = write.commit.max(latest.version.timestamp);
         let found = self.store.get_as_of(key, at, expiry.as_of, read_token(token));
         if let Err(refusal) = expiry::check(expiry, Timestamp::MAX, &found) {
-            self.refuse(ctx, token, &refusal);
+            self.requests.refuse(ctx, token, &refusal);
             return false;
         }
         match found {
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let kept = request.keep_found(&self.memory, value);
-                request.previous = Previous { known: kept, present: true, version, expires_at };
+                let kept = self.requests.keep_found(token, (version, expires_at), value);
                 if !kept {
-                    self.refuse_unread(ctx, token);
+                    self.requests.refuse_unread(ctx, token);
                 }
                 kept
             }
@@ -131,7 +130,7 @@ impl Shard {
                 false
             }
             Err(error) => {
-                self.fail(ctx, token, &error);
+                self.requests.fail(ctx, token, &error);
                 false
             }
         }
@@ -145,11 +144,10 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return };
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
-                let kept = request.keep_found(&self.memory, &value);
-                request.previous = Previous { known: kept, present: true, version, expires_at };
+                let kept = self.requests.keep_found(token, (version, expires_at), &value);
                 self.store.recycle(value);
                 if !kept {
-                    return self.refuse_unread(ctx, token);
+                    return self.requests.refuse_unread(ctx, token);
                 }
             }
             ReadOutcome::Absent { version, expires_at } => {
@@ -177,7 +175,7 @@ impl Shard {
         match expiry.may_tell(Timestamp::MAX, present, expires_at) {
             Ok(()) => true,
             Err(refusal) => {
-                self.refuse(ctx, token, &refusal);
+                self.requests.refuse(ctx, token, &refusal);
                 false
             }
         }
@@ -197,7 +195,13 @@ impl Shard {
         request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
         request.value.clear();
         if repeat.verdict == Verdict::Yes && !request.returns_previous {
-            return self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+            return self.requests.answer_written(
+                ctx,
+                token,
+                repeat.txn,
+                repeat.commit,
+                repeat.verdict,
+            );
         }
         let kept = std::mem::take(&mut request.frame);
         let frame = match current {
@@ -205,7 +209,7 @@ impl Shard {
             _ => Frame::parse(&kept),
         };
         let Some(write) = frame.ok().and_then(|frame| wire::Write::decode(&frame).ok()) else {
-            return self.answer_unknown(ctx, token);
+            return self.requests.answer_unknown(ctx, token);
         };
         let key = KeyRef::new(self.seed, write.keyspace, write.key);
         // Whether it had expired was judged by the first copy.
@@ -213,8 +217,7 @@ impl Shard {
         let found = match self.store.get_as_of(key, repeat.at, judged, read_token(token)) {
             Ok(Lookup::Pending) => return,
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let Some(request) = self.requests.get_mut(token) else { return };
-                request.keep_told(&self.memory, value);
+                self.requests.keep_told(token, value);
                 Some((version, expires_at, true))
             }
             Ok(Lookup::Absent { version, expires_at }) => Some((version, expires_at, false)),
@@ -232,9 +235,7 @@ impl Shard {
     ) {
         let found = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
-                if let Some(request) = self.requests.get_mut(token) {
-                    request.keep_told(&self.memory, &value);
-                }
+                self.requests.keep_told(token, &value);
                 self.store.recycle(value);
                 Some((version, expires_at, true))
             }
@@ -265,19 +266,10 @@ impl Shard {
             Some((version, expires_at, present)) if is_kept && present == repeat.present => {
                 request.previous = Previous { known: true, present, version, expires_at };
             }
-            _ if request.returns_previous => return self.answer_unknown(ctx, token),
+            _ if request.returns_previous => return self.requests.answer_unknown(ctx, token),
             _ => request.value.clear(),
         }
-        self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
-    }
-
-    /// The write took place, or was refused, once: that much of its answer cannot be told any more.
-    fn answer_unknown(&mut self, ctx: &mut Turn<'_>, token: Token) {
-        let words = "the write was decided before, and the previous value that its answer carried \
-            cannot be read any more";
-        self.answer(ctx, token, |envelope, out| {
-            ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
-        });
+        self.requests.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
     }
 
     fn validate_write(
@@ -373,50 +365,6 @@ impl Shard {
         });
         self.participant.step(ctx.now(), input, &mut self.outputs);
     }
-
-    /// The answer to a single-key write.
-    pub(super) fn answer_written(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        txn: timestone_types::TxnId,
-        commit: timestone_types::Timestamp,
-        verdict: Verdict,
-    ) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let (reply_to, envelope, previous) = (request.reply_to, request.envelope, request.previous);
-        let told = match verdict {
-            Verdict::Yes => true,
-            Verdict::No(reason) => reason.kind == AbortKind::Condition,
-            Verdict::Later(_) => false,
-        };
-        if told && request.returns_previous && !previous.known {
-            // A repeat, and what the first copy found is not remembered.
-            return self.answer_unknown(ctx, token);
-        }
-        // Only a delete without a condition can be refused although it has none: there was nothing
-        // to delete.
-        let verdict = match verdict {
-            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => {
-                Verdict::Yes
-            }
-            other => other,
-        };
-        let charge = request.take_charge();
-        let out = self.replies.buffer(ctx, reply_to);
-        wire::Written {
-            txn,
-            commit,
-            verdict,
-            previous_present: previous.present,
-            previous_version: previous.version,
-            previous_expires_at: previous.expires_at,
-            previous_value: if request.returns_previous { &request.value } else { &[] },
-        }
-        .encode(&envelope, out);
-        self.replies.carry(charge);
-        self.requests.close(token);
-    }
 }
 
 /// Lays a single write out as the body of a prepare, for the log and for the payload.
@@ -449,6 +397,7 @@ fn write_body(
 
 #[cfg(test)]
 mod tests {
+    use timestone_types::AbortKind;
     use timestone_wire::{Condition, Kind};
 
     use super::super::LogPlace;
