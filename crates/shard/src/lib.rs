@@ -12,7 +12,11 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod admission;
+mod closing;
+mod driver;
 mod error;
+mod figures;
 pub mod gauges;
 pub mod limits;
 mod log_records;

@@ -2,4 +2,5 @@
 
 pub(crate) mod ahead;
 pub(crate) mod expiry;
+pub(crate) mod items;
 pub(crate) mod lookups;

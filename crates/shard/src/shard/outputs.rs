@@ -1,59 +1,42 @@
 //! Carrying out what the core wants: answers, records, writes into the store, messages to other
 //! shards.
 
-use timestone_seda::ReplyAddress;
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    ExpiryRule, Input, LogIntent, LogRange, LogSequence, Output, Token, Vote, Wait,
+    ExpiryRule, Input, LogIntent, LogRange, Output, Token, Vote, Wait,
 };
-use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId, TxnOutcome, Version};
-use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
-use timestone_wire::{self as wire, Frame, Message, PrepareBody, Shards, Verdict};
+use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId, TxnOutcome};
+use timestone_wal::BatchNumber;
+use timestone_wire::{self as wire, Frame, Message, Shards, Verdict};
 
-use super::request::ReadNow;
-use super::{LogPlace, Shard, Unapplied};
-use crate::limits::LOG_BATCH_BYTES;
+use super::Shard;
+use crate::driver::ReadNow;
 use crate::reads::expiry;
 use crate::requests::pending::{Purpose, Repeat, token_of};
 use crate::requests::states::{
     state_of_frozen, state_of_outcome, state_of_status, verdict_of_write,
 };
 use crate::turn::Turn;
+use crate::write_sets::{Put, Target, Unapplied};
 
 impl Shard {
     /// Carries out everything that the core has put out; `current` is the request that is at hand.
     pub(super) fn carry_out(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
-        while !self.outputs.is_empty() {
-            let spare = std::mem::take(&mut self.spare_outputs);
-            let mut outputs = std::mem::replace(&mut self.outputs, spare);
+        while self.driver.has_outputs() {
+            let mut outputs = self.driver.take_outputs();
             for output in outputs.drain(..) {
                 self.output(ctx, output, current);
             }
-            self.spare_outputs = outputs;
+            self.driver.give_back(outputs);
         }
-        self.durable_soon(ctx, current);
-        // Whoever is handed in again carries out its own outputs in here, and must not begin to
-        // hand in others below that.
-        if !self.handing_in {
-            self.handing_in = true;
-            while let Some((token, wait)) = self.again.pop_front() {
+        // Without a log, what was just recorded is durable already.
+        if let Some(through) = self.log_records.take_durable_at_once() {
+            self.step(ctx, Input::Durable { range: LogRange::through(through) }, current);
+        }
+        if self.driver.begin_handing_in() {
+            while let Some((token, wait)) = self.driver.next_again() {
                 self.resubmit(ctx, token, Some(wait));
-            }
-            self.handing_in = false;
-        }
-    }
-
-    /// Without a log, what was just recorded is durable already.
-    fn durable_soon(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
-        if let Some(through) = self.durable_at_once.take() {
-            self.participant.step(
-                ctx.now(),
-                Input::Durable { range: LogRange::through(through) },
-                &mut self.outputs,
-            );
-            if !self.outputs.is_empty() {
-                self.carry_out(ctx, current);
             }
         }
     }
@@ -65,7 +48,7 @@ impl Shard {
             }
             Output::Again { token, wait } => {
                 self.requests.keep_frame(token, current);
-                self.again.push_back((token, wait));
+                self.driver.note_again(token, wait);
             }
             Output::Parked { token } => self.requests.park(token, current),
             Output::Refuse { token, refusal } => self.requests.refuse(ctx, token, &refusal),
@@ -79,7 +62,7 @@ impl Shard {
                 if !is_write || timestone_types::is_planted!(RepeatLooksAfresh) {
                     return self.vote(ctx, token, txn, commit, vote);
                 }
-                self.gauges.vote(&vote);
+                self.figures.gauges().vote(&vote);
                 let (commit, verdict) = verdict_of_write(commit, vote);
                 self.answer_repeat(
                     ctx,
@@ -88,19 +71,32 @@ impl Shard {
                     current,
                 );
             }
-            Output::Log { sequence, intent } => self.log(sequence, intent, current),
-            Output::Apply { txn, commit } => {
-                self.gauges.commit();
-                self.apply(ctx, Unapplied { txn, commit, done: 0 });
+            Output::Log { sequence, intent } => {
+                if let LogIntent::Prepare { txn, begin, single, .. } = intent {
+                    self.keep_payload((txn, begin, single), current);
+                }
+                let (log_records, payloads, closers) = self.log();
+                log_records.record(sequence, intent, payloads, (closers.watermark, closers.store));
             }
-            Output::AckDecision { token, txn } => self.acknowledge(ctx, token, txn),
+            Output::Apply { txn, commit } => {
+                self.figures.gauges().commit();
+                // What does not fit is queued by it.
+                let work = Unapplied::all(txn, commit);
+                if self.write_sets.is_next(ctx.now(), work) {
+                    self.put(ctx, work);
+                }
+            }
+            Output::AckDecision { token, txn } => {
+                let Self { hand_over, requests, store, write_sets, .. } = self;
+                hand_over.acknowledge(ctx, (token, txn), requests, (&**store, write_sets));
+            }
             Output::AskWriteSet { token, txn } => {
                 let commit = Timestamp::ZERO;
                 self.requests.answer(ctx, token, |envelope, out| {
                     wire::FetchWriteSet { txn, commit }.encode(envelope, out)
                 });
             }
-            Output::ForgetPayload { txn } => self.payloads.forget(txn),
+            Output::ForgetPayload { txn } => self.write_sets.payloads_mut().forget(txn),
             Output::StatusIs { token, txn, status } => {
                 let state = state_of_status(status);
                 self.requests.answer(ctx, token, |envelope, out| {
@@ -122,21 +118,22 @@ impl Shard {
                 });
             }
             Output::AskFreeze { to, txn, begin } => {
-                self.messages.tell(ctx, to, |envelope, out| {
+                self.around.messages.tell(ctx, to, |envelope, out| {
                     wire::Freeze { txn, begin }.encode(envelope, out)
                 });
             }
             Output::AskTerminate { to, txn, begin, commit } => {
                 // What is asked about was promised here: its write set is kept.
-                let participants = self.payloads.get(txn).map_or(&[][..], |one| &one.participants);
-                self.messages.tell(ctx, to, |envelope, out| {
+                let participants =
+                    self.write_sets.payloads().get(txn).map_or(&[][..], |one| &one.participants);
+                self.around.messages.tell(ctx, to, |envelope, out| {
                     let participants = Shards::new(participants);
                     wire::Terminate { txn, begin, commit, participants }.encode(envelope, out);
                 });
             }
             Output::TellDecision { to, txn, outcome } => {
                 let decision = decision_of(outcome);
-                self.messages.tell(ctx, to, |envelope, out| {
+                self.around.messages.tell(ctx, to, |envelope, out| {
                     wire::Decide::new(txn, decision).encode(envelope, out)
                 });
             }
@@ -150,11 +147,11 @@ impl Shard {
             }
             // They are taken where they are asked for.
             Output::Owed { .. } | Output::CopyForward(_) | Output::Recognised { .. } => {}
-            Output::Began { watermark } => self.collected.advance(watermark),
+            Output::Began { watermark } => self.driver.advance(watermark),
             Output::AdvanceWatermark(at) => {
-                self.collected.advance(at);
+                self.driver.advance(at);
                 self.store.advance_watermark(at);
-                if self.is_without_log() {
+                if self.log_records.is_without_log() {
                     // Nothing can be replayed, and the core lets no write below the watermark in.
                     self.store.advance_replay_floor(at);
                 }
@@ -224,7 +221,7 @@ impl Shard {
         if purpose == Purpose::Write && self.is_waited_out(ctx.now(), &vote) {
             return self.requests.refuse(ctx, token, &Refusal::Recovering);
         }
-        self.gauges.vote(&vote);
+        self.figures.gauges().vote(&vote);
         if purpose == Purpose::Write {
             let (commit, verdict) = verdict_of_write(commit, vote);
             return self.requests.answer_written(ctx, token, txn, commit, verdict);
@@ -253,102 +250,26 @@ impl Shard {
             return false;
         }
         matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
-            && self.collected.below() > now
-    }
-
-    fn log(
-        &mut self,
-        sequence: LogSequence,
-        intent: LogIntent,
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
-        let recorded = self.log != LogPlace::Nowhere;
-        match intent {
-            LogIntent::Prepare { txn, begin, commit, single, found } => {
-                self.keep_payload(txn, begin, single, current);
-                let batch = self.journal.open_batch();
-                let Some(payload) = self.payloads.get_mut(txn) else { return };
-                // The records of earlier rounds are worth nothing once this one is durable; until
-                // then they are kept.
-                payload.batch =
-                    Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
-                if recorded {
-                    // New writes lie above the watermark, so this says nothing. What a batch
-                    // settles should not rest on that alone.
-                    self.journal.carries(commit);
-                    let participants = Participants::new(&payload.participants);
-                    let body = &payload.body;
-                    let record = LogRecord::Prepare {
-                        txn,
-                        begin,
-                        commit,
-                        single,
-                        found,
-                        participants,
-                        body,
-                    };
-                    self.journal.record(sequence, &record);
-                }
-            }
-            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
-                // A commit is decided while its write set is here, and with it the participants.
-                let payload =
-                    self.payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
-                let participants =
-                    Participants::new(payload.map_or(&[], |payload| &payload.participants));
-                let (commit, origin) =
-                    (decision_of(outcome).unwrap_or(Timestamp::ZERO), origin_of(origin));
-                let record = LogRecord::Decision {
-                    txn,
-                    begin,
-                    commit,
-                    origin,
-                    abort,
-                    found,
-                    met,
-                    participants,
-                };
-                self.journal.record(sequence, &record);
-            }
-            LogIntent::ReadBound { bound, watermark, is_propagating } if recorded => {
-                self.journal.record(sequence, &LogRecord::ReadBound { bound, watermark });
-                self.announce(is_propagating);
-            }
-            LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
-        }
-        if !recorded {
-            self.durable_at_once = Some(sequence);
-        }
-    }
-
-    /// Writes down, now and then, how much of the log is not needed any more.
-    fn announce(&mut self, is_propagating: bool) {
-        if timestone_types::is_planted!(HoardedLog) {
-            return;
-        }
-        let stable = BatchNumber::new(self.store.stable_batch());
-        let oldest = self.payloads.oldest_batch();
-        self.journal.announce(self.collected.below(), stable, oldest, is_propagating);
+            && self.driver.collected().below() > now
     }
 
     /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
     /// where it stays until it is applied.
     fn keep_payload(
         &mut self,
-        txn: TxnId,
-        begin: Timestamp,
-        single: bool,
+        (txn, begin, single): (TxnId, Timestamp, bool),
         current: Option<(Token, &Frame<'_>)>,
     ) {
         let Some((_, frame)) = current else { return };
+        let payloads = self.write_sets.payloads_mut();
         match frame.kind() {
             wire::Kind::Prepare => {
                 if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    self.payloads.keep(
+                    payloads.keep(
                         txn,
                         begin,
                         single,
-                        &self.participants,
+                        self.items.participants(),
                         prepare.body.bytes(),
                     );
                 }
@@ -358,119 +279,49 @@ impl Shard {
                 if let Ok(frame) = Frame::parse(&self.body)
                     && let Ok(prepare) = wire::Prepare::decode(&frame)
                 {
-                    self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
+                    payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
                 }
             }
             wire::Kind::WriteSet => {
                 if let Ok(set) = wire::WriteSet::decode(frame) {
-                    self.payloads.keep(txn, begin, single, &self.participants, set.body.bytes());
+                    payloads.keep(txn, begin, single, self.items.participants(), set.body.bytes());
                 }
             }
             _ => {}
         }
     }
 
-    /// Puts a decided transaction's writes into the store, as far as there is room.
-    fn apply(&mut self, ctx: &mut Turn<'_>, work: Unapplied) {
-        #[cfg(feature = "planted-bugs")]
-        if timestone_types::planted::defers_puts() {
-            self.unapplied.push_back(work);
-            self.apply_again_at = ctx.now();
-            return;
+    /// Puts a decided transaction's writes into the store, as far as there is room. Whether nothing
+    /// of it waits.
+    fn put(&mut self, ctx: &Turn<'_>, work: Unapplied) -> bool {
+        let txn = work.txn();
+        let (shard, seed, has_log) = (self.shard, self.seed, self.log_records.has_log());
+        let (store, lookups) = (&mut *self.store, &mut self.lookups);
+        let put = self.write_sets.put(work, &mut Target { shard, seed, has_log, store, lookups });
+        if let Put::Done(prepared_in) = put {
+            self.log_records.applied(prepared_in);
+            self.hand_over.applied(txn, &mut *self.store);
+            self.driver.step(ctx.now(), Input::Applied { txn });
         }
-        if self.unapplied.is_empty() {
-            // What does not fit is queued by it.
-            self.try_apply(ctx, work);
-        } else {
-            self.unapplied.push_back(work);
-        }
-    }
-
-    /// Whether everything was applied; what was not is queued.
-    fn try_apply(&mut self, ctx: &mut Turn<'_>, work: Unapplied) -> bool {
-        let Unapplied { txn, commit, done } = work;
-        let Some(payload) = self.payloads.get_mut(txn) else {
-            tracing::error!(shard = %self.shard, %txn, "a decided transaction has no write set here");
-            return true;
-        };
-        let batch = payload.batch;
-        let version = Version::new(commit, txn.client);
-        let body = match PrepareBody::parse(&payload.body) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(shard = %self.shard, %txn, %error, "a kept write set cannot be \
-                    read any more");
-                return true;
-            }
-        };
-        for (index, write) in body.writes().enumerate().skip(done) {
-            let key = KeyRef::new(self.seed, write.keyspace, write.key);
-            let put = match write.kind {
-                wire::WriteKind::Put => self.store.put(key, version, write.value, write.expires_at),
-                wire::WriteKind::Delete => self.store.delete(key, version),
-                wire::WriteKind::Fence => self.store.fence(write.keyspace, version),
-            };
-            if let Err(error) = put {
-                if matches!(error, StoreError::ShuttingDown) {
-                    // Who decided was silent for too long. The next start finds promise and
-                    // decision in the log, if there is one.
-                    match self.log {
-                        LogPlace::Stage(_) => {
-                            tracing::warn!(shard = %self.shard, %txn, "a commit was decided after \
-                                the store was closed: the next start carries it out")
-                        }
-                        LogPlace::Nowhere => {
-                            tracing::error!(shard = %self.shard, %txn, "a commit was decided after \
-                                the store was closed: it is lost, as there is no log")
-                        }
-                    }
-                    return true;
-                }
-                if !error.retryable() {
-                    tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot \
-                        be stored; it stays in the log");
-                }
-                self.unapplied.push_back(Unapplied { txn, commit, done: index });
-                self.no_room = Some(error);
-                return false;
-            }
-            if !self.lookups.is_empty() {
-                match write.kind {
-                    wire::WriteKind::Fence => self.lookups.raise_all(write.keyspace, version),
-                    kind => self.lookups.raise(
-                        write.keyspace,
-                        key.hash,
-                        version,
-                        kind == wire::WriteKind::Delete,
-                    ),
-                }
-            }
-        }
-        self.journal.applied(batch.unwrap_or_else(|| self.journal.open_batch()));
-        self.inherited_applied(txn);
-        self.participant.step(ctx.now(), Input::Applied { txn }, &mut self.outputs);
-        true
+        put != Put::NoRoom
     }
 
     /// Goes on with writes for which the store had no room.
-    pub(super) fn apply_rest(&mut self, ctx: &mut Turn<'_>) {
+    pub(super) fn put_rest(&mut self, ctx: &mut Turn<'_>) {
         #[cfg(feature = "planted-bugs")]
-        if !self.unapplied.is_empty() && timestone_types::planted::puts_still_wait() {
-            self.apply_again_at = ctx.now();
+        if self.write_sets.still_waits(ctx.now()) {
             return;
         }
-        for _ in 0..self.unapplied.len() {
-            let Some(work) = self.unapplied.pop_front() else { break };
-            if !self.try_apply(ctx, work) {
+        for _ in 0..self.write_sets.unapplied() {
+            let Some(work) = self.write_sets.take_first() else { break };
+            if !self.put(ctx, work) {
                 break;
             }
         }
-        if !self.outputs.is_empty() {
+        if self.driver.has_outputs() {
             self.carry_out(ctx, None);
         }
-        // Room comes with what the device completes, which wakes the stage; the rest is looked at
-        // now and then.
-        self.apply_again_at = ctx.now().saturating_add(crate::limits::APPLY_INTERVAL);
+        self.write_sets.look_again(ctx.now());
     }
 
     /// What the store reports.
@@ -497,9 +348,13 @@ impl Shard {
             StoreEvent::ScrubDone(report) => self.scrubbed(ctx, &report),
             StoreEvent::CheckpointDone => {
                 tracing::debug!(shard = %self.shard, "checkpoint written");
-                self.checkpoint_done(ctx);
+                if self.hand_over.checkpoint_done(&mut *self.store) {
+                    tracing::info!(shard = %self.shard, "everything that the logs of earlier runs \
+                        held is in the store: they may go");
+                    self.log_records.release_below(ctx, BatchNumber::MAX);
+                }
             }
-            StoreEvent::ShutDown => self.store_down = true,
+            StoreEvent::ShutDown => self.closing.set_down(),
         }
     }
 
@@ -567,123 +422,8 @@ impl Shard {
         rule: &ExpiryRule,
         found: &ReadOutcome,
     ) -> Result<(), Refusal> {
-        self.collected.check(at)?;
+        self.driver.collected().check(at)?;
         expiry::check_read(rule, snapshot, found)
-    }
-
-    /// Appends again what old log files hold up: promises and outcomes that are still needed.
-    pub(super) fn carry_forward(&mut self, ctx: &mut Turn<'_>, below: BatchNumber) {
-        if self.carrying.is_some() {
-            return;
-        }
-        let mut outputs = Vec::new();
-        self.participant.step(ctx.now(), Input::CopyForward, &mut outputs);
-        let Some(Output::CopyForward(copy)) = outputs.pop() else { return };
-        for txn in self.payloads.below(below) {
-            if let (Some(payload), Some(promise)) = (self.payloads.get_mut(txn), copy.promise(txn))
-            {
-                let participants = Participants::new(&payload.participants);
-                let (begin, single, body, commit) =
-                    (payload.begin, payload.single, &payload.body, promise.commit);
-                let found = promise.found;
-                self.journal.note(&LogRecord::Prepare {
-                    txn,
-                    begin,
-                    commit,
-                    single,
-                    found,
-                    participants,
-                    body,
-                });
-                self.journal.carries(commit);
-                if promise.is_decided {
-                    let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
-                    let decision = LogRecord::Decision {
-                        txn,
-                        begin,
-                        commit,
-                        origin,
-                        abort,
-                        found,
-                        met,
-                        participants,
-                    };
-                    self.journal.note(&decision);
-                }
-                payload.batch = Some(self.journal.open_batch());
-                self.close_full_batch(ctx);
-            }
-        }
-        let (now, watermark) = (ctx.now(), self.collected.below());
-        let mut closed = Vec::new();
-        for kept in &copy.outcomes {
-            let (txn, begin, abort, found, met) =
-                (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
-            let (commit, origin) =
-                (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
-            let participants = Participants::new(kept.participants.as_slice());
-            self.journal.note(&LogRecord::Decision {
-                txn,
-                begin,
-                commit,
-                origin,
-                abort,
-                found,
-                met,
-                participants,
-            });
-            // There may be millions of them, and a log takes no batch of any size.
-            if self.journal.open_bytes() >= LOG_BATCH_BYTES {
-                closed.extend(self.journal.close(now, watermark, || ctx.take_buffer()));
-                self.store.begin_batch(self.journal.open_batch().get());
-            }
-        }
-        for batch in closed {
-            self.append(ctx, batch);
-        }
-        let bound = copy.bound;
-        self.journal.note(&LogRecord::ReadBound { bound, watermark });
-        self.carrying = Some((below, self.journal.open_batch()));
-        self.store.sync_soon();
-        self.close_batch(ctx);
-    }
-
-    /// Whether decisions, or aborts, would be lost with this run.
-    pub(super) fn owes(&mut self, ctx: &mut Turn<'_>, input: Input<'_>) -> (bool, bool) {
-        let mut outputs = Vec::new();
-        self.participant.step(ctx.now(), input, &mut outputs);
-        let owed = match outputs.pop() {
-            Some(Output::Owed { decisions, aborts }) => (decisions, aborts),
-            Some(_) | None => (false, false),
-        };
-        self.outputs.append(&mut outputs);
-        if !self.outputs.is_empty() {
-            self.carry_out(ctx, None);
-        }
-        owed
-    }
-
-    pub(super) fn answer_stats(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        reply_to: ReplyAddress,
-        frame: &Frame<'_>,
-    ) {
-        let envelope = self.requests.envelope_for(frame);
-        let figures = self.store.figures();
-        let open = self.requests.len() as u64;
-        let out = self.requests.reply(ctx, reply_to);
-        let mut list = wire::StatusListWriter::begin(&envelope, out);
-        let own = [
-            ("watermark", self.collected.below().as_nanos()),
-            ("prepared", self.payloads.len() as u64),
-            ("requests", open),
-        ];
-        for (name, value) in figures.iter().map(|(figure, value)| (figure.name(), value)).chain(own)
-        {
-            assert!(list.push(name, &value.to_string()), "a shard's figures fit a frame by far");
-        }
-        list.finish();
     }
 }
 
@@ -691,13 +431,5 @@ const fn decision_of(outcome: TxnOutcome) -> Option<Timestamp> {
     match outcome {
         TxnOutcome::Committed(at) => Some(at),
         TxnOutcome::Aborted => None,
-    }
-}
-
-const fn origin_of(origin: timestone_txn::participant::DecisionOrigin) -> DecisionOrigin {
-    match origin {
-        timestone_txn::participant::DecisionOrigin::Client => DecisionOrigin::Client,
-        timestone_txn::participant::DecisionOrigin::Termination
-        | timestone_txn::participant::DecisionOrigin::Participant => DecisionOrigin::Termination,
     }
 }

@@ -3,8 +3,7 @@
 use timestone_seda::ReplyAddress;
 use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
 use timestone_txn::participant::{
-    self, DecisionOrigin, ExpiryRule, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt,
-    ReadItem, Token, Wait, WriteItem, WriteKind,
+    self, DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
 use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wire::{
@@ -12,27 +11,13 @@ use timestone_wire::{
 };
 
 use super::Shard;
+use crate::admission::AdmissionError;
+use crate::driver::ReadNow;
+use crate::figures::Figures;
 use crate::reads::ahead::LookAhead;
 use crate::reads::lookups::{Answered, Item, in_store};
 use crate::requests::pending::{Purpose, read_token};
 use crate::turn::Turn;
-
-/// Why a put is not let in.
-#[derive(Debug)]
-pub(super) enum AdmissionError {
-    /// The log has no room.
-    Log(std::sync::Arc<str>),
-    /// The store has none, or there is too little memory.
-    Store(StoreError),
-}
-
-/// How the core lets a key be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadNow {
-    pub(super) at: Timestamp,
-    pub(super) prepared_before: bool,
-    pub(super) expiry: ExpiryRule,
-}
 
 /// How a request may wait, from the flag that it carries.
 pub(super) const fn wait_of(wait: bool) -> Wait {
@@ -43,14 +28,6 @@ pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
     match at {
         wire::ReadAt::Snapshot(at) => ReadAt::Snapshot(at),
         wire::ReadAt::Latest(at) => ReadAt::Latest(at),
-    }
-}
-
-const fn write_kind(kind: wire::WriteKind) -> WriteKind {
-    match kind {
-        wire::WriteKind::Put => WriteKind::Put,
-        wire::WriteKind::Delete => WriteKind::Delete,
-        wire::WriteKind::Fence => WriteKind::Fence,
     }
 }
 
@@ -67,7 +44,7 @@ impl Shard {
         if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
             return self.requests.refuse_epoch(ctx, reply_to, frame);
         }
-        self.gauges.count(frame.kind());
+        self.figures.gauges().count(frame.kind());
         let purpose = match frame.kind() {
             Kind::Get => Purpose::Get,
             Kind::Prepare => Purpose::Prepare,
@@ -184,13 +161,8 @@ impl Shard {
             wait: wait.unwrap_or(wait_of(get.wait)),
             latest,
         };
-        self.participant.step(ctx.now(), input, &mut self.outputs);
-        // Nearly every read is answered at once and alone.
-        if let [Output::ReadNow { token: read, at, prepared_before, expiry }] = self.outputs[..]
-            && read == token
-        {
-            self.outputs.clear();
-            let now = ReadNow { at, prepared_before, expiry };
+        self.driver.step(ctx.now(), input);
+        if let Some(now) = self.driver.take_read(token) {
             self.read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
@@ -283,8 +255,7 @@ impl Shard {
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         let has_room = refused.is_none();
-        self.participants.clear();
-        self.participants.extend(prepare.participants.iter());
+        self.items.set_participants(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
             token,
             txn: prepare.txn,
@@ -292,13 +263,13 @@ impl Shard {
             commit: prepare.commit,
             single: prepare.single,
             wait: wait.unwrap_or(wait_of(prepare.wait)),
-            participants: &self.participants,
-            reads: &self.reads,
-            writes: &self.writes,
+            participants: self.items.participants(),
+            reads: self.items.reads(),
+            writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room,
         });
-        self.participant.step(ctx.now(), input, &mut self.outputs);
+        self.driver.step(ctx.now(), input);
         self.carry_out_prepare(ctx, token, frame, refused);
         Ok(())
     }
@@ -313,8 +284,8 @@ impl Shard {
         frame: &Frame<'_>,
         refused: Option<AdmissionError>,
     ) {
-        if let [Output::NoRoom { .. }] = self.outputs[..] {
-            self.outputs.clear();
+        if let [Output::NoRoom { .. }] = self.driver.outputs() {
+            self.driver.clear();
             return match refused {
                 Some(AdmissionError::Log(words)) => self.requests.refuse_full(ctx, token, &words),
                 Some(AdmissionError::Store(error)) => self.requests.fail(ctx, token, &error),
@@ -329,10 +300,8 @@ impl Shard {
         &mut self,
         puts: &impl Fn() -> I,
     ) -> Option<AdmissionError> {
-        if let Some(words) = self.log_refusal(|| puts().map(|put| put.bytes).sum()) {
-            return Some(AdmissionError::Log(words));
-        }
-        self.admit(&mut puts()).err().map(AdmissionError::Store)
+        let Self { admission, store, write_sets, log_records, .. } = self;
+        admission.error(puts, &mut **store, write_sets, log_records.open_bytes())
     }
 
     /// A committed transaction's write set, asked for because its prepare never arrived.
@@ -346,8 +315,7 @@ impl Shard {
         if !self.look_up(token, frame, None, &set.body) {
             return Ok(());
         }
-        self.participants.clear();
-        self.participants.push(self.shard);
+        self.items.set_participants(std::iter::once(self.shard));
         let prepare = Prepare {
             token,
             txn: set.txn,
@@ -355,13 +323,13 @@ impl Shard {
             commit: set.commit,
             single: false,
             wait: Wait::No,
-            participants: &self.participants,
-            reads: &self.reads,
-            writes: &self.writes,
+            participants: self.items.participants(),
+            reads: self.items.reads(),
+            writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room: true,
         };
-        self.participant.step(ctx.now(), Input::DecidedWriteSet { prepare }, &mut self.outputs);
+        self.driver.step(ctx.now(), Input::DecidedWriteSet { prepare });
         self.carry_out(ctx, Some((token, frame)));
         Ok(())
     }
@@ -378,12 +346,12 @@ impl Shard {
                 let from_peer = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| self.messages.are_from_peer(request.reply_to));
+                    .is_some_and(|request| self.around.messages.are_from_peer(request.reply_to));
                 let origin =
                     if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
                 if outcome == TxnOutcome::Aborted {
-                    self.gauges.decide_abort();
+                    self.figures.gauges().decide_abort();
                 }
                 self.step(
                     ctx,
@@ -397,17 +365,14 @@ impl Shard {
             }
             Kind::Terminate => {
                 let ask = wire::Terminate::decode(frame)?;
-                let mut participants = std::mem::take(&mut self.participants);
-                participants.clear();
-                participants.extend(ask.participants.iter());
-                let input = Input::Terminate {
-                    token,
-                    txn: ask.txn,
-                    begin: ask.begin,
-                    participants: &participants,
-                };
-                self.step(ctx, input, Some((token, frame)));
-                self.participants = participants;
+                self.items.set_participants(ask.participants.iter());
+                let participants = self.items.participants();
+                let input =
+                    Input::Terminate { token, txn: ask.txn, begin: ask.begin, participants };
+                self.driver.step(ctx.now(), input);
+                if self.driver.has_outputs() {
+                    self.carry_out(ctx, Some((token, frame)));
+                }
             }
             Kind::Freeze => {
                 let ask = wire::Freeze::decode(frame)?;
@@ -458,9 +423,11 @@ impl Shard {
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
             }),
-            Kind::ShardStats => {
-                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, reply_to, frame))
-            }
+            Kind::ShardStats => wire::ShardStats::decode(frame).map(|_| {
+                let prepared = self.write_sets.payloads().len();
+                let of = (&*self.store, &self.driver, prepared);
+                Figures::answer(ctx, reply_to, frame, &mut self.requests, of);
+            }),
             Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = self.requests.envelope_for(frame);
@@ -526,10 +493,8 @@ impl Shard {
 
     /// Whether the core would look at a prepare of the transaction as at a new one.
     fn is_new(&mut self, ctx: &Turn<'_>, token: Token, txn: TxnId, begin: Timestamp) -> bool {
-        let mut outputs = Vec::new();
-        let input = Input::Recognise { token, txn, begin };
-        self.participant.step(ctx.now(), input, &mut outputs);
-        matches!(outputs[..], [Output::Recognised { is_new: true, .. }])
+        let answer = self.driver.ask(ctx.now(), Input::Recognise { token, txn, begin });
+        matches!(answer, Some(Output::Recognised { is_new: true, .. }))
     }
 
     /// What a request needs cannot be read. What was promised or decided before is not told that
@@ -554,8 +519,8 @@ impl Shard {
         }
     }
 
-    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
-    /// known. If not, the request is handed in again when they are.
+    /// Whether the youngest versions of all keys of a body are known. If not, the request is handed
+    /// in again when they are.
     pub(super) fn look_up(
         &mut self,
         token: Token,
@@ -563,69 +528,12 @@ impl Shard {
         wait: Option<Wait>,
         body: &PrepareBody<'_>,
     ) -> bool {
-        self.list_items(body);
-        if let Some(items) = self.lookups.take(token) {
-            assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
-            let (reads, writes) = items.split_at(self.reads.len());
-            self.reads.iter_mut().zip(reads).for_each(|(item, found)| item.latest = found.latest);
-            self.writes.iter_mut().zip(writes).for_each(|(item, found)| item.latest = found.latest);
-            return true;
+        let Self { items, lookups, store, seed, .. } = self;
+        let is_known = items.look_up((token, wait), *seed, body, lookups, &mut **store);
+        if !is_known {
+            self.requests.keep_frame(token, Some((token, frame)));
         }
-        for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
-            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
-            match self.store.latest(key, self.lookups.token()) {
-                LatestLookup::Known(latest) => item.latest = in_store(latest),
-                LatestLookup::Pending => self.lookups.note_pending(index),
-            }
-        }
-        let offset = self.reads.len();
-        for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
-            if item.kind != WriteKind::Fence {
-                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
-                match self.store.latest(key, self.lookups.token()) {
-                    LatestLookup::Known(latest) => item.latest = in_store(latest),
-                    LatestLookup::Pending => self.lookups.note_pending(offset + index),
-                }
-            }
-        }
-        if !self.lookups.is_pending() {
-            return true;
-        }
-        let reads = self.reads.iter().map(|read| (read.keyspace, read.key, read.latest));
-        let writes = self.writes.iter().map(|write| (write.keyspace, write.key, write.latest));
-        let items = reads.chain(writes);
-        let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
-        self.lookups.begin(token, wait, items);
-        self.requests.keep_frame(token, Some((token, frame)));
-        false
-    }
-
-    /// The read and write items of a body, without what the store knows of them.
-    #[inline]
-    fn list_items(&mut self, body: &PrepareBody<'_>) {
-        self.reads.clear();
-        self.writes.clear();
-        for read in body.reads() {
-            let key = KeyRef::new(self.seed, read.keyspace, read.key);
-            self.reads.push(ReadItem {
-                keyspace: read.keyspace,
-                key: key.hash,
-                version: read.version,
-                absent: read.absent,
-                expires_at: read.expires_at,
-                latest: LatestInStore::NONE,
-            });
-        }
-        for write in body.writes() {
-            let key = KeyRef::new(self.seed, write.keyspace, write.key);
-            let kind = write_kind(write.kind);
-            self.writes.push(WriteItem {
-                keyspace: write.keyspace,
-                key: key.hash,
-                kind,
-                latest: LatestInStore::NONE,
-            });
-        }
+        is_known
     }
 }
 

@@ -30,7 +30,7 @@ impl Shard {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.collected.check(request.at) {
+        if let Err(refusal) = self.driver.collected().check(request.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
         let (reply_to, envelope) = (request.reply_to, request.envelope);
@@ -54,7 +54,7 @@ impl Shard {
     /// Answers a count, as [`Self::scan_done`].
     pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.collected.check(request.at) {
+        if let Err(refusal) = self.driver.collected().check(request.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
         self.requests

@@ -30,7 +30,7 @@ impl Shard {
     /// Begins a walk over all records, or joins the one that is under way.
     pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
         let envelope = self.requests.envelope_for(frame);
-        if self.scrub_askers.add(reply_to, envelope) {
+        if self.around.scrub_askers.add(reply_to, envelope) {
             return self.store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";
@@ -44,7 +44,7 @@ impl Shard {
         tracing::info!(
             shard = %self.shard, pages, records, corrupt_pages, corrupt_records, "scrub finished"
         );
-        for (reply_to, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
+        for (reply_to, envelope) in std::mem::take(&mut self.around.scrub_askers.waiting) {
             Scrubbed { pages, records, corrupt_pages, corrupt_records }
                 .encode(&envelope, self.requests.reply(ctx, reply_to));
         }

@@ -258,7 +258,7 @@ impl Shard {
         repeat: &Repeat,
         found: Option<(Version, Expiry, bool)>,
     ) {
-        let is_kept = self.collected.check(repeat.at).is_ok();
+        let is_kept = self.driver.collected().check(repeat.at).is_ok();
         let Some(request) = self.requests.get_mut(token) else { return };
         match found {
             // What was visible to the first copy can be collected only when nobody may ask any
@@ -295,15 +295,15 @@ impl Shard {
             // A repeat is answered as its first copy was, before anything is looked up.
             self.step_write(ctx, write, (token, (key, latest), wait), Needs::Lookup, has_room);
         } else if needs_record(write) {
-            let expiry = self.participant.view(ctx.now()).expiry;
-            self.outputs.push(Output::LookUp { token, expiry });
+            let expiry = self.driver.view(ctx.now()).expiry;
+            self.driver.push(Output::LookUp { token, expiry });
         } else {
             self.step_write(ctx, write, (token, (key, latest), wait), Needs::Nothing, has_room);
         }
-        if let [Output::LookUp { token: asked, expiry }] = self.outputs[..]
+        if let [Output::LookUp { token: asked, expiry }] = *self.driver.outputs()
             && asked == token
         {
-            self.outputs.clear();
+            self.driver.clear();
             if !self.find_previous(ctx, token, frame, write, (key, latest), &expiry) {
                 return;
             }
@@ -363,7 +363,7 @@ impl Shard {
             condition,
             has_room,
         });
-        self.participant.step(ctx.now(), input, &mut self.outputs);
+        self.driver.step(ctx.now(), input);
     }
 }
 
