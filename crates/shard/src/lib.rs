@@ -23,7 +23,9 @@ mod log_records;
 mod peers;
 mod reads;
 mod requests;
+mod scrub;
 mod shard;
+mod single;
 #[cfg(test)]
 mod testing;
 mod turn;

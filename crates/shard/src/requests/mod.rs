@@ -52,6 +52,11 @@ impl Requests {
         Self { shard, epoch, map_version, open, replies, memory, gauges }
     }
 
+    /// Whose requests these are.
+    pub(crate) const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
     /// The epoch that requests have to be made for.
     #[inline]
     pub(crate) const fn epoch(&self) -> Epoch {
@@ -158,6 +163,7 @@ impl Requests {
         self.replies.has_room(ctx, reply_to, bytes)
     }
 
+    /// The same for the answer to a request.
     pub(crate) fn has_reply_room(
         &mut self,
         ctx: &mut Turn<'_>,

@@ -22,9 +22,6 @@ mod in_memory;
 mod outputs;
 mod recovery;
 mod request;
-mod scan;
-mod scrub;
-mod single;
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -50,11 +47,13 @@ use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
 use crate::requests::Requests;
 pub use crate::requests::replies::reading;
+use crate::scrub::ScrubAskers;
+use crate::single::Single;
 use crate::turn::{Input, Turn};
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::Payloads;
 pub use recovery::{Past, Recovering, Replay, Served};
-use scrub::ScrubAskers;
+pub(crate) use request::wait_of;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +76,7 @@ pub struct Shard {
     requests: Requests,
     lookups: Lookups,
     items: Items,
-    /// The body of the prepare that a single write is.
-    body: Vec<u8>,
+    single: Single,
     admission: Admission,
     write_sets: WriteSets,
     log_records: LogRecords,
@@ -86,6 +84,13 @@ pub struct Shard {
     closing: Closing,
     figures: Figures,
     around: Around,
+}
+
+/// What answers to reads and single writes need beside the state of their own.
+pub(crate) struct Parts<'a> {
+    pub(crate) requests: &'a mut Requests,
+    pub(crate) store: &'a mut ShardStore,
+    pub(crate) driver: &'a mut Driver,
 }
 
 /// Whom a shard talks to beside its clients, and who waits for its device.
@@ -144,6 +149,19 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, current);
         }
+    }
+
+    /// What reads are answered with.
+    #[inline]
+    fn parts(&mut self) -> Parts<'_> {
+        Parts { requests: &mut self.requests, store: &mut *self.store, driver: &mut self.driver }
+    }
+
+    /// Single writes, and what they are answered with.
+    #[inline]
+    fn single(&mut self) -> (&mut Single, Parts<'_>) {
+        let Self { requests, store, driver, single, .. } = self;
+        (single, Parts { requests, store: &mut **store, driver })
     }
 
     /// The records, and whom a batch of them that leaves concerns.

@@ -1,18 +1,15 @@
 //! Carrying out what the core wants: answers, records, writes into the store, messages to other
 //! shards.
 
-use timestone_store::{ReadOutcome, StoreError, StoreEvent};
+use timestone_store::{StoreError, StoreEvent};
 use timestone_txn::Refusal;
-use timestone_txn::participant::{
-    ExpiryRule, Input, LogIntent, LogRange, Output, Token, Vote, Wait,
-};
+use timestone_txn::participant::{Input, LogIntent, LogRange, Output, Token, Vote, Wait};
 use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId, TxnOutcome};
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Frame, Message, Shards, Verdict};
 
 use super::Shard;
 use crate::driver::ReadNow;
-use crate::reads::expiry;
 use crate::requests::pending::{Purpose, Repeat, token_of};
 use crate::requests::states::{
     state_of_frozen, state_of_outcome, state_of_status, verdict_of_write,
@@ -64,12 +61,9 @@ impl Shard {
                 }
                 self.figures.gauges().vote(&vote);
                 let (commit, verdict) = verdict_of_write(commit, vote);
-                self.answer_repeat(
-                    ctx,
-                    token,
-                    Repeat { txn, commit, verdict, at, present },
-                    current,
-                );
+                let repeat = Repeat { txn, commit, verdict, at, present };
+                let (single, mut parts) = self.single();
+                single.answer_repeat(ctx, token, repeat, current, &mut parts);
             }
             Output::Log { sequence, intent } => {
                 if let LogIntent::Prepare { txn, begin, single, .. } = intent {
@@ -104,7 +98,7 @@ impl Shard {
                 });
             }
             Output::ScanNow { token, at, as_of, prepared_before } => {
-                self.scan_now(ctx, token, at, as_of, prepared_before, current);
+                self.parts().scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
                 self.requests.answer(ctx, token, |envelope, out| {
@@ -181,6 +175,13 @@ impl Shard {
         }
     }
 
+    fn read_frame(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>, read: ReadNow) {
+        if let Ok(get) = wire::Get::decode(frame) {
+            let key = KeyRef::new(self.seed, get.keyspace, get.key);
+            self.parts().read_now(ctx, token, key, get.at, read);
+        }
+    }
+
     /// A read that could not be answered in the same step.
     fn read_later(
         &mut self,
@@ -198,13 +199,6 @@ impl Shard {
         let bytes = std::mem::take(&mut request.frame);
         if let Ok(frame) = Frame::parse(&bytes) {
             self.read_frame(ctx, token, &frame, read);
-        }
-    }
-
-    fn read_frame(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>, read: ReadNow) {
-        if let Ok(get) = wire::Get::decode(frame) {
-            let key = KeyRef::new(self.seed, get.keyspace, get.key);
-            self.read_now(ctx, token, key, get.at, read);
         }
     }
 
@@ -276,7 +270,7 @@ impl Shard {
             }
             wire::Kind::Write => {
                 let participants = [self.shard];
-                if let Ok(frame) = Frame::parse(&self.body)
+                if let Ok(frame) = Frame::parse(self.single.body())
                     && let Ok(prepare) = wire::Prepare::decode(&frame)
                 {
                     payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
@@ -328,16 +322,27 @@ impl Shard {
     pub(super) fn store_event(&mut self, ctx: &mut Turn<'_>, event: StoreEvent) {
         match event {
             StoreEvent::ReadDone { token, outcome } => {
-                self.read_done(ctx, token_of(token), outcome)
+                let token = token_of(token);
+                let request = self.requests.get_mut(token);
+                if request.is_some_and(|request| request.purpose == Purpose::Write) {
+                    let (single, mut parts) = self.single();
+                    if single.write_found(ctx, token, outcome, &mut parts) {
+                        self.resubmit(ctx, token, None);
+                    }
+                } else {
+                    self.parts().read_done(ctx, token, outcome);
+                }
             }
             StoreEvent::LatestDone { token, found } => {
                 let answered = self.lookups.answer(token, found);
                 self.looked_up(ctx, answered);
             }
             StoreEvent::ScanDone { token, keys, next } => {
-                self.scan_done(ctx, token_of(token), &keys, next)
+                self.parts().scan_done(ctx, token_of(token), &keys, next)
             }
-            StoreEvent::CountDone { token, keys } => self.count_done(ctx, token_of(token), keys),
+            StoreEvent::CountDone { token, keys } => {
+                self.parts().count_done(ctx, token_of(token), keys)
+            }
             StoreEvent::ReadFailed { token, error } => {
                 self.requests.fail(ctx, token_of(token), &error)
             }
@@ -345,7 +350,9 @@ impl Shard {
                 tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard \
                     takes no more writes");
             }
-            StoreEvent::ScrubDone(report) => self.scrubbed(ctx, &report),
+            StoreEvent::ScrubDone(report) => {
+                self.around.scrub_askers.scrubbed(ctx, &report, &mut self.requests)
+            }
             StoreEvent::CheckpointDone => {
                 tracing::debug!(shard = %self.shard, "checkpoint written");
                 if self.hand_over.checkpoint_done(&mut *self.store) {
@@ -356,74 +363,6 @@ impl Shard {
             }
             StoreEvent::ShutDown => self.closing.set_down(),
         }
-    }
-
-    fn read_done(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
-        let Some(request) = self.requests.get_mut(token) else {
-            if let ReadOutcome::Present { value, .. } = outcome {
-                self.store.recycle(value);
-            }
-            return;
-        };
-        if request.purpose == Purpose::Write {
-            return self.write_found(ctx, token, outcome);
-        }
-        let (at, snapshot, prepared_before) =
-            (request.at, request.snapshot, request.prepared_before);
-        let expiry = request.expiry;
-        if let Err(refusal) = self.may_answer(at, snapshot, &expiry, &outcome) {
-            if let ReadOutcome::Present { value, .. } = outcome {
-                self.store.recycle(value);
-            }
-            return self.requests.refuse(ctx, token, &refusal);
-        }
-        match outcome {
-            ReadOutcome::Present { value, .. }
-                if !self.requests.has_reply_room(ctx, token, value.len()) =>
-            {
-                self.requests.refuse_unread(ctx, token);
-                self.store.recycle(value);
-            }
-            ReadOutcome::Present { version, expires_at, value } => {
-                self.requests.answer(ctx, token, |envelope, out| {
-                    wire::Value {
-                        version,
-                        expires_at,
-                        prepared_before,
-                        present: true,
-                        value: &value,
-                    }
-                    .encode(envelope, out);
-                });
-                self.store.recycle(value);
-            }
-            ReadOutcome::Absent { version, expires_at } => {
-                self.requests.answer(ctx, token, |envelope, out| {
-                    wire::Value {
-                        version,
-                        expires_at,
-                        prepared_before,
-                        present: false,
-                        value: &[],
-                    }
-                    .encode(envelope, out);
-                })
-            }
-            ReadOutcome::Failed(error) => self.requests.fail(ctx, token, &error),
-        }
-    }
-
-    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be
-    /// in doubt whether it has expired.
-    fn may_answer(
-        &self,
-        at: Timestamp,
-        snapshot: Timestamp,
-        rule: &ExpiryRule,
-        found: &ReadOutcome,
-    ) -> Result<(), Refusal> {
-        self.driver.collected().check(at)?;
-        expiry::check_read(rule, snapshot, found)
     }
 }
 

@@ -31,7 +31,6 @@ use timestone_types::{
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
-use super::scrub::ScrubAskers;
 use super::{Around, LogPlace, Peers, Shard};
 use crate::admission::Admission;
 use crate::closing::Closing;
@@ -47,6 +46,8 @@ use crate::peers::Messages;
 use crate::reads::items::Items;
 use crate::reads::lookups::{Lookups, in_store};
 use crate::requests::Requests;
+use crate::scrub::ScrubAskers;
+use crate::single::Single;
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::{Payload, Payloads};
 
@@ -554,7 +555,7 @@ impl Replay {
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
             items: Items::default(),
-            body: Vec::new(),
+            single: Single::new(shard, seed),
             admission: Admission::new(with.memory),
             write_sets: WriteSets::new(payloads),
             log_records: LogRecords::new((shard, with.epoch), with.log, journal, &with.logs),

@@ -1,26 +1,25 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
 use timestone_seda::ReplyAddress;
-use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
+use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
     self, DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome};
 use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
 };
 
-use super::Shard;
+use super::{Parts, Shard};
 use crate::admission::AdmissionError;
-use crate::driver::ReadNow;
 use crate::figures::Figures;
 use crate::reads::ahead::LookAhead;
-use crate::reads::lookups::{Answered, Item, in_store};
-use crate::requests::pending::{Purpose, read_token};
+use crate::reads::lookups::Answered;
+use crate::requests::pending::Purpose;
 use crate::turn::Turn;
 
 /// How a request may wait, from the flag that it carries.
-pub(super) const fn wait_of(wait: bool) -> Wait {
+pub(crate) const fn wait_of(wait: bool) -> Wait {
     if wait { Wait::Yes } else { Wait::No }
 }
 
@@ -163,74 +162,11 @@ impl Shard {
         };
         self.driver.step(ctx.now(), input);
         if let Some(now) = self.driver.take_read(token) {
-            self.read_now(ctx, token, key, get.at, now);
+            self.parts().read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
         Ok(())
-    }
-
-    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client
-    /// wants, `at` where the core reads.
-    #[inline]
-    pub(super) fn read_now(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        key: KeyRef<'_>,
-        asked: wire::ReadAt,
-        read: ReadNow,
-    ) {
-        let ReadNow { at, prepared_before, expiry } = read;
-        let now = expiry.as_of;
-        let judged = match asked {
-            // A snapshot may lie ahead of this server's time: what expires between the two is alive
-            // to every other reader.
-            wire::ReadAt::Snapshot(_) if !expires_snapshots_ahead() => now.min(at),
-            wire::ReadAt::Snapshot(_) => at,
-            wire::ReadAt::Latest(_) => now,
-        };
-        let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let (reply_to, envelope) = (request.reply_to, request.envelope);
-        let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = crate::reads::expiry::check(&expiry, snapshot, &found) {
-            return self.requests.refuse(ctx, token, &refusal);
-        }
-        match found {
-            Ok(Lookup::Present { value, .. })
-                if !self.requests.has_room(ctx, reply_to, value.len()) =>
-            {
-                self.requests.refuse_unread(ctx, token);
-            }
-            Ok(Lookup::Present { version, expires_at, value }) => {
-                let out = self.requests.reply(ctx, reply_to);
-                wire::Value { version, expires_at, prepared_before, present: true, value }
-                    .encode(&envelope, out);
-                self.requests.close(token);
-            }
-            Ok(Lookup::Absent { version, expires_at }) => {
-                // A fence touches the keys that it has hidden; of any other, whoever compares
-                // versions is told what was told before it. Validation takes every absence for the
-                // same, so that this changes nothing for transactions. Whoever asks for the latest
-                // state begins to compare there, and is told the fence: it stands at the key for
-                // good when the watermark has passed it.
-                let is_beside = matches!(asked, wire::ReadAt::Snapshot(_))
-                    && !version.is_zero()
-                    && self.store.is_beside_fence(key, version);
-                let version = if is_beside { Version::ZERO } else { version };
-                let out = self.requests.reply(ctx, reply_to);
-                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
-                    .encode(&envelope, out);
-                self.requests.close(token);
-            }
-            Ok(Lookup::Pending) => {
-                let Some(request) = self.requests.get_mut(token) else { return };
-                (request.at, request.snapshot) = (at, snapshot);
-                (request.prepared_before, request.expiry) = (prepared_before, expiry);
-            }
-            Err(error) => self.requests.fail(ctx, token, &error),
-        }
     }
 
     fn submit_prepare(
@@ -428,7 +364,11 @@ impl Shard {
                 let of = (&*self.store, &self.driver, prepared);
                 Figures::answer(ctx, reply_to, frame, &mut self.requests, of);
             }),
-            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| {
+                let Self { requests, store, driver, around, .. } = self;
+                let mut parts = Parts { requests, store: &mut **store, driver };
+                around.scrub_askers.scrub(ctx, (reply_to, frame), &mut parts);
+            }),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = self.requests.envelope_for(frame);
                 wire::Done {}.encode(&envelope, self.requests.reply(ctx, reply_to));
@@ -456,30 +396,45 @@ impl Shard {
         }
     }
 
-    /// The youngest version of a request's only key, as the core wants it. `None`: the store looks
-    /// it up, and the request is handed in again with the answer.
+    /// The youngest version of a request's only key.
     #[inline]
-    pub(super) fn latest(
+    fn latest(
         &mut self,
         token: Token,
         frame: &Frame<'_>,
         wait: Option<Wait>,
         key: KeyRef<'_>,
     ) -> Option<LatestInStore> {
-        if let Some(items) = self.lookups.take(token) {
-            return items.first().map(|item| item.latest);
+        let Self { requests, store, driver, lookups, .. } = self;
+        Parts { requests, store: &mut **store, driver }.latest(token, frame, wait, key, lookups)
+    }
+
+    fn submit_write(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        let write = wire::Write::decode(frame)?;
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        let refused = match write.action {
+            wire::WriteAction::Delete => None,
+            _ => self.admission_error(&|| {
+                std::iter::once(PutSize {
+                    keyspace: write.keyspace,
+                    bytes: write.key.len() + write.value.len(),
+                })
+            }),
+        };
+        let goes_on = (wait, refused.is_none());
+        let (single, mut parts) = self.single();
+        if single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
+            self.carry_out_prepare(ctx, token, frame, refused);
         }
-        match self.store.latest(key, self.lookups.token()) {
-            LatestLookup::Known(latest) => Some(in_store(latest)),
-            LatestLookup::Pending => {
-                self.lookups.note_pending(0);
-                let (keyspace, key) = (key.keyspace, key.hash);
-                let item = Item { keyspace, key, latest: LatestInStore::NONE };
-                self.lookups.begin(token, wait, std::iter::once(item));
-                self.requests.keep_frame(token, Some((token, frame)));
-                None
-            }
-        }
+        Ok(())
     }
 
     /// A look-up of youngest versions was answered.
@@ -535,9 +490,4 @@ impl Shard {
         }
         is_known
     }
-}
-
-/// Whether snapshots judge expiry as of their own time, wherever that lies.
-fn expires_snapshots_ahead() -> bool {
-    timestone_types::is_planted!(SnapshotsExpireAhead)
 }

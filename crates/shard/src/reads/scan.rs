@@ -15,14 +15,14 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
 };
 
-use super::Shard;
 use crate::requests::pending::read_token;
+use crate::shard::Parts;
 use crate::turn::Turn;
 
-impl Shard {
+impl Parts<'_> {
     /// Answers a scan with a page, unless what it should have found may have been collected
     /// meanwhile.
-    pub(super) fn scan_done(
+    pub(crate) fn scan_done(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
@@ -43,7 +43,7 @@ impl Shard {
         // The store keeps to the limit but for keys of one position, and with 42 bits of a secret
         // hash those are two or three.
         drop(page);
-        tracing::error!(shard = %self.shard, keys = keys.len(), "a page of a scan has more keys at \
+        tracing::error!(shard = %self.requests.shard(), keys = keys.len(), "a page of a scan has more keys at \
             one position than fit");
         let words = "more keys share one position of the scan than a page holds";
         self.requests.answer(ctx, token, |envelope, out| {
@@ -52,7 +52,7 @@ impl Shard {
     }
 
     /// Answers a count, as [`Self::scan_done`].
-    pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
+    pub(crate) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
         if let Err(refusal) = self.driver.collected().check(request.at) {
             return self.requests.refuse(ctx, token, &refusal);
@@ -62,7 +62,7 @@ impl Shard {
     }
 
     /// A scan or count may read its snapshot now.
-    pub(super) fn scan_now(
+    pub(crate) fn scan_now(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
@@ -147,8 +147,8 @@ mod tests {
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
-    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
     use super::*;
+    use crate::shard::{LogPlace, Recovering, Replay, own_reply_address};
     use crate::testing::Event;
 
     const SHARD: ShardId = ShardId::new(0);
