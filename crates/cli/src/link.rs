@@ -32,7 +32,7 @@ pub(crate) struct Target {
 
 /// Where the keys are.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct KeyspaceTarget {
     #[command(flatten)]
     pub(crate) target: Target,
     /// The keyspace.
@@ -65,7 +65,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl KeyspaceTarget {
     /// Connects, to the keyspace.
     pub(crate) fn connect(&self) -> Result<Db, Failure> {
         let db = self.target.connect()?;

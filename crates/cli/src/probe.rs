@@ -24,7 +24,7 @@ use timestone_wire::{
 use crate::failure::Failure;
 
 /// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The port of the native protocol.
 const PORT: u16 = 7400;
 /// The figure that counts the server's processor time.
@@ -110,6 +110,7 @@ fn scrub_over(address: &str, shard: ShardId, epoch: Epoch) -> Result<Scrubbed, S
         let bytes = receive(&mut stream)?;
         let frame = Frame::parse(&bytes).map_err(|error| error.to_string())?;
         if !matches!(frame.kind(), Kind::ClockIs | Kind::Done) {
+            #[expect(clippy::redundant_closure, reason = "the function is of one lifetime only")]
             return expect(&bytes, Kind::Scrubbed, |frame| Scrubbed::decode(frame));
         }
     }
@@ -156,9 +157,9 @@ fn envelope(request: u64) -> Envelope {
 fn dial(address: &str) -> Result<TcpStream, String> {
     let mut problem = "the name has no address".to_owned();
     for candidate in address.to_socket_addrs().map_err(|error| error.to_string())? {
-        let connected = TcpStream::connect_timeout(&candidate, PATIENCE).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+        let connected = TcpStream::connect_timeout(&candidate, TIMEOUT).and_then(|stream| {
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             stream.set_nodelay(true)?;
             Ok(stream)
         });

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_timestone");
 /// How long a server may take to start or stop on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The binary, with none of our settings in its environment.
 fn timestone() -> Command {
@@ -124,7 +124,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(begin.elapsed() < PATIENCE, "the server does not end");
+            assert!(begin.elapsed() < TIMEOUT, "the server does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -24,6 +24,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use timestone_types::random::Seed;
 use timestone_types::{ClientId, Timestamp};
 
 use crate::limits::{MAX_GIVEN_SKEW, SKEW_INTERVAL};
@@ -125,12 +126,9 @@ fn span(text: &str) -> Option<Duration> {
     number.checked_mul(unit_ns).map(Duration::from_nanos)
 }
 
-/// `SplitMix64`'s output function (Steele, Lea, Flood 2014).
+/// Sixty-four bits that a number determines: the first draw of the dice with this seed.
 const fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    Seed(x).dice().roll()
 }
 
 /// The `index`-th standard normal draw of a stream: the sum of twelve uniform numbers minus six

@@ -22,7 +22,7 @@ use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, ShardId}
 use crate::limits::{
     CLIENT_ID_BLOCK, MAX_CLIENT_ID, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES, MAX_SERVERS,
 };
-use crate::state::State;
+use crate::state::MasterState;
 use crate::{
     ClientIdBlock, ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions,
     MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap, StoreKind,
@@ -40,7 +40,7 @@ pub struct MasterStep {
 /// The embedded master of one cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Master {
-    state: State,
+    state: MasterState,
     /// The next client id to hand out; reserved while below `state.clients_reserved_to`.
     next_client: u32,
 }
@@ -56,7 +56,7 @@ impl Master {
         shards: u16,
         hash_seed: HashSeed,
     ) -> Result<Self, ClusterError> {
-        let state = State {
+        let state = MasterState {
             map: ShardMap::even(cluster, shards)?,
             hash_seed,
             next_server: ServerId::new(1),
@@ -73,7 +73,7 @@ impl Master {
     /// # Errors
     /// [`ClusterError::Format`], [`ClusterError::Checksum`] or [`ClusterError::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
-        let state = State::decode(bytes)?;
+        let state = MasterState::decode(bytes)?;
         Ok(Self { next_client: state.clients_reserved_to, state })
     }
 

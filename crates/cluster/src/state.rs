@@ -25,7 +25,7 @@ const HEAD_BYTES: usize = 16;
 
 /// Everything the master must not forget.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct State {
+pub(crate) struct MasterState {
     pub(crate) map: ShardMap,
     /// The secret seed of key hashes, the same on every server: drawn when the cluster is created,
     /// and never changed.
@@ -40,7 +40,7 @@ pub(crate) struct State {
     pub(crate) keyspaces: Vec<Keyspace>,
 }
 
-impl State {
+impl MasterState {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);

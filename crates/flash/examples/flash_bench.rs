@@ -13,10 +13,11 @@ use timestone_flash::{
     FlashOp, PAGE_BYTES, PageId, RejectedReason, Token,
 };
 use timestone_io::EngineChoice;
+use timestone_types::random::Seed;
 
 const READS: u64 = 200_000;
 const PROGRAM_PAGES: u32 = 32;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -108,12 +109,9 @@ impl Bench {
     fn read_at_random(&mut self, count: u64, depth: usize) -> Result<(), FlashError> {
         let geometry = self.device.geometry();
         let pages = u64::from(geometry.blocks) * u64::from(geometry.pages_per_block);
-        let mut random = 1_u64;
+        let mut dice = Seed(1).dice();
         for _ in 0..count {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let page = PageId(((random >> 32) % pages) as u32);
+            let page = PageId(dice.below(pages) as u32);
             let buffer = self.buffer(1);
             self.submit(FlashOp::Read { token: Token(0), page, pages: 1, buffer }, depth)?;
         }
@@ -141,7 +139,7 @@ impl Bench {
     fn settle(&mut self, most: usize) -> Result<(), FlashError> {
         while self.device.in_flight() > most {
             if self.device.poll(&mut self.done) == 0 {
-                self.device.wait(PATIENCE);
+                self.device.wait(TIMEOUT);
             }
             self.collect()?;
         }

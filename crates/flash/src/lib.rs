@@ -16,12 +16,12 @@
 //! next, wear levelling and collection. The layout of the file is in `docs/formats/flash.md`.
 
 mod device;
+mod dice;
 mod error;
 mod file;
 mod ledger;
 pub mod limits;
 mod memory;
-mod rng;
 
 pub use device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,

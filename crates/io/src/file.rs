@@ -17,7 +17,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
 
 use crate::buffer::AlignedBuffer;
 use crate::error::IoError;
-use crate::limits::{LOCK_PATIENCE, LOCK_RETRY, ZERO_FILL_BYTES};
+use crate::limits::{LOCK_RETRY, LOCK_TIMEOUT, ZERO_FILL_BYTES};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,13 +79,13 @@ impl IoFile {
 
     /// Takes the file's advisory lock for as long as the file is open; `false` when somebody else
     /// has it. Blocks up to
-    /// [`LOCK_PATIENCE`]: what a killed process had under way keeps its files open, and may still
+    /// [`LOCK_TIMEOUT`]: what a killed process had under way keeps its files open, and may still
     /// write to them, after the process is gone. Whoever got the lock knows that this is over.
     ///
     /// # Errors
     /// When the file system has no locks.
     pub fn lock(&self) -> Result<bool, IoError> {
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match flock(self.file(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(true),

@@ -21,7 +21,7 @@ pub const ZERO_FILL_BYTES: usize = 1024 * 1024;
 pub const MAX_TRANSFER_BYTES: usize = 1 << 30;
 /// How long a lock is waited for: a killed process's last operations are over within milliseconds,
 /// on a slow disk within a second.
-pub const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a lock that is waited for is tried.
 pub const LOCK_RETRY: Duration = Duration::from_millis(2);
 

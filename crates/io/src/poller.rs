@@ -152,14 +152,6 @@ impl Poller {
         self.register(&mut mio::unix::SourceFd(&fd.as_raw_fd()), token, interest)
     }
 
-    /// Stops watching a raw descriptor.
-    ///
-    /// # Errors
-    /// When the descriptor is not registered.
-    pub fn deregister_fd(&self, fd: BorrowedFd<'_>) -> Result<(), IoError> {
-        self.deregister(&mut mio::unix::SourceFd(&fd.as_raw_fd()))
-    }
-
     /// A waker for other threads. At most one per poller; clone it.
     ///
     /// # Errors

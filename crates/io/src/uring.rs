@@ -36,12 +36,12 @@ const PROBE: u64 = u64::MAX;
 pub(crate) struct UringEngine {
     ring: IoUring,
     wakeup: Wakeup,
-    slots: Vec<Slot>,
+    slots: Vec<RingOp>,
     free: Vec<u32>,
 }
 
 /// One operation in flight. Its vectors are kept for reuse.
-struct Slot {
+struct RingOp {
     token: IoToken,
     op: Option<IoOp>,
     /// Bytes transferred so far, when the kernel stopped short.
@@ -76,7 +76,7 @@ impl UringEngine {
         check_features(&ring).map_err(unavailable)?;
         let wakeup = Wakeup::new()?;
         let slots = (0..depth)
-            .map(|_| Slot { token: IoToken(0), op: None, done: 0, vectors: Vec::new() })
+            .map(|_| RingOp { token: IoToken(0), op: None, done: 0, vectors: Vec::new() })
             .collect();
         let mut engine = Self { ring, wakeup, slots, free: (0..depth).rev().collect() };
         engine.round_trip().map_err(|error| unavailable(format!("a no-op failed: {error}")))?;
@@ -242,7 +242,7 @@ enum Settled {
     Done(io::Result<usize>),
 }
 
-impl Slot {
+impl RingOp {
     /// The submission entry for what is left of the operation.
     fn entry(&mut self) -> squeue::Entry {
         let done = self.done;

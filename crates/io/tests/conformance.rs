@@ -348,7 +348,7 @@ fn a_lock_is_waited_for_as_long_as_a_killed_process_may_take() {
     assert!(owner.lock().unwrap(), "whoever has it has it");
     let begin = std::time::Instant::now();
     assert!(!other.lock().unwrap());
-    assert!(begin.elapsed() >= timestone_io::limits::LOCK_PATIENCE);
+    assert!(begin.elapsed() >= timestone_io::limits::LOCK_TIMEOUT);
     let waiting = std::thread::spawn(move || other.lock().unwrap());
     std::thread::sleep(Duration::from_millis(50));
     drop(owner);

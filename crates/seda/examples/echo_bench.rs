@@ -77,7 +77,7 @@ fn frame(length: usize) -> Vec<u8> {
 
 /// Sends a frame for each frame that it gets; the client's starts with `depth` frames on each of
 /// its connections.
-struct Work {
+struct EchoStage {
     name: &'static str,
     frame: Vec<u8>,
     dial: Option<(SocketAddr, usize)>,
@@ -86,7 +86,7 @@ struct Work {
     cpu: Arc<AtomicU64>,
 }
 
-impl Work {
+impl EchoStage {
     fn send(&self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frames: usize) {
         let mut answer = ctx.take_frame_batch(reply_to);
         for _ in 0..frames {
@@ -97,7 +97,7 @@ impl Work {
     }
 }
 
-impl Stage<Event> for Work {
+impl Stage<Event> for EchoStage {
     fn name(&self) -> &str {
         self.name
     }
@@ -142,7 +142,7 @@ fn clock() -> impl Fn() -> Timestamp + Send + Sync + 'static {
 fn measure(connections: usize, depth: usize, span: Duration) {
     let work = |name, length, dial| {
         let (done, cpu) = (Arc::default(), Arc::default());
-        Work { name, frame: frame(length), dial, depth, done, cpu }
+        EchoStage { name, frame: frame(length), dial, depth, done, cpu }
     };
     let mut net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let address = match net.listen(([127, 0, 0, 1], 0).into()) {

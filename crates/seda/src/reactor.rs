@@ -59,7 +59,7 @@ struct Inbox<E> {
 }
 
 /// One stage and what the thread knows of it.
-struct Slot<E> {
+struct StageEntry<E> {
     id: StageId,
     stage: Box<dyn Stage<E>>,
     ready: Vec<Readiness>,
@@ -159,7 +159,7 @@ impl<E: Send + 'static> Driver<E> for Local<E> {
 pub(crate) struct Reactor<E> {
     shared: Arc<Shared<E>>,
     local: Local<E>,
-    slots: Vec<Slot<E>>,
+    slots: Vec<StageEntry<E>>,
     receivers: Vec<LaneReceiver<E>>,
     pool: FrameBatchPool,
     poll: Poll,
@@ -187,7 +187,7 @@ impl<E: Send + 'static> Reactor<E> {
         let registry = poll.registry().try_clone()?;
         let inboxes =
             stages.iter().map(|_| Inbox { queue: VecDeque::new(), probe: None }).collect();
-        let slot = |(id, stage)| Slot {
+        let slot = |(id, stage)| StageEntry {
             id,
             stage,
             ready: Vec::new(),
@@ -288,7 +288,7 @@ impl<E: Send + 'static> Reactor<E> {
     /// Whether a turn is due at once, deadlines aside.
     fn has_work(&self) -> bool {
         let begins = !self.shutting_down && self.shared.shutdown_flags.is_shutting_down();
-        let busy = |(slot, inbox): (&Slot<E>, &Inbox<E>)| {
+        let busy = |(slot, inbox): (&StageEntry<E>, &Inbox<E>)| {
             slot.asked || (!inbox.queue.is_empty() && !slot.held)
         };
         begins || self.slots.iter().zip(&self.local.inboxes).any(busy)

@@ -28,7 +28,7 @@ const STAGGER: Duration = Duration::from_millis(20);
 
 /// What clients do.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
+pub(crate) enum ClientWork {
     /// One of the workloads.
     Plans(WorkloadSpec),
     /// A ring of keys, each naming the next one, cut and joined again.
@@ -40,7 +40,7 @@ pub(crate) enum Work {
     },
 }
 
-impl Work {
+impl ClientWork {
     pub(crate) const fn spec(&self) -> &WorkloadSpec {
         match self {
             Self::Plans(spec) | Self::Ring { spec, .. } => spec,
@@ -81,15 +81,15 @@ impl Tally {
         }
     }
 
-    const fn count(&mut self, fate: Fate) {
+    const fn count(&mut self, fate: TxnEnd) {
         match fate {
-            Fate::Committed => self.committed += 1,
-            Fate::Aborted => self.aborted += 1,
-            Fate::Failed => {
+            TxnEnd::Committed => self.committed += 1,
+            TxnEnd::Aborted => self.aborted += 1,
+            TxnEnd::Failed => {
                 self.aborted += 1;
                 self.errors += 1;
             }
-            Fate::Unknown => self.unknown += 1,
+            TxnEnd::Unknown => self.unknown += 1,
         }
     }
 }
@@ -114,7 +114,7 @@ pub(crate) struct Account {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct BoardSlot {
     process: u64,
     open: Option<Open>,
     generator: Option<Generator>,
@@ -127,7 +127,7 @@ struct Slot {
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TxnEnd {
     Committed,
     Aborted,
     Failed,
@@ -135,8 +135,8 @@ pub(crate) enum Fate {
 }
 
 #[derive(Debug)]
-struct State {
-    slots: Vec<Slot>,
+struct BoardState {
+    slots: Vec<BoardSlot>,
     next_process: u64,
     events: Vec<Event>,
     successors: BTreeMap<Process, Process>,
@@ -168,7 +168,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Board {
     truth: TrueTime,
-    pub(crate) work: Work,
+    pub(crate) work: ClientWork,
     /// From one transaction of a session to its next, on average.
     interval: Duration,
     /// Nothing but how often is written down.
@@ -195,7 +195,7 @@ pub(crate) struct Board {
     pub(crate) notes: bool,
     /// What the Redis clients share, if there are any.
     pub(crate) redis: Option<Arc<Calls>>,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
 }
 
 /// A transaction and who runs it, as checkers call them.
@@ -203,7 +203,7 @@ fn name(index: u64, process: u64) -> String {
     format!("{} (process {process})", names::transaction(index))
 }
 
-impl Slot {
+impl BoardSlot {
     /// From one start to the next.
     fn pause(&mut self, interval: u64) -> Duration {
         Duration::from_nanos(interval / 2 + self.dice.below(interval + 1))
@@ -213,7 +213,7 @@ impl Slot {
 impl Board {
     pub(crate) fn new(
         truth: TrueTime,
-        work: Work,
+        work: ClientWork,
         slots: u32,
         interval: Duration,
         seed: Seed,
@@ -221,11 +221,11 @@ impl Board {
         let mut made = Vec::new();
         for slot in 0..slots {
             let generator = match &work {
-                Work::Plans(spec) => Some(Generator::new(spec, slot, slots)?),
-                Work::Ring { .. } => None,
+                ClientWork::Plans(spec) => Some(Generator::new(spec, slot, slots)?),
+                ClientWork::Ring { .. } => None,
             };
             let dice = seed.derive("slot", u64::from(slot)).dice();
-            made.push(Slot {
+            made.push(BoardSlot {
                 process: u64::from(slot),
                 open: None,
                 generator,
@@ -234,7 +234,7 @@ impl Board {
                 running: false,
             });
         }
-        let state = State {
+        let state = BoardState {
             slots: made,
             next_process: u64::from(slots),
             events: Vec::new(),
@@ -275,7 +275,7 @@ impl Board {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -309,8 +309,8 @@ impl Board {
         self.draw(&mut self.lock(), slot, plan);
     }
 
-    fn draw(&self, state: &mut State, slot: usize, plan: &mut TxnPlan) {
-        let State { slots, numbered, .. } = state;
+    fn draw(&self, state: &mut BoardState, slot: usize, plan: &mut TxnPlan) {
+        let BoardState { slots, numbered, .. } = state;
         let Some(generator) = &mut slots[slot].generator else { return };
         generator.next(plan);
         if !self.work.is_numbered() {
@@ -392,7 +392,7 @@ impl Board {
     pub(crate) fn unfinished(&self) -> Vec<String> {
         let state = self.lock();
         let running = state.slots.iter().filter(|slot| slot.running);
-        let one = |slot: &Slot| match &slot.open {
+        let one = |slot: &BoardSlot| match &slot.open {
             Some(open) => format!(
                 "{} is under way, with {} steps",
                 name(open.index, slot.process),
@@ -490,9 +490,9 @@ impl Board {
 
     /// The slot's transaction ends. After an unknown outcome its session goes on as another
     /// process.
-    pub(crate) fn complete(&self, slot: usize, fate: Fate, seen: Vec<MicroOp>) {
+    pub(crate) fn complete(&self, slot: usize, fate: TxnEnd, seen: Vec<MicroOp>) {
         let mut state = self.lock();
-        if self.end(&mut state, slot, fate, seen) && fate == Fate::Unknown {
+        if self.end(&mut state, slot, fate, seen) && fate == TxnEnd::Unknown {
             let before = Process(state.slots[slot].process);
             state.rename(slot);
             let after = Process(state.slots[slot].process);
@@ -500,7 +500,14 @@ impl Board {
         }
     }
 
-    fn note(&self, state: &mut State, index: u64, process: Process, what: &str, ops: &[MicroOp]) {
+    fn note(
+        &self,
+        state: &mut BoardState,
+        index: u64,
+        process: Process,
+        what: &str,
+        ops: &[MicroOp],
+    ) {
         if self.notes {
             let steps = words::steps(ops);
             let colon = if steps.is_empty() { "" } else { ":" };
@@ -512,25 +519,25 @@ impl Board {
     }
 
     /// Writes down how a slot's transaction ended, if it has one.
-    fn end(&self, state: &mut State, slot: usize, fate: Fate, seen: Vec<MicroOp>) -> bool {
+    fn end(&self, state: &mut BoardState, slot: usize, fate: TxnEnd, seen: Vec<MicroOp>) -> bool {
         let entry = &mut state.slots[slot];
         let Some(Open { index: invocation, ops: invoked, adds }) = entry.open.take() else {
             return false;
         };
         let process = Process(entry.process);
         let (kind, ended, ops) = match fate {
-            Fate::Committed => (EventKind::Ok, "committed", seen),
-            Fate::Aborted => (EventKind::Fail, "aborted", invoked),
-            Fate::Failed => (EventKind::Fail, "failed", invoked),
-            Fate::Unknown => (EventKind::Info, "ended, and nobody knows how", invoked),
+            TxnEnd::Committed => (EventKind::Ok, "committed", seen),
+            TxnEnd::Aborted => (EventKind::Fail, "aborted", invoked),
+            TxnEnd::Failed => (EventKind::Fail, "failed", invoked),
+            TxnEnd::Unknown => (EventKind::Info, "ended, and nobody knows how", invoked),
         };
         state.tally.count(fate);
         for (key, delta) in adds {
             let account = state.accounts.entry(key).or_default();
             match fate {
-                Fate::Committed => account.acknowledged += delta,
-                Fate::Unknown => account.unknown.push(delta),
-                Fate::Aborted | Fate::Failed => {}
+                TxnEnd::Committed => account.acknowledged += delta,
+                TxnEnd::Unknown => account.unknown.push(delta),
+                TxnEnd::Aborted | TxnEnd::Failed => {}
             }
         }
         self.note(state, invocation, process, ended, &ops);
@@ -571,7 +578,7 @@ impl Board {
         true
     }
 
-    pub(crate) fn end_closed(&self, fate: Fate) {
+    pub(crate) fn end_closed(&self, fate: TxnEnd) {
         self.lock().tally.count(fate);
     }
 
@@ -579,7 +586,7 @@ impl Board {
     pub(crate) fn abandon(&self, slots: std::ops::Range<usize>) {
         let mut state = self.lock();
         for slot in slots {
-            self.end(&mut state, slot, Fate::Unknown, Vec::new());
+            self.end(&mut state, slot, TxnEnd::Unknown, Vec::new());
             state.rename(slot);
             state.slots[slot].running = false;
         }
@@ -686,7 +693,7 @@ impl Board {
     }
 }
 
-impl State {
+impl BoardState {
     fn rename(&mut self, slot: usize) {
         self.slots[slot].process = self.next_process;
         self.next_process += 1;

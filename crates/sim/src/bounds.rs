@@ -1,7 +1,7 @@
 //! What a scenario may ask for: every number and every span of time has a range, and what lies
 //! outside of it is named with its place.
 //!
-//! A range ends where no world comes up, where none comes to rest within the patience of a run, or
+//! A range ends where no world comes up, where none comes to rest within the time-outs of a run, or
 //! where a machine's memory does: of such a file the file is to blame, and its run would blame the
 //! code under test. Where two values bound each other, what the file leaves out counts as what is
 //! usual.
@@ -17,7 +17,7 @@ use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
 use crate::fault::FaultKind;
-use crate::scenario::{Kind, Scenario, Span};
+use crate::scenario::{Scenario, Span, WorkloadChoice};
 use crate::swarm::{SERVERS, SHARDS, Sizes, Slowest};
 
 /// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
@@ -70,7 +70,7 @@ const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
 const WATERMARK_LAG: RangeInclusive<Duration> =
     Duration::from_secs(12)..=Duration::from_secs(3_600);
-/// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
+/// No answer comes sooner; and what is awaited for longer would outlive the run's time-outs.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
 const MOST_VALUE_BYTES: u32 = 1_000_000;
@@ -170,17 +170,18 @@ fn check_workload(scenario: &Scenario) -> Checked {
             format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
         return Err(Wrong::new(&["workload", "warmup"], what));
     }
-    if part.closed && matches!(part.kind, Kind::Cycle | Kind::Redis) {
+    if part.closed && matches!(part.kind, WorkloadChoice::Cycle | WorkloadChoice::Redis) {
         let what = "is for the workloads of `timestone bench`, whose throughput it predicts; cycle \
             and redis are none of them";
         return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
     }
-    let is_single = part.kind == Kind::Plans(WorkloadKind::Register) && part.ops == Some(1);
+    let is_single =
+        part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && part.ops == Some(1);
     if part.singles && !(is_single && part.external == Some(false)) {
         let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
         return Err(Wrong::new(&["workload", "singles"], what.to_owned()));
     }
-    let is_register = part.kind == Kind::Plans(WorkloadKind::Register) && !part.closed;
+    let is_register = part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && !part.closed;
     if part.scans.is_some_and(|scans| scans > 0) && !is_register {
         return Err(Wrong::new(
             &["workload", "scans"],
@@ -205,7 +206,7 @@ fn check_workload(scenario: &Scenario) -> Checked {
     let spec = scenario.spec(0);
     spec.validate()
         .map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
-    let keys = if part.kind == Kind::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
+    let keys = if part.kind == WorkloadChoice::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
     within(&["workload", "keys"], part.keys, keys)?;
     check_room(scenario, &spec)?;
     check_audit(scenario, &spec)
@@ -218,7 +219,7 @@ fn check_redis(scenario: &Scenario) -> Checked {
     within(&["redis", "rate"], Some(part.rate), 0.01..=1e6)?;
     within(&["redis", "keys"], Some(part.keys), 1..=1000)?;
     within(&["redis", "depth"], Some(part.depth), 1..=64)?;
-    if scenario.workload.kind == Kind::Redis && part.clients == Some(0) {
+    if scenario.workload.kind == WorkloadChoice::Redis && part.clients == Some(0) {
         return Err(Wrong::new(
             &["redis", "clients"],
             "is 0, and the workload is theirs".to_owned(),
@@ -272,7 +273,7 @@ fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
     let most = (AUDIT.as_secs_f64() / read) as u64;
     // Of keys that are not loaded, those count that are written.
     let written = (part.rate * part.seconds * f64::from(spec.ops_per_txn)) as u64;
-    let is_loaded = part.kind == Kind::Cycle || spec.loaded_keys() > 0;
+    let is_loaded = part.kind == WorkloadChoice::Cycle || spec.loaded_keys() > 0;
     let keys = if is_loaded { spec.keys } else { spec.keys.min(written) };
     if keys <= most {
         return Ok(());

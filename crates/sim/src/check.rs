@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, Kept, Loss, Promise, Verdict, check_bank, check_durability, check_last_values,
+    AnomalyKind, CheckResult, Kept, Loss, Promise, check_bank, check_durability, check_last_values,
     check_list_append, check_redis, check_register, check_single_keys, history_until,
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::redis::RedisHistory;
 use timestone_workload::{KeyIndex, WorkloadKind};
 
-use crate::board::{Account, Board, Work};
+use crate::board::{Account, Board, ClientWork};
 use crate::session::VANISHED;
 
 /// Something that must not be.
@@ -99,28 +99,28 @@ pub(crate) fn all(
     let before = until.map(|at| history_until(history, at));
     let before = before.as_ref().unwrap_or(history);
     for what in board.all_wrong() {
-        let is_lost = what.contains(VANISHED) || matches!(board.work, Work::Ring { .. });
+        let is_lost = what.contains(VANISHED) || matches!(board.work, ClientWork::Ring { .. });
         if !matches!(trust, Trust::Damaged) && (is_whole || !is_lost) {
             findings.push(Finding::new("answers", what));
         }
     }
     let mut checked = 0;
-    let mut judge = |property, verdict: Verdict| {
+    let mut judge = |property, verdict: CheckResult| {
         checked += verdict.transactions as u64;
         for anomaly in verdict.anomalies.iter().filter(|anomaly| trust.holds(anomaly.kind)) {
             findings.push(Finding::new(property, anomaly.to_string()));
         }
     };
-    let made_up = |verdict: Verdict| {
+    let made_up = |verdict: CheckResult| {
         let is_made_up = |kind| Trust::LiedTo.holds(kind);
         let anomalies =
             verdict.anomalies.into_iter().filter(|anomaly| is_made_up(anomaly.kind)).collect();
         // They are looked at once more, without what may be lost.
-        Verdict { transactions: 0, anomalies, ..verdict }
+        CheckResult { transactions: 0, anomalies, ..verdict }
     };
     let found = board.all_found();
     match &board.work {
-        Work::Ring { nodes, .. } => {
+        ClientWork::Ring { nodes, .. } => {
             if complete
                 && is_whole
                 && let Err(what) = ring(&found, *nodes)
@@ -130,7 +130,7 @@ pub(crate) fn all(
             // Transactions that turn a part of the ring are seen by those that walk all of it.
             return board.walked();
         }
-        Work::Plans(spec) => match spec.kind {
+        ClientWork::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
                 let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
                 let (told, end) = kept.as_ref().map_or_else(
@@ -175,7 +175,7 @@ pub(crate) fn all(
                     let end = if complete && is_whole { found.clone() } else { BTreeMap::new() };
                     let verdict = check_single_keys(before, &end, clock_slack);
                     // They are the same ones.
-                    judge("order of each key", Verdict { transactions: 0, ..verdict });
+                    judge("order of each key", CheckResult { transactions: 0, ..verdict });
                 }
                 if complete {
                     judge("durability", check_last_values(told, &end));

@@ -27,7 +27,7 @@ const JOIN: StageId = StageId::new(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 /// An attempt that is not answered for this long is given up.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What came of it, once it is there.
 pub(crate) type Outcome = Arc<Mutex<Option<Result<Registration, String>>>>;
@@ -125,7 +125,7 @@ impl Stage<ClientStageEvent> for JoinStage {
             return;
         }
         self.give_up(ctx);
-        self.again_at = ctx.now().saturating_add(PATIENCE);
+        self.again_at = ctx.now().saturating_add(RETRY_TIMEOUT);
         self.dials += 1;
         let dial =
             NetCommand::Dial { dial: DialId::new(self.dials), address: self.master, owner: JOIN };

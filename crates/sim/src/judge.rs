@@ -6,7 +6,7 @@ use timestone_workload::WorkloadKind;
 use timestone_workload::check::Promise;
 use timestone_workload::history::{Head, Judged};
 
-use crate::board::{Board, Work};
+use crate::board::{Board, ClientWork};
 
 /// How a history is to be judged. Its words are the flags of `timestone check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Judge {
         if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && is_whole {
             return Ok(Self::Redis);
         }
-        let Work::Plans(spec) = &board.work else {
+        let ClientWork::Plans(spec) = &board.work else {
             return Err("no checker knows this workload's histories");
         };
         if board.closed {

@@ -53,8 +53,8 @@ pub use network::{LinkModel, LinkQuality, ProcessId};
 pub use restarts::Change;
 pub use run::{Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
-    ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart,
-    WorkloadPart,
+    ClusterPart, FaultPart, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart,
+    WorkloadChoice, WorkloadPart,
 };
 pub use timestone_costmodel::{
     CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,

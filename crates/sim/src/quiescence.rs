@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use timestone_server::{ServerConfig, ShardFigures};
 use timestone_types::{Timestamp, limits as shared};
-use timestone_workload::check::{Quantity, Verdict, check_bounds, check_left_over};
+use timestone_workload::check::{CheckResult, Quantity, check_bounds, check_left_over};
 
 use crate::clock::EPOCH;
 use crate::process::Role;
@@ -42,7 +42,7 @@ fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
 
 /// What stirs although nobody asks for anything any more, and what is larger than it may be.
 /// `ended`: when the last session did, by true time; `jump`: how far a clock may have been wrong.
-pub(crate) fn unsettled(world: &World, ended: Timestamp, jump: Duration) -> Verdict {
+pub(crate) fn unsettled(world: &World, ended: Timestamp, jump: Duration) -> CheckResult {
     let mut verdict = check_left_over(left_over(world, ended, jump));
     verdict.absorb(check_bounds(bounded(world)));
     verdict
@@ -133,7 +133,7 @@ fn bounded(world: &World) -> Vec<Quantity> {
 /// Versions, after each key was written `touched` times in all, when the watermark had passed
 /// everything that was written before: of each key, what was written since and the youngest version
 /// at or below the watermark may be kept, and nothing else.
-pub(crate) fn versions(world: &World, touched: u64) -> Verdict {
+pub(crate) fn versions(world: &World, touched: u64) -> CheckResult {
     let (mut keys, mut versions) = (0, 0);
     for (_, _, figures) in shards(world) {
         keys += named(&figures.store, "keys");

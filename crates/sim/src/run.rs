@@ -18,7 +18,7 @@ use std::time::Duration;
 use timestone_clock::SkewModel;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
-use timestone_workload::check::{AnomalyKind, Calm, Promise, Verdict, check_liveness};
+use timestone_workload::check::{AnomalyKind, Calm, CheckResult, Promise, check_liveness};
 
 pub use self::report::{Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
@@ -501,7 +501,7 @@ impl Run {
     }
 
     /// Whether everything has been as it should for a while; when it never will be, that is found.
-    fn is_calm(&mut self, verdict: &Verdict) -> bool {
+    fn is_calm(&mut self, verdict: &CheckResult) -> bool {
         if verdict.is_valid() {
             let since = *self.calm.at_rest_since.get_or_insert(self.world.now());
             let is_calm = self.world.now().since(since) >= quiescence::CALM;

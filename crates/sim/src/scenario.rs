@@ -180,7 +180,7 @@ fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, 
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct WorkloadPart {
     /// `cycle`, or one of the workloads of `timestone bench`.
-    pub kind: Kind,
+    pub kind: WorkloadChoice,
     /// Transactions begun a second, over all sessions.
     pub rate: f64,
     /// Each session begins its next transaction when the last one has ended, whatever the rate, and
@@ -241,7 +241,7 @@ pub struct WorkloadPart {
 impl Default for WorkloadPart {
     fn default() -> Self {
         Self {
-            kind: Kind::Plans(WorkloadKind::ListAppend),
+            kind: WorkloadChoice::Plans(WorkloadKind::ListAppend),
             rate: 200.0,
             closed: false,
             keys: None,
@@ -267,7 +267,7 @@ impl Default for WorkloadPart {
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum WorkloadChoice {
     /// One of the workloads that `bench` knows.
     Plans(WorkloadKind),
     /// A ring of keys.
@@ -276,7 +276,7 @@ pub enum Kind {
     Redis,
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for WorkloadChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text == "cycle" {
@@ -438,8 +438,8 @@ impl Scenario {
     pub(crate) fn spec(&self, seed: u64) -> WorkloadSpec {
         let part = &self.workload;
         let usual = match part.kind {
-            Kind::Plans(kind) => WorkloadSpec::of(kind),
-            Kind::Cycle | Kind::Redis => {
+            WorkloadChoice::Plans(kind) => WorkloadSpec::of(kind),
+            WorkloadChoice::Cycle | WorkloadChoice::Redis => {
                 WorkloadSpec { keys: 16, ..WorkloadSpec::of(WorkloadKind::Register) }
             }
         };

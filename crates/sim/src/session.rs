@@ -18,8 +18,8 @@ use timestone_workload::{
     write_integer, write_list_element,
 };
 
-use crate::board::{Board, Fate, Work};
-use crate::single::{Change, Look, Single, expiry_at};
+use crate::board::{Board, ClientWork, TxnEnd};
+use crate::single::{Change, Precondition, Single, expiry_at};
 use timestone_costmodel::Counter;
 
 /// After an error that is no conflict, a session rests for this long.
@@ -97,14 +97,14 @@ impl Session {
             self.seen.clear();
             let invoked = board.now();
             let ended = match &board.work {
-                Work::Plans(spec) if board.draws_scan(slot) => {
+                ClientWork::Plans(spec) if board.draws_scan(slot) => {
                     board.invoke(
                         slot,
                         every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect(),
                     );
                     self.scan().await
                 }
-                Work::Plans(_) => {
+                ClientWork::Plans(_) => {
                     board.plan(slot, &mut plan);
                     if let Some(single) = board.single(slot, &plan) {
                         board.invoke(slot, single.steps(Seen::Nothing, true));
@@ -117,13 +117,13 @@ impl Session {
                         self.execute(&plan).await
                     }
                 }
-                Work::Ring { nodes, .. } => {
+                ClientWork::Ring { nodes, .. } => {
                     board.invoke(slot, Vec::new());
                     self.turn_ring(*nodes).await
                 }
             };
             let (fate, pause) = self.fate(ended);
-            if fate == Fate::Unknown {
+            if fate == TxnEnd::Unknown {
                 board.ended_unknown(invoked);
             }
             if board.clocks_agree {
@@ -157,21 +157,21 @@ impl Session {
     }
 
     /// What came of an attempt, and whether to rest before the next.
-    fn fate(&self, ended: std::result::Result<(), Ending>) -> (Fate, bool) {
+    fn fate(&self, ended: std::result::Result<(), Ending>) -> (TxnEnd, bool) {
         match ended {
-            Ok(()) => (Fate::Committed, false),
-            Err(Ending::Aborted) => (Fate::Aborted, false),
-            Err(Ending::Unknown) => (Fate::Unknown, true),
+            Ok(()) => (TxnEnd::Committed, false),
+            Err(Ending::Aborted) => (TxnEnd::Aborted, false),
+            Err(Ending::Unknown) => (TxnEnd::Unknown, true),
             Err(Ending::Failed(error)) => {
                 if error.code() == ErrorCode::ClientClockBehind {
                     self.board.clock_is_late(self.slot);
                 }
                 self.board.said(error.to_string());
-                (Fate::Failed, true)
+                (TxnEnd::Failed, true)
             }
             Err(Ending::Broken(what)) => {
                 self.board.wrong(what);
-                (Fate::Aborted, true)
+                (TxnEnd::Aborted, true)
             }
         }
     }
@@ -261,7 +261,7 @@ impl Session {
         found: Option<&Value>,
     ) -> std::result::Result<(), Ending> {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
-        let tells = single.look != Look::Blind;
+        let tells = single.look != Precondition::Blind;
         let outcome =
             self.db.write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
         let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
@@ -483,7 +483,7 @@ pub(crate) const VANISHED: &str = "has vanished";
 const LOADED: i64 = 0;
 
 /// Appends an integer; where the workload writes fillings, its filling after it.
-fn write_numbered(work: &Work, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
+fn write_numbered(work: &ClientWork, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
     write_integer(number, out);
     if work.is_numbered() {
         out.push(SEPARATOR);
@@ -526,7 +526,7 @@ fn number_of_large(found: &[u8]) -> std::result::Result<i64, String> {
 }
 
 /// The number of a filling. The rest of it must be as it was written, to the last byte.
-fn number_of(work: &Work, key: KeyIndex, found: &[u8]) -> std::result::Result<Seen, String> {
+fn number_of(work: &ClientWork, key: KeyIndex, found: &[u8]) -> std::result::Result<Seen, String> {
     let nobody = || format!("key {} holds a value that nobody wrote", key.0);
     let end = found.iter().position(|&byte| byte == SEPARATOR).ok_or_else(nobody)?;
     let number = integer_of(&found[..end]).map_err(|_| nobody())?;
@@ -539,7 +539,7 @@ fn number_of(work: &Work, key: KeyIndex, found: &[u8]) -> std::result::Result<Se
 }
 
 fn read_value(
-    work: &Work,
+    work: &ClientWork,
     key: KeyIndex,
     found: Option<&[u8]>,
 ) -> std::result::Result<Seen, String> {
@@ -561,7 +561,7 @@ fn read_value(
 
 /// Writes what a workload expects to find.
 pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
-    let count = if let Work::Ring { nodes, .. } = board.work {
+    let count = if let ClientWork::Ring { nodes, .. } = board.work {
         nodes
     } else {
         board.work.spec().loaded_keys()
@@ -592,7 +592,7 @@ async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestam
     for &index in keys {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         spec.key_shape().write(KeyIndex(index), &mut key);
-        if let Work::Ring { nodes, .. } = board.work {
+        if let ClientWork::Ring { nodes, .. } = board.work {
             write_integer(((index + 1) % nodes) as i64, &mut value);
         } else if board.work.is_numbered() {
             write_numbered(&board.work, KeyIndex(index), LOADED, &mut value);
@@ -605,9 +605,9 @@ async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestam
 }
 
 /// The keys that matter: those that were loaded, and `more`.
-fn audited(work: &Work, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
+fn audited(work: &ClientWork, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
     let count =
-        if let Work::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
+        if let ClientWork::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
     (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect()
 }
 
@@ -667,7 +667,7 @@ async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()>
 
 type Found = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
 
-async fn read_all(db: &LocalDb, work: &Work, keys: &[KeyIndex]) -> Result<Found> {
+async fn read_all(db: &LocalDb, work: &ClientWork, keys: &[KeyIndex]) -> Result<Found> {
     // A clock that is behind would show how things were.
     let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;
     let mut found = Vec::new();

@@ -30,7 +30,7 @@ pub(crate) enum Change {
 
 /// What an operation looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Look {
+pub(crate) enum Precondition {
     /// At nothing.
     Blind,
     /// At what is there, and tells.
@@ -50,7 +50,7 @@ pub(crate) enum Look {
 pub(crate) struct Single {
     pub(crate) key: KeyIndex,
     pub(crate) change: Change,
-    pub(crate) look: Look,
+    pub(crate) look: Precondition,
 }
 
 /// The expiry of a value that is there until a moment of the run.
@@ -66,7 +66,9 @@ impl Single {
     /// expire.
     pub(crate) fn of(plan: &TxnPlan, way: u64, until: Option<Timestamp>) -> Option<Self> {
         let (key, change) = match plan.ops[..] {
-            [Op::Get(key)] => return Some(Self { key, change: Change::Nothing, look: Look::Tell }),
+            [Op::Get(key)] => {
+                return Some(Self { key, change: Change::Nothing, look: Precondition::Tell });
+            }
             [Op::Get(_), Op::Delete(key)] => (key, Change::Delete),
             [Op::Get(_), Op::Write { key, value }] => {
                 (key, Change::Put { value, until: until.filter(|_| way.is_multiple_of(3)) })
@@ -74,14 +76,14 @@ impl Single {
             _ => return None,
         };
         let look = match (way, change) {
-            (_, Change::Delete) if way.is_multiple_of(2) => Look::Tell,
-            (_, Change::Delete) => Look::Blind,
-            (0..=2, _) => Look::Blind,
-            (3 | 4, _) => Look::Tell,
-            (5, _) => Look::IfPresent,
-            (6 | 7, _) => Look::IfAbsent,
-            (8, _) => Look::IfVersion,
-            (9 | 10, _) => Look::IfValue,
+            (_, Change::Delete) if way.is_multiple_of(2) => Precondition::Tell,
+            (_, Change::Delete) => Precondition::Blind,
+            (0..=2, _) => Precondition::Blind,
+            (3 | 4, _) => Precondition::Tell,
+            (5, _) => Precondition::IfPresent,
+            (6 | 7, _) => Precondition::IfAbsent,
+            (8, _) => Precondition::IfVersion,
+            (9 | 10, _) => Precondition::IfValue,
             _ => return None,
         };
         Some(Self { key, change, look })
@@ -89,17 +91,18 @@ impl Single {
 
     /// Whether it reads the key first, to write only what replaces that.
     pub(crate) const fn reads_first(&self) -> bool {
-        matches!(self.look, Look::IfValue | Look::IfVersion)
+        matches!(self.look, Precondition::IfValue | Precondition::IfVersion)
     }
 
     /// What must hold, `found` having been read first.
     pub(crate) fn condition<'a>(&self, found: Option<&'a Value>) -> Condition<'a> {
         match (self.look, found) {
-            (Look::Blind | Look::Tell, _) => Condition::Always,
-            (Look::IfAbsent, _) | (Look::IfValue | Look::IfVersion, None) => Condition::Absent,
-            (Look::IfPresent, _) => Condition::Present,
-            (Look::IfValue, Some(found)) => Condition::ValueIs(found),
-            (Look::IfVersion, Some(found)) => Condition::VersionIs(found.version()),
+            (Precondition::Blind | Precondition::Tell, _) => Condition::Always,
+            (Precondition::IfAbsent, _)
+            | (Precondition::IfValue | Precondition::IfVersion, None) => Condition::Absent,
+            (Precondition::IfPresent, _) => Condition::Present,
+            (Precondition::IfValue, Some(found)) => Condition::ValueIs(found),
+            (Precondition::IfVersion, Some(found)) => Condition::VersionIs(found.version()),
         }
     }
 
@@ -118,7 +121,7 @@ impl Single {
     pub(crate) fn steps(&self, seen: Seen, took_place: bool) -> Vec<MicroOp> {
         let key = self.key;
         let mut steps = Vec::new();
-        if self.look != Look::Blind {
+        if self.look != Precondition::Blind {
             steps.push(MicroOp::Read { key, seen });
         }
         match self.change {

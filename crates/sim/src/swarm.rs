@@ -21,13 +21,13 @@ use timestone_wal::DeviceKind;
 use timestone_wal::device::memory::DiskPace;
 use timestone_workload::redis::Mix;
 
-use crate::board::Work;
+use crate::board::ClientWork;
 use crate::environment::FlashShape;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
-use crate::scenario::{Kind, Scenario, StoragePart};
+use crate::scenario::{Scenario, StoragePart, WorkloadChoice};
 use crate::world::WorldConfig;
 use timestone_costmodel::Costs;
 use timestone_costmodel::DevicePace;
@@ -36,7 +36,7 @@ use timestone_types::random::{Dice, Seed};
 /// Everything that decides a run.
 pub(crate) struct Drawn {
     pub(crate) world: WorldConfig,
-    pub(crate) work: Work,
+    pub(crate) work: ClientWork,
     /// What Redis clients do, if there are any.
     pub(crate) redis: Option<RedisWork>,
     pub(crate) faults: BTreeMap<FaultKind, FaultPlan>,
@@ -97,8 +97,8 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         .unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
-        Kind::Cycle => Work::Ring { nodes: spec.keys, spec },
-        Kind::Plans(_) | Kind::Redis => Work::Plans(spec),
+        WorkloadChoice::Cycle => ClientWork::Ring { nodes: spec.keys, spec },
+        WorkloadChoice::Plans(_) | WorkloadChoice::Redis => ClientWork::Plans(spec),
     };
     let redis = redis_work(&mut world, scenario, seed);
     let sessions = f64::from(world.clients * world.sessions);
@@ -123,7 +123,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
 /// one server unless its file says otherwise; a swarm has several in a quarter of them.
 fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Option<RedisWork> {
     let part = &scenario.redis;
-    let alone = scenario.workload.kind == Kind::Redis;
+    let alone = scenario.workload.kind == WorkloadChoice::Redis;
     let has_room = scenario.cluster.servers.is_none_or(|servers| servers == 1);
     let several = scenario.swarm.draw && seed.derive("redis-servers", 0).dice().chance(0.25);
     let drawn =

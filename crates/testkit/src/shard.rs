@@ -44,11 +44,11 @@ impl History {
     }
 }
 
-type Writes = Vec<(Key, Option<Vec<u8>>, Expiry)>;
+type PreparedWrites = Vec<(Key, Option<Vec<u8>>, Expiry)>;
 
 #[derive(Clone, Debug)]
 enum Outcome {
-    Prepared { commit: Timestamp, writes: Writes },
+    Prepared { commit: Timestamp, writes: PreparedWrites },
     Committed(Timestamp),
     Aborted(AbortReason),
 }
@@ -492,7 +492,7 @@ impl ReferenceShard {
     }
 }
 
-fn writes_of(body: &wire::PrepareBody<'_>) -> Writes {
+fn writes_of(body: &wire::PrepareBody<'_>) -> PreparedWrites {
     let write = |entry: wire::WriteEntry<'_>| {
         let value = (entry.kind == wire::WriteKind::Put).then(|| entry.value.to_vec());
         ((entry.keyspace, entry.key.to_vec()), value, entry.expires_at)

@@ -43,6 +43,7 @@ pub struct Dice(u64);
 
 impl Dice {
     /// The next 64 bits.
+    #[inline]
     pub const fn roll(&mut self) -> u64 {
         let rolled = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -50,16 +51,19 @@ impl Dice {
     }
 
     /// A number below `bound`; zero when that is zero.
+    #[inline]
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.roll() as u128 * bound as u128) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
+    #[inline]
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
     /// A number from zero up to, and without, one.
+    #[inline]
     pub fn fraction(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -15,7 +15,7 @@ use crate::device::{FileInfo, FileName, LogDevice, SsdDevice};
 use crate::files::{BatchRange, widen};
 use crate::order::BatchOrder;
 use crate::record::BatchRecords;
-use crate::walker::{Place, Walker};
+use crate::walker::{BlockPlace, Walker};
 use crate::{BatchHead, BatchNumber, LogRecord, WalError};
 
 /// What one file holds.
@@ -193,7 +193,7 @@ pub fn check_device(
             Err(WalError::Corrupt { file, offset, detail }) => {
                 assembler.reset();
                 let (detail, resumed) = match walker.skip_damage()? {
-                    Some(Place { file, offset, .. }) => (
+                    Some(BlockPlace { file, offset, .. }) => (
                         format!("{detail}; readable again from file {file} at offset {offset}"),
                         true,
                     ),

@@ -16,34 +16,36 @@
 //! group of this one is durable; after a failed write nothing is sent and nothing acknowledged; one
 //! change of the directory under way at most.
 
+mod chores;
+mod flight;
+
 use core::time::Duration;
 use std::os::fd::RawFd;
 
 use timestone_io::AlignedBuffer;
 use timestone_types::{ShardId, Timestamp};
 
+use self::chores::{Chore, Chores};
+use self::flight::Flight;
 use crate::block::{BlockHeader, BlockSequence};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
 use crate::files::Files;
 use crate::limits::{
-    GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY,
-    RESERVE_PERCENT, SPARE_FILES,
+    MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, RESERVE_PERCENT, SPARE_FILES,
 };
 use crate::order::BatchOrder;
 use crate::pending::Pending;
 use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, WalError};
 
-/// What the device does to the directory now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Chore {
-    /// Makes a new file.
-    Fresh(FileInfo),
-    /// Renames the oldest file.
-    Reuse { oldest: FileName, spare: FileInfo },
-    /// Removes the oldest file.
-    Remove(FileName),
-    /// Removes what a failed reuse may have left under its new name.
-    Clean(FileName),
+/// Asking shards to copy forward what keeps the oldest file.
+#[derive(Debug, Default)]
+struct CopyForward {
+    /// When shards were asked to copy forward last: rotations, and files reclaimed if that was for
+    /// want of room.
+    asked_at: Option<(u64, Option<u64>)>,
+    /// Nobody was asked the last time, and nothing is appended that would bring the next one.
+    asks_after_release: bool,
+    holders: Vec<(ShardId, BatchNumber)>,
 }
 
 /// A log on files.
@@ -57,34 +59,11 @@ pub(crate) struct FileLog {
     next_sequence: BlockSequence,
     /// Nothing was sent yet since the log was opened.
     fresh: bool,
-    in_flight: bool,
-    flight_bytes: usize,
-    flight_batches: u64,
-    /// The last batch of each shard that the group in flight makes durable.
-    flight_ends: Vec<(ShardId, BatchNumber)>,
-    /// The list for the next group's buffers, reused.
-    group: Vec<AlignedBuffer>,
+    flight: Flight,
     accepted: BatchOrder,
-    chore: Option<Chore>,
-    /// A name that a failed reuse may have left.
-    leftover: Option<FileName>,
-    /// Why the next file could not be made, until one is.
-    no_next: Option<String>,
-    /// After a failure, no fresh file is tried before the first, nor anything else in the directory
-    /// before the second.
-    retry_fresh_at: Timestamp,
-    retry_at: Timestamp,
-    /// The owner was told of a failure, and nothing succeeded since.
-    told: bool,
-    /// A reuse failed: the oldest file is removed instead.
-    no_reuse: bool,
+    chores: Chores,
     poisoned: Option<String>,
-    /// When shards were asked to carry forward last: rotations, and files reclaimed if that was for
-    /// want of room.
-    asked_at: Option<(u64, Option<u64>)>,
-    /// Nobody was asked the last time, and nothing is appended that would bring the next one.
-    asks_after_release: bool,
-    holders: Vec<(ShardId, BatchNumber)>,
+    copy_forward: CopyForward,
     device_events: Vec<DeviceEvent>,
     last_now: Timestamp,
     stats: LogStats,
@@ -107,23 +86,11 @@ impl FileLog {
             offset: 0,
             next_sequence: next,
             fresh: true,
-            in_flight: false,
-            flight_bytes: 0,
-            flight_batches: 0,
-            flight_ends: Vec::new(),
-            group: Vec::new(),
+            flight: Flight::default(),
             accepted: BatchOrder::default(),
-            chore: None,
-            leftover: None,
-            no_next: None,
-            retry_fresh_at: Timestamp::ZERO,
-            retry_at: Timestamp::ZERO,
-            told: false,
-            no_reuse: false,
+            chores: Chores::default(),
             poisoned: None,
-            asked_at: None,
-            asks_after_release: false,
-            holders: Vec::new(),
+            copy_forward: CopyForward::default(),
             device_events: Vec::new(),
             last_now: now,
             stats: LogStats::default(),
@@ -158,19 +125,19 @@ impl FileLog {
         if queued >= self.config.queue_bytes {
             return Err(WalError::Busy { queued, limit: self.config.queue_bytes });
         }
-        if let Some(cause) = &self.no_next
+        if let Some(cause) = self.chores.no_next()
             && self.files.spare_count() == 0
         {
             let room = self.files.current().bytes - self.offset;
             if self.pending.padded_bytes_with(bytes) as u64 > room {
-                return Err(WalError::NoSpace { cause: cause.clone() });
+                return Err(WalError::NoSpace { cause: cause.to_owned() });
             }
         }
         Ok(())
     }
 
     fn queued_bytes(&self) -> usize {
-        self.pending.bytes() + self.flight_bytes
+        self.pending.bytes() + self.flight.bytes()
     }
 
     pub(crate) fn pump(&mut self, now: Timestamp, events: &mut Vec<LogEvent>) {
@@ -188,21 +155,21 @@ impl FileLog {
         if self.poisoned.is_some() {
             return;
         }
-        if !self.in_flight {
+        if !self.flight.is_under_way() {
             self.send_group();
             #[cfg(feature = "planted-bugs")]
             if crate::planted::bugs().acknowledge_before_sync {
                 events.extend(
-                    self.flight_ends
-                        .drain(..)
+                    self.flight
+                        .take_ends()
                         .map(|(shard, batch)| LogEvent::Durable { shard, batch }),
                 );
             }
         }
-        if self.chore.is_none() {
+        if !self.chores.is_under_way() {
             self.begin_chore(now);
         }
-        self.ask_to_carry(events);
+        self.ask_to_copy_forward(events);
     }
 
     fn written(
@@ -211,26 +178,24 @@ impl FileLog {
         result: Result<(), WalError>,
         events: &mut Vec<LogEvent>,
     ) {
-        assert!(self.in_flight, "a group that completes was in flight");
-        self.in_flight = false;
         for buffer in buffers.drain(..) {
             self.pending.give_buffer(buffer);
         }
-        self.group = buffers;
+        self.flight.arrive(buffers);
         if let Err(error) = result {
             self.poisoned = Some(error.to_string());
             events.push(LogEvent::Failed(error));
             return;
         }
-        self.flight_bytes = 0;
+        self.flight.forget_bytes();
         self.stats.groups += 1;
-        if self.flight_batches > 0 {
+        if self.flight.batches() > 0 {
             let class =
-                (self.flight_batches.ilog2() as usize).min(self.stats.group_sizes.len() - 1);
+                (self.flight.batches().ilog2() as usize).min(self.stats.group_sizes.len() - 1);
             self.stats.group_sizes[class] += 1;
         }
         events.extend(
-            self.flight_ends.drain(..).map(|(shard, batch)| LogEvent::Durable { shard, batch }),
+            self.flight.take_ends().map(|(shard, batch)| LogEvent::Durable { shard, batch }),
         );
     }
 
@@ -247,16 +212,15 @@ impl FileLog {
         let file = self.files.current();
         let start = self.offset;
         let durable_below = self.next_sequence;
-        self.flight_batches = 0;
-        while self.group.len() < GROUP_BLOCKS
+        self.flight.begin();
+        while self.flight.has_room()
             && self
                 .pending
                 .front_bytes()
                 .is_some_and(|bytes| bytes as u64 <= file.bytes - self.offset)
         {
             let Some(block) = self.pending.pop() else { break };
-            self.flight_bytes += block.used;
-            self.flight_batches += block.batches;
+            let (bytes, batches) = (block.used, block.batches);
             self.offset += block.padded_bytes() as u64;
             let header = BlockHeader {
                 file: file.name,
@@ -272,29 +236,25 @@ impl FileLog {
             self.files.note(&touches);
             for touch in &touches {
                 let Some(ended) = touch.ended else { continue };
-                match self.flight_ends.iter_mut().find(|end| end.0 == touch.shard) {
-                    Some(end) => end.1 = ended,
-                    None => self.flight_ends.push((touch.shard, ended)),
-                }
+                self.flight.makes_durable(touch.shard, ended);
             }
             self.pending.give_touches(touches);
-            self.group.push(buffer);
+            self.flight.add(buffer, bytes, batches);
             self.stats.blocks += 1;
         }
-        assert!(!self.group.is_empty(), "a file has room for at least one block");
         self.stats.written_bytes += self.offset - start;
-        self.in_flight = true;
-        self.device.write(file.name, start, core::mem::take(&mut self.group));
+        self.device.write(file.name, start, self.flight.depart());
     }
 
     /// Begins the next change of the directory, if one is due: making room before making files.
     fn begin_chore(&mut self, now: Timestamp) {
-        let may_change = now >= self.retry_at;
+        let may_change = self.chores.may_change(now);
         let oldest = if may_change { self.files.reclaimable() } else { None };
-        let chore = if let Some(name) = self.leftover.take_if(|_| may_change) {
+        let chore = if let Some(name) = if may_change { self.chores.take_leftover() } else { None }
+        {
             Chore::Clean(name)
         } else if let Some(oldest) = oldest {
-            let reuse = !self.no_reuse
+            let reuse = self.chores.may_reuse()
                 && self.files.spare_count() < SPARE_FILES
                 && oldest.bytes == self.config.file_bytes;
             let spare = FileInfo { name: self.next_name(now), bytes: oldest.bytes };
@@ -303,13 +263,15 @@ impl FileLog {
             } else {
                 Chore::Remove(oldest.name)
             }
-        } else if self.files.spare_count() == 0 && self.wants_spare() && now >= self.retry_fresh_at
+        } else if self.files.spare_count() == 0
+            && self.wants_spare()
+            && self.chores.may_try_fresh(now)
         {
             Chore::Fresh(FileInfo { name: self.next_name(now), bytes: self.config.file_bytes })
         } else {
             return;
         };
-        self.chore = Some(chore);
+        self.chores.begin(chore);
         match chore {
             Chore::Fresh(FileInfo { name, bytes }) => {
                 self.device.prepare(name, FileSource::Fresh { bytes })
@@ -344,7 +306,7 @@ impl FileLog {
         result: Result<(), WalError>,
         events: &mut Vec<LogEvent>,
     ) {
-        let chore = self.chore.take();
+        let chore = self.chores.end();
         let Some(Chore::Fresh(spare) | Chore::Reuse { spare, .. }) = chore else {
             unreachable!("file {name} was made while the log did {chore:?}")
         };
@@ -357,19 +319,11 @@ impl FileLog {
                     self.stats.reclaimed += 1;
                 }
                 self.files.add_spare(spare);
-                self.no_next = None;
-                self.told = false;
+                self.chores.made();
             }
             Err(error) => {
-                self.no_next = Some(error.to_string());
-                if reused.is_some() {
-                    self.no_reuse = true;
-                    self.leftover = Some(name);
-                    self.retry_at = self.retry_time();
-                } else {
-                    self.retry_fresh_at = self.retry_time();
-                }
-                self.degraded(error, events);
+                self.chores.not_made(self.last_now, reused.map(|_| name), &error);
+                self.chores.tell(error, events);
             }
         }
     }
@@ -380,37 +334,19 @@ impl FileLog {
         result: Result<(), WalError>,
         events: &mut Vec<LogEvent>,
     ) {
-        let chore = self.chore.take();
+        let chore = self.chores.end();
         match (chore, result) {
             (Some(Chore::Remove(oldest)), Ok(())) => {
                 assert_eq!(name, oldest, "the file that was removed is the one that was to be");
                 self.files.reclaimed(oldest);
                 self.stats.reclaimed += 1;
-                self.no_reuse = false;
-                // Room was made: the next file may be tried at once.
-                self.retry_fresh_at = Timestamp::ZERO;
-                self.told = false;
+                self.chores.removed();
             }
             (_, Ok(())) => {}
             (chore, Err(error)) => {
-                // The oldest file stays in the table, the name left by a failed reuse in its place:
-                // both are tried again.
-                if let Some(Chore::Clean(name)) = chore {
-                    self.leftover = Some(name);
-                }
-                self.retry_at = self.retry_time();
-                self.degraded(error, events);
+                self.chores.not_removed(self.last_now, chore);
+                self.chores.tell(error, events);
             }
-        }
-    }
-
-    const fn retry_time(&self) -> Timestamp {
-        self.last_now.saturating_add(PREPARE_RETRY)
-    }
-
-    fn degraded(&mut self, error: WalError, events: &mut Vec<LogEvent>) {
-        if !core::mem::replace(&mut self.told, true) {
-            events.push(LogEvent::Degraded(error));
         }
     }
 
@@ -418,22 +354,27 @@ impl FileLog {
     /// and either few batches hold it or there are far too many files; and once per file when room
     /// is short, for then only an old file makes the next one. A log that nothing is appended to
     /// does not rotate: it asks once per file, and looks again when a shard lets go of something.
-    fn ask_to_carry(&mut self, events: &mut Vec<LogEvent>) {
+    fn ask_to_copy_forward(&mut self, events: &mut Vec<LogEvent>) {
         let closed = self.files.closed_count();
         let short = closed > 0 && self.shortage().is_some();
         let asked = (self.stats.rotations, (short || self.fresh).then_some(self.stats.reclaimed));
-        if (closed <= self.config.carry_after_files && !short) || self.asked_at == Some(asked) {
+        if (closed <= self.config.carry_after_files && !short)
+            || self.copy_forward.asked_at == Some(asked)
+        {
             return;
         }
-        self.asked_at = Some(asked);
-        self.holders.clear();
-        let few = self.files.holders(&mut self.holders);
+        self.copy_forward.asked_at = Some(asked);
+        self.copy_forward.holders.clear();
+        let few = self.files.holders(&mut self.copy_forward.holders);
         if few || short || closed > 4 * self.config.carry_after_files.max(1) {
             events.extend(
-                self.holders.iter().map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }),
+                self.copy_forward
+                    .holders
+                    .iter()
+                    .map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }),
             );
         } else {
-            self.asks_after_release = self.fresh;
+            self.copy_forward.asks_after_release = self.fresh;
         }
     }
 
@@ -441,7 +382,7 @@ impl FileLog {
     /// is left of the current file beyond the reserve. `None` while there is a spare, or one may be
     /// made.
     pub(crate) fn shortage(&self) -> Option<(&str, u64)> {
-        let cause = self.no_next.as_deref().filter(|_| self.files.spare_count() == 0)?;
+        let cause = self.chores.no_next().filter(|_| self.files.spare_count() == 0)?;
         let file = self.files.current();
         let reserve = file.bytes / 100 * RESERVE_PERCENT;
         let taken = self.offset + self.pending.bytes() as u64;
@@ -452,8 +393,8 @@ impl FileLog {
         let is_more = self.files.release(shard, keep_from);
         #[cfg(feature = "planted-bugs")]
         let is_more = is_more && !crate::planted::bugs().ask_once;
-        if is_more && core::mem::take(&mut self.asks_after_release) {
-            self.asked_at = None;
+        if is_more && core::mem::take(&mut self.copy_forward.asks_after_release) {
+            self.copy_forward.asked_at = None;
         }
     }
 
@@ -464,10 +405,10 @@ impl FileLog {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         if self.poisoned.is_some() {
             None
-        } else if self.chore.is_some() && self.is_blocked() {
+        } else if self.chores.is_under_way() && self.is_blocked() {
             Some(self.last_now.saturating_add(PREPARE_POLL))
         } else {
-            let retry = self.retry_fresh_at.max(self.retry_at);
+            let retry = self.chores.retry_at();
             (retry > self.last_now).then_some(retry)
         }
     }
@@ -481,11 +422,11 @@ impl FileLog {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && !self.in_flight
+        self.pending.is_empty() && !self.flight.is_under_way()
     }
 
     pub(crate) const fn is_changing(&self) -> bool {
-        self.chore.is_some()
+        self.chores.is_under_way()
     }
 
     /// Pumps until everything accepted is durable.
@@ -499,14 +440,14 @@ impl FileLog {
             if let Some(cause) = &self.poisoned {
                 return Err(WalError::Poisoned { cause: cause.clone() });
             }
-            if self.is_idle() && self.chore.is_none() {
+            if self.is_idle() && !self.chores.is_under_way() {
                 return Ok(());
             }
-            if !self.in_flight
-                && self.chore.is_none()
-                && let Some(cause) = &self.no_next
+            if !self.flight.is_under_way()
+                && !self.chores.is_under_way()
+                && let Some(cause) = self.chores.no_next()
             {
-                return Err(WalError::NoSpace { cause: cause.clone() });
+                return Err(WalError::NoSpace { cause: cause.to_owned() });
             }
             self.device.wait(PREPARE_POLL);
         }

@@ -19,7 +19,7 @@ use crate::log::{Log, Store};
 use crate::manager::FileLog;
 use crate::order::BatchOrder;
 use crate::record::PREFIX_BYTES;
-use crate::walker::{Place, Walker};
+use crate::walker::{BlockPlace, Walker};
 use crate::{
     BatchHead, BatchNumber, DeviceKind, LogConfig, RecordNumber, RecoveryReport, WalError,
 };
@@ -56,7 +56,7 @@ struct Reading {
     assembler: Assembler,
     order: BatchOrder,
     ranges: Vec<Vec<BatchRange>>,
-    place: Option<Place>,
+    place: Option<BlockPlace>,
     /// The batch whose records are being handed out.
     batch: Option<Current>,
     done: bool,

@@ -25,7 +25,7 @@ pub(crate) struct WalkFile {
 
 /// Where a block was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BlockPlace {
     /// Index of the file among [`Walker::files`].
     pub(crate) index: usize,
     pub(crate) file: FileName,
@@ -105,10 +105,10 @@ impl Walker {
     }
 
     /// The next block; its payload is in [`Walker::payload`]. `None` at the end of the log.
-    pub(crate) fn next_block(&mut self) -> Result<Option<(Place, BlockHeader)>, WalError> {
+    pub(crate) fn next_block(&mut self) -> Result<Option<(BlockPlace, BlockHeader)>, WalError> {
         loop {
             let Some(&WalkFile { info, .. }) = self.files.get(self.index) else { return Ok(None) };
-            let place = Place { index: self.index, file: info.name, offset: self.offset };
+            let place = BlockPlace { index: self.index, file: info.name, offset: self.offset };
             let header = self.header_at(info, self.offset)?;
             // A log begins with whatever block its oldest file begins with, also when its payload
             // is torn.
@@ -159,14 +159,14 @@ impl Walker {
 
     /// After an error of `next_block`: goes to the next block that stands anywhere behind the
     /// damage. `None` when there is none.
-    pub(crate) fn skip_damage(&mut self) -> Result<Option<Place>, WalError> {
+    pub(crate) fn skip_damage(&mut self) -> Result<Option<BlockPlace>, WalError> {
         let mut from = self.offset + SECTOR_BYTES as u64;
         while let Some(&WalkFile { info, .. }) = self.files.get(self.index) {
             let found = self.find_header(info, from, |_, _| true)?;
             if let Some((offset, header)) = found {
                 self.offset = offset;
                 self.expected = Some(header.sequence);
-                return Ok(Some(Place { index: self.index, file: info.name, offset }));
+                return Ok(Some(BlockPlace { index: self.index, file: info.name, offset }));
             }
             self.index += 1;
             self.offset = 0;
@@ -201,7 +201,7 @@ impl Walker {
 
     /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that
     /// the log ends here.
-    fn continues_elsewhere(&mut self, place: Place, detail: &str) -> Result<bool, WalError> {
+    fn continues_elsewhere(&mut self, place: BlockPlace, detail: &str) -> Result<bool, WalError> {
         let later = self.files.iter().enumerate().skip(place.index + 1);
         let next =
             later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
@@ -232,7 +232,7 @@ impl Walker {
 
     /// Looks for a block that was sent after the missing one was durable, when no later file begins
     /// with a block.
-    fn proof_of_loss(&mut self, place: Place) -> Result<Option<String>, WalError> {
+    fn proof_of_loss(&mut self, place: BlockPlace) -> Result<Option<String>, WalError> {
         // With no block before, the lowest group of this file is the one that may have been cut
         // short.
         let unknown = self.expected.is_none();
@@ -262,7 +262,7 @@ impl Walker {
     /// Where the missing block must have been: at the start of the next file when that holds blocks
     /// without a first one, or begins with what is neither blank nor a block of an earlier use;
     /// else here.
-    fn blamed(&mut self, place: Place) -> Result<(FileName, u64), WalError> {
+    fn blamed(&mut self, place: BlockPlace) -> Result<(FileName, u64), WalError> {
         if let Some(&WalkFile { info, first: None }) = self.files.get(place.index + 1)
             && (self.begins_damaged(info)? || self.find_header(info, 0, |_, _| true)?.is_some())
         {
@@ -277,7 +277,7 @@ impl Walker {
     }
 
     /// The lowest `durable_below` of any block in the file.
-    fn lowest_group(&mut self, place: Place) -> Result<Option<BlockSequence>, WalError> {
+    fn lowest_group(&mut self, place: BlockPlace) -> Result<Option<BlockSequence>, WalError> {
         let mut lowest = None;
         let info = self.files[place.index].info;
         self.find_header(info, place.offset, |_, header| {

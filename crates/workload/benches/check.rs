@@ -17,10 +17,10 @@ use timestone_workload::{Generator, KeyIndex, Op, Random, TxnPlan, WorkloadKind,
 const TRANSACTIONS: usize = 100_000;
 const PROCESSES: u32 = 16;
 
-type State = BTreeMap<KeyIndex, Vec<i64>>;
+type Lists = BTreeMap<KeyIndex, Vec<i64>>;
 
-fn execute(plan: &TxnPlan, state: &mut State, is_register: bool) -> Vec<MicroOp> {
-    let read = |state: &State, key| match state
+fn execute(plan: &TxnPlan, state: &mut Lists, is_register: bool) -> Vec<MicroOp> {
+    let read = |state: &Lists, key| match state
         .get(&key)
         .and_then(|list| list.last().map(|last| (list, last)))
     {
@@ -52,7 +52,7 @@ fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
         .map(|process| Generator::new(&spec, process, PROCESSES).expect("the parameters are valid"))
         .collect();
     let mut random = Random::new(1);
-    let (mut state, mut old) = (State::new(), State::new());
+    let (mut state, mut old) = (Lists::new(), Lists::new());
     let mut open: Vec<Option<(TxnPlan, Option<Vec<MicroOp>>)>> = vec![None; PROCESSES as usize];
     let (mut history, mut begun, mut ops) = (History::default(), 0, Vec::new());
     while begun < TRANSACTIONS || open.iter().any(Option::is_some) {

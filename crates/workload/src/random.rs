@@ -1,53 +1,47 @@
-//! A small, fast, portable source of random numbers that is a function of its seed.
+//! What workloads draw with: [`Dice`] of a seed, and of a part of whatever has a seed.
 //!
-//! `SplitMix64` (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): one
-//! addition and three multiply-shift steps a number, passes BigCrush, and its stream is fixed by
-//! its definition, so that a seed means the same workload in every version of this crate. Not for
-//! secrets.
+//! A seed means the same workload in every version of this crate, so that the streams are fixed:
+//! `SplitMix64` (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014), as
+//! its definition has it. Not for secrets.
+
+use timestone_types::random::{Dice, Seed};
 
 /// Random numbers from a seed.
 #[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(Dice);
 
+/// What tells the seeds of parts from those of wholes. Recorded seeds hang on it.
+const PART: u64 = 0x5851_f42d_4c95_7f2d;
+/// The step of `SplitMix64`'s state.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-const fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 impl Random {
     /// The stream of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(Seed(seed).dice())
     }
 
     /// The stream of a part (a client, a purpose) of whatever has `seed`; streams of different
     /// parts are unrelated.
     #[must_use]
     pub const fn derived(seed: u64, part: u64) -> Self {
-        Self {
-            state: mix(seed.wrapping_add(GAMMA))
-                ^ mix(part.wrapping_mul(GAMMA).wrapping_add(0x5851_f42d_4c95_7f2d)),
-        }
+        // Dice step before they mix: one step back gives what is mixed itself.
+        let part = part.wrapping_mul(GAMMA).wrapping_add(PART).wrapping_sub(GAMMA);
+        Self::new(Seed(seed).dice().roll() ^ Seed(part).dice().roll())
     }
 
     /// Any 64 bits.
     #[inline]
     pub const fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(GAMMA);
-        mix(self.state)
+        self.0.roll()
     }
 
     /// A number below `bound`, which must not be zero; its bias is below `bound` / 2⁶⁴.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "there is no number below zero");
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+        self.0.below(bound)
     }
 
     /// A number from `low` to `high`, both included.
@@ -59,7 +53,7 @@ impl Random {
     /// A number in [0, 1), a multiple of 2⁻⁵³.
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+        self.0.fraction()
     }
 
     /// `true` with probability `percent` / 100.
@@ -80,6 +74,11 @@ mod tests {
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);
         assert_eq!(random.bits(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn the_streams_of_parts_are_those_that_seeds_were_recorded_with() {
+        assert_eq!(Random::derived(1, 2).bits(), 11_298_358_692_672_928_611);
     }
 
     #[test]

@@ -14,7 +14,9 @@ use timestone::Keyspace;
 use timestone_cluster::ExternalMode;
 use timestone_types::Timestamp;
 use timestone_workload::check::Promise;
-use timestone_workload::history::{Fate, Head, HistoryRecorder, Judged, MicroOp, Slot};
+use timestone_workload::history::{
+    Completion, Head, HistoryRecorder, Judged, MicroOp, SessionSlot,
+};
 use timestone_workload::redis::{CallRef, RedisRecorder, Reply, Request};
 use timestone_workload::{WorkloadError, WorkloadSpec};
 
@@ -52,12 +54,16 @@ impl Chronicle {
     }
 
     /// A session's transaction is about to begin.
-    pub(super) fn invoke(&self, slot: Slot, ops: &[MicroOp]) -> Result<(), WorkloadError> {
+    pub(super) fn invoke(&self, slot: SessionSlot, ops: &[MicroOp]) -> Result<(), WorkloadError> {
         self.write(|recorder, now| recorder.invoke(slot, now, ops))
     }
 
     /// A session's transaction has ended.
-    pub(super) fn complete(&self, slot: Slot, fate: Fate<'_>) -> Result<(), WorkloadError> {
+    pub(super) fn complete(
+        &self,
+        slot: SessionSlot,
+        fate: Completion<'_>,
+    ) -> Result<(), WorkloadError> {
         self.write(|recorder, now| recorder.complete(slot, now, fate))
     }
 

@@ -23,11 +23,11 @@ pub(super) const PREPARING: Duration = Duration::from_secs(60);
 /// Waits for clocks from this long on are told before they begin, on a terminal or not.
 pub(super) const TOLD_WAIT: Duration = Duration::from_secs(1);
 /// How long one loading transaction is tried again.
-pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest pause between two attempts of one loading transaction.
 pub(super) const LOAD_PAUSE: Duration = Duration::from_millis(100);
 /// How long sessions may take to end after the run: their operations end by their deadline.
-pub(super) const END_PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most connections of Redis clients: each is a thread.
 pub(super) const MAX_CONNECTIONS: u32 = 1_000;
 /// Most requests of a pipeline: fewer than a gateway works off in one turn.
@@ -37,13 +37,13 @@ pub(super) const MAX_DEPTH: u64 = 1_000;
 pub(super) const MAX_REDIS_KEYS: u64 = 100_000;
 /// How long Redis clients wait for an answer: as long as a gateway takes for one at most, and a
 /// bit.
-pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(12);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long they wait for a connection.
-pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before they dial again.
 pub(super) const REDIAL_PAUSE: Duration = Duration::from_millis(20);
 /// How far the server's clock may be wrong about a span of time, for keys that expire by it: as
 /// much as `timestone check` allows by default.
 pub(super) const REDIS_CLOCK_SLACK: Duration = Duration::from_millis(500);
 
-const _: () = assert!(OPERATION_DEADLINE.as_nanos() < END_PATIENCE.as_nanos());
+const _: () = assert!(OPERATION_DEADLINE.as_nanos() < END_TIMEOUT.as_nanos());

@@ -11,7 +11,7 @@ use timestone::{
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
 use super::limits::{
-    LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK, TOLD_WAIT,
+    LOAD_BYTES, LOAD_KEYS, LOAD_PAUSE, LOAD_TIMEOUT, LOADERS, PREPARING, TICK, TOLD_WAIT,
 };
 use super::progress::{LOADING, bar, waiting};
 use super::{clocks, say};
@@ -174,7 +174,7 @@ async fn load_chunks(db: &LocalDb, loading: &Loading) -> Result<(), Error> {
             // Writing the same again does no harm, so that an unknown outcome is as good as a
             // refusal.
             let again = error.retryable() || error.code() == ErrorCode::UnknownOutcome;
-            if !again || begin.elapsed() > LOAD_PATIENCE || loading.stop.load(Relaxed) {
+            if !again || begin.elapsed() > LOAD_TIMEOUT || loading.stop.load(Relaxed) {
                 return Err(error);
             }
             db.sleep(error.retry_after().unwrap_or(LOAD_PAUSE).min(LOAD_PAUSE)).await?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use timestone::{Db, Error, KeyspaceId, LocalDb, Pending};
 use timestone_types::Timestamp;
-use timestone_workload::history::Slot;
+use timestone_workload::history::SessionSlot;
 use timestone_workload::{Arrivals, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
 
 use super::Setup;
@@ -20,7 +20,7 @@ use super::board::{Board, Course, Phase, Run, Totals};
 use super::cpu::{Reading, Used};
 use super::history::Chronicle;
 use super::host::Host;
-use super::limits::{END_PATIENCE, OPERATION_DEADLINE, TICK};
+use super::limits::{END_TIMEOUT, OPERATION_DEADLINE, TICK};
 use super::progress::{RUNNING, bar};
 use super::session::Session;
 use crate::failure::Failure;
@@ -161,7 +161,7 @@ async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
     for client in plan.clients() {
         let generator =
             Generator::new(&plan.run.spec, client, plan.clients).map_err(Error::application)?;
-        db.spawn(Session::new(db.new_session()?, &board, Slot(client), generator).run());
+        db.spawn(Session::new(db.new_session()?, &board, SessionSlot(client), generator).run());
     }
     let (mut published, mut over_since) = (0, None);
     while board.live.get() > 0 {
@@ -170,7 +170,7 @@ async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
         plan.run.course.committed.fetch_add(committed - published, Relaxed);
         published = committed;
         if plan.run.course.is_over()
-            && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE
+            && over_since.get_or_insert_with(Instant::now).elapsed() > END_TIMEOUT
         {
             break;
         }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use timestone::{AbortKind, Error, ErrorCode, LocalDb, LocalTransaction, TransactionOptions};
 use timestone_clock::{Clock, SystemClock};
 use timestone_types::{Expiry, Timestamp};
-use timestone_workload::history::{self, Fate, MicroOp, Seen, Slot};
+use timestone_workload::history::{self, Completion, MicroOp, Seen, SessionSlot};
 use timestone_workload::{
     Generator, KeyIndex, KeyShape, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, integer_of,
     list_of, write_integer, write_list_element,
@@ -30,7 +30,7 @@ pub(super) struct Session {
     db: LocalDb,
     run: Arc<Run>,
     board: Rc<Board>,
-    slot: Slot,
+    slot: SessionSlot,
     generator: Generator,
     plan: TxnPlan,
     shape: KeyShape,
@@ -81,7 +81,12 @@ fn expires_after(millis: u32) -> Expiry {
 }
 
 impl Session {
-    pub(super) fn new(db: LocalDb, board: &Rc<Board>, slot: Slot, generator: Generator) -> Self {
+    pub(super) fn new(
+        db: LocalDb,
+        board: &Rc<Board>,
+        slot: SessionSlot,
+        generator: Generator,
+    ) -> Self {
         let run = Arc::clone(&board.run);
         let shape = run.spec.key_shape();
         Self {
@@ -199,9 +204,9 @@ impl Session {
         let run = Arc::clone(&self.run);
         let ending = self.execute().await;
         let fate = match &ending {
-            Ok(()) => Fate::Committed(&self.seen),
-            Err(Ending::Unknown) => Fate::Unknown,
-            Err(Ending::Aborted(_) | Ending::Refused(_) | Ending::Broken(_)) => Fate::Aborted,
+            Ok(()) => Completion::Committed(&self.seen),
+            Err(Ending::Unknown) => Completion::Unknown,
+            Err(Ending::Aborted(_) | Ending::Refused(_) | Ending::Broken(_)) => Completion::Aborted,
         };
         run.chronicle
             .as_ref()

@@ -17,7 +17,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use timestone_workload::check::{
-    AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_redis, check_register,
+    AnomalyKind, CheckResult, Promise, check_bank, check_list_append, check_redis, check_register,
     check_single_keys,
 };
 use timestone_workload::history::{self, History, Judged, MicroOp, Seen};
@@ -158,7 +158,7 @@ fn judge(
     workload: Workload,
     history: &History,
     promise: Promise,
-) -> Result<Verdict, Failure> {
+) -> Result<CheckResult, Failure> {
     let head = history.head.as_ref().map(|head| head.judged);
     let (accounts, total) = match head {
         Some(Judged::Bank { accounts, total }) if workload == Workload::Bank => {
@@ -288,7 +288,7 @@ fn describe(
     args: &CheckArgs,
     workload: Workload,
     promise: Promise,
-    verdict: &Verdict,
+    verdict: &CheckResult,
 ) -> serde_json::Value {
     let anomalies = verdict.anomalies.iter().map(|anomaly| {
         json!({

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Map;
 
 use crate::failure::Failure;
-use crate::link::{Place, key_bytes};
+use crate::link::{KeyspaceTarget, key_bytes};
 use crate::moment;
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 
@@ -17,7 +17,7 @@ pub(crate) struct DeleteArgs {
     /// The key.
     key: OsString,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 /// Deletes the key and prints when, or that it was absent.

@@ -12,7 +12,7 @@ use timestone::ScanOptions;
 use crate::bench::progress;
 use crate::dump_file::{DumpWriter, Head};
 use crate::failure::Failure;
-use crate::link::Place;
+use crate::link::KeyspaceTarget;
 use crate::moment::{self, Moment};
 use crate::output::{Format, write_json, write_line};
 
@@ -35,7 +35,7 @@ pub(crate) struct DumpArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 /// Writes the dump, and says how much it holds.

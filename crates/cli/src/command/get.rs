@@ -7,7 +7,7 @@ use serde_json::Map;
 use timestone::Value;
 
 use crate::failure::Failure;
-use crate::link::{Place, key_bytes};
+use crate::link::{KeyspaceTarget, key_bytes};
 use crate::moment::{self, Moment};
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line, write_value};
 
@@ -22,7 +22,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 /// Reads the key and prints its value; an absent key is a failure of its own kind.

@@ -8,7 +8,7 @@ use serde_json::Map;
 use timestone::Timestamp;
 
 use crate::failure::Failure;
-use crate::link::{Place, key_bytes, value_bytes};
+use crate::link::{KeyspaceTarget, key_bytes, value_bytes};
 use crate::moment::{self, End};
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 
@@ -25,7 +25,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "WHEN")]
     expire: Option<End>,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 /// Writes the key and prints when.

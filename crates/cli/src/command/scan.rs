@@ -7,7 +7,7 @@ use serde_json::Map;
 use timestone::ScanOptions;
 
 use crate::failure::Failure;
-use crate::link::{Place, key_bytes};
+use crate::link::{KeyspaceTarget, key_bytes};
 use crate::moment::{self, Moment};
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 
@@ -24,7 +24,7 @@ pub(crate) struct ScanArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 /// Prints each key and its value as they come, in no particular order.

@@ -24,13 +24,13 @@ pub(crate) struct ScrubArgs {
 }
 
 /// One shard, and what its scrub found or why there is no answer.
-struct Seen {
+struct ShardScrub {
     shard: String,
     address: String,
     found: Result<Scrubbed, Failure>,
 }
 
-impl Seen {
+impl ShardScrub {
     fn is_damaged(&self) -> bool {
         self.found.as_ref().is_ok_and(|found| found.corrupt_pages + found.corrupt_records > 0)
     }
@@ -65,16 +65,16 @@ pub(crate) fn run(args: &ScrubArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-fn scrub(map: &ShardMap, shard: &ShardEntry, asked: &str) -> Seen {
+fn scrub(map: &ShardMap, shard: &ShardEntry, asked: &str) -> ShardScrub {
     let address = map
         .primary(shard.id)
         .map_or_else(|| asked.to_owned(), |info| native_of(info, map.servers().len(), asked));
     let found = probe::scrub(&address, shard.id, shard.epoch);
-    Seen { shard: shard.id.to_string(), address, found }
+    ShardScrub { shard: shard.id.to_string(), address, found }
 }
 
-fn describe(seen: &[Seen]) -> serde_json::Value {
-    let of_shard = |shard: &Seen| match &shard.found {
+fn describe(seen: &[ShardScrub]) -> serde_json::Value {
+    let of_shard = |shard: &ShardScrub| match &shard.found {
         Ok(found) => json!({
             "shard": shard.shard,
             "server": shard.address,
@@ -90,7 +90,7 @@ fn describe(seen: &[Seen]) -> serde_json::Value {
     json!({ "shards": seen.iter().map(of_shard).collect::<Vec<_>>() })
 }
 
-fn print_table(seen: &[Seen]) -> Result<(), Failure> {
+fn print_table(seen: &[ShardScrub]) -> Result<(), Failure> {
     let mut rows =
         table(&["shard", "server", "pages", "records", "damaged pages", "damaged records"]);
     for shard in seen {
@@ -108,7 +108,7 @@ fn print_table(seen: &[Seen]) -> Result<(), Failure> {
     write_line(&rows.to_string())
 }
 
-fn print_text(seen: &[Seen]) -> Result<(), Failure> {
+fn print_text(seen: &[ShardScrub]) -> Result<(), Failure> {
     for shard in seen {
         write_line(&match &shard.found {
             Ok(found) => format!(

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use timestone::{TxnId, TxnStatus};
 
 use crate::failure::Failure;
-use crate::link::Place;
+use crate::link::KeyspaceTarget;
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 use crate::script::{self, Ending, Runner, Seen};
 
@@ -34,7 +34,7 @@ pub(crate) struct TxnArgs {
     #[arg(short, long, conflicts_with = "file")]
     interactive: bool,
     #[command(flatten)]
-    place: Place,
+    place: KeyspaceTarget,
 }
 
 #[derive(Subcommand, Debug)]

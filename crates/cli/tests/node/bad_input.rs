@@ -23,7 +23,7 @@ use timestone_wire::{
 use crate::peer::{Peer, Raw};
 use crate::resp::{Reply, Resp};
 use crate::restart::now;
-use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
+use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
 
 /// Another client, which goes on working and must not notice.
 pub(crate) struct Bystander {
@@ -39,7 +39,7 @@ impl Drop for Bystander {
 }
 
 impl Bystander {
-    pub(crate) fn watch(place: &Place) -> Self {
+    pub(crate) fn watch(place: &NodeSetup) -> Self {
         let (db, stop) = (place.connect(), Arc::new(AtomicBool::new(false)));
         let rounds = Arc::new(AtomicU64::new(0));
         let (told, served) = (Arc::clone(&stop), Arc::clone(&rounds));
@@ -85,9 +85,9 @@ fn assert_words(what: &str, text: &str, words: &[&str]) {
     }
 }
 
-fn fresh() -> (tempfile::TempDir, Place) {
+fn fresh() -> (tempfile::TempDir, NodeSetup) {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     (folder, place)
 }
 
@@ -464,7 +464,7 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
     db.put(b"key", b"value").expect("a put");
 
     // In use: by the server that runs, which does not notice.
-    let second = Place::new(folder.path(), "unused").at(place.data.clone());
+    let second = NodeSetup::new(folder.path(), "unused").at(place.data.clone());
     let (code, text) = second.refused();
     assert_eq!(code, 1, "{text}");
     assert_words(
@@ -774,12 +774,12 @@ fn a_full_device_refuses_puts_and_serves_the_rest() {
 fn a_start_that_cannot_work_says_why_and_what_to_do() {
     let (folder, place) = fresh();
     let node = place.start();
-    let fresh = |name: &str| Place::new(folder.path(), name);
+    let fresh = |name: &str| NodeSetup::new(folder.path(), name);
     let taken = |flag: &str, address: SocketAddr| {
         fresh(flag.trim_matches('-')).with(flag, &address.to_string())
     };
     let port = place.native.port();
-    let cases: Vec<(&str, Place, i32, Vec<String>)> = vec![
+    let cases: Vec<(&str, NodeSetup, i32, Vec<String>)> = vec![
         (
             "the native port in use",
             taken("--listen", place.native),

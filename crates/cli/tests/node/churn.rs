@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use timestone::blocking::Db;
 use timestone::{Error, Expiry, KeyspaceOptions, ScanOptions};
 
-use crate::journal::Fate;
+use crate::journal::WorkEnd;
 use crate::random::Random;
 use crate::resp::{Reply, Resp};
 use crate::restart::now;
-use crate::server::{Place, binary, eventually, outcome, test_folder};
+use crate::server::{NodeSetup, binary, eventually, outcome, test_folder};
 
 /// Keys of each writer: few, so that each is written, deleted and taken again and again.
 const KEYS: u64 = 40;
@@ -71,26 +71,26 @@ impl Model {
     }
 
     /// A write to a key ended: `after` is what it holds if it took place.
-    fn wrote(&mut self, key: &str, after: Option<&str>, fate: Fate, expires: Option<Duration>) {
+    fn wrote(&mut self, key: &str, after: Option<&str>, fate: WorkEnd, expires: Option<Duration>) {
         let known = self.known(key);
         let after = after.map(word);
         known.ever.insert(after.clone());
         match fate {
-            Fate::Acknowledged => {
+            WorkEnd::Acknowledged => {
                 known.may_be = BTreeSet::from([after]);
                 known.gone_at = expires.map(|span| Instant::now() + span + EXPIRY_SLACK);
                 if expires.is_some() {
                     known.may_be.insert(None);
                 }
             }
-            Fate::Unknown(_) | Fate::Open => {
+            WorkEnd::Unknown(_) | WorkEnd::Open => {
                 known.may_be.insert(after);
                 known.gone_at = None;
                 if expires.is_some() {
                     known.may_be.insert(None);
                 }
             }
-            Fate::Refused => {}
+            WorkEnd::Refused => {}
         }
     }
 
@@ -153,8 +153,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn fate<T>(done: &Result<T, Error>) -> Fate {
-    done.as_ref().map_or_else(Fate::of, |_| Fate::Acknowledged)
+fn fate<T>(done: &Result<T, Error>) -> WorkEnd {
+    done.as_ref().map_or_else(WorkEnd::of, |_| WorkEnd::Acknowledged)
 }
 
 /// One thing that the native writer does; whether the server answered.
@@ -213,12 +213,12 @@ fn native_step(db: &Db, model: &mut Model, random: &mut Random) -> bool {
 }
 
 /// What an answer says of a write.
-fn fate_of(answer: &std::io::Result<Reply>) -> Fate {
+fn fate_of(answer: &std::io::Result<Reply>) -> WorkEnd {
     match answer {
-        Err(_) => Fate::Unknown(None),
-        Ok(Reply::Error(text)) if text.starts_with("UNKNOWN") => Fate::Unknown(None),
-        Ok(Reply::Error(_)) => Fate::Refused,
-        Ok(_) => Fate::Acknowledged,
+        Err(_) => WorkEnd::Unknown(None),
+        Ok(Reply::Error(text)) if text.starts_with("UNKNOWN") => WorkEnd::Unknown(None),
+        Ok(Reply::Error(_)) => WorkEnd::Refused,
+        Ok(_) => WorkEnd::Acknowledged,
     }
 }
 
@@ -345,7 +345,7 @@ fn wait_until_served(shared: &Shared) {
 fn keys_that_come_and_go_survive_kills_and_changes_of_threads_and_log_device() {
     let mut random = Random::for_test("churn");
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data").with("--log", "ssd");
+    let place = NodeSetup::new(folder.path(), "data").with("--log", "ssd");
     let mut node = place.start();
     let db = place.connect();
     db.create_keyspace("churn", KeyspaceOptions::default()).expect("a keyspace of its own");
@@ -410,7 +410,7 @@ fn keys_that_come_and_go_survive_kills_and_changes_of_threads_and_log_device() {
 }
 
 /// Reads every key of both writers.
-fn audit(db: &Db, place: &Place, shared: &Shared) {
+fn audit(db: &Db, place: &NodeSetup, shared: &Shared) {
     let mut native = lock(&shared.native);
     for key in native.keys.keys().cloned().collect::<Vec<_>>() {
         let found = db.get(key.as_bytes()).unwrap_or_else(|error| panic!("{key}: {error}"));

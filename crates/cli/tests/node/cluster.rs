@@ -15,11 +15,11 @@ use crate::load::{Loads, TOTAL, bank_total, open_bank};
 use crate::peer::Peer;
 use crate::random::Random;
 use crate::restart::now;
-use crate::server::{Node, Place, eventually, test_folder};
+use crate::server::{Node, NodeSetup, eventually, test_folder};
 
 /// A cluster of three processes with two shards each; the first hosts the master.
 struct Cluster {
-    places: Vec<Place>,
+    places: Vec<NodeSetup>,
     nodes: Vec<Option<Node>>,
     _folder: tempfile::TempDir,
 }
@@ -32,16 +32,16 @@ impl Cluster {
     fn with_logs(logs: [&str; 3]) -> Self {
         let folder = test_folder();
         let first =
-            Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
+            NodeSetup::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
         let master = first.url();
         let others = ["b", "c"].map(|name| {
-            Place::new(folder.path(), name).with("--shards", "2").with("--master", &master)
+            NodeSetup::new(folder.path(), name).with("--shards", "2").with("--master", &master)
         });
         let places = std::iter::once(first)
             .chain(others)
             .zip(logs)
             .map(|(place, log)| place.with("--log", log));
-        let places: Vec<Place> = places.collect();
+        let places: Vec<NodeSetup> = places.collect();
         let nodes = places.iter().map(|place| Some(place.start())).collect();
         let cluster = Self { places, nodes, _folder: folder };
         cluster.wait_for_shards();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::resp::{Reply, Resp};
-use crate::server::{END_PATIENCE, Place, eventually, test_folder};
+use crate::server::{END_TIMEOUT, NodeSetup, eventually, test_folder};
 
 fn readyz(http: SocketAddr) -> String {
     let mut stream = TcpStream::connect(http).expect("connects");
@@ -32,7 +32,7 @@ fn open_descriptors(pid: Pid) -> u64 {
 #[test]
 fn who_finds_no_descriptor_waits_and_the_health_check_is_answered() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let node = place.start();
     let mut before = Resp::connect(place.resp).expect("connects");
     eventually("a write", Duration::from_secs(10), || match before.call(&[b"SET", b"k", b"v"]) {
@@ -70,7 +70,7 @@ fn who_finds_no_descriptor_waits_and_the_health_check_is_answered() {
 }
 
 /// A client that asks for long answers, for much more behind them, and reads nothing.
-fn deaf(place: &Place, client: &mut Resp) -> TcpStream {
+fn deaf(place: &NodeSetup, client: &mut Resp) -> TcpStream {
     let long = vec![b'x'; 8 << 20];
     eventually("a write", Duration::from_secs(10), || {
         match client.call(&[b"SET", b"long", &long]) {
@@ -88,7 +88,7 @@ fn deaf(place: &Place, client: &mut Resp) -> TcpStream {
 #[test]
 fn a_server_ends_beside_a_client_that_reads_nothing() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let mut node = place.start();
     let mut client = Resp::connect(place.resp).expect("connects");
     let deaf = deaf(&place, &mut client);
@@ -104,7 +104,7 @@ fn a_server_ends_beside_a_client_that_reads_nothing() {
     }
     let begun = Instant::now();
     node.signal(Signal::TERM);
-    let status = node.ended(END_PATIENCE);
+    let status = node.ended(END_TIMEOUT);
     let took = begun.elapsed();
     assert!(status.success(), "{status}:\n{}", node.text());
     // It is two seconds by itself; the machine may have other things to do.
@@ -128,7 +128,7 @@ fn a_server_ends_beside_a_client_that_reads_nothing() {
 fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
     for (first, second) in [(Signal::TERM, Signal::INT), (Signal::INT, Signal::TERM)] {
         let folder = test_folder();
-        let place = Place::new(folder.path(), "node");
+        let place = NodeSetup::new(folder.path(), "node");
         let mut node = place.start();
         let db = place.connect();
         db.put(b"k", b"v").expect("written");
@@ -141,7 +141,7 @@ fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
         node.signal(second);
         let begun = Instant::now();
         node.signal(Signal::CONT);
-        let status = node.ended(END_PATIENCE);
+        let status = node.ended(END_TIMEOUT);
         assert_eq!(status.code(), Some(130), "{}", node.text());
         assert!(
             !node.text().contains("stopped"),

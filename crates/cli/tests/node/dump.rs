@@ -10,15 +10,15 @@ use std::time::Duration;
 use timestone::{Expiry, KeyspaceOptions};
 
 use crate::restart::now;
-use crate::server::{Place, binary, outcome, test_folder};
+use crate::server::{NodeSetup, binary, outcome, test_folder};
 
-fn run(command: &str, place: &Place, words: &[&str]) -> (i32, String) {
+fn run(command: &str, place: &NodeSetup, words: &[&str]) -> (i32, String) {
     let mut process = binary();
     process.arg(command).args(words).args(["--address", &place.url()]);
     outcome(process)
 }
 
-fn succeeded(command: &str, place: &Place, words: &[&str]) -> String {
+fn succeeded(command: &str, place: &NodeSetup, words: &[&str]) -> String {
     let (code, text) = run(command, place, words);
     assert_eq!(code, 0, "{text}");
     text
@@ -31,8 +31,10 @@ fn text_of(path: &Path) -> String {
 #[test]
 fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_moment() {
     let folder = test_folder();
-    let (from, to) =
-        (Place::new(folder.path(), "from"), Place::new(folder.path(), "to").with("--shards", "2"));
+    let (from, to) = (
+        NodeSetup::new(folder.path(), "from"),
+        NodeSetup::new(folder.path(), "to").with("--shards", "2"),
+    );
     let (source, target) = (from.start(), to.start());
     let db = from.connect();
     let mut expected = Vec::new();
@@ -118,7 +120,7 @@ fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_
 #[test]
 fn a_dump_goes_through_a_pipe_into_another_keyspace_and_a_damaged_one_is_not_loaded() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let db = place.connect();
     for number in 0..1500u32 {

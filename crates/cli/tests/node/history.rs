@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::random::Random;
-use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
+use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
 
 /// The value under a keyword of a line's map, as text.
 fn field<'a>(line: &'a str, name: &str) -> &'a str {
@@ -110,7 +110,7 @@ fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
     counts
 }
 
-fn bench(place: &Place, path: &Path, words: &str) -> Command {
+fn bench(place: &NodeSetup, path: &Path, words: &str) -> Command {
     let mut command = binary();
     command.arg("bench").args(words.split(' ')).args([
         "--warmup",
@@ -141,7 +141,7 @@ const WORKLOADS: [(&str, &str); 3] =
 fn histories_of_a_server_that_is_killed_are_whole_and_judge_themselves() {
     let mut random = Random::for_test("histories");
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let mut node = place.start();
     for (workload, words) in WORKLOADS {
         let path = folder.path().join(format!("{workload}.edn"));
@@ -164,7 +164,7 @@ fn histories_of_a_server_that_is_killed_are_whole_and_judge_themselves() {
 #[test]
 fn an_interrupted_run_leaves_a_whole_history_and_a_killed_one_whole_lines() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let path = folder.path().join("history.edn");
     // Long enough that a slow machine has loaded its accounts before.
@@ -189,7 +189,7 @@ fn an_interrupted_run_leaves_a_whole_history_and_a_killed_one_whole_lines() {
 #[test]
 fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_they_waited_for() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let mut create = binary();
     create.args(["keyspace", "create", "strict", "--external", "wait", "--address", &place.url()]);
@@ -222,7 +222,7 @@ fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_t
 #[test]
 fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let mut create = binary();
     create.args(["keyspace", "create", "strict", "--external", "wait", "--address", &place.url()]);

@@ -19,7 +19,7 @@ use crate::random::Random;
 
 /// What a load was told of a work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum WorkEnd {
     /// Nothing yet.
     Open,
     /// It took place.
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
     Unknown(Option<TxnId>),
 }
 
-impl Fate {
+impl WorkEnd {
     /// What an error of the native client says about the work that met it.
     pub(crate) fn of(error: &Error) -> Self {
         match error.code() {
@@ -45,9 +45,9 @@ impl Fate {
 pub(crate) struct WorkId(usize);
 
 #[derive(Clone, Debug)]
-struct Work {
+struct JournaledWork {
     keys: Vec<String>,
-    fate: Fate,
+    fate: WorkEnd,
 }
 
 /// A key that one writer overwrites with rising numbers.
@@ -67,8 +67,8 @@ struct Counter {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    works: Vec<Work>,
+struct JournalState {
+    works: Vec<JournaledWork>,
     unchecked: Vec<WorkId>,
     rising: BTreeMap<String, Rising>,
     counters: BTreeMap<String, Counter>,
@@ -78,7 +78,7 @@ struct State {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Mutex<State>);
+pub(crate) struct Journal(Mutex<JournalState>);
 
 /// The value that belongs to a key: tells a value of another key, a torn one, or one of the wrong
 /// length from a right one.
@@ -88,23 +88,23 @@ pub(crate) fn value_of(key: &str) -> String {
 }
 
 impl Journal {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, JournalState> {
         self.0.lock().expect("nobody panics with the journal")
     }
 
     /// A work is about to be asked for.
     pub(crate) fn begin(&self, keys: Vec<String>) -> WorkId {
         let mut state = self.state();
-        state.works.push(Work { keys, fate: Fate::Open });
+        state.works.push(JournaledWork { keys, fate: WorkEnd::Open });
         WorkId(state.works.len() - 1)
     }
 
     /// A load was told what became of its work.
-    pub(crate) fn settle(&self, load: &str, work: WorkId, fate: Fate) {
+    pub(crate) fn settle(&self, load: &str, work: WorkId, fate: WorkEnd) {
         let mut state = self.state();
         state.works[work.0].fate = fate;
         state.unchecked.push(work);
-        if fate == Fate::Acknowledged {
+        if fate == WorkEnd::Acknowledged {
             *state.acknowledged.entry(load.to_owned()).or_default() += 1;
         }
     }
@@ -156,22 +156,22 @@ impl Journal {
     /// What was done, in one line.
     pub(crate) fn summary(&self) -> String {
         let state = self.state();
-        let count = |wanted: fn(&Fate) -> bool| {
+        let count = |wanted: fn(&WorkEnd) -> bool| {
             state.works.iter().filter(|work| wanted(&work.fate)).count()
         };
         format!(
             "{} works: {} acknowledged, {} refused, {} unknown, {} open; by load {:?}",
             state.works.len(),
-            count(|fate| *fate == Fate::Acknowledged),
-            count(|fate| *fate == Fate::Refused),
-            count(|fate| matches!(fate, Fate::Unknown(_))),
-            count(|fate| *fate == Fate::Open),
+            count(|fate| *fate == WorkEnd::Acknowledged),
+            count(|fate| *fate == WorkEnd::Refused),
+            count(|fate| matches!(fate, WorkEnd::Unknown(_))),
+            count(|fate| *fate == WorkEnd::Open),
             state.acknowledged
         )
     }
 
     /// Works settled since the last call, and `more` older ones.
-    fn to_check(&self, random: &mut Random, more: usize) -> Vec<(WorkId, Work)> {
+    fn to_check(&self, random: &mut Random, more: usize) -> Vec<(WorkId, JournaledWork)> {
         let mut state = self.state();
         let mut chosen: BTreeSet<WorkId> =
             std::mem::take(&mut state.unchecked).into_iter().collect();
@@ -181,7 +181,7 @@ impl Journal {
         chosen
             .into_iter()
             .map(|id| (id, state.works[id.0].clone()))
-            .filter(|(_, work)| work.fate != Fate::Open)
+            .filter(|(_, work)| work.fate != WorkEnd::Open)
             .collect()
     }
 
@@ -196,7 +196,7 @@ impl Journal {
 
     /// Checks every work there ever was.
     pub(crate) fn check_all(&self, db: &Db) -> usize {
-        let works: Vec<(WorkId, Work)> = self
+        let works: Vec<(WorkId, JournaledWork)> = self
             .state()
             .works
             .iter()
@@ -209,7 +209,7 @@ impl Journal {
         works.len()
     }
 
-    fn check_works(&self, db: &Db, works: &[(WorkId, Work)]) {
+    fn check_works(&self, db: &Db, works: &[(WorkId, JournaledWork)]) {
         for some in works.chunks(500) {
             let asked: Vec<_> = some
                 .iter()
@@ -237,12 +237,12 @@ impl Journal {
                 }
                 let all = work.keys.len();
                 match work.fate {
-                    Fate::Acknowledged => assert!(present == all, "{}", lost(db, &work.keys)),
-                    Fate::Refused => {
+                    WorkEnd::Acknowledged => assert!(present == all, "{}", lost(db, &work.keys)),
+                    WorkEnd::Refused => {
                         assert_eq!(present, 0, "reported as failed, and visible: {:?}", work.keys)
                     }
-                    Fate::Unknown(txn) => check_unknown(db, &work.keys, txn),
-                    Fate::Open => {}
+                    WorkEnd::Unknown(txn) => check_unknown(db, &work.keys, txn),
+                    WorkEnd::Open => {}
                 }
             }
         }
@@ -299,7 +299,7 @@ impl Journal {
     }
 
     /// What another process reports may be a moment late.
-    fn soon(&self, check: impl Fn(&State) -> Result<(), String>) {
+    fn soon(&self, check: impl Fn(&JournalState) -> Result<(), String>) {
         crate::server::eventually("a number", std::time::Duration::from_secs(5), || {
             check(&self.state())
         });

@@ -10,7 +10,7 @@ use timestone::blocking::Db;
 use crate::journal::{Journal, value_of};
 use crate::load::{Loads, TOTAL, bank_total, open_bank};
 use crate::random::Random;
-use crate::server::{Place, binary, outcome, test_folder};
+use crate::server::{NodeSetup, binary, outcome, test_folder};
 
 /// Kills under load, at least 20 as the design asks.
 const KILLS: usize = 24;
@@ -36,11 +36,11 @@ fn nothing_acknowledged_is_lost_when_a_server_with_a_thread_for_each_stage_is_ki
 }
 
 /// Kills the server of a place so many times, under every load.
-fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
+fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(NodeSetup) -> NodeSetup) {
     let mut random = Random::for_test(name);
     let folder = test_folder();
     println!("{name}: data in {}", folder.path().display());
-    let place = adjust(Place::new(folder.path(), "data").with("--log", "ssd"));
+    let place = adjust(NodeSetup::new(folder.path(), "data").with("--log", "ssd"));
     let journal = Arc::new(Journal::default());
     let mut node = place.start();
     let db = place.connect();
@@ -113,7 +113,7 @@ fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
 fn without_a_log_a_kill_loses_writes_but_damages_nothing() {
     let mut random = Random::for_test("kill without a log");
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data").with("--log", "none");
+    let place = NodeSetup::new(folder.path(), "data").with("--log", "none");
     let mut node = place.start();
     let db = place.connect();
     for round in 0..4 {

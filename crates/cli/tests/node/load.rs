@@ -12,7 +12,7 @@ use std::time::Duration;
 use timestone::blocking::{Db, Transaction};
 use timestone::{Error, TransactionOptions};
 
-use crate::journal::{Fate, Journal, value_of};
+use crate::journal::{Journal, WorkEnd, value_of};
 use crate::random::Random;
 use crate::resp::{Reply, Resp};
 
@@ -22,7 +22,7 @@ const BALANCE: i64 = 1000;
 /// The bank's total, for ever.
 pub(crate) const TOTAL: i64 = ACCOUNTS as i64 * BALANCE;
 /// Some works give up so soon that a restart leaves their outcome unknown.
-const IMPATIENCE: Duration = Duration::from_millis(250);
+const SHORT_DEADLINE: Duration = Duration::from_millis(250);
 /// Pause after the server could not be reached.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -35,27 +35,27 @@ pub(crate) struct Loads {
 
 /// What every load is given.
 #[derive(Clone)]
-struct Seat {
+struct LoadContext {
     name: String,
     journal: Arc<Journal>,
     stop: Arc<AtomicBool>,
     random: Random,
 }
 
-impl Seat {
+impl LoadContext {
     fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
     /// What an error of the native client says about the work that met it.
-    fn fate_of(&self, error: &Error) -> Fate {
+    fn fate_of(&self, error: &Error) -> WorkEnd {
         self.journal.met(&self.name, error);
-        Fate::of(error)
+        WorkEnd::of(error)
     }
 
-    fn settle(&self, work: crate::journal::WorkId, fate: Fate) {
+    fn settle(&self, work: crate::journal::WorkId, fate: WorkEnd) {
         self.journal.settle(&self.name, work, fate);
-        if fate != Fate::Acknowledged {
+        if fate != WorkEnd::Acknowledged {
             std::thread::sleep(PAUSE);
         }
     }
@@ -99,9 +99,9 @@ impl Loads {
         name: &str,
         journal: &Arc<Journal>,
         random: &mut Random,
-        body: impl FnOnce(Seat) + Send + 'static,
+        body: impl FnOnce(LoadContext) + Send + 'static,
     ) {
-        let seat = Seat {
+        let context = LoadContext {
             name: name.to_owned(),
             journal: Arc::clone(journal),
             stop: Arc::clone(&self.stop),
@@ -109,7 +109,7 @@ impl Loads {
         };
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || body(seat))
+            .spawn(move || body(context))
             .expect("a thread can be started");
         self.threads.push((name.to_owned(), thread));
     }
@@ -123,14 +123,14 @@ impl Loads {
         journal: &Arc<Journal>,
         random: &mut Random,
     ) {
-        self.spawn(name, journal, random, move |mut seat| {
-            let hasty = db.with_deadline(IMPATIENCE);
+        self.spawn(name, journal, random, move |mut context| {
+            let hasty = db.with_deadline(SHORT_DEADLINE);
             for number in 0u64.. {
-                if !seat.goes_on() {
+                if !context.goes_on() {
                     return;
                 }
-                let (from, to) = (seat.random.below(ACCOUNTS), seat.random.below(ACCOUNTS));
-                let sum = seat.random.below(20) as i64;
+                let (from, to) = (context.random.below(ACCOUNTS), context.random.below(ACCOUNTS));
+                let sum = context.random.below(20) as i64;
                 let receipt = format!("{name}/{number}");
                 let transfer = |tx: &Transaction| {
                     let (have, had) =
@@ -141,7 +141,7 @@ impl Loads {
                     }
                     tx.put(receipt.as_bytes(), value_of(&receipt).as_bytes())
                 };
-                let work = seat.journal.begin(vec![receipt.clone()]);
+                let work = context.journal.begin(vec![receipt.clone()]);
                 let done = match number % 4 {
                     0 => db.transact(transfer),
                     1 => hasty.transact(transfer),
@@ -152,9 +152,9 @@ impl Loads {
                         .begin(&TransactionOptions::default())
                         .and_then(|tx| transfer(&tx).and_then(|()| tx.commit().map(drop))),
                 };
-                seat.settle(
+                context.settle(
                     work,
-                    done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged),
+                    done.map_or_else(|error| context.fate_of(&error), |()| WorkEnd::Acknowledged),
                 );
             }
         });
@@ -168,28 +168,28 @@ impl Loads {
         journal: &Arc<Journal>,
         random: &mut Random,
     ) {
-        self.spawn(name, journal, random, move |seat| {
-            let hasty = db.with_deadline(IMPATIENCE);
+        self.spawn(name, journal, random, move |context| {
+            let hasty = db.with_deadline(SHORT_DEADLINE);
             let rising = format!("{name}/rising");
             for number in 1u64.. {
-                if !seat.goes_on() {
+                if !context.goes_on() {
                     return;
                 }
                 let db = if number.is_multiple_of(3) { &hasty } else { &db };
                 let key = format!("{name}/{number}");
-                let work = seat.journal.begin(vec![key.clone()]);
+                let work = context.journal.begin(vec![key.clone()]);
                 let done = db.put(key.as_bytes(), value_of(&key).as_bytes());
-                seat.settle(
+                context.settle(
                     work,
-                    done.map_or_else(|error| seat.fate_of(&error), |_| Fate::Acknowledged),
+                    done.map_or_else(|error| context.fate_of(&error), |_| WorkEnd::Acknowledged),
                 );
-                seat.journal.rising_tried(&rising, number);
+                context.journal.rising_tried(&rising, number);
                 match db
                     .put(rising.as_bytes(), number.to_string().as_bytes())
-                    .map_err(|error| seat.fate_of(&error))
+                    .map_err(|error| context.fate_of(&error))
                 {
-                    Ok(_) => seat.journal.rising_acknowledged(name, &rising, number),
-                    Err(Fate::Refused) => seat.journal.rising_refused(&rising, number),
+                    Ok(_) => context.journal.rising_acknowledged(name, &rising, number),
+                    Err(WorkEnd::Refused) => context.journal.rising_refused(&rising, number),
                     Err(_) => {}
                 }
             }
@@ -204,16 +204,16 @@ impl Loads {
         journal: &Arc<Journal>,
         random: &mut Random,
     ) {
-        self.spawn(name, journal, random, move |mut seat| {
-            let hasty = db.with_deadline(IMPATIENCE);
+        self.spawn(name, journal, random, move |mut context| {
+            let hasty = db.with_deadline(SHORT_DEADLINE);
             for number in 0u64.. {
-                if !seat.goes_on() {
+                if !context.goes_on() {
                     return;
                 }
-                let keys: Vec<String> = (0..2 + seat.random.below(5))
+                let keys: Vec<String> = (0..2 + context.random.below(5))
                     .map(|part| format!("{name}/{number}/{part}"))
                     .collect();
-                let work = seat.journal.begin(keys.clone());
+                let work = context.journal.begin(keys.clone());
                 let db = if number.is_multiple_of(2) { &hasty } else { &db };
                 let write = |tx: &Transaction| {
                     keys.iter().try_for_each(|key| tx.put(key.as_bytes(), value_of(key).as_bytes()))
@@ -225,8 +225,9 @@ impl Loads {
                 } else {
                     db.transact(write)
                 };
-                let fate = done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged);
-                seat.settle(work, fate);
+                let fate =
+                    done.map_or_else(|error| context.fate_of(&error), |()| WorkEnd::Acknowledged);
+                context.settle(work, fate);
             }
         });
     }
@@ -239,21 +240,21 @@ impl Loads {
         journal: &Arc<Journal>,
         random: &mut Random,
     ) {
-        self.spawn(name, journal, random, move |seat| {
+        self.spawn(name, journal, random, move |context| {
             let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
-            while seat.goes_on() {
+            while context.goes_on() {
                 let total = db.transact(|tx| {
                     tx.get_many(&keys)?.into_iter().map(amount).sum::<Result<i64, Error>>()
                 });
-                let work = seat.journal.begin(Vec::new());
+                let work = context.journal.begin(Vec::new());
                 match total {
                     Ok(total) => {
                         assert_eq!(total, TOTAL, "a snapshot of the bank does not add up");
-                        seat.settle(work, Fate::Acknowledged);
+                        context.settle(work, WorkEnd::Acknowledged);
                     }
                     Err(error) => {
-                        seat.journal.met(name, &error);
-                        seat.settle(work, Fate::Refused);
+                        context.journal.met(name, &error);
+                        context.settle(work, WorkEnd::Refused);
                     }
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -270,16 +271,16 @@ impl Loads {
         journal: &Arc<Journal>,
         random: &mut Random,
     ) {
-        self.spawn(name, journal, random, move |seat| {
+        self.spawn(name, journal, random, move |context| {
             let mut number = 0;
-            while seat.goes_on() {
+            while context.goes_on() {
                 let Ok(mut resp) = Resp::connect(address) else {
                     std::thread::sleep(PAUSE);
                     continue;
                 };
-                while seat.goes_on() {
+                while context.goes_on() {
                     number += 1;
-                    if !resp_round(&seat, &mut resp, number) {
+                    if !resp_round(&context, &mut resp, number) {
                         break;
                     }
                 }
@@ -306,10 +307,10 @@ impl Loads {
         let lines = BufReader::new(child.stdout.take().expect("piped"));
         let stdin = child.stdin.take().expect("piped");
         self.python = Some((child, stdin));
-        self.spawn(name, journal, random, move |seat| {
+        self.spawn(name, journal, random, move |context| {
             let mut works = std::collections::BTreeMap::new();
             for line in lines.lines().map_while(Result::ok) {
-                report(&seat, &mut works, &line);
+                report(&context, &mut works, &line);
             }
             assert!(works.is_empty(), "{name} ended without a word about {works:?}");
         });
@@ -331,10 +332,10 @@ impl Loads {
     }
 
     /// Waits until every one of them was served again: their clients find the server by themselves.
-    pub(crate) fn wait_until_served(&self, journal: &Journal, patience: Duration) {
+    pub(crate) fn wait_until_served(&self, journal: &Journal, timeout: Duration) {
         let before: Vec<u64> =
             self.threads.iter().map(|(name, _)| journal.acknowledged(name)).collect();
-        crate::server::eventually("the loads' return", patience, || {
+        crate::server::eventually("the loads' return", timeout, || {
             for ((name, thread), before) in self.threads.iter().zip(&before) {
                 assert!(!thread.is_finished(), "load {name} ended by itself");
                 if journal.acknowledged(name) <= *before {
@@ -375,33 +376,33 @@ pub(crate) fn python_with_redis() -> Option<String> {
 }
 
 /// What an error reply says about the work that met it.
-fn fate_of(error: &str) -> Fate {
-    if error.starts_with("UNKNOWN") { Fate::Unknown(None) } else { Fate::Refused }
+fn fate_of(error: &str) -> WorkEnd {
+    if error.starts_with("UNKNOWN") { WorkEnd::Unknown(None) } else { WorkEnd::Refused }
 }
 
 /// One round of commands; `false` when the connection is lost.
-fn resp_round(seat: &Seat, resp: &mut Resp, number: u64) -> bool {
-    let name = &seat.name;
+fn resp_round(context: &LoadContext, resp: &mut Resp, number: u64) -> bool {
+    let name = &context.name;
     let fate = |reply: &std::io::Result<Reply>, done: fn(&Reply) -> bool| match reply {
         Ok(Reply::Error(error)) => fate_of(error),
-        Ok(reply) if done(reply) => Fate::Acknowledged,
+        Ok(reply) if done(reply) => WorkEnd::Acknowledged,
         Ok(reply) => panic!("{name}: an unexpected reply {reply:?}"),
-        Err(_) => Fate::Unknown(None),
+        Err(_) => WorkEnd::Unknown(None),
     };
     let key = format!("{name}/{number}");
-    let work = seat.journal.begin(vec![key.clone()]);
+    let work = context.journal.begin(vec![key.clone()]);
     let reply = resp.call(&[b"SET", key.as_bytes(), value_of(&key).as_bytes()]);
-    seat.settle(work, fate(&reply, Reply::is_ok));
+    context.settle(work, fate(&reply, Reply::is_ok));
     if reply.is_err() {
         return false;
     }
 
     let rising = format!("{name}/rising");
-    seat.journal.rising_tried(&rising, number);
+    context.journal.rising_tried(&rising, number);
     let reply = resp.call(&[b"SET", rising.as_bytes(), number.to_string().as_bytes()]);
     match fate(&reply, Reply::is_ok) {
-        Fate::Acknowledged => seat.journal.rising_acknowledged(name, &rising, number),
-        Fate::Refused => seat.journal.rising_refused(&rising, number),
+        WorkEnd::Acknowledged => context.journal.rising_acknowledged(name, &rising, number),
+        WorkEnd::Refused => context.journal.rising_refused(&rising, number),
         _ => {}
     }
     if reply.is_err() {
@@ -409,9 +410,9 @@ fn resp_round(seat: &Seat, resp: &mut Resp, number: u64) -> bool {
     }
 
     let keys: Vec<String> = (0..3).map(|part| format!("{name}/{number}/{part}")).collect();
-    let work = seat.journal.begin(keys.clone());
+    let work = context.journal.begin(keys.clone());
     let reply = exec(resp, &keys);
-    seat.settle(
+    context.settle(
         work,
         fate(
             &reply,
@@ -423,11 +424,11 @@ fn resp_round(seat: &Seat, resp: &mut Resp, number: u64) -> bool {
     }
 
     let counter = format!("{name}/counter");
-    seat.journal.counter_tried(&counter);
+    context.journal.counter_tried(&counter);
     let reply = resp.call(&[b"INCR", counter.as_bytes()]);
     match fate(&reply, |reply| matches!(reply, Reply::Integer(_))) {
-        Fate::Acknowledged => seat.journal.counter_acknowledged(name, &counter),
-        Fate::Refused => seat.journal.counter_refused(&counter),
+        WorkEnd::Acknowledged => context.journal.counter_acknowledged(name, &counter),
+        WorkEnd::Refused => context.journal.counter_refused(&counter),
         _ => {}
     }
     reply.is_ok()
@@ -447,12 +448,12 @@ fn exec(resp: &mut Resp, keys: &[String]) -> std::io::Result<Reply> {
 
 /// One line of load.py: what happened, then the number of the work or the key.
 fn report(
-    seat: &Seat,
+    context: &LoadContext,
     works: &mut std::collections::BTreeMap<String, crate::journal::WorkId>,
     line: &str,
 ) {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let journal = &seat.journal;
+    let journal = &context.journal;
     match words[..] {
         ["begin", id, ref keys @ ..] => {
             works.insert(
@@ -465,23 +466,23 @@ fn report(
                 .remove(id)
                 .unwrap_or_else(|| panic!("load.py settles a work that it never began: {line}"));
             let fate = match told {
-                "done" => Fate::Acknowledged,
-                "refused" => Fate::Refused,
-                _ => Fate::Unknown(None),
+                "done" => WorkEnd::Acknowledged,
+                "refused" => WorkEnd::Refused,
+                _ => WorkEnd::Unknown(None),
             };
-            journal.settle(&seat.name, work, fate);
+            journal.settle(&context.name, work, fate);
         }
         ["rising", "tried", key, number] => {
             journal.rising_tried(key, number.parse().expect("a number"))
         }
         ["rising", "done", key, number] => {
-            journal.rising_acknowledged(&seat.name, key, number.parse().expect("a number"))
+            journal.rising_acknowledged(&context.name, key, number.parse().expect("a number"))
         }
         ["rising", "refused", key, number] => {
             journal.rising_refused(key, number.parse().expect("a number"))
         }
         ["counter", "tried", key] => journal.counter_tried(key),
-        ["counter", "done", key] => journal.counter_acknowledged(&seat.name, key),
+        ["counter", "done", key] => journal.counter_acknowledged(&context.name, key),
         ["counter", "refused", key] => journal.counter_refused(key),
         _ => panic!("load.py wrote a line that means nothing: {line}"),
     }

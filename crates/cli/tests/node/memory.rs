@@ -17,7 +17,7 @@ use crate::bad_input::{Bystander, encoded};
 use crate::peer::Peer;
 use crate::resp::{Reply, Resp};
 use crate::restart::now;
-use crate::server::{Node, Place, eventually, test_folder};
+use crate::server::{Node, NodeSetup, eventually, test_folder};
 
 /// How long a command waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(6);
@@ -27,9 +27,9 @@ const MEMORY: u64 = 768 * MIB as u64;
 /// What they may take.
 const BOUND: u64 = MEMORY / 5 * 6;
 
-fn place(folder: &tempfile::TempDir) -> Place {
+fn place(folder: &tempfile::TempDir) -> NodeSetup {
     let place =
-        Place::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
+        NodeSetup::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
     // The device's speed is not what is tested.
     place.with("--memory", &MEMORY.to_string()).with("--log", "none")
 }
@@ -84,7 +84,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn put(place: &Place, key: &[u8], bytes: usize) {
+fn put(place: &NodeSetup, key: &[u8], bytes: usize) {
     let mut resp = Resp::connect(place.resp).expect("connects");
     let value = vec![b'x'; bytes];
     eventually("a value is written", Duration::from_secs(10), || {
@@ -96,7 +96,7 @@ fn put(place: &Place, key: &[u8], bytes: usize) {
 }
 
 /// A connection that writes what it can without waiting for long.
-fn pushing(place: &Place) -> TcpStream {
+fn pushing(place: &NodeSetup) -> TcpStream {
     let stream = TcpStream::connect(place.resp).expect("connects");
     stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     stream

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use timestone_types::ShardId;
 
 use crate::peer::Peer;
-use crate::server::{Place, test_folder};
+use crate::server::{NodeSetup, test_folder};
 
 const KEYS: u32 = 400;
 
@@ -16,7 +16,7 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// A server with four shards and some keys in each.
-fn filled(place: &Place) -> crate::server::Node {
+fn filled(place: &NodeSetup) -> crate::server::Node {
     let node = place.start();
     let db = place.connect();
     for number in 0..KEYS {
@@ -26,13 +26,13 @@ fn filled(place: &Place) -> crate::server::Node {
 }
 
 /// How many of the keys are there.
-fn count(place: &Place) -> u32 {
+fn count(place: &NodeSetup) -> u32 {
     let db = place.connect();
     (0..KEYS).map(|number| u32::from(db.get(&key(number)).expect("a read").is_some())).sum()
 }
 
 /// How many of the keys belong to the shard.
-fn of_shard(place: &Place, shard: u16) -> u32 {
+fn of_shard(place: &NodeSetup, shard: u16) -> u32 {
     let peer = Peer::connect(place.native);
     (0..KEYS).map(|number| u32::from(peer.shard_of(&key(number)) == ShardId::new(shard))).sum()
 }
@@ -52,7 +52,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[track_caller]
-fn refused(place: &Place, words: &[&str]) {
+fn refused(place: &NodeSetup, words: &[&str]) {
     let before = names(&place.data);
     let (code, text) = place.refused();
     assert_eq!(code, 1, "{text}");
@@ -65,7 +65,7 @@ fn refused(place: &Place, words: &[&str]) {
 #[test]
 fn a_flash_file_that_is_gone_after_a_clean_stop_is_missed_until_its_loss_is_accepted() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = filled(&place);
     let lost = of_shard(&place, 2);
     assert!(lost > 0 && lost < KEYS);
@@ -98,7 +98,7 @@ fn a_flash_file_that_is_gone_after_a_clean_stop_is_missed_until_its_loss_is_acce
 #[test]
 fn logs_that_are_gone_after_a_kill_are_missed_and_concern_all_shards() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     filled(&place).kill();
     fs::remove_dir_all(place.data.join("wal")).expect("it is there");
 
@@ -115,7 +115,7 @@ fn logs_that_are_gone_after_a_kill_are_missed_and_concern_all_shards() {
 #[test]
 fn one_log_file_that_is_gone_is_missed() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     filled(&place).kill();
     let logs = names(&place.data.join("wal").join("thread-0"));
     let newest = logs.last().expect("a log file");

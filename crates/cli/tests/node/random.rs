@@ -30,12 +30,12 @@ impl Random {
         Self::seeded(self.next())
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         self.0.roll()
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+    pub(crate) const fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
     }
 
     pub(crate) fn span(&mut self, from_ms: u64, to_ms: u64) -> Duration {

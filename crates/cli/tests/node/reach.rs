@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use crate::peer::Peer;
 use crate::resp::{Reply, Resp};
-use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
+use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
 
 struct Two {
-    places: [Place; 2],
+    places: [NodeSetup; 2],
     nodes: [Node; 2],
     _folder: tempfile::TempDir,
 }
 
 fn start() -> Two {
     let folder = test_folder();
-    let first = Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "4");
+    let first =
+        NodeSetup::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "4");
     let second =
-        Place::new(folder.path(), "b").with("--shards", "2").with("--master", &first.url());
+        NodeSetup::new(folder.path(), "b").with("--shards", "2").with("--master", &first.url());
     let places = [first, second];
-    let nodes = places.each_ref().map(Place::start);
+    let nodes = places.each_ref().map(NodeSetup::start);
     for place in &places {
         eventually("the map of all shards", Duration::from_secs(15), || {
             let map = Peer::connect(place.native).map;
@@ -32,14 +33,14 @@ fn start() -> Two {
 }
 
 /// The page at a path of the HTTP port.
-pub(crate) fn page(place: &Place, path: &str) -> String {
+pub(crate) fn page(place: &NodeSetup, path: &str) -> String {
     let mut raw = Resp::connect(place.http).expect("connects");
     raw.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
         .expect("sends");
     String::from_utf8(raw.closes().expect("a page")).expect("text")
 }
 
-fn run(place: &Place, words: &[&str]) -> (i32, String) {
+fn run(place: &NodeSetup, words: &[&str]) -> (i32, String) {
     let mut command = binary();
     command.args(words).args(["--address", &place.url()]);
     outcome(command)

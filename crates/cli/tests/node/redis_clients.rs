@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::random::Random;
-use crate::server::{Node, Place, binary, outcome, test_folder};
+use crate::server::{Node, NodeSetup, binary, outcome, test_folder};
 
 /// What a history came to.
 #[derive(Debug, Default)]
@@ -160,7 +160,7 @@ const GENTLE: &str = "--clients 6 --keys 5 --rate 400 --cut 1 --whole all";
 fn a_history_of_redis_clients_whose_server_is_killed_is_whole_and_right() {
     let mut random = Random::for_test("redis clients");
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data").with("--threads", "2");
+    let place = NodeSetup::new(folder.path(), "data").with("--threads", "2");
     let mut node = place.start();
     let path = folder.path().join("history.edn");
     let run = Node::command(bench(&place.url(), Some(&path), &format!("{GENTLE} --duration 4s")));
@@ -201,7 +201,7 @@ fn a_history_of_redis_clients_whose_server_is_killed_is_whole_and_right() {
 #[test]
 fn redis_clients_that_end_early_leave_a_whole_history_and_killed_ones_whole_lines() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let path = folder.path().join("history.edn");
     let started = |address: &str| {
@@ -225,7 +225,7 @@ fn redis_clients_that_end_early_leave_a_whole_history_and_killed_ones_whole_line
 #[test]
 fn the_report_has_the_fields_of_the_other_workloads() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let (code, text) =
         outcome(bench(&place.url(), None, "--clients 4 --depth 8 --duration 1s -o json"));
@@ -271,7 +271,7 @@ fn the_report_has_the_fields_of_the_other_workloads() {
 fn redis_clients_see_nothing_wrong_over_kills_and_changes_of_threads_and_log_device() {
     let mut random = Random::for_test("redis clients, churn");
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data").with("--log", "ssd");
+    let place = NodeSetup::new(folder.path(), "data").with("--log", "ssd");
     let mut node = place.start();
     let path = folder.path().join("history.edn");
     let run = Node::command(bench(&place.url(), Some(&path), &format!("{GENTLE} --duration 60s")));

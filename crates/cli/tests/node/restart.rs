@@ -9,10 +9,10 @@ use timestone_clock::{Clock, SystemClock};
 use timestone_types::ShardId;
 use timestone_wire::{PrepareHead, ReadAt, Verdict};
 
-use crate::journal::{Fate, Journal, value_of};
+use crate::journal::{Journal, WorkEnd, value_of};
 use crate::peer::Peer;
 use crate::random::Random;
-use crate::server::{Place, eventually, test_folder};
+use crate::server::{NodeSetup, eventually, test_folder};
 
 pub(crate) fn now() -> Timestamp {
     SystemClock::new().now()
@@ -40,7 +40,7 @@ fn write_at(
 #[test]
 fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let mut peer = Peer::connect(place.native);
     let (read, unread) = (peer.key_of(SHARD, "read"), peer.key_of(SHARD, "unread"));
@@ -91,7 +91,7 @@ fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
 #[test]
 fn a_graceful_stop_drains_and_leaves_checkpoints() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let journal = Arc::new(Journal::default());
     let stop = Arc::new(AtomicBool::new(false));
@@ -113,7 +113,7 @@ fn a_graceful_stop_drains_and_leaves_checkpoints() {
                     journal.settle(
                         "writer",
                         work,
-                        done.map_or_else(|error| Fate::of(&error), |()| Fate::Acknowledged),
+                        done.map_or_else(|error| WorkEnd::of(&error), |()| WorkEnd::Acknowledged),
                     );
                 }
             })
@@ -172,7 +172,7 @@ fn a_graceful_stop_drains_and_leaves_checkpoints() {
 fn a_killed_server_with_a_hundred_thousand_tuples_is_back_soon() {
     const TUPLES: usize = 100_000;
     let folder = test_folder();
-    let place = Place::new(folder.path(), "data");
+    let place = NodeSetup::new(folder.path(), "data");
     let node = place.start();
     let db = place.connect();
     let value = |number: usize| format!("{number}:{}", "v".repeat(505));

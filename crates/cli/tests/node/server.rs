@@ -17,9 +17,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use timestone::blocking::{self, Db};
 
 /// How long a server may take until it says that it is ready.
-const READY_PATIENCE: Duration = Duration::from_secs(40);
+const READY_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long a process may take to end after it was asked to.
-pub(crate) const END_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The binary under test.
 pub(crate) fn binary() -> Command {
@@ -61,7 +61,7 @@ fn free_port() -> u16 {
 
 /// Where a server lives, and how it is started: the same at every start.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NodeSetup {
     pub(crate) data: PathBuf,
     pub(crate) native: SocketAddr,
     pub(crate) resp: SocketAddr,
@@ -69,7 +69,7 @@ pub(crate) struct Place {
     arguments: Vec<String>,
 }
 
-impl Place {
+impl NodeSetup {
     /// A data directory `name` in `folder`, and free ports. The layout of the stages is the usual
     /// one, or what `TIMESTONE_LAYOUT` says: so the whole suite runs under either.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
@@ -185,7 +185,7 @@ impl Node {
     /// Waits until it ends by itself: its exit code (or minus the signal), and everything that it
     /// wrote.
     pub(crate) fn outcome(mut self) -> (i32, String) {
-        let status = self.ended(END_PATIENCE);
+        let status = self.ended(END_TIMEOUT);
         (status.code().unwrap_or_else(|| -status.signal().unwrap_or(0)), self.text())
     }
 
@@ -214,15 +214,15 @@ impl Node {
 
     /// Waits until it says that it is ready.
     pub(crate) fn ready(mut self) -> Self {
-        match self.ready.recv_timeout(READY_PATIENCE) {
+        match self.ready.recv_timeout(READY_TIMEOUT) {
             Ok(()) => self,
             Err(RecvTimeoutError::Disconnected) => {
-                let status = self.ended(END_PATIENCE);
+                let status = self.ended(END_TIMEOUT);
                 panic!("the server on {} did not start ({status}):\n{}", self.native, self.text())
             }
             Err(RecvTimeoutError::Timeout) => {
                 panic!(
-                    "the server on {} was not ready in {READY_PATIENCE:?}:\n{}",
+                    "the server on {} was not ready in {READY_TIMEOUT:?}:\n{}",
                     self.native,
                     self.text()
                 )
@@ -265,14 +265,14 @@ impl Node {
             );
         }
         self.signal(Signal::KILL);
-        let status = self.ended(END_PATIENCE);
+        let status = self.ended(END_TIMEOUT);
         assert_eq!(status.signal(), Some(9), "{}", self.text());
     }
 
     /// SIGTERM, and wait: how it ended, and everything that it wrote.
     pub(crate) fn terminate(mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
-        let status = self.ended(END_PATIENCE);
+        let status = self.ended(END_TIMEOUT);
         (status, self.text())
     }
 
@@ -288,8 +288,8 @@ impl Node {
     }
 
     /// Waits until it has ended.
-    pub(crate) fn ended(&mut self, patience: Duration) -> ExitStatus {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn ended(&mut self, timeout: Duration) -> ExitStatus {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(status) = self.child.try_wait().expect("our own child") {
                 for reader in self.readers.drain(..) {
@@ -299,7 +299,7 @@ impl Node {
             }
             assert!(
                 Instant::now() < deadline,
-                "the process did not end in {patience:?}:\n{}",
+                "the process did not end in {timeout:?}:\n{}",
                 self.text()
             );
             std::thread::sleep(Duration::from_millis(2));
@@ -318,19 +318,19 @@ impl Drop for Node {
     }
 }
 
-/// Tries until it works; panics with the last failure when it does not for `patience`.
+/// Tries until it works; panics with the last failure when it does not for `timeout`.
 pub(crate) fn eventually<T, E: std::fmt::Display>(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> T {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         match attempt() {
             Ok(done) => return done,
             Err(error) => assert!(
                 Instant::now() < deadline,
-                "{what} did not come true in {patience:?}: {error}"
+                "{what} did not come true in {timeout:?}: {error}"
             ),
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::reach::page;
 use crate::resp::{Reply, Resp};
-use crate::server::{Node, Place, eventually, test_folder};
+use crate::server::{Node, NodeSetup, eventually, test_folder};
 
 /// Logs of 100 MB, two of them from the start, and flash files: little is left for values.
 const MEBIBYTES: u32 = 420;
@@ -59,7 +59,7 @@ impl Small {
     }
 
     /// A server whose data is in it.
-    fn start(&self, place: &Place) -> Node {
+    fn start(&self, place: &NodeSetup) -> Node {
         let server = place.command();
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--mount");
@@ -127,7 +127,7 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 /// Writes new keys, many at a time, until some are refused for want of room.
-fn write_until_refused(place: &Place, client: u64) -> Written {
+fn write_until_refused(place: &NodeSetup, client: u64) -> Written {
     let mut resp = Resp::connect(place.resp).expect("connects");
     let mut written = Written::default();
     for round in 0..4_000 {
@@ -154,7 +154,7 @@ fn write_until_refused(place: &Place, client: u64) -> Written {
     panic!("the file system does not fill up");
 }
 
-fn write_from_all(place: &Place) -> Written {
+fn write_from_all(place: &NodeSetup) -> Written {
     let all: Vec<Written> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS as u64)
             .map(|client| scope.spawn(move || write_until_refused(place, client)))
@@ -183,7 +183,7 @@ fn promptly(resp: &mut Resp, words: &[&[u8]]) -> Reply {
 }
 
 /// Every key that was acknowledged holds what was acknowledged, but for those that were deleted.
-fn all_there(place: &Place, acknowledged: &BTreeMap<u64, u64>) {
+fn all_there(place: &NodeSetup, acknowledged: &BTreeMap<u64, u64>) {
     let mut resp = Resp::connect(place.resp).expect("connects");
     for (&number, &held) in acknowledged.iter().step_by(13) {
         let found = eventually("a read", PROMPT, || {
@@ -215,7 +215,7 @@ fn a_file_system_that_fills_up_refuses_writes_in_words_and_goes_on_when_there_is
         );
         return;
     };
-    let place = Place::new(&small.folder, "node").with("--capacity", "2GiB");
+    let place = NodeSetup::new(&small.folder, "node").with("--capacity", "2GiB");
     let node = small.start(&place);
     let mut resp = Resp::connect(place.resp).expect("connects");
 

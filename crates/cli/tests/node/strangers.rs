@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::resp::{Reply, Resp};
-use crate::server::{Place, binary, outcome, test_folder};
+use crate::server::{NodeSetup, binary, outcome, test_folder};
 
 /// Sends bytes, and reads what comes until the other end closes.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
@@ -24,7 +24,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
 #[test]
 fn a_web_page_cannot_have_commands_carried_out() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let node = place.start();
     let mut resp = Resp::connect(place.resp).expect("connects");
     assert!(resp.call(&[b"SET", b"k", b"v"]).expect("an answer").is_ok());
@@ -62,7 +62,7 @@ fn a_web_page_cannot_have_commands_carried_out() {
 #[test]
 fn every_port_says_what_it_is() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let node = place.start();
     let answer = exchange(place.native, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(
@@ -92,7 +92,7 @@ fn every_port_says_what_it_is() {
 #[test]
 fn a_refused_connection_is_told_at_once() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let mut command = binary();
     command.args(["get", "k", "--address", &place.url()]);
     let begun = Instant::now();
@@ -107,7 +107,7 @@ fn a_refused_connection_is_told_at_once() {
 #[test]
 fn slow_http_headers_are_not_waited_for() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let node = place.start();
     let mut slow = TcpStream::connect(place.http).expect("connects");
     slow.set_read_timeout(Some(Duration::from_millis(250))).expect("a timeout");
@@ -133,7 +133,7 @@ fn slow_http_headers_are_not_waited_for() {
 #[test]
 fn a_process_with_few_descriptors_says_so_and_tells_how_it_is() {
     let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
+    let place = NodeSetup::new(folder.path(), "node");
     let mut command = std::process::Command::new("sh");
     let server = place.command();
     command

@@ -25,7 +25,7 @@ use crate::limits::MAX_RUN_PAGES;
 pub(crate) struct RunId(pub(crate) u32);
 
 #[derive(Debug)]
-enum State {
+enum RunState {
     Collecting,
     InFlight,
     Done(io::Result<()>),
@@ -36,7 +36,7 @@ struct Run {
     extent: Extent,
     tokens: Vec<Token>,
     buffers: Vec<AlignedBuffer>,
-    state: State,
+    state: RunState,
 }
 
 /// One program whose turn to complete has come.
@@ -90,7 +90,7 @@ impl Runs {
     pub(crate) fn take(&mut self) -> Option<(RunId, Extent, Vec<AlignedBuffer>)> {
         let id = self.collecting.pop()?;
         let run = &mut self.slab[id.0 as usize];
-        run.state = State::InFlight;
+        run.state = RunState::InFlight;
         Some((id, run.extent, std::mem::take(&mut run.buffers)))
     }
 
@@ -102,10 +102,10 @@ impl Runs {
         result: io::Result<()>,
     ) {
         let run = &mut self.slab[id.0 as usize];
-        assert!(matches!(run.state, State::InFlight), "a run ends that was not in flight");
+        assert!(matches!(run.state, RunState::InFlight), "a run ends that was not in flight");
         assert_eq!(buffers.len(), run.tokens.len(), "every program of a run gets its buffer back");
         run.buffers = buffers;
-        run.state = State::Done(result);
+        run.state = RunState::Done(result);
     }
 
     /// Hands out every program whose run is done and has no unfinished run of its block ahead of
@@ -116,12 +116,13 @@ impl Runs {
         while position < self.order.len() {
             let id = self.order[position];
             let run = &mut self.slab[id.0 as usize];
-            if self.held.contains(&run.extent.block) || !matches!(run.state, State::Done(_)) {
+            if self.held.contains(&run.extent.block) || !matches!(run.state, RunState::Done(_)) {
                 self.held.push(run.extent.block);
                 position += 1;
                 continue;
             }
-            let State::Done(result) = std::mem::replace(&mut run.state, State::Collecting) else {
+            let RunState::Done(result) = std::mem::replace(&mut run.state, RunState::Collecting)
+            else {
                 unreachable!()
             };
             let mut index = run.extent.index;
@@ -150,7 +151,7 @@ impl Runs {
             extent,
             tokens: Vec::new(),
             buffers: Vec::new(),
-            state: State::Collecting,
+            state: RunState::Collecting,
         });
         RunId(self.slab.len() as u32 - 1)
     }

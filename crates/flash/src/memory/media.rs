@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::device::{BlockId, Generation, PAGE_BYTES, PageId};
+use crate::dice::FaultDice;
 use crate::error::FlashError;
 use crate::limits::SECTOR_BYTES;
 use crate::memory::MemoryDevice;
-use crate::rng::SplitMix;
 
 /// Kinds of operations that a fault can hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -392,9 +392,9 @@ impl Media {
         self.asked.1 += u64::from(pages) * PAGE_BYTES as u64;
         let Some(pace) = self.pace else { return 0 };
         self.pace_draws += 1;
-        let mut rng = SplitMix::new(pace.seed ^ self.pace_draws.rotate_left(32));
+        let mut dice = FaultDice::new(pace.seed ^ self.pace_draws.rotate_left(32));
         let nanos = |span: Duration| usize::try_from(span.as_nanos()).unwrap_or(usize::MAX / 2);
-        let longer = rng.below(nanos(pace.spread) + 1) as u64;
+        let longer = dice.below(nanos(pace.spread) + 1) as u64;
         self.now.saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
     }
 
@@ -558,13 +558,13 @@ impl Media {
     }
 
     fn kill(&mut self, seed: u64) {
-        let mut rng = SplitMix::new(seed);
+        let mut dice = FaultDice::new(seed);
         self.session += 1;
         self.next_due = None;
         self.clock += 1;
         let mut kept = Vec::new();
         for mut entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
-            if entry.completed_at.is_none() && rng.below(2) == 0 {
+            if entry.completed_at.is_none() && dice.below(2) == 0 {
                 self.pages[entry.page.0 as usize] = entry.before;
             } else {
                 entry.completed_at.get_or_insert(self.clock);
@@ -574,14 +574,14 @@ impl Media {
         kept.reverse();
         self.unsynced = kept;
         for block in std::mem::take(&mut self.erasing) {
-            if rng.below(2) == 0 {
+            if dice.below(2) == 0 {
                 self.raise_generation(block);
             }
         }
     }
 
     fn power_cut(&mut self, seed: u64) {
-        let mut rng = SplitMix::new(seed);
+        let mut dice = FaultDice::new(seed);
         self.session += 1;
         self.next_due = None;
         self.lying = self.lying.map(|_| 0);
@@ -591,12 +591,12 @@ impl Media {
                 continue;
             }
             let current = &mut self.pages[entry.page.0 as usize];
-            match rng.below(4) {
+            match dice.below(4) {
                 // Lost: an older unsynced program of the page, after an erase, has its own fate.
                 0 => *current = entry.before,
                 // Torn: some sectors arrived, from the front, before the power went.
                 1 => {
-                    let arrived = rng.below(PAGE_BYTES / SECTOR_BYTES) * SECTOR_BYTES;
+                    let arrived = dice.below(PAGE_BYTES / SECTOR_BYTES) * SECTOR_BYTES;
                     let mut torn = entry.before.unwrap_or_else(blank);
                     if let Some(bytes) = current {
                         torn[..arrived].copy_from_slice(&bytes[..arrived]);
@@ -611,7 +611,7 @@ impl Media {
             }
         }
         for block in std::mem::take(&mut self.erasing) {
-            if rng.below(2) == 0 {
+            if dice.below(2) == 0 {
                 self.raise_generation(block);
             }
         }

@@ -24,9 +24,9 @@ use crate::device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
     PageId, Rejected, RejectedReason, Token,
 };
+use crate::dice::FaultDice;
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
-use crate::rng::SplitMix;
 
 /// A flash device in memory, opened on a [`MemoryMedia`].
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct MemoryDevice {
     config: MemoryConfig,
     ledger: Ledger,
     queue: VecDeque<InFlight>,
-    shuffle: Option<SplitMix>,
+    shuffle: Option<FaultDice>,
     growing: bool,
     /// Somebody blocks: the next poll completes something whatever the clock says.
     awaited: bool,
@@ -48,7 +48,7 @@ pub struct MemoryDevice {
 #[derive(Debug)]
 struct InFlight {
     token: Token,
-    work: Work,
+    work: PendingOp,
     buffer: Option<AlignedBuffer>,
     /// Whether the medium has seen it, and what it said.
     outcome: Option<Result<(), FlashError>>,
@@ -57,7 +57,7 @@ struct InFlight {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Work {
+enum PendingOp {
     Read(Extent),
     Program(Extent),
     Erase(BlockId),
@@ -66,7 +66,7 @@ enum Work {
     Grow(u32),
 }
 
-impl Work {
+impl PendingOp {
     fn kind(self) -> OpKind {
         match self {
             Self::Read(_) => OpKind::Read,
@@ -121,7 +121,7 @@ impl MemoryDevice {
             config,
             ledger,
             queue: VecDeque::new(),
-            shuffle: config.shuffle.map(SplitMix::new),
+            shuffle: config.shuffle.map(FaultDice::new),
             growing: false,
             awaited: false,
             failed: None,
@@ -136,7 +136,7 @@ impl MemoryDevice {
     }
 
     /// Checks an operation against the rules and counts it in.
-    fn admit(&mut self, op: &FlashOp) -> Result<Work, FlashError> {
+    fn admit(&mut self, op: &FlashOp) -> Result<PendingOp, FlashError> {
         if self.media.lock().session != self.session {
             return Err(powered_off());
         }
@@ -145,20 +145,20 @@ impl MemoryDevice {
         }
         match op {
             FlashOp::Read { page, pages, buffer, .. } => {
-                self.ledger.begin_read(*page, *pages, buffer).map(Work::Read)
+                self.ledger.begin_read(*page, *pages, buffer).map(PendingOp::Read)
             }
             FlashOp::Program { page, buffer, .. } => {
-                self.ledger.begin_program(*page, buffer).map(Work::Program)
+                self.ledger.begin_program(*page, buffer).map(PendingOp::Program)
             }
             FlashOp::Erase { block, .. } => {
-                self.ledger.begin_erase(*block).map(|()| Work::Erase(*block))
+                self.ledger.begin_erase(*block).map(|()| PendingOp::Erase(*block))
             }
-            FlashOp::Sync { .. } => Ok(Work::Sync(self.media.lock().moment())),
+            FlashOp::Sync { .. } => Ok(PendingOp::Sync(self.media.lock().moment())),
             FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
             FlashOp::Grow { blocks, .. } => {
                 let target = self.ledger.check_growth(*blocks)?;
                 self.growing = true;
-                Ok(Work::Grow(target))
+                Ok(PendingOp::Grow(target))
             }
         }
     }
@@ -184,7 +184,7 @@ impl MemoryDevice {
 
     /// When an operation accepted now may complete: programs and erases of one block keep their
     /// order.
-    fn due(&self, work: Work) -> u64 {
+    fn due(&self, work: PendingOp) -> u64 {
         let due = self.media.lock().due(work.kind(), work.pages());
         let before = |op: &&InFlight| {
             work.is_ordered() && op.work.is_ordered() && op.work.block() == work.block()
@@ -208,13 +208,13 @@ impl MemoryDevice {
         let Some(first) = self.queue.iter().position(|op| op.due <= now) else {
             return self.queue.len();
         };
-        let Some(rng) = &mut self.shuffle else { return first };
-        let drawn = rng.below(self.queue.len());
+        let Some(dice) = &mut self.shuffle else { return first };
+        let drawn = dice.below(self.queue.len());
         if self.queue[drawn].due > now {
             return first;
         }
         let work = self.queue[drawn].work;
-        if matches!(work, Work::Program(_) | Work::Erase(_)) {
+        if matches!(work, PendingOp::Program(_) | PendingOp::Erase(_)) {
             let same_block = |op: &InFlight| op.work.block() == work.block();
             return self.queue.iter().position(same_block).unwrap_or(drawn);
         }
@@ -230,14 +230,14 @@ impl MemoryDevice {
         let ok = result.is_ok();
         let alive = media.session == self.session;
         match op.work {
-            Work::Read(extent) => {
+            PendingOp::Read(extent) => {
                 self.ledger.end_read(extent.block);
                 if ok {
                     self.stats.reads += 1;
                     self.stats.read_bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
                 }
             }
-            Work::Program(extent) => {
+            PendingOp::Program(extent) => {
                 let readable = self.ledger.end_program(extent, ok);
                 if readable {
                     media.program_completed(
@@ -251,14 +251,14 @@ impl MemoryDevice {
                     result = Err(Misuse::BlockFailed { block: extent.block }.into());
                 }
             }
-            Work::Erase(block) => {
+            PendingOp::Erase(block) => {
                 if alive {
                     media.erase_ended(block, ok);
                 }
                 self.ledger.end_erase(block, ok);
                 self.stats.erases += u64::from(ok);
             }
-            Work::Sync(moment) => {
+            PendingOp::Sync(moment) => {
                 if ok {
                     media.sync_completed(moment);
                     self.stats.syncs += 1;
@@ -267,7 +267,7 @@ impl MemoryDevice {
                     self.failed = Some("a sync failed");
                 }
             }
-            Work::Grow(blocks) => {
+            PendingOp::Grow(blocks) => {
                 self.growing = false;
                 if ok {
                     media.grow_to(blocks);
@@ -290,7 +290,7 @@ impl Drop for MemoryDevice {
             return;
         };
         let waiting = self.queue.iter().filter(|op| op.outcome.is_none()).count();
-        self.start_some(SplitMix::new(seed).below(waiting + 1));
+        self.start_some(FaultDice::new(seed).below(waiting + 1));
     }
 }
 
@@ -307,7 +307,7 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
         // Everything else first: of this operation exactly what was ordered arrives.
         media.settle_by_cut(cut.others);
         match (op.work, &op.buffer) {
-            (Work::Program(extent), Some(buffer)) => {
+            (PendingOp::Program(extent), Some(buffer)) => {
                 let arriving = cut.keep_bytes.next_multiple_of(PAGE_BYTES).min(buffer.len());
                 media.program(
                     first_page(extent, pages_per_block),
@@ -316,19 +316,19 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
                 );
                 media.settle_page_writes();
             }
-            (Work::Erase(block), _) if cut.keep_bytes > 0 => media.erase_ended(block, true),
-            (Work::Grow(blocks), _) if cut.keep_bytes > 0 => media.grow_to(blocks),
+            (PendingOp::Erase(block), _) if cut.keep_bytes > 0 => media.erase_ended(block, true),
+            (PendingOp::Grow(blocks), _) if cut.keep_bytes > 0 => media.grow_to(blocks),
             _ => {}
         }
         return Err(powered_off());
     }
     match op.work {
-        Work::Read(extent) => {
+        PendingOp::Read(extent) => {
             let bytes = extent.pages as usize * PAGE_BYTES;
             let buffer = op.buffer.as_mut().expect("a read has a buffer");
             media.read(first_page(extent, pages_per_block), &mut buffer[..bytes]);
         }
-        Work::Program(extent) => {
+        PendingOp::Program(extent) => {
             let buffer = op.buffer.as_ref().expect("a program has a buffer");
             let page = match struck {
                 Some(Fault::MisdirectedProgram { pages, .. }) => {
@@ -342,23 +342,25 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
             };
             media.program(page, buffer, keep_bytes);
         }
-        Work::Erase(block) => media.erase_started(block),
-        Work::Sync(_) => {}
-        Work::Grow(_) if media.full => {
+        PendingOp::Erase(block) => media.erase_started(block),
+        PendingOp::Sync(_) => {}
+        PendingOp::Grow(_) if media.full => {
             return Err(FlashError::Full { reason: "the medium was told to be full".to_owned() });
         }
-        Work::Grow(_) => {}
+        PendingOp::Grow(_) => {}
     }
     Ok(())
 }
 
 fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
     match op.work {
-        Work::Read(_) => None,
-        Work::Program(_) => {
+        PendingOp::Read(_) => None,
+        PendingOp::Program(_) => {
             media.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len()))
         }
-        Work::Erase(_) | Work::Sync(_) | Work::Grow(_) => media.struck_by_cut(PAGE_BYTES),
+        PendingOp::Erase(_) | PendingOp::Sync(_) | PendingOp::Grow(_) => {
+            media.struck_by_cut(PAGE_BYTES)
+        }
     }
 }
 

@@ -18,19 +18,19 @@ fn media() -> MemoryMedia {
 
 /// What a page looks like after a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum PageFate {
     Kept,
     Lost,
     Torn,
 }
 
 /// The fate of a page of zeros that was programmed with `byte`.
-fn fate(driver: &mut Driver, block: u32, index: u32, byte: u8) -> Fate {
+fn fate(driver: &mut Driver, block: u32, index: u32, byte: u8) -> PageFate {
     let op = driver.read_op(block, index, 1);
     let page = driver.run(op).unwrap().unwrap();
     match uniform(&page) {
-        Some(found) if found == byte => Fate::Kept,
-        Some(0) => Fate::Lost,
+        Some(found) if found == byte => PageFate::Kept,
+        Some(0) => PageFate::Lost,
         Some(other) => panic!("a page holds {other}, which nobody wrote"),
         None => {
             let arrived = page.iter().take_while(|&&found| found == byte).count();
@@ -38,7 +38,7 @@ fn fate(driver: &mut Driver, block: u32, index: u32, byte: u8) -> Fate {
                 arrived % 512 == 0 && page[arrived..].iter().all(|&found| found == 0),
                 "torn between sectors"
             );
-            Fate::Torn
+            PageFate::Torn
         }
     }
 }
@@ -76,7 +76,7 @@ fn a_sync_covers_only_programs_that_had_completed() {
         driver.submit(FlashOp::Sync { token });
         driver.drain();
         media.power_cut(seed);
-        fate(&mut Driver::new(media.open()), 0, 0, 9) != Fate::Kept
+        fate(&mut Driver::new(media.open()), 0, 0, 9) != PageFate::Kept
     });
     assert!(lost.count() > 20);
 }

@@ -8,6 +8,7 @@ use timestone_flash::{
     MemoryMedia, Misuse, PAGE_BYTES, PageId, RejectedReason,
 };
 use timestone_io::EngineChoice;
+use timestone_types::random::Seed;
 
 use crate::driver::Driver;
 
@@ -367,12 +368,8 @@ fn syncs_complete_also_many_at_once(bench: &mut Bench) {
 
 /// Random operations against a model of what every page holds; restarts in between.
 fn random_use_agrees_with_a_model(bench: &mut Bench) {
-    let mut random = 0x1234_5678_u64;
-    let mut draw = |bound: u64| {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut dice = Seed(0x1234_5678).dice();
+    let mut draw = |bound: u64| dice.below(bound);
     let mut model: Vec<(u32, Vec<u8>)> = vec![(1, Vec::new()); BLOCKS as usize];
     let mut driver = bench.open();
     for step in 0..600 {

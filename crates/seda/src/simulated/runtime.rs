@@ -97,7 +97,7 @@ pub struct Turn {
     pub end: VirtualTime,
 }
 
-struct Slot<E> {
+struct SimulatedStage<E> {
     stage: Box<dyn Stage<E>>,
     ready: Vec<Readiness>,
     deadline: Option<Timestamp>,
@@ -215,7 +215,7 @@ impl<E> Driver<E> for Local<E> {
 
 /// The stages of one process, run by hand under virtual time.
 pub struct SimulatedRuntime<E> {
-    slots: Vec<Slot<E>>,
+    slots: Vec<SimulatedStage<E>>,
     threads: Vec<Thread<E>>,
     local: Local<E>,
     costs: Box<dyn CostModel<E>>,
@@ -275,7 +275,7 @@ impl<E> SimulatedRuntime<E> {
             names: stages.iter().map(|stage| stage.name().to_owned()).collect(),
             slots: stages
                 .into_iter()
-                .map(|stage| Slot {
+                .map(|stage| SimulatedStage {
                     stage,
                     ready: Vec::new(),
                     deadline: None,

@@ -17,7 +17,7 @@ use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};
 
 const NET: StageId = StageId::new(0);
 const ECHO: StageId = StageId::new(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Server {
     handle: Handle<Event>,
@@ -42,7 +42,7 @@ fn serve_simply() -> Server {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     stream
 }
 
@@ -96,7 +96,7 @@ fn pipelined_frames_come_back_in_order_however_they_are_cut() {
         (counts.bytes_received_total, counts.bytes_sent_total),
         (sent.len() as u64, sent.len() as u64)
     );
-    server.handle.shutdown(PATIENCE).expect("drained");
+    server.handle.shutdown(TIMEOUT).expect("drained");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn whoever_breaks_the_protocol_is_told_and_closed_and_others_are_not_disturbed()
             Break::TooLong { needed: 65536, bound: 1000 },
         ),
     ];
-    assert!(matches!(server.heard.recv_timeout(PATIENCE), Ok(NetEvent::Connected(_))));
+    assert!(matches!(server.heard.recv_timeout(TIMEOUT), Ok(NetEvent::Connected(_))));
     for (bytes, words, expected) in cases {
         let mut bad = connect(server.address);
         let mut sent = encode(1, b"first");
@@ -191,11 +191,11 @@ fn whoever_breaks_the_protocol_is_told_and_closed_and_others_are_not_disturbed()
         let text = String::from_utf8_lossy(&answer);
         assert!(text.contains(words), "{text}");
         drop(bad);
-        let reply_to = match server.heard.recv_timeout(PATIENCE) {
+        let reply_to = match server.heard.recv_timeout(TIMEOUT) {
             Ok(NetEvent::Connected(view)) => view.reply_to,
             other => panic!("{other:?}"),
         };
-        match server.heard.recv_timeout(PATIENCE) {
+        match server.heard.recv_timeout(TIMEOUT) {
             Ok(NetEvent::Disconnected {
                 reply_to: gone,
                 reason: DisconnectReason::Broken(reason),
@@ -220,7 +220,7 @@ fn a_peer_that_has_said_all_still_gets_its_answers() {
     assert_eq!(read_to_end(&mut stream), encode(1, b"last words").repeat(3));
     let mut seen = Vec::new();
     for _ in 0..3 {
-        seen.push(server.heard.recv_timeout(PATIENCE).expect("an event"));
+        seen.push(server.heard.recv_timeout(TIMEOUT).expect("an event"));
     }
     assert!(matches!(
         seen[..],
@@ -248,7 +248,7 @@ fn a_peer_that_waits_for_nothing_more_is_let_go() {
     let rest = read_to_end(&mut stream);
     assert!(rest.is_empty() || rest == encode(1, b"goodbye"), "{rest:?}");
     let seen: Vec<NetEvent> =
-        (0..3).map(|_| server.heard.recv_timeout(PATIENCE).expect("an event")).collect();
+        (0..3).map(|_| server.heard.recv_timeout(TIMEOUT).expect("an event")).collect();
     let closed = |event: &NetEvent| {
         matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Closed, .. })
     };
@@ -280,14 +280,14 @@ fn thousands_of_connections_open_and_close_without_leaving_anything() {
     });
     let (mut opened, mut closed) = (0, 0);
     while opened < 3_600 || closed < 3_600 {
-        match server.heard.recv_timeout(PATIENCE).expect("every opening and closing is told") {
+        match server.heard.recv_timeout(TIMEOUT).expect("every opening and closing is told") {
             NetEvent::Connected(_) => opened += 1,
             NetEvent::Disconnected { .. } => closed += 1,
             _ => {}
         }
         assert!(closed <= opened);
     }
-    server.handle.shutdown(PATIENCE).expect("drained");
+    server.handle.shutdown(TIMEOUT).expect("drained");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn too_many_connections_are_refused_with_words() {
 fn connections_are_closed_on_demand_after_their_output() {
     let server = serve_simply();
     let mut stream = connect(server.address);
-    let reply_to = match server.heard.recv_timeout(PATIENCE) {
+    let reply_to = match server.heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::Connected(view)) => view.reply_to,
         other => panic!("{other:?}"),
     };
@@ -325,7 +325,7 @@ fn connections_are_closed_on_demand_after_their_output() {
     injector.send(NET, Event::Command(NetCommand::Close(reply_to))).expect("room");
     assert_eq!(read_to_end(&mut stream), b"goodbye");
     drop(stream);
-    match server.heard.recv_timeout(PATIENCE) {
+    match server.heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::Disconnected { reply_to: gone, reason: DisconnectReason::Asked, .. }) => {
             assert_eq!(gone, reply_to)
         }
@@ -353,7 +353,7 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
         client.injector().send(NET, Event::Command(command)).expect("room");
     };
     dial(7, server.address);
-    let reply_to = match heard.recv_timeout(PATIENCE) {
+    let reply_to = match heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::Connected(view)) => {
             assert_eq!((view.dial, view.peer), (Some(DialId::new(7)), server.address));
             view.reply_to
@@ -369,14 +369,14 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
         .and_then(|l| l.local_addr())
         .expect("an address");
     dial(8, closed);
-    match heard.recv_timeout(PATIENCE) {
+    match heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::DialFailed { dial, address, .. }) => {
             assert_eq!((dial, address), (DialId::new(8), closed))
         }
         other => panic!("{other:?}"),
     }
     drop(server.handle);
-    match heard.recv_timeout(PATIENCE) {
+    match heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { reply_to: gone, .. }) => {
             assert_eq!(gone, reply_to)
         }
@@ -409,7 +409,7 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
         }
     }
     assert_eq!(metrics.each_ref().map(|metrics| metrics.snapshot().connections), [5, 5]);
-    handle.shutdown(PATIENCE).expect("drained");
+    handle.shutdown(TIMEOUT).expect("drained");
 }
 
 /// Answers a while after it was asked, and closes the connection behind the answer when nothing
@@ -470,7 +470,7 @@ fn late_answer(closed_by_owner: bool) -> (Vec<u8>, Vec<NetEvent>) {
     stream.write_all(&encode(1, b"a long question")).expect("writes");
     stream.shutdown(Shutdown::Write).expect("half closes");
     let answer = read_to_end(&mut stream);
-    (answer, (0..3).map(|_| heard.recv_timeout(PATIENCE).expect("an event")).collect())
+    (answer, (0..3).map(|_| heard.recv_timeout(TIMEOUT).expect("an event")).collect())
 }
 
 #[test]
@@ -509,7 +509,7 @@ fn shutdown_beside(reads: bool) -> Duration {
         }
     });
     let begun = std::time::Instant::now();
-    server.handle.shutdown(PATIENCE).expect("drained");
+    server.handle.shutdown(TIMEOUT).expect("drained");
     let took = begun.elapsed();
     stream.shutdown(Shutdown::Both).ok();
     reading.join().expect("no panic");
@@ -628,7 +628,7 @@ fn shutdown_answers_what_was_taken_and_accepts_nothing_new() {
         bytes.len()
     });
     let address = server.address;
-    server.handle.shutdown(PATIENCE).expect("drained");
+    server.handle.shutdown(TIMEOUT).expect("drained");
     let counts = server.net.snapshot();
     assert_eq!(counts.bytes_sent_total, counts.frames_received_total * (1000 + HEADER as u64));
     assert!(reading.join().expect("no panic") as u64 <= counts.bytes_sent_total);

@@ -12,7 +12,7 @@ use timestone_types::Timestamp;
 
 use crate::support::now;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Decrements what it gets and passes it to its partner; reports zero.
 struct Player {
@@ -50,13 +50,13 @@ fn ping_pong(spin: Spin, balls: u64, hits: u64) {
     }
     for ball in 0..balls {
         finished
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .unwrap_or_else(|_| panic!("ball {ball} was lost: a wake-up is missing"));
     }
     let metrics = handle.metrics();
     let events: u64 = metrics.stages.iter().map(|stage| stage.events_total).sum();
     assert!(events <= balls * (hits + 1), "{events}");
-    handle.shutdown(PATIENCE).expect("drained");
+    handle.shutdown(TIMEOUT).expect("drained");
 }
 
 #[test]
@@ -93,12 +93,12 @@ fn outside_threads_lose_nothing_and_wake_sleepers() {
         })
         .collect();
     for count in 0..60_000 {
-        finished.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("only {count} events arrived"));
+        finished.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("only {count} events arrived"));
     }
     producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
     let injector = handle.injector();
     assert_eq!(injector.send(StageId::new(1), 0), Err(0), "there is no such stage");
-    handle.shutdown(PATIENCE).expect("drained");
+    handle.shutdown(TIMEOUT).expect("drained");
     assert_eq!(injector.send(StageId::new(0), 0), Err(0), "the runtime has stopped");
 }
 
@@ -165,7 +165,7 @@ fn overload(layout: Layout, total: u64) {
     let config = RuntimeConfig { queue_capacity: 64, ..RuntimeConfig::default() };
     let handle = Runtime::start(stages, layout, now, config).expect("starts");
     // Shutdown begins at once: it must wait until the last event is through.
-    handle.shutdown(PATIENCE).expect("drained");
+    handle.shutdown(TIMEOUT).expect("drained");
     assert_eq!(sum.load(Ordering::Relaxed), total);
     assert!(refused.load(Ordering::Relaxed) > 0, "the queue must have been full");
 }
@@ -217,13 +217,13 @@ fn deadlines_are_kept_and_never_early() {
     let handle =
         Runtime::start(stages, Layout::single(1), now, RuntimeConfig::default()).expect("starts");
     for &micros in &spans {
-        let (due, at) = heard.recv_timeout(PATIENCE).expect("rings");
+        let (due, at) = heard.recv_timeout(TIMEOUT).expect("rings");
         assert_eq!(due, begin.saturating_add(Duration::from_micros(micros)));
         assert!(at >= due);
     }
     let turns = handle.metrics().threads[0].turns_total;
     assert!(turns < 1_000, "the thread slept between its deadlines, it took {turns} turns");
-    handle.shutdown(PATIENCE).expect("drained");
+    handle.shutdown(TIMEOUT).expect("drained");
 }
 
 /// Never finishes.
@@ -262,7 +262,7 @@ fn a_panic_of_a_stage_aborts_the_process_and_names_it() {
             Runtime::start(vec![Box::new(Stuck)], Layout::single(1), now, RuntimeConfig::default())
                 .expect("starts");
         handle.injector().send(StageId::new(0), 1).expect("room");
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(TIMEOUT);
         return;
     }
     let output = Command::new(std::env::current_exe().expect("a path"))

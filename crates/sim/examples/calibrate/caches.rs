@@ -10,12 +10,12 @@ const BYTES: usize = 2 * 1024 * 1024;
 const LINE: usize = 64;
 
 /// Memory that is touched line by line, in an order that no prefetcher knows.
-pub(crate) struct Work {
+pub(crate) struct CacheWork {
     memory: Vec<u8>,
     order: Vec<u32>,
 }
 
-impl Work {
+impl CacheWork {
     pub(crate) fn new() -> Self {
         let lines = (BYTES / LINE) as u32;
         // Odd multiples go through all of a power of two.

@@ -39,7 +39,7 @@ const SINGLE: u32 = 200;
 const LOG_BYTES: [usize; 2] = [4 * 1024, 128 * 1024];
 const LOG_WRITES: u32 = 400;
 const RECORD_BYTES: usize = 512;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All figures of devices; they are made in a folder beside `file`.
 pub(crate) fn measure(file: &Path, around: &Around) -> Result<DeviceCosts, Box<dyn Error>> {
@@ -227,7 +227,7 @@ impl Flash {
     fn settle(&mut self, most: usize) -> Result<(), Box<dyn Error>> {
         while self.device.in_flight() > most {
             if self.device.poll(&mut self.done) == 0 {
-                self.device.wait(PATIENCE);
+                self.device.wait(TIMEOUT);
             }
             self.collect()?;
         }
@@ -263,7 +263,7 @@ fn log(path: &Path, device: DeviceKind, bytes: usize) -> Result<(f64, f64), Box<
         while !log.is_idle() {
             log.pump(now(), &mut events);
             if !log.is_idle() {
-                log.wait(PATIENCE);
+                log.wait(TIMEOUT);
             }
         }
         spent += cpu() - before;

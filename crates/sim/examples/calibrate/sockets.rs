@@ -11,7 +11,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use timestone_sim::SocketCosts;
 
-use crate::caches::Work;
+use crate::caches::CacheWork;
 use crate::neighbours::Around;
 use crate::threads::{pin, two_cores};
 use crate::{ROUNDS, line, median};
@@ -120,7 +120,7 @@ fn transfer(
         Some(core) => thread::scope(|scope| {
             let reading = scope.spawn(|| -> io::Result<()> {
                 pin(core)?;
-                let mut work = Work::new();
+                let mut work = CacheWork::new();
                 (1..=TRANSFERS).try_for_each(|number| {
                     while sent.load(Ordering::Acquire) < number {
                         std::hint::spin_loop();
@@ -169,7 +169,8 @@ fn write_all(
     bytes: usize,
     mut sent: impl FnMut(usize, usize) -> io::Result<()>,
 ) -> io::Result<Vec<f64>> {
-    let (out, mut took, mut work) = (vec![7; MEMORY], Vec::with_capacity(TRANSFERS), Work::new());
+    let (out, mut took, mut work) =
+        (vec![7; MEMORY], Vec::with_capacity(TRANSFERS), CacheWork::new());
     for number in 1..=TRANSFERS {
         work.turn();
         let out = &out[place(number, bytes)..][..bytes];

@@ -15,7 +15,7 @@ use timestone_seda::{Context, Layout, Pinning, Runtime, RuntimeConfig, Spin, Sta
 use timestone_sim::{ThreadCosts, Varying};
 use timestone_types::Timestamp;
 
-use crate::caches::Work;
+use crate::caches::CacheWork;
 use crate::neighbours::Around;
 use crate::waking::wake;
 use crate::{ROUNDS, median};
@@ -28,7 +28,7 @@ const INTERRUPTION: Duration = Duration::from_micros(4);
 
 /// Takes a turn again and again, or works and passes what it is given on to a peer.
 struct Busy {
-    peer: Option<(StageId, Work)>,
+    peer: Option<(StageId, CacheWork)>,
     begins: bool,
     done: Arc<AtomicU64>,
     /// Nanoseconds of work.
@@ -43,7 +43,7 @@ impl Busy {
     fn pair() -> Vec<Self> {
         let (done, worked) = (Arc::default(), Arc::default());
         let busy = |peer, begins| {
-            let peer = Some((StageId::new(peer), Work::new()));
+            let peer = Some((StageId::new(peer), CacheWork::new()));
             Self { peer, begins, done: Arc::clone(&done), worked: Arc::clone(&worked) }
         };
         vec![busy(1, true), busy(0, false)]

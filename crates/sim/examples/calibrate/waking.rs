@@ -15,7 +15,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use timestone_sim::Varying;
 
-use crate::caches::Work;
+use crate::caches::CacheWork;
 use crate::median;
 use crate::sockets::pair;
 use crate::threads::pin;
@@ -131,7 +131,8 @@ fn read(
     pin(core)?;
     let mut poll = Poll::new()?;
     poll.registry().register(far, Token(0), Interest::READABLE)?;
-    let (mut events, mut into, mut work) = (Events::with_capacity(8), vec![0; BYTES], Work::new());
+    let (mut events, mut into, mut work) =
+        (Events::with_capacity(8), vec![0; BYTES], CacheWork::new());
     for number in 1..=2 * WAKES {
         work.turn();
         shared.waits.store(number, Ordering::Release);
@@ -165,7 +166,7 @@ fn write(
     now: impl Fn() -> u64,
 ) -> io::Result<Round> {
     pin(core)?;
-    let (out, mut work) = (vec![7; BYTES], Work::new());
+    let (out, mut work) = (vec![7; BYTES], CacheWork::new());
     let (mut woken, mut others, mut ran) = (vec![], vec![], vec![]);
     for number in 1..=2 * WAKES {
         work.turn();

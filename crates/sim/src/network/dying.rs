@@ -8,7 +8,7 @@
 //! deliberately absent: an order between streams. Nothing in the system relies on one socket being
 //! written before another within a turn.
 
-use super::{ProcessId, SimNetwork, State};
+use super::{NetworkState, ProcessId, SimNetwork};
 use timestone_types::random::Dice;
 
 impl SimNetwork {
@@ -16,7 +16,7 @@ impl SimNetwork {
     /// be ended afterwards.
     pub(crate) fn cut_output(&self, process: ProcessId, dice: &mut Dice) {
         let mut state = self.lock();
-        let State { ends, dirty, .. } = &mut *state;
+        let NetworkState { ends, dirty, .. } = &mut *state;
         for id in dirty.iter() {
             let Some(end) = ends.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
                 continue;

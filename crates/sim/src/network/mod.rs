@@ -147,7 +147,7 @@ struct Listening {
 
 /// All of the network.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct NetworkState {
     ends: Vec<Option<Box<End>>>,
     listeners: BTreeMap<SocketAddr, Listening>,
     /// Ends with something to send at the end of the turn.
@@ -168,7 +168,7 @@ pub(crate) struct State {
     pub(crate) bytes: u64,
 }
 
-impl State {
+impl NetworkState {
     fn end(&mut self, id: EndId) -> Option<&mut End> {
         self.ends.get_mut(id.0 as usize)?.as_deref_mut()
     }
@@ -237,12 +237,12 @@ impl State {
 /// A handle on the network.
 #[derive(Clone, Debug)]
 pub(crate) struct SimNetwork {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetworkState>>,
 }
 
 impl SimNetwork {
     pub(crate) fn new(links: LinkModel, seed: Seed) -> Self {
-        let state = State {
+        let state = NetworkState {
             ends: Vec::new(),
             listeners: BTreeMap::new(),
             dirty: Vec::new(),
@@ -261,7 +261,7 @@ impl SimNetwork {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -494,7 +494,7 @@ impl SimNetwork {
 
 type Later<'a> = &'a mut dyn FnMut(VirtualTime, Packet);
 
-impl State {
+impl NetworkState {
     fn latency(&mut self, from: ProcessId, to: ProcessId) -> Duration {
         let Self { links, dice, .. } = self;
         links.latency(from, to, dice)

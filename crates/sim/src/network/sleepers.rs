@@ -9,7 +9,7 @@ use std::time::Duration;
 use timestone_seda::StageId;
 use timestone_seda::simulated::VirtualTime;
 
-use super::{EndId, ProcessId, State};
+use super::{EndId, NetworkState, ProcessId};
 
 /// A stage whose thread blocks.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Sleepers {
     }
 }
 
-impl State {
+impl NetworkState {
     /// A segment of an end leaves so far into the turn: whether its peer sleeps and is woken by it,
     /// and how long the core has had nothing to do that is called for it, if one has.
     pub(super) fn wakes(&mut self, end: EndId, elapsed: Duration) -> Option<Option<Duration>> {

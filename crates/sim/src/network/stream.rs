@@ -9,7 +9,7 @@ use timestone_seda::{
 };
 
 use super::{
-    End, EndId, Listening, Phase, ProcessId, SEGMENT, SimNetwork, State, WINDOW, process_at,
+    End, EndId, Listening, NetworkState, Phase, ProcessId, SEGMENT, SimNetwork, WINDOW, process_at,
     would_block,
 };
 use timestone_costmodel::Counter;
@@ -208,7 +208,7 @@ impl SimStream {
     }
 
     /// Whoever sleeps at the other end is woken by the first that leaves, before more is written.
-    fn wake(&self, state: &mut State, elapsed: Duration) {
+    fn wake(&self, state: &mut NetworkState, elapsed: Duration) {
         if let Some(idle) = state.wakes(self.end, elapsed) {
             self.counter.wake(idle);
         }

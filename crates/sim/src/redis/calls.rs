@@ -44,7 +44,7 @@ pub(crate) struct RedisWork {
 pub(crate) struct CallId(usize);
 
 #[derive(Debug)]
-struct State {
+struct CallsState {
     mode: Mode,
     /// Counts changes of the mode.
     round: u64,
@@ -72,12 +72,12 @@ struct State {
 pub(crate) struct Calls {
     truth: TrueTime,
     pub(crate) work: RedisWork,
-    state: Mutex<State>,
+    state: Mutex<CallsState>,
 }
 
 impl Calls {
     pub(crate) fn new(truth: TrueTime, work: RedisWork) -> Self {
-        let state = State {
+        let state = CallsState {
             mode: Mode::Idle,
             round: 0,
             calls: Vec::new(),
@@ -95,7 +95,7 @@ impl Calls {
         Self { truth, work, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CallsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -24,7 +24,7 @@ use timestone_seda::{
     NetStage, Network, Protocol, ReplyAddress, Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
-use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, encode, parse};
+use timestone_workload::redis::{Activity, Arguments, Generator, Reply, Request, encode, parse};
 
 pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
 
@@ -36,9 +36,9 @@ const CLIENT: StageId = StageId::new(1);
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An attempt that comes to nothing for this long is given up.
-const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer is awaited for as long as a gateway takes for one at most, and a bit.
-const PATIENCE: Duration = Duration::from_secs(12);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 /// How often connections without anything to do look whether there is.
 const POLL: Duration = Duration::from_millis(10);
 /// The values of one generator are so far apart; there are fewer connections in a run.
@@ -86,7 +86,7 @@ enum Alone {
     /// The transaction that is sent when what was watched is answered.
     Watching(Request),
     /// A scan with these words behind the cursor.
-    Scanning(Words),
+    Scanning(Arguments),
 }
 
 /// The keys of a round that are to be read, and written once more if that is wanted.
@@ -250,16 +250,16 @@ impl RedisStage {
             connection.read_again = now;
         }
         let read_again = connection.read_again;
-        let is_late = |since: Timestamp, patience| now.since(since.max(read_again)) > patience;
-        let silent = connection.open.front().filter(|open| is_late(open.sent, PATIENCE));
+        let is_late = |since: Timestamp, timeout| now.since(since.max(read_again)) > timeout;
+        let silent = connection.open.front().filter(|open| is_late(open.sent, ANSWER_TIMEOUT));
         if let Some(open) = silent.filter(|open| self.calls.is_owed(connection.made, open.asked)) {
             self.calls.wrong(format!(
-                "connection {} has had no answer to {} for {PATIENCE:?}, and nothing was in its way",
+                "connection {} has had no answer to {} for {ANSWER_TIMEOUT:?}, and nothing was in its way",
                 connection.number, open.request
             ));
         }
         let silent = silent.is_some();
-        if silent || connection.dial.is_some_and(|(_, since)| is_late(since, DIAL_PATIENCE)) {
+        if silent || connection.dial.is_some_and(|(_, since)| is_late(since, DIAL_TIMEOUT)) {
             self.broken(ctx, at);
         }
         let connection = &mut self.connections[at];

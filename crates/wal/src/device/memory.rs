@@ -26,11 +26,11 @@ use crate::limits::SECTOR_BYTES;
 /// A disk with log files in memory; clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     files: BTreeMap<FileName, Vec<u8>>,
     writing: Option<Writing>,
     /// The change under way, when it is over, and its number among the operations.
@@ -109,7 +109,7 @@ enum Change {
     Remove(FileName),
 }
 
-impl State {
+impl DiskState {
     /// When an operation begun now is over.
     fn due(&mut self, base: impl FnOnce(&DiskPace) -> Duration) -> u64 {
         let Some(pace) = self.pace else { return 0 };
@@ -303,6 +303,7 @@ impl MemoryDisk {
     /// never reached the disk, as if they had not been asked for. [`MemoryDisk::operations`]
     /// numbers them.
     pub fn crash_after(&self, last: u64, seed: u64) {
+        // Remainders, not numbers below a bound: regression seeds hang on this sequence.
         let mut dice = Seed(seed).dice();
         let mut state = self.lock();
         state.forget_after(last);
@@ -334,6 +335,7 @@ impl MemoryDisk {
     /// it is among the operations up to `last`, arrived whole or was never begun, as the seed says;
     /// so did the change of the directory.
     pub fn kill_after(&self, last: u64, seed: u64) {
+        // Remainders, not numbers below a bound: regression seeds hang on this sequence.
         let mut dice = Seed(seed).dice();
         let mut state = self.lock();
         state.forget_after(last);
@@ -439,12 +441,6 @@ impl MemoryDisk {
         }
     }
 
-    /// How many sectors a cut of the power would put at risk that were acknowledged as synced.
-    #[must_use]
-    pub fn unsynced_sectors(&self) -> usize {
-        self.lock().unsynced.len()
-    }
-
     /// Fresh files beyond this many bytes in all fail with "no space".
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.lock().space_bytes = bytes;
@@ -481,7 +477,7 @@ impl MemoryDisk {
     /// A disk of its own with the same files.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let state = State { files: self.lock().files.clone(), ..State::default() };
+        let state = DiskState { files: self.lock().files.clone(), ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -494,12 +490,12 @@ impl MemoryDisk {
             .map_or(0, |writing| writing.buffers.iter().map(|buffer| buffer.len()).sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     fn restart(&mut self) {
         self.life += 1;
         self.operations = 0;
@@ -518,7 +514,7 @@ struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    fn alive(&self) -> Option<MutexGuard<'_, State>> {
+    fn alive(&self) -> Option<MutexGuard<'_, DiskState>> {
         let state = self.disk.lock();
         (state.life == self.life).then_some(state)
     }

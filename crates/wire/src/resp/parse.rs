@@ -111,7 +111,7 @@ impl std::error::Error for ProtocolError {}
 
 /// Where the parser is in the command that it is reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ParserState {
     /// At the first byte of a command.
     Start,
     /// Inside an array; this many arguments are still to come, at the line with the next one's
@@ -125,7 +125,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct CommandParser {
     limits: RespLimits,
-    state: State,
+    state: ParserState,
     /// Where the next unread byte is, counted from the command's first byte.
     position: usize,
     /// Up to where the line at `position` has been searched for its end.
@@ -250,7 +250,7 @@ impl CommandParser {
     pub const fn new(limits: RespLimits) -> Self {
         Self {
             limits,
-            state: State::Start,
+            state: ParserState::Start,
             position: 0,
             searched: 0,
             args: Vec::new(),
@@ -270,12 +270,12 @@ impl CommandParser {
         loop {
             let bytes = &buffer[skipped..];
             let step = match self.state {
-                State::Start => self.start(bytes)?,
-                State::Length { left } => self.bulk_length(bytes, left)?,
-                State::Bulk { left, bytes: length } => self.bulk(bytes, left, length),
+                ParserState::Start => self.start(bytes)?,
+                ParserState::Length { left } => self.bulk_length(bytes, left)?,
+                ParserState::Bulk { left, bytes: length } => self.bulk(bytes, left, length),
             };
             match step {
-                Step::On if self.state == State::Start => skipped += self.restart(),
+                Step::On if self.state == ParserState::Start => skipped += self.restart(),
                 Step::On => {}
                 Step::Whole => {
                     let consumed = skipped + self.restart();
@@ -308,7 +308,7 @@ impl CommandParser {
     /// Between two commands, when there is nothing to read: forgets the last one, and gives back
     /// what a long one took.
     pub fn release(&mut self) {
-        if self.state == State::Start && self.position == 0 {
+        if self.state == ParserState::Start && self.position == 0 {
             self.give_back(IDLE_ARGS, IDLE_WORDS);
         }
     }
@@ -326,7 +326,7 @@ impl CommandParser {
 
     /// Gets ready for the next command, and gives how many bytes the last one took.
     fn restart(&mut self) -> usize {
-        self.state = State::Start;
+        self.state = ParserState::Start;
         self.searched = 0;
         core::mem::take(&mut self.position)
     }
@@ -363,7 +363,7 @@ impl CommandParser {
         }
         self.advance(after);
         if count > 0 {
-            self.state = State::Length { left: count };
+            self.state = ParserState::Length { left: count };
         }
         Ok(Step::On)
     }
@@ -387,7 +387,7 @@ impl CommandParser {
             return Err(ProtocolError::TooBigCommand);
         }
         self.advance(after);
-        self.state = State::Bulk { left, bytes };
+        self.state = ParserState::Bulk { left, bytes };
         Ok(Step::On)
     }
 
@@ -402,7 +402,7 @@ impl CommandParser {
         if left == 1 {
             return Step::Whole;
         }
-        self.state = State::Length { left: left - 1 };
+        self.state = ParserState::Length { left: left - 1 };
         Step::On
     }
 

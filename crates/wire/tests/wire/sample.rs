@@ -23,7 +23,7 @@ impl Source {
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     pub(crate) fn flag(&mut self) -> bool {

@@ -2,7 +2,7 @@
 //! that it breaks; and beside each the history that nearly has it, which must pass.
 
 use super::testing::{history, kinds};
-use super::{AnomalyKind, Promise, Verdict, check_list_append, check_register};
+use super::{AnomalyKind, CheckResult, Promise, check_list_append, check_register};
 use crate::history::History;
 
 use AnomalyKind::{G0, G1a, G1b, G1c, G2Item, GSingle, Internal, LostUpdate};
@@ -28,7 +28,7 @@ const fn right(name: &'static str, lines: &'static [&'static str]) -> Case {
     Case { name, lines, first: None }
 }
 
-fn judge(cases: &[Case], check: fn(&History, Promise) -> Verdict) {
+fn judge(cases: &[Case], check: fn(&History, Promise) -> CheckResult) {
     for Case { name, lines, first } in cases {
         let history = history(lines);
         for promise in Promise::ALL {

@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::transactions::{End, Transactions};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
 /// Checks every committed transaction that read all of `accounts` accounts against `total`, and
 /// every balance against zero.
 #[must_use]
-pub fn check_bank(history: &History, accounts: u64, total: i64) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_bank(history: &History, accounts: u64, total: i64) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let may_close =
         |op: &MicroOp| if let MicroOp::Write { key, value: None } = op { Some(*key) } else { None };
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::history::read;
 
-    fn check(value: &str) -> Verdict {
+    fn check(value: &str) -> CheckResult {
         let lines = ["invoke", "ok"]
             .map(|kind| format!("{{:type :{kind}, :process 0, :f :txn, :value [{value}]}}\n"));
         check_bank(&read(&lines.concat()).unwrap(), 3, 30)

@@ -23,7 +23,7 @@ use super::graph::{Edge, Graph, Why};
 use super::orders::{add_real_time, add_sessions};
 use super::story::tell;
 use super::transactions::Transactions;
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::limits::MAX_CYCLE_STEPS;
 
 /// Adds the order of sessions and real time to a graph of dependencies, and reports its cycles.
@@ -33,7 +33,7 @@ pub(super) fn report(
     mut graph: Graph,
     contradictions: &[Contradiction],
     promise: Promise,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     if promise >= Promise::Session {
         add_sessions(transactions, &mut graph);
@@ -97,7 +97,7 @@ struct Search<'a> {
 
 /// What one search may use.
 #[derive(Clone, Copy)]
-struct Way<'c> {
+struct SearchArea<'c> {
     components: &'c [u32],
     /// Bits of [`Why`] that the way back may take.
     back: u8,
@@ -183,7 +183,9 @@ impl<'a> Search<'a> {
                 continue;
             }
             let below = best.get(&component).map_or(usize::MAX, |known| self.length(known));
-            if let Some(cycle) = self.shortest_back(*edge, Way { components, back, below }, steps) {
+            if let Some(cycle) =
+                self.shortest_back(*edge, SearchArea { components, back, below }, steps)
+            {
                 best.insert(component, cycle);
             }
         }
@@ -197,7 +199,12 @@ impl<'a> Search<'a> {
 
     /// The shortest way from the edge's end to its origin, inside its component, with the edge at
     /// the front.
-    fn shortest_back(&mut self, first: Edge, way: Way<'_>, steps: &mut usize) -> Option<Cycle> {
+    fn shortest_back(
+        &mut self,
+        first: Edge,
+        way: SearchArea<'_>,
+        steps: &mut usize,
+    ) -> Option<Cycle> {
         self.searches += 1;
         let search = self.searches;
         let component = way.components[first.from as usize];

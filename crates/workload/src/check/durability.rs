@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::transactions::{End, Transactions, TxnRef};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
 /// Checks the appends of a history against the lists that are there at its end; a key that is
 /// missing has an empty list.
 #[must_use]
-pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut present: BTreeSet<(KeyIndex, i64)> = BTreeSet::new();
     for (key, list) in lists {

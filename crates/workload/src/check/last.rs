@@ -12,15 +12,15 @@
 use std::collections::BTreeMap;
 
 use super::transactions::{End, Transaction, Transactions, TxnRef};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
 /// Checks the writes of a history against what is there at its end, and nothing of keys that were
 /// not read then.
 #[must_use]
-pub fn check_last_values(history: &History, found: &BTreeMap<KeyIndex, Seen>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_last_values(history: &History, found: &BTreeMap<KeyIndex, Seen>) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Vec<Touch>> = BTreeMap::new();
     for (by, txn) in transactions.iter() {
@@ -116,7 +116,7 @@ fn judge_value(
     key: KeyIndex,
     value: i64,
     touches: &[Touch],
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let Some(writer) = touches.iter().find(|touch| touch.wrote.contains(&Some(value))) else {
         // A write of unknown outcome that does not tell its value may have been it.
@@ -159,7 +159,7 @@ fn judge_absence(
     transactions: &Transactions<'_>,
     key: KeyIndex,
     touches: &[Touch],
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let may_delete =
         |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.leaves_nothing();

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::transactions::{End, Transactions, TxnRef};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Process, Seen, write_value};
 use crate::limits::MAX_ORDER_STATES;
@@ -38,8 +38,8 @@ pub fn check_single_keys(
     history: &History,
     found: &BTreeMap<KeyIndex, Seen>,
     slack: Duration,
-) -> Verdict {
-    let mut verdict = Verdict::default();
+) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Vec<Op>> = BTreeMap::new();
     for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != End::Aborted) {
@@ -184,7 +184,7 @@ type Held = Option<u32>;
 
 /// Which operations have taken place, and what came of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct State {
+struct SearchState {
     /// Of those that completed, all before this one have taken place.
     base: u32,
     /// Those beyond it that have.
@@ -196,7 +196,7 @@ struct State {
     time: u64,
 }
 
-impl State {
+impl SearchState {
     fn has(&self, at: u32) -> bool {
         at < self.base || self.beyond.binary_search(&at).is_ok()
     }
@@ -220,7 +220,7 @@ enum Outcome {
     Ordered,
     Undecided,
     /// The furthest that any order came.
-    Impossible(State),
+    Impossible(SearchState),
 }
 
 /// See the module.
@@ -268,8 +268,8 @@ impl<'a> Search<'a> {
 
     fn run(&self) -> Outcome {
         let mut tried = BTreeSet::new();
-        let mut stack = vec![State::default()];
-        let mut deepest = State::default();
+        let mut stack = vec![SearchState::default()];
+        let mut deepest = SearchState::default();
         let mut next = Vec::new();
         while let Some(state) = stack.pop() {
             if state.count() == self.certain.len() {
@@ -293,7 +293,7 @@ impl<'a> Search<'a> {
     }
 
     /// Those that may come next by real time, of the ones that completed.
-    fn candidates(&self, state: &State) -> (Vec<u32>, usize) {
+    fn candidates(&self, state: &SearchState) -> (Vec<u32>, usize) {
         let mut first_end = usize::MAX;
         let mut open = Vec::new();
         for at in state.base..self.certain.len() as u32 {
@@ -311,7 +311,7 @@ impl<'a> Search<'a> {
     }
 
     /// Every state that one more operation leads to, the likeliest last: it is tried first.
-    fn successors(&self, state: &State, next: &mut Vec<State>) {
+    fn successors(&self, state: &SearchState, next: &mut Vec<SearchState>) {
         let (mut open, first_end) = self.candidates(state);
         // A reading that fits may take place at once: nothing depends on it. One of nothing may
         // also come after something that expires before it was invoked: where it moves the time on,
@@ -352,7 +352,7 @@ impl<'a> Search<'a> {
 
     /// What the operation leaves, if what it was told fits what is there. The caller notes that it
     /// took place.
-    fn apply(&self, state: &State, op: &Op, name: u32) -> Option<State> {
+    fn apply(&self, state: &SearchState, op: &Op, name: u32) -> Option<SearchState> {
         let mut after = state.clone();
         after.time = after.time.max(op.begins_at);
         let held = state.held.and_then(|held| self.op(held).effect);
@@ -383,7 +383,12 @@ impl<'a> Search<'a> {
 }
 
 /// How far an order comes, and what cannot come next.
-fn tell(transactions: &Transactions<'_>, key: KeyIndex, ops: &[Op], deepest: &State) -> String {
+fn tell(
+    transactions: &Transactions<'_>,
+    key: KeyIndex,
+    ops: &[Op],
+    deepest: &SearchState,
+) -> String {
     let search = Search::new(ops);
     let holds = match deepest.held {
         None => "nothing".to_owned(),

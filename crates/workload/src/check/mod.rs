@@ -4,7 +4,7 @@
 //!   History ─► Transactions ─┬─► list_append ─► order of versions ─┐
 //!                            ├─► register    ─► order of versions ─┴─► Graph ─► cycles ─┐
 //!                            ├─► linear      ─► an order of each key's operations                 ─┤
-//!                            ├─► bank        ─► totals                                  ├─► Verdict
+//!                            ├─► bank        ─► totals                                  ├─► CheckResult
 //!                            ├─► durability, last ─► against what is there in the end  ─┤
 //!                            └─► quiescence  ─► liveness, bounds                       ─┘
 //!            └─► losses ─► the history without what a server without a log may lose ─► the same
@@ -44,7 +44,7 @@ pub use losses::{Kept, Loss, history_until};
 pub use quiescence::{Calm, Quantity, check_bounds, check_left_over, check_liveness};
 pub use redis::check_redis;
 pub use register::check_register;
-pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};
+pub use verdict::{Anomaly, AnomalyKind, CheckResult, Promise};
 
 #[cfg(test)]
 mod anomalies;

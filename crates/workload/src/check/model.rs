@@ -10,9 +10,12 @@ use std::collections::BTreeMap;
 use timestone_types::Timestamp;
 
 use super::{
-    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_list_append, check_register,
+    AnomalyKind, CheckResult, Promise, check_bank, check_durability, check_list_append,
+    check_register,
 };
-use crate::history::{Fate, History, HistoryRecorder, MicroOp, Seen, Slot, invocation, read};
+use crate::history::{
+    Completion, History, HistoryRecorder, MicroOp, Seen, SessionSlot, invocation, read,
+};
 use crate::{Generator, KeyIndex, Op, Random, TxnPlan, WorkloadKind, WorkloadSpec};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,18 +44,18 @@ enum Value {
     Absent,
 }
 
-type State = BTreeMap<KeyIndex, Value>;
+type Registers = BTreeMap<KeyIndex, Value>;
 
 struct Open {
     plan: TxnPlan,
-    snapshot: State,
+    snapshot: Registers,
     effect: Option<Option<Vec<MicroOp>>>,
 }
 
 struct World {
     random: Random,
-    state: State,
-    old: State,
+    state: Registers,
+    old: Registers,
     fault: Fault,
 }
 
@@ -75,7 +78,7 @@ impl World {
                 return None;
             }
         }
-        let mut own: State = BTreeMap::new();
+        let mut own: Registers = BTreeMap::new();
         let mut ops = Vec::new();
         for op in &open.plan.ops {
             let key = op.key();
@@ -148,7 +151,7 @@ fn balance(held: Option<Value>) -> (i64, Seen) {
     }
 }
 
-fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (History, State) {
+fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (History, Registers) {
     // Keys are deleted under the higher seeds.
     let delete_percent = if seed >= DELETING { 20 } else { 0 };
     let spec =
@@ -162,7 +165,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
     let mut world = World {
         random: Random::derived(seed, 99),
         state: loaded.collect(),
-        old: State::new(),
+        old: Registers::new(),
         fault,
     };
     world.old = world.state.clone();
@@ -172,7 +175,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
         if now % 200 == 0 {
             world.old = world.state.clone();
         }
-        let slot = Slot(world.random.below(u64::from(SLOTS)) as u32);
+        let slot = SessionSlot(world.random.below(u64::from(SLOTS)) as u32);
         let place = slot.0 as usize;
         let at = Timestamp::from_nanos(now);
         match open[place].take() {
@@ -186,7 +189,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
                 let snapshot = if matches!(fault, Fault::NoValidation | Fault::WritesOnly) {
                     world.state.clone()
                 } else {
-                    State::new()
+                    Registers::new()
                 };
                 open[place] = Some(Open { plan, snapshot, effect: None });
             }
@@ -197,9 +200,9 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
             Some(txn) => {
                 let effect = txn.effect.flatten();
                 let fate = match &effect {
-                    _ if world.random.percent(2) => Fate::Unknown,
-                    Some(ops) => Fate::Committed(ops),
-                    None => Fate::Aborted,
+                    _ if world.random.percent(2) => Completion::Unknown,
+                    Some(ops) => Completion::Committed(ops),
+                    None => Completion::Aborted,
                 };
                 recorder.complete(slot, at, fate).unwrap();
             }
@@ -212,13 +215,13 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
     )
 }
 
-fn lists(state: &State) -> BTreeMap<KeyIndex, Vec<i64>> {
+fn lists(state: &Registers) -> BTreeMap<KeyIndex, Vec<i64>> {
     let list =
         |value: &Value| if let Value::List(list) = value { list.clone() } else { Vec::new() };
     state.iter().map(|(key, value)| (*key, list(value))).collect()
 }
 
-fn appended(fault: Fault, seed: u64) -> Verdict {
+fn appended(fault: Fault, seed: u64) -> CheckResult {
     check_list_append(&run(WorkloadKind::ListAppend, fault, seed, 1_500).0, Promise::RealTime)
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use timestone_types::Timestamp;
 
-use super::{Promise, Verdict, check_list_append, check_register};
+use super::{CheckResult, Promise, check_list_append, check_register};
 use crate::KeyIndex;
 use crate::history::{Event, EventKind, History, MicroOp, Process, Seen};
 
@@ -21,7 +21,7 @@ const PROCESSES: usize = 3;
 /// Choices, one byte each; zeros when it has ended.
 struct Tape<'t>(std::slice::Iter<'t, u8>);
 
-impl Kind {
+impl HistoryShape {
     const fn is_of_lists(self) -> bool {
         matches!(self, Self::Lists | Self::DeletedLists)
     }
@@ -38,7 +38,7 @@ impl Tape<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum HistoryShape {
     Lists,
     /// Some appends delete the list instead, most of them after reading it.
     DeletedLists,
@@ -57,11 +57,11 @@ struct Txn {
     completed: usize,
 }
 
-type State = BTreeMap<KeyIndex, Vec<i64>>;
+type Lists = BTreeMap<KeyIndex, Vec<i64>>;
 
 /// Runs a transaction on a state, a register being the last element of its list; `fill` takes what
 /// it reads, or it is compared.
-fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bool {
+fn execute(kind: HistoryShape, ops: &mut [MicroOp], state: &mut Lists, fill: bool) -> bool {
     for op in ops {
         match op {
             MicroOp::Append { key, element } => state.entry(*key).or_default().push(*element),
@@ -88,7 +88,7 @@ fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bo
     true
 }
 
-fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
+fn draw(kind: HistoryShape, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
     let count = 2 + tape.below(4);
     let mut next_value = 0;
     let mut txns: Vec<Txn> = Vec::new();
@@ -99,19 +99,21 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
             let read = MicroOp::Read { key, seen: Seen::Nothing };
             next_value += 1;
             match (kind, tape.percent(50)) {
-                (Kind::Lists, true) => ops.push(MicroOp::Append { key, element: next_value }),
-                (Kind::DeletedLists, true) if !tape.percent(35) => {
+                (HistoryShape::Lists, true) => {
                     ops.push(MicroOp::Append { key, element: next_value })
                 }
-                (Kind::DeletedLists, true) => {
+                (HistoryShape::DeletedLists, true) if !tape.percent(35) => {
+                    ops.push(MicroOp::Append { key, element: next_value })
+                }
+                (HistoryShape::DeletedLists, true) => {
                     ops.extend(tape.percent(80).then_some(read));
                     ops.push(MicroOp::Write { key, value: None });
                 }
                 (_, false) => ops.push(read),
-                (Kind::Registers, true) => {
+                (HistoryShape::Registers, true) => {
                     ops.extend([read, MicroOp::Write { key, value: Some(next_value) }])
                 }
-                (Kind::BlindRegisters, true) => {
+                (HistoryShape::BlindRegisters, true) => {
                     ops.extend(tape.percent(50).then_some(read));
                     let value = (!tape.percent(20)).then_some(next_value);
                     ops.push(MicroOp::Write { key, value });
@@ -121,7 +123,7 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
         // What an unknown transaction read of a register is unknown too, and so is the place of
         // what it wrote.
         let end = match tape.below(10) {
-            9 if kind != Kind::Registers => EventKind::Info,
+            9 if kind != HistoryShape::Registers => EventKind::Info,
             8 => EventKind::Fail,
             _ => EventKind::Ok,
         };
@@ -135,7 +137,7 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
         let other = if tape.percent(40) { tape.below(at + 1) } else { at };
         order.swap(at, other);
     }
-    let mut state = State::new();
+    let mut state = Lists::new();
     for at in order {
         let txn = &mut txns[at];
         let takes_effect = match txn.end {
@@ -254,8 +256,8 @@ fn keys(txn: &Txn, with_reads: bool) -> Vec<KeyIndex> {
 }
 
 /// Whether some serial order of what committed and of some of what may have explains every reading.
-fn is_explained(kind: Kind, txns: &[Txn], promise: Promise) -> bool {
-    fn go(kind: Kind, txns: &[Txn], promise: Promise, done: u32, state: &State) -> bool {
+fn is_explained(kind: HistoryShape, txns: &[Txn], promise: Promise) -> bool {
+    fn go(kind: HistoryShape, txns: &[Txn], promise: Promise, done: u32, state: &Lists) -> bool {
         let is_done = |at: usize| done >> at & 1 == 1;
         if txns.iter().enumerate().all(|(at, txn)| is_done(at) || txn.end != EventKind::Ok) {
             return true;
@@ -284,14 +286,14 @@ fn is_explained(kind: Kind, txns: &[Txn], promise: Promise) -> bool {
             fits && go(kind, txns, promise, done | 1 << at, &state)
         })
     }
-    go(kind, txns, promise, 0, &State::new())
+    go(kind, txns, promise, 0, &Lists::new())
 }
 
-fn compare(kind: Kind, tape: &[u8], is_exact: bool) -> Result<(), TestCaseError> {
+fn compare(kind: HistoryShape, tape: &[u8], is_exact: bool) -> Result<(), TestCaseError> {
     let txns = draw(kind, &mut Tape(tape.iter()), is_exact);
     let history = history(&txns);
     for promise in Promise::ALL {
-        let verdict: Verdict = if kind.is_of_lists() {
+        let verdict: CheckResult = if kind.is_of_lists() {
             check_list_append(&history, promise)
         } else {
             check_register(&history, promise)
@@ -332,7 +334,7 @@ fn tapes() -> impl Strategy<Value = Vec<u8>> {
 
 /// How many of so many drawn histories are right and wrong under a promise: both kinds must be
 /// common for a test to mean anything.
-fn shares(kind: Kind, promise: Promise) -> (usize, usize) {
+fn shares(kind: HistoryShape, promise: Promise) -> (usize, usize) {
     let mut random = crate::Random::derived(7, 7);
     let explained = (0..1_000).filter(|_| {
         let tape: Vec<u8> = (0..80).map(|_| random.below(256) as u8).collect();
@@ -344,7 +346,12 @@ fn shares(kind: Kind, promise: Promise) -> (usize, usize) {
 
 #[test]
 fn the_drawn_histories_are_of_both_kinds() {
-    for kind in [Kind::Lists, Kind::DeletedLists, Kind::Registers, Kind::BlindRegisters] {
+    for kind in [
+        HistoryShape::Lists,
+        HistoryShape::DeletedLists,
+        HistoryShape::Registers,
+        HistoryShape::BlindRegisters,
+    ] {
         for promise in Promise::ALL {
             let (right, wrong) = shares(kind, promise);
             assert!(
@@ -360,26 +367,26 @@ proptest! {
 
     #[test]
     fn lists_are_judged_as_every_serial_order_says(tape in tapes()) {
-        compare(Kind::Lists, &tape, true)?;
+        compare(HistoryShape::Lists, &tape, true)?;
     }
 
     #[test]
     fn lists_that_nobody_read_to_the_end_are_never_accused_wrongly(tape in tapes()) {
-        compare(Kind::Lists, &tape, false)?;
+        compare(HistoryShape::Lists, &tape, false)?;
     }
 
     #[test]
     fn lists_that_are_deleted_are_never_accused_wrongly(tape in tapes()) {
-        compare(Kind::DeletedLists, &tape, false)?;
+        compare(HistoryShape::DeletedLists, &tape, false)?;
     }
 
     #[test]
     fn registers_are_judged_as_every_serial_order_says(tape in tapes()) {
-        compare(Kind::Registers, &tape, true)?;
+        compare(HistoryShape::Registers, &tape, true)?;
     }
 
     #[test]
     fn blind_registers_are_never_accused_wrongly(tape in tapes()) {
-        compare(Kind::BlindRegisters, &tape, false)?;
+        compare(HistoryShape::BlindRegisters, &tape, false)?;
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn add_real_time(transactions: &Transactions<'_>, graph: &mut Graph) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Verdict;
+    use crate::check::CheckResult;
     use crate::history::{History, read};
 
     fn edges(
@@ -73,7 +73,7 @@ mod tests {
                 format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n")
             })
             .collect();
-        let (history, mut verdict) = (read(&text).unwrap(), Verdict::default());
+        let (history, mut verdict) = (read(&text).unwrap(), CheckResult::default());
         let transactions = Transactions::of(&history, &mut verdict);
         assert!(verdict.is_valid(), "{verdict}");
         let mut graph = Graph::new(transactions.all.len());
@@ -116,7 +116,7 @@ mod tests {
             successors: [(0, 7), (7, 9)].map(|(p, q)| (Process(p), Process(q))).into(),
             ..read(&text).unwrap()
         };
-        let mut verdict = Verdict::default();
+        let mut verdict = CheckResult::default();
         let transactions = Transactions::of(&history, &mut verdict);
         let mut graph = Graph::new(transactions.all.len());
         add_sessions(&transactions, &mut graph);

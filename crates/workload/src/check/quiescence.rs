@@ -16,7 +16,7 @@ use std::time::Duration;
 use timestone_types::Timestamp;
 
 use super::transactions::{End, Transactions};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::history::{Event, History};
 
 /// A quantity of a server, a shard, a log …, and the most that it may be.
@@ -49,19 +49,19 @@ impl fmt::Display for Quantity {
 /// Checks bounds on memory, logs, versions, queues: [`AnomalyKind::OutOfBounds`] for each quantity
 /// above its bound.
 #[must_use]
-pub fn check_bounds(quantities: impl IntoIterator<Item = Quantity>) -> Verdict {
+pub fn check_bounds(quantities: impl IntoIterator<Item = Quantity>) -> CheckResult {
     judge(quantities, AnomalyKind::OutOfBounds)
 }
 
 /// Checks that what must go goes (prepared transactions, parked requests, open decisions):
 /// [`AnomalyKind::Stuck`] for each quantity above its bound.
 #[must_use]
-pub fn check_left_over(quantities: impl IntoIterator<Item = Quantity>) -> Verdict {
+pub fn check_left_over(quantities: impl IntoIterator<Item = Quantity>) -> CheckResult {
     judge(quantities, AnomalyKind::Stuck)
 }
 
-fn judge(quantities: impl IntoIterator<Item = Quantity>, kind: AnomalyKind) -> Verdict {
-    let mut verdict = Verdict::default();
+fn judge(quantities: impl IntoIterator<Item = Quantity>, kind: AnomalyKind) -> CheckResult {
+    let mut verdict = CheckResult::default();
     for quantity in quantities.into_iter().filter(|quantity| quantity.held > quantity.bound) {
         verdict.report(kind, Promise::Serializable, || quantity.to_string());
     }
@@ -84,8 +84,8 @@ pub struct Calm {
 /// are completed in time, in whatever way; those invoked afterwards are completed in time with a
 /// known outcome, and some of them commit.
 #[must_use]
-pub fn check_liveness(history: &History, calm: Calm) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_liveness(history: &History, calm: Calm) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let completions = completions(history);
     let (mut asked, mut committed) = (0_usize, 0_usize);

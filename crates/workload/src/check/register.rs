@@ -21,14 +21,14 @@ use super::conflicts::{Contradiction, Walk};
 use super::cycles;
 use super::graph::{Edge, Graph, Node, Why};
 use super::transactions::{End, Transaction, Transactions, TxnRef};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Process, Seen};
 
 /// Checks a register history against a promise.
 #[must_use]
-pub fn check_register(history: &History, promise: Promise) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_register(history: &History, promise: Promise) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Facts> = BTreeMap::new();
     let writes = collect_writes(&transactions, &mut keys, &mut verdict);
@@ -103,7 +103,7 @@ const MAX_DRAWN_SUCCESSORS: usize = 2;
 fn collect_writes(
     transactions: &Transactions<'_>,
     keys: &mut BTreeMap<KeyIndex, Facts>,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) -> Writes {
     let mut writes = Writes::new();
     for (by, txn) in transactions.iter() {
@@ -158,7 +158,7 @@ fn collect_reads(
     reader: TxnRef,
     txn: &Transaction<'_>,
     keys: &mut BTreeMap<KeyIndex, Facts>,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     /// What the transaction knows of a key: what it read from outside, and what the key holds for
     /// it now.
@@ -235,7 +235,7 @@ fn judge_read(
     write: Option<Write>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let name = |txn| transactions.name(txn);
     let Some(write) = write else {
@@ -291,7 +291,7 @@ impl Drawing<'_, '_> {
         version.and_then(|value| self.writes.get(&(key, value))).map(|write| write.by)
     }
 
-    fn draw(&mut self, key: KeyIndex, facts: &Facts, promise: Promise, verdict: &mut Verdict) {
+    fn draw(&mut self, key: KeyIndex, facts: &Facts, promise: Promise, verdict: &mut CheckResult) {
         let is_certain = |version: &Seeing| version.is_some() || !facts.is_deleted;
         for (version, successors) in
             facts.successors.iter().filter(|(version, _)| is_certain(version))

@@ -3,7 +3,7 @@
 //! Each line is a process, a mark and the operations: `+` invokes, `=` commits, `!` fails, `?` is
 //! unknown; `.` invokes and commits at once, so that it stands before all that follows.
 
-use super::{AnomalyKind, Promise, Verdict};
+use super::{AnomalyKind, CheckResult, Promise};
 use crate::history::{History, read};
 
 /// A history in short.
@@ -41,6 +41,6 @@ pub(super) fn concurrent(values: &[&str]) -> History {
 }
 
 /// What was found, in the order in which it was.
-pub(super) fn kinds(verdict: &Verdict) -> Vec<(AnomalyKind, Promise)> {
+pub(super) fn kinds(verdict: &CheckResult) -> Vec<(AnomalyKind, Promise)> {
     verdict.anomalies.iter().map(|anomaly| (anomaly.kind, anomaly.breaks)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::history::{Event, EventKind, History, MicroOp, Process};
 
 /// A transaction's place in [`Transactions::all`].
@@ -50,7 +50,7 @@ pub(super) struct Transactions<'a> {
 
 impl<'a> Transactions<'a> {
     /// Pairs the events; what does not pair is reported.
-    pub(super) fn of(history: &'a History, verdict: &mut Verdict) -> Self {
+    pub(super) fn of(history: &'a History, verdict: &mut CheckResult) -> Self {
         let mut all: Vec<Transaction<'a>> = Vec::with_capacity(history.events.len() / 2);
         let mut open: BTreeMap<Process, usize> = BTreeMap::new();
         // Whoever goes on has a later number than who stopped.
@@ -140,7 +140,7 @@ fn agree(invoked: &[MicroOp], completed: &[MicroOp]) -> bool {
     (failed || invoked.len() == completed.len()) && invoked.iter().zip(completed).all(same)
 }
 
-fn malformed(verdict: &mut Verdict, event: &Event, what: &str) {
+fn malformed(verdict: &mut CheckResult, event: &Event, what: &str) {
     verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
         format!("at index {}, process {} {what}", event.index, event.process.0)
     });

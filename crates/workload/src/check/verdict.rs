@@ -178,7 +178,7 @@ impl fmt::Display for Anomaly {
 
 /// What a checker found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verdict {
+pub struct CheckResult {
     /// Transactions that were looked at: committed ones, and those of unknown outcome that took
     /// effect.
     pub transactions: usize,
@@ -193,7 +193,7 @@ pub struct Verdict {
     pub undecided: usize,
 }
 
-impl Verdict {
+impl CheckResult {
     /// Whether nothing is wrong.
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -258,7 +258,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CheckResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_valid() {
             write!(f, "{} transactions, nothing wrong", self.transactions)?;

@@ -43,7 +43,7 @@ use crate::{KeyIndex, Op, TxnPlan};
 pub use head::{Head, Judged};
 pub use read::read;
 pub(crate) use record::write_value;
-pub use record::{Fate, HistoryRecorder, Slot, write};
+pub use record::{Completion, HistoryRecorder, SessionSlot, write};
 
 /// Who ran a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -21,11 +21,11 @@ use crate::WorkloadError;
 
 /// One session's place in a recorder, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Slot(pub u32);
+pub struct SessionSlot(pub u32);
 
 /// What became of a transaction, with what it read and wrote where that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate<'a> {
+pub enum Completion<'a> {
     /// It committed, and this is what it saw and did.
     Committed(&'a [MicroOp]),
     /// It certainly did not commit.
@@ -81,7 +81,7 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// # Panics
     /// When the slot is not one of the recorder's.
     #[must_use]
-    pub fn process(&self, slot: Slot) -> Process {
+    pub fn process(&self, slot: SessionSlot) -> Process {
         Process(self.slots[slot.0 as usize].process)
     }
 
@@ -95,7 +95,7 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// completed.
     pub fn invoke(
         &mut self,
-        slot: Slot,
+        slot: SessionSlot,
         at: Timestamp,
         ops: &[MicroOp],
     ) -> Result<(), WorkloadError> {
@@ -119,20 +119,20 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// When the slot is not one of the recorder's, or has no open transaction.
     pub fn complete(
         &mut self,
-        slot: Slot,
+        slot: SessionSlot,
         at: Timestamp,
-        fate: Fate<'_>,
+        fate: Completion<'_>,
     ) -> Result<(), WorkloadError> {
         let state = &mut self.slots[slot.0 as usize];
         assert!(state.is_open, "slot {} completes a transaction that it did not invoke", slot.0);
         state.is_open = false;
         let kind = match fate {
-            Fate::Committed(ops) => {
+            Completion::Committed(ops) => {
                 write_value(ops, &mut state.value);
                 EventKind::Ok
             }
-            Fate::Aborted => EventKind::Fail,
-            Fate::Unknown => EventKind::Info,
+            Completion::Aborted => EventKind::Fail,
+            Completion::Unknown => EventKind::Info,
         };
         self.write_line(slot, at, kind)?;
         if kind == EventKind::Info {
@@ -153,9 +153,9 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// # Errors
     /// [`WorkloadError::Write`] from the writer.
     pub fn finish(mut self, at: Timestamp) -> Result<W, WorkloadError> {
-        for slot in (0u32..).map(Slot).take(self.slots.len()) {
+        for slot in (0u32..).map(SessionSlot).take(self.slots.len()) {
             if self.slots[slot.0 as usize].is_open {
-                self.complete(slot, at, Fate::Unknown)?;
+                self.complete(slot, at, Completion::Unknown)?;
             }
         }
         self.out.flush()?;
@@ -164,7 +164,7 @@ impl<W: io::Write> HistoryRecorder<W> {
 
     fn write_line(
         &mut self,
-        slot: Slot,
+        slot: SessionSlot,
         at: Timestamp,
         kind: EventKind,
     ) -> Result<(), WorkloadError> {
@@ -285,9 +285,9 @@ mod tests {
         };
         let mut ops = Vec::new();
         super::super::invocation(&plan, at(9), &mut ops);
-        recorder.invoke(Slot(0), at(10), &ops).unwrap();
+        recorder.invoke(SessionSlot(0), at(10), &ops).unwrap();
         ops[0] = MicroOp::Read { key: KEY, seen: Seen::List(vec![1, -5]) };
-        recorder.complete(Slot(0), at(25), Fate::Committed(&ops)).unwrap();
+        recorder.complete(SessionSlot(0), at(25), Completion::Committed(&ops)).unwrap();
         let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         assert_eq!(
             text,
@@ -302,12 +302,17 @@ mod tests {
     fn after_an_unknown_outcome_the_slot_is_a_new_process() {
         let mut recorder = HistoryRecorder::new(Vec::new(), 3);
         let ops = [MicroOp::Write { key: KEY, value: Some(1) }];
-        for fate in [Fate::Aborted, Fate::Unknown, Fate::Unknown, Fate::Committed(&ops)] {
-            recorder.invoke(Slot(1), at(1), &ops).unwrap();
-            recorder.complete(Slot(1), at(2), fate).unwrap();
+        for fate in [
+            Completion::Aborted,
+            Completion::Unknown,
+            Completion::Unknown,
+            Completion::Committed(&ops),
+        ] {
+            recorder.invoke(SessionSlot(1), at(1), &ops).unwrap();
+            recorder.complete(SessionSlot(1), at(2), fate).unwrap();
         }
         assert_eq!(
-            (recorder.process(Slot(1)), recorder.process(Slot(2))),
+            (recorder.process(SessionSlot(1)), recorder.process(SessionSlot(2))),
             (Process(7), Process(2))
         );
         let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
@@ -343,8 +348,8 @@ mod tests {
             MicroOp::WriteUntil { key: KEY, value: 7, until: at(1_500_000_000) },
         ];
         let mut recorder = HistoryRecorder::new(Vec::new(), 1);
-        recorder.invoke(Slot(0), at(5), &ops).unwrap();
-        recorder.complete(Slot(0), at(9), Fate::Committed(&ops)).unwrap();
+        recorder.invoke(SessionSlot(0), at(5), &ops).unwrap();
+        recorder.complete(SessionSlot(0), at(9), Completion::Committed(&ops)).unwrap();
         let text = String::from_utf8(recorder.finish(at(10)).unwrap()).unwrap();
         let event = |kind, index, time| Event {
             kind,
@@ -365,10 +370,10 @@ mod tests {
     fn what_is_open_at_the_end_is_unknown_and_says_so() {
         let ops = [MicroOp::Append { key: KEY, element: 1 }];
         let mut recorder = HistoryRecorder::new(Vec::new(), 3);
-        recorder.invoke(Slot(0), at(1), &ops).unwrap();
-        recorder.invoke(Slot(2), at(2), &ops).unwrap();
-        recorder.complete(Slot(0), at(3), Fate::Aborted).unwrap();
-        recorder.invoke(Slot(1), at(4), &ops).unwrap();
+        recorder.invoke(SessionSlot(0), at(1), &ops).unwrap();
+        recorder.invoke(SessionSlot(2), at(2), &ops).unwrap();
+        recorder.complete(SessionSlot(0), at(3), Completion::Aborted).unwrap();
+        recorder.invoke(SessionSlot(1), at(4), &ops).unwrap();
         assert_eq!(recorder.open(), 2);
         let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         let ends: Vec<&str> = text.lines().skip(4).collect();
@@ -391,7 +396,7 @@ mod tests {
     #[should_panic(expected = "before its first was completed")]
     fn a_slot_has_one_transaction_at_a_time() {
         let mut recorder = HistoryRecorder::new(Vec::new(), 1);
-        recorder.invoke(Slot(0), at(1), &[]).unwrap();
-        let _ = recorder.invoke(Slot(0), at(2), &[]);
+        recorder.invoke(SessionSlot(0), at(1), &[]).unwrap();
+        let _ = recorder.invoke(SessionSlot(0), at(2), &[]);
     }
 }

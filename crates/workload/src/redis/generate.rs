@@ -9,7 +9,7 @@
 //! Values are unique: `v17` is written by one command only, and so is what is appended. What is
 //! read therefore tells who wrote it. One in twelve is larger than a page: `v17___…`.
 
-use super::{Request, Words};
+use super::{Arguments, Request};
 use crate::Random;
 
 /// What is asked for.
@@ -41,7 +41,7 @@ pub enum Activity {
         then: Request,
     },
     /// SCAN from the beginning to the end, with these words behind the cursor.
-    Scan(Words),
+    Scan(Arguments),
 }
 
 /// The stream of one connection's activities, a function of its seed.
@@ -144,7 +144,7 @@ impl Generator {
         }
     }
 
-    fn scan(&mut self) -> Words {
+    fn scan(&mut self) -> Arguments {
         let count = self.random.between(1, 12);
         let mut words = vec!["COUNT".to_owned(), count.to_string()];
         if !self.mix.alone {
@@ -168,7 +168,7 @@ impl Generator {
         Activity::Watch { first, then: Request::Transaction(commands) }
     }
 
-    fn words(text: &str) -> Words {
+    fn words(text: &str) -> Arguments {
         text.split(' ').map(str::to_owned).collect()
     }
 
@@ -182,8 +182,8 @@ impl Generator {
     }
 
     /// Each key at most once, so that a transaction's effect on a key is one command's.
-    fn transaction(&mut self) -> Vec<Words> {
-        let mut commands: Vec<Words> = Vec::new();
+    fn transaction(&mut self) -> Vec<Arguments> {
+        let mut commands: Vec<Arguments> = Vec::new();
         for _ in 0..self.random.between(1, 4) {
             let words = self.single();
             if commands.iter().all(|other| other.get(1) != words.get(1)) {
@@ -222,7 +222,7 @@ impl Generator {
         })
     }
 
-    fn single(&mut self) -> Words {
+    fn single(&mut self) -> Arguments {
         let text = match self.random.below(100) {
             0..=49 => self.of_text("r"),
             50..=64 => self.of_expiring(),

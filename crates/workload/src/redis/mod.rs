@@ -27,7 +27,7 @@ pub use record::{CallRef, RedisRecorder, write};
 pub use resp::{encode, parse};
 
 /// A command: its name and its arguments.
-pub type Words = Vec<String>;
+pub type Arguments = Vec<String>;
 
 /// Longest text that is told in words as it is.
 const TOLD: usize = 64;
@@ -51,9 +51,9 @@ fn told_words(words: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// One command.
-    One(Words),
+    One(Arguments),
     /// The commands between MULTI and EXEC.
-    Transaction(Vec<Words>),
+    Transaction(Vec<Arguments>),
 }
 
 impl Request {

@@ -89,7 +89,7 @@ fn line<'b>(bytes: &'b [u8], at: &mut usize) -> Result<Option<&'b str>, String> 
 
 /// The words of a command that was sent, for tests of servers.
 #[cfg(test)]
-fn words(text: &str) -> super::Words {
+fn words(text: &str) -> super::Arguments {
     text.split(' ').map(str::to_owned).collect()
 }
 

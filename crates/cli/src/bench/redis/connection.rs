@@ -20,7 +20,7 @@ use timestone_workload::redis::{Activity, CallRef, Generator, Reply, Request, en
 use timestone_workload::{Arrivals, Random, WorkloadError};
 
 use super::Run;
-use crate::bench::limits::{ANSWER_PATIENCE, CONNECT_PATIENCE, ERROR_PAUSE, REDIAL_PAUSE, TICK};
+use crate::bench::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, ERROR_PAUSE, REDIAL_PAUSE, TICK};
 use crate::failure::Failure;
 
 /// Why a connection is of no use any more.
@@ -72,11 +72,11 @@ impl Link {
     pub(super) fn dial(addresses: &[SocketAddr]) -> Result<Self, Lost> {
         let mut lost = Lost::Broken("there is no address".to_owned());
         for address in addresses {
-            match TcpStream::connect_timeout(address, CONNECT_PATIENCE) {
+            match TcpStream::connect_timeout(address, CONNECT_TIMEOUT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(TICK))?;
-                    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+                    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                     return Ok(Self { stream, inbox: Vec::new(), read: 0, out: Vec::new() });
                 }
                 Err(error) => lost = error.into(),
@@ -120,7 +120,7 @@ impl Link {
                 }
                 Ok(_) => {}
                 Err(error) if is_only_late(&error) => {
-                    if begin.elapsed() > ANSWER_PATIENCE {
+                    if begin.elapsed() > ANSWER_TIMEOUT {
                         return Err(Lost::Broken("no answer came in time".to_owned()));
                     }
                 }

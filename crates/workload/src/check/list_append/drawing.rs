@@ -7,7 +7,7 @@ use crate::KeyIndex;
 use crate::check::conflicts::{Contradiction, Walk};
 use crate::check::graph::{Edge, Graph, Why};
 use crate::check::transactions::{Transactions, TxnRef};
-use crate::check::verdict::{AnomalyKind, Promise, Verdict};
+use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
 
 /// What the keys' orders of versions come to.
 pub(super) struct Drawing<'t, 'a> {
@@ -19,7 +19,7 @@ pub(super) struct Drawing<'t, 'a> {
 
 impl Drawing<'_, '_> {
     /// One key's dependencies.
-    pub(super) fn draw(&mut self, key: KeyIndex, facts: &KeyLives<'_>, verdict: &mut Verdict) {
+    pub(super) fn draw(&mut self, key: KeyIndex, facts: &KeyLives<'_>, verdict: &mut CheckResult) {
         let unseen = if facts.vague == 0 { self.unseen(facts) } else { Vec::new() };
         let is_open = |life: &&Life<'_>| life.ends.is_empty();
         let last = if facts.lives.iter().filter(is_open).count() == 1 {
@@ -81,7 +81,7 @@ impl Drawing<'_, '_> {
         facts: &KeyLives<'_>,
         life: &Life<'_>,
         unseen: &[(i64, TxnRef)],
-        verdict: &mut Verdict,
+        verdict: &mut CheckResult,
     ) {
         let order = life.longest;
         let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
@@ -168,7 +168,7 @@ impl Drawing<'_, '_> {
         last_writer: Option<TxnRef>,
         unseen: &[(i64, TxnRef)],
         readers_of_all: &[(usize, TxnRef)],
-        verdict: &mut Verdict,
+        verdict: &mut CheckResult,
     ) {
         if unseen.is_empty() {
             return;

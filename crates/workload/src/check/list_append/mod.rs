@@ -35,14 +35,14 @@ use self::drawing::Drawing;
 use super::cycles;
 use super::graph::Graph;
 use super::transactions::{End, Transaction, Transactions, TxnRef};
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
 /// Checks a list-append history against a promise.
 #[must_use]
-pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_list_append(history: &History, promise: Promise) -> CheckResult {
+    let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys = collect_appends(&transactions, &mut verdict);
     for (reader, txn) in committed(&transactions) {
@@ -154,7 +154,7 @@ fn committed<'t, 'a>(
     transactions.iter().filter(|(_, txn)| txn.end == End::Committed)
 }
 
-fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut Verdict) -> Keys<'a> {
+fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut CheckResult) -> Keys<'a> {
     let mut keys: Keys<'a> = BTreeMap::new();
     for (by, txn) in transactions.iter() {
         let mut last: BTreeMap<KeyIndex, i64> = BTreeMap::new();
@@ -201,7 +201,7 @@ fn collect_reads<'a>(
     reader: TxnRef,
     txn: &Transaction<'a>,
     keys: &mut Keys<'a>,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     /// What the transaction knows of a key: what it saw of others, and its own appends since.
     #[derive(Default)]
@@ -268,7 +268,7 @@ fn collect_reads<'a>(
     }
 }
 
-fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut Verdict) {
+fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut CheckResult) {
     verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
         format!(
             "T{} (process {}) {what} key {}, where this workload has lists",
@@ -284,7 +284,7 @@ fn judge_life(
     life: &Life<'_>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let key = key.0;
     let order = life.longest;
@@ -347,7 +347,7 @@ fn judge_lives(
     key: KeyIndex,
     facts: &KeyLives<'_>,
     transactions: &Transactions<'_>,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let (key, name) = (key.0, |txn| transactions.name(txn));
     let mut lives: BTreeMap<i64, &[i64]> = BTreeMap::new();
@@ -404,7 +404,7 @@ fn judge_element(
     facts: &KeyLives<'_>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     match facts.appends.get(&element) {
         None => verdict.report(AnomalyKind::Garbage, Promise::Serializable, || {

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::visit::{Visit, Visits};
 use super::{name, told, words};
-use crate::check::verdict::{AnomalyKind, Promise, Verdict};
+use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::redis::{RedisHistory, Reply, Request};
 
 /// Judges every EXEC that was answered.
-pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdict) {
+pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut CheckResult) {
     // By connection: the keys that it watches, and the call that made it do so.
     let mut watched: BTreeMap<u64, Vec<(Rc<str>, usize)>> = BTreeMap::new();
     for (at, call) in history.calls.iter().enumerate() {
@@ -41,7 +41,7 @@ fn judge(
     exec: usize,
     watched: &[(Rc<str>, usize)],
     reply: &Reply,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let of = |key: &Rc<str>| visits.of.get(key).map_or(&[][..], Vec::as_slice);
     match reply {

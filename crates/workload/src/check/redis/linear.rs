@@ -18,7 +18,7 @@ use timestone_types::Timestamp;
 
 use super::visit::{Life, Only, Step, Visit, Visits};
 use super::{name, told};
-use crate::check::verdict::{AnomalyKind, Promise, Verdict};
+use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::limits::MAX_LINEAR_STEPS;
 use crate::redis::RedisHistory;
 
@@ -36,18 +36,18 @@ struct Cell {
     expiry: Option<(Timestamp, Timestamp)>,
 }
 
-type State = Option<Cell>;
+type KeyState = Option<Cell>;
 
 /// One way in which things may have gone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Configuration {
-    state: State,
+    state: KeyState,
     /// Visits that are not over and have taken place, in order.
     taken: BTreeSet<usize>,
 }
 
 /// Checks every key.
-pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdict) {
+pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut CheckResult) {
     for (key, visits) in &visits.of {
         let mut search = Search::new(visits, history.clock_slack);
         match search.run() {
@@ -67,9 +67,9 @@ fn story(
     key: &str,
     visits: &[Visit],
     at: usize,
-    before: &BTreeSet<State>,
+    before: &BTreeSet<KeyState>,
 ) -> String {
-    let state = |state: &State| {
+    let state = |state: &KeyState| {
         state.as_ref().map_or("nothing".to_owned(), |cell| format!("\"{}\"", cell.value))
     };
     let held: Vec<String> = before.iter().take(6).map(state).collect();
@@ -91,7 +91,7 @@ fn story(
 enum Outcome {
     Explained,
     Undecided,
-    Unexplained { visit: usize, before: BTreeSet<State> },
+    Unexplained { visit: usize, before: BTreeSet<KeyState> },
 }
 
 struct Search<'v> {
@@ -140,7 +140,7 @@ impl<'v> Search<'v> {
                 self.pending.insert(at);
                 continue;
             }
-            let before: BTreeSet<State> = ways.iter().map(|way| way.state.clone()).collect();
+            let before: BTreeSet<KeyState> = ways.iter().map(|way| way.state.clone()).collect();
             let Some(next) = self.end(ways, at) else { return Outcome::Undecided };
             if next.is_empty() {
                 return Outcome::Unexplained { visit: at, before };
@@ -155,7 +155,7 @@ impl<'v> Search<'v> {
     /// All ways in which a visit has taken place by now; `None` where there are too many to look
     /// at.
     fn end(&mut self, ways: Vec<Configuration>, target: usize) -> Option<Vec<Configuration>> {
-        let mut seen: BTreeMap<(State, Vec<usize>), Vec<BTreeSet<usize>>> = BTreeMap::new();
+        let mut seen: BTreeMap<(KeyState, Vec<usize>), Vec<BTreeSet<usize>>> = BTreeMap::new();
         let mut queue: VecDeque<Configuration> = VecDeque::new();
         let mut done: Vec<Configuration> = Vec::new();
         for mut way in ways {
@@ -212,7 +212,7 @@ impl<'v> Search<'v> {
     fn is_news(
         &self,
         way: &Configuration,
-        seen: &mut BTreeMap<(State, Vec<usize>), Vec<BTreeSet<usize>>>,
+        seen: &mut BTreeMap<(KeyState, Vec<usize>), Vec<BTreeSet<usize>>>,
     ) -> bool {
         let (known, unknown): (Vec<usize>, Vec<usize>) =
             way.taken.iter().partition(|at| self.visits[**at].is_known());
@@ -264,7 +264,7 @@ impl<'v> Search<'v> {
     }
 
     /// Whether what the key holds may not have expired yet when a visit comes.
-    fn is_there(&self, state: &State, visit: &Visit) -> bool {
+    fn is_there(&self, state: &KeyState, visit: &Visit) -> bool {
         let latest = state
             .as_ref()
             .and_then(|cell| cell.expiry)
@@ -273,7 +273,7 @@ impl<'v> Search<'v> {
     }
 
     /// What the key may hold after a visit that finds it so; nothing where its answers do not fit.
-    fn take(&self, state: &State, visit: &Visit) -> Vec<State> {
+    fn take(&self, state: &KeyState, visit: &Visit) -> Vec<KeyState> {
         let mut after = Vec::new();
         if self.is_there(state, visit) {
             after.extend(self.steps_of(state.clone(), visit));
@@ -289,7 +289,7 @@ impl<'v> Search<'v> {
         after
     }
 
-    fn steps_of(&self, mut state: State, visit: &Visit) -> Option<State> {
+    fn steps_of(&self, mut state: KeyState, visit: &Visit) -> Option<KeyState> {
         for step in &visit.steps {
             state = self.step(state, step, visit)?;
         }
@@ -307,7 +307,7 @@ impl<'v> Search<'v> {
     }
 
     /// One step; `None` where it does not fit what the key holds.
-    fn step(&self, state: State, step: &Step, visit: &Visit) -> Option<State> {
+    fn step(&self, state: KeyState, step: &Step, visit: &Visit) -> Option<KeyState> {
         let fits = match step {
             Step::Read(seen) => state.as_ref().map(|cell| &cell.value) == seen.as_ref(),
             Step::Present(seen) => state.is_some() == *seen,
@@ -325,7 +325,7 @@ impl<'v> Search<'v> {
         fits.then_some(state)
     }
 
-    fn change(&self, state: State, step: &Step, visit: &Visit) -> Option<State> {
+    fn change(&self, state: KeyState, step: &Step, visit: &Visit) -> Option<KeyState> {
         let kept = state.as_ref().and_then(|cell| cell.expiry);
         Some(match step {
             Step::Put { value, life, only } => {

@@ -22,15 +22,15 @@ mod tests;
 mod visit;
 mod whole;
 
-use super::verdict::{AnomalyKind, Promise, Verdict};
+use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::redis::{RedisHistory, Request};
 use visit::Visits;
 
 /// Checks a history of Redis clients.
 #[must_use]
-pub fn check_redis(history: &RedisHistory) -> Verdict {
+pub fn check_redis(history: &RedisHistory) -> CheckResult {
     let answered = history.calls.iter().filter(|call| call.answered.is_some()).count();
-    let mut verdict = Verdict { transactions: answered, ..Verdict::default() };
+    let mut verdict = CheckResult { transactions: answered, ..CheckResult::default() };
     let visits = Visits::of(history, &mut verdict);
     linear::check(history, &visits, &mut verdict);
     exec::check(history, &visits, &mut verdict);
@@ -59,7 +59,7 @@ fn told(history: &RedisHistory, call: usize) -> String {
 }
 
 /// The answer does not fit what was asked.
-fn misfit(history: &RedisHistory, call: usize, verdict: &mut Verdict) {
+fn misfit(history: &RedisHistory, call: usize, verdict: &mut CheckResult) {
     verdict.report(AnomalyKind::WrongAnswer, Promise::Serializable, || {
         format!("no {} is answered so: {}", history.calls[call].request.name(), told(history, call))
     });

@@ -13,12 +13,12 @@ use timestone_types::Timestamp;
 use super::visit::{Step, Visit, Visits};
 use crate::KeyIndex;
 use crate::check::register::check_register;
-use crate::check::verdict::{Promise, Verdict};
+use crate::check::verdict::{CheckResult, Promise};
 use crate::history::{Event, EventKind, History, MicroOp, Process, Seen};
 use crate::redis::RedisHistory;
 
 /// Checks what calls on texts read and wrote.
-pub(super) fn check(history: &RedisHistory, visits: &Visits) -> Verdict {
+pub(super) fn check(history: &RedisHistory, visits: &Visits) -> CheckResult {
     check_register(&registers(history, visits), Promise::Conflicts)
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use timestone_types::Timestamp;
 
 use super::{misfit, words};
-use crate::check::verdict::Verdict;
-use crate::redis::{RedisHistory, Reply, Request, Words};
+use crate::check::verdict::CheckResult;
+use crate::redis::{Arguments, RedisHistory, Reply, Request};
 
 /// What becomes of a key's time to live when it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,7 +170,7 @@ pub(super) struct Visits {
 }
 
 impl Visits {
-    pub(super) fn of(history: &RedisHistory, verdict: &mut Verdict) -> Self {
+    pub(super) fn of(history: &RedisHistory, verdict: &mut CheckResult) -> Self {
         let keys = all_keys(history);
         let mut visits = Self { of: keys.iter().map(|key| (Rc::clone(key), Vec::new())).collect() };
         let mut reading = Reading::default();
@@ -313,7 +313,7 @@ fn all_keys(history: &RedisHistory) -> BTreeSet<Rc<str>> {
 }
 
 /// The keys that a command names.
-fn keys_of(words: &Words) -> Vec<&String> {
+fn keys_of(words: &Arguments) -> Vec<&String> {
     let Some((name, rest)) = words.split_first() else { return Vec::new() };
     match name.as_str() {
         "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB" | "FLUSHALL" | "UNWATCH" | "PING" | "RANDOMKEY" => {
@@ -360,7 +360,7 @@ fn millis(word: &str) -> Option<Duration> {
 
 /// The steps of one command, by key; without an answer, what it would have done. `None` where the
 /// answer does not fit.
-fn one(words: &Words, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option<Steps> {
+fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option<Steps> {
     let (name, rest) = words.split_first()?;
     let key = || rest.first().map(|key| Rc::from(key.as_str()));
     let at_key = |steps: Vec<Step>| {

@@ -11,11 +11,11 @@ use timestone_types::Timestamp;
 
 use super::visit::{Left, Visit, Visits, fits};
 use super::{misfit, told, words};
-use crate::check::verdict::{AnomalyKind, Promise, Verdict};
+use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::redis::{RedisHistory, Reply};
 
 /// Judges every scan and every count.
-pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdict) {
+pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut CheckResult) {
     let proofs: ByKey<'_> =
         visits.of.iter().map(|(key, visits)| (key, Proofs::of(visits))).collect();
     let mut scans: BTreeMap<u64, Scan> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Scan {
         proofs: &ByKey<'_>,
         last: usize,
         end: Timestamp,
-        verdict: &mut Verdict,
+        verdict: &mut CheckResult,
     ) {
         let begin = history.calls[self.first].invoked;
         let scan = || {
@@ -123,7 +123,7 @@ fn judge_count(
     at: usize,
     (begin, end): (Timestamp, Timestamp),
     count: i64,
-    verdict: &mut Verdict,
+    verdict: &mut CheckResult,
 ) {
     let certain: Vec<&Rc<str>> = proofs
         .iter()
@@ -276,7 +276,7 @@ mod tests {
                 });
             }
             let history = RedisHistory { calls, ..RedisHistory::default() };
-            let visits = Visits::of(&history, &mut Verdict::default());
+            let visits = Visits::of(&history, &mut CheckResult::default());
             let Some(visits) = visits.of.get("k") else { continue };
             let proofs = Proofs::of(visits);
             for (begin, length) in

@@ -1,0 +1,259 @@
+//! The store as commands and jobs see it: operations out, results in.
+//!
+//! ```text
+//!   fast path, jobs ─► Backend ─► session::Engine ─► outboxes for shards
+//!                        ▲ results ◄───────┘ ◄─────── answers of shards
+//! ```
+//! All connections share one session of the engine: its clock then sees every commit of every
+//! client here, so a command never reads below one that was answered before it, and fewer writes
+//! are sent round again with a later timestamp. Every operation is on the one keyspace that the
+//! gateway serves.
+//!
+//! This is the only place that asks shards for anything. Deliberately absent: what commands mean,
+//! whom a result is for (an operation's name says so, see [`Operation`]).
+
+use timestone_cluster::{MapVersion, ServerInfo, ShardMap};
+use timestone_session::{
+    Condition, Done, Engine, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError,
+    SessionId, Step, TxnHandle, TxnOptions, ValueView,
+};
+use timestone_types::{ClientId, HashSeed, ShardId, Timestamp, hash_key};
+use timestone_wire::{Envelope, RequestId, WireError};
+
+use crate::commands::view::{KEYSPACE, TransactionView};
+use crate::jobs::job::Operation;
+
+/// See the module.
+pub(crate) struct Backend {
+    engine: Engine,
+    session: SessionId,
+    seed: HashSeed,
+}
+
+impl Backend {
+    /// The backend of a client; the seed makes hashes and pauses unpredictable.
+    pub(crate) fn new(client: ClientId, routes: Routes, seed: u64) -> Result<Self, SessionError> {
+        let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
+        let session = engine.open_session()?;
+        Ok(Self { engine, session, seed: HashSeed(seed) })
+    }
+
+    /// There is no way from here to shards of other processes. They hear nothing of this gateway,
+    /// and their own gateways move their watermarks.
+    pub(crate) fn reach_only(&mut self, shards: &[ShardId]) {
+        self.engine.shards_mut().reach_only(shards);
+    }
+
+    /// What refusals call the servers that this gateway has no way to.
+    pub(crate) fn name_servers(&mut self, map: &ShardMap) {
+        for entry in map.shards() {
+            let name = map
+                .primary(entry.id)
+                .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
+            self.engine.shards_mut().name_server(entry.id, &name);
+        }
+    }
+
+    /// The engine, for whoever keeps it going: routes, client ids, outboxes, deadlines.
+    #[inline]
+    pub(crate) const fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// The engine, to look at.
+    pub(crate) const fn engine_ref(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The hash by which the gateway knows a key.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash_key(self.seed, KEYSPACE, key).0
+    }
+
+    /// The next result of an operation.
+    #[inline]
+    pub(crate) fn next_done(&mut self) -> Option<Done<'_>> {
+        self.engine.next_done()
+    }
+
+    /// How many shards the cluster has.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.engine.shards().routes().shards().len()
+    }
+}
+
+/// Single keys.
+impl Backend {
+    /// Asks for the latest version of a key.
+    ///
+    /// # Errors
+    /// The key's shard cannot be asked, or the key is none.
+    #[inline]
+    pub(crate) fn get_latest(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        operation: Operation,
+    ) -> Result<(), SessionError> {
+        let (options, op) = (RequestOptions::default(), OpId(operation.pack()));
+        self.engine.get_latest(now, self.session, KEYSPACE, key, options, op).map(drop)
+    }
+
+    /// Asks for a write of one key; with `previous`, the result has the value that was there.
+    ///
+    /// # Errors
+    /// The key's shard cannot be asked, or key or value are none.
+    #[inline]
+    pub(crate) fn write_if(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        mutation: Mutation<'_>,
+        condition: Condition<'_>,
+        previous: bool,
+        operation: Operation,
+    ) -> Result<(), SessionError> {
+        let options = RequestOptions { return_previous: previous, ..RequestOptions::default() };
+        let op = OpId(operation.pack());
+        self.engine
+            .write_if(now, self.session, KEYSPACE, key, mutation, condition, options, op)
+            .map(drop)
+    }
+}
+
+/// Transactions.
+impl Backend {
+    /// Begins a transaction whose commit validates what it has read.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn begin_strict(&mut self, now: Timestamp) -> Result<TxnHandle, SessionError> {
+        let options = TxnOptions { strict: true, ..TxnOptions::default() };
+        self.engine.begin(now, self.session, options)
+    }
+
+    /// Begins a transaction that only reads, and tells its snapshot.
+    ///
+    /// # Errors
+    /// There are too many, or a shard is not to be reached: a SCAN that would stop at the first
+    /// shard of another server is not begun.
+    pub(crate) fn begin_snapshot(
+        &mut self,
+        now: Timestamp,
+    ) -> Result<(TxnHandle, Timestamp), SessionError> {
+        self.engine.shards().reaches_all()?;
+        let options = TxnOptions { read_only: true, ..TxnOptions::default() };
+        let txn = self.engine.begin(now, self.session, options)?;
+        Ok((txn, self.engine.begin_timestamp(txn)?))
+    }
+
+    /// Asks for a key's value in a transaction; whether a result follows.
+    ///
+    /// # Errors
+    /// The key's shard cannot be asked, or the key is none.
+    pub(crate) fn get(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        key: &[u8],
+        operation: Operation,
+    ) -> Result<bool, SessionError> {
+        let step = self.engine.get(now, txn, KEYSPACE, key, OpId(operation.pack()))?;
+        Ok(matches!(step, Step::Pending(_)))
+    }
+
+    /// A key as a transaction has it.
+    pub(crate) fn peek(&self, txn: TxnHandle, key: &[u8]) -> Option<ValueView<'_>> {
+        self.engine.peek(txn, KEYSPACE, key)
+    }
+
+    /// How long the value is that a key has in a transaction.
+    pub(crate) fn value_length(&self, txn: TxnHandle, key: &[u8]) -> usize {
+        self.peek(txn, key).and_then(|view| view.value).map_or(0, <[u8]>::len)
+    }
+
+    /// The keys of a transaction, for commands.
+    pub(crate) const fn view(&mut self, txn: TxnHandle, now: Timestamp) -> TransactionView<'_> {
+        TransactionView { engine: &mut self.engine, txn, now }
+    }
+
+    /// Clears the keyspace when the transaction commits.
+    ///
+    /// # Errors
+    /// The transaction is over.
+    pub(crate) fn clear_keyspace(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+    ) -> Result<(), SessionError> {
+        self.engine.fence(now, txn, KEYSPACE)
+    }
+
+    /// Commits a transaction; whether a result follows.
+    ///
+    /// # Errors
+    /// A finished transaction, or a full outbox: it is over then as well.
+    pub(crate) fn commit(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        operation: Operation,
+    ) -> Result<bool, SessionError> {
+        let step = self.engine.commit(now, txn, OpId(operation.pack()))?;
+        Ok(matches!(step, Step::Pending(_)))
+    }
+
+    /// Ends a transaction without effect, if it is not over.
+    pub(crate) fn abort(&mut self, txn: TxnHandle) {
+        self.engine.abort(txn);
+    }
+}
+
+/// Whole shards.
+impl Backend {
+    /// Sends a shard, named by its place in the map, a question; `encode` writes its frame.
+    ///
+    /// # Errors
+    /// There is no such shard, or it cannot be asked.
+    pub(crate) fn ask_shard(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        operation: Operation,
+        encode: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) -> Result<(), SessionError> {
+        let routes = self.engine.shards().routes();
+        let &(shard, epoch) = routes.shards().get(place).ok_or(SessionError::NoShard)?;
+        let map_version = MapVersion::new(routes.version());
+        let op = OpId(operation.pack());
+        self.engine.ask(now, shard, RequestOptions::default(), op, |request, out| {
+            encode(&Envelope { shard, epoch, request: RequestId::new(request), map_version }, out);
+        })?;
+        Ok(())
+    }
+
+    /// The session takes no snapshot below this from now on.
+    pub(crate) fn saw(&mut self, at: Timestamp) {
+        // Only the session, which began with this gateway, can be missing: then the attempt that
+        // follows says so.
+        let _ = self.engine.saw(self.session, at);
+    }
+
+    /// Planted: the shard in a place is another server's, and counts as read to its end.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn leaves_out(&self, place: usize) -> bool {
+        let shards = self.engine.shards();
+        let shard = shards.routes().shards().get(place);
+        timestone_types::is_planted!(PartialKeyspace)
+            && shard.is_some_and(|&(shard, _)| shards.is_out_of_reach(shard))
+    }
+
+    /// Takes answers of a shard.
+    ///
+    /// # Errors
+    /// They cannot be read; the requests will be sent again.
+    pub(crate) fn deliver(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+        self.engine.deliver_batch(now, bytes)
+    }
+}

@@ -1,0 +1,248 @@
+//! Commands that take more than one step: all jobs of a gateway, and which of them goes on when.
+//!
+//! ```text
+//!   open ─► starts ─► JobRunner ─┬─ waits for results of the backend
+//!             ▲                  ├─► yielded      goes on in the next turn: jobs have had their share of this one
+//!             │                  ├─► backing_off  met a conflict: starts again after a while ──┐
+//!             │                  └─► (memory)     waits for memory ─────────────────────────┐  │
+//!             └─────────────────────────────────────────────────────────────────────────────┴──┘
+//! ```
+//! Commands that read a key and write it stand in that key's queue ([`key_queues`]), so that one
+//! transaction of them runs at a time.
+//!
+//! Invariants: a job is in the table until its clients are answered; it stands in one of the lists
+//! above at most, or waits for results.
+
+pub(crate) mod ask;
+pub(crate) mod execute;
+pub(crate) mod job;
+pub(crate) mod key_queues;
+pub(crate) mod keyspace_scan;
+pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod table;
+
+use std::collections::VecDeque;
+
+use timestone_types::Timestamp;
+
+use self::job::{Job, JobId, JobKind, Requester};
+use self::key_queues::{BusyKeys, KeyQueue, KeyQueues};
+use self::table::JobTable;
+use crate::commands::arguments::Args;
+use crate::commands::table::Spec;
+use crate::limits::{EXEC_BYTES_AT_ONCE, MAX_COMBINED, MAX_COMBINED_BYTES};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    pub(crate) table: JobTable,
+    /// Jobs to start.
+    starts: VecDeque<JobId>,
+    /// Jobs that go on in the next turn: they have had their share of this one.
+    yielded: VecDeque<JobId>,
+    /// Jobs that wait for a while before they start again.
+    backing_off: Vec<JobId>,
+    key_queues: KeyQueues,
+    /// Keys with writes under way, for the fast path.
+    pub(crate) busy: BusyKeys,
+    /// What jobs have carried out in this turn, in bytes.
+    carried_out: usize,
+    random: u64,
+}
+
+impl Jobs {
+    /// No jobs; the seed makes draws unpredictable.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            table: JobTable::default(),
+            starts: VecDeque::new(),
+            yielded: VecDeque::new(),
+            backing_off: Vec::new(),
+            key_queues: KeyQueues::default(),
+            busy: BusyKeys::new(),
+            carried_out: 0,
+            random: seed | 1,
+        }
+    }
+
+    /// A new job of one command, which somebody else starts.
+    fn open_idle(
+        &mut self,
+        now: Timestamp,
+        kind: JobKind,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) -> JobId {
+        let id = self.table.open(kind, now);
+        if let Some(job) = self.table.get_mut(id) {
+            job.push_command(requester, spec, args);
+        }
+        id
+    }
+
+    /// A new job of one command, to be started.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        kind: JobKind,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) -> JobId {
+        let id = self.open_idle(now, kind, requester, spec, args);
+        self.start_soon(id);
+        id
+    }
+
+    /// A command that reads a key and writes it: behind those on the same key, and together with
+    /// those that wait there too.
+    pub(crate) fn enqueue_on_key(
+        &mut self,
+        now: Timestamp,
+        hash: u64,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) {
+        self.busy.enter(hash);
+        let Some(queue) = self.key_queues.get(hash) else {
+            let id = self.open(now, JobKind::Transaction, requester, spec, args);
+            self.set_queue(id, hash);
+            return self.key_queues.set(hash, KeyQueue { running: id, last: id });
+        };
+        if queue.last != queue.running
+            && let Some(job) = self.table.get_mut(queue.last)
+            && job.commands.len() < MAX_COMBINED
+            && job.arguments.bytes() < MAX_COMBINED_BYTES
+        {
+            debug_assert_eq!(job.queue, Some(hash), "a key's queue holds its own jobs");
+            return job.push_command(requester, spec, args);
+        }
+        let id = self.open_idle(now, JobKind::Transaction, requester, spec, args);
+        self.set_queue(id, hash);
+        if let Some(last) = self.table.get_mut(queue.last) {
+            debug_assert!(last.next.is_none(), "nothing is behind the last of a queue");
+            last.next = Some(id);
+        }
+        self.key_queues.set(hash, KeyQueue { last: id, ..queue });
+    }
+
+    fn set_queue(&mut self, id: JobId, hash: u64) {
+        if let Some(job) = self.table.get_mut(id) {
+            assert!(job.queue.is_none(), "a job is in one key's queue at most");
+            job.queue = Some(hash);
+        }
+    }
+
+    /// A job is to be started.
+    pub(crate) fn start_soon(&mut self, id: JobId) {
+        self.starts.push_back(id);
+    }
+
+    /// The next job to start.
+    #[inline]
+    pub(crate) fn next_start(&mut self) -> Option<JobId> {
+        self.starts.pop_front()
+    }
+
+    /// Whether jobs are to be started.
+    #[inline]
+    pub(crate) fn has_starts(&self) -> bool {
+        !self.starts.is_empty()
+    }
+
+    /// A job goes on in the next turn.
+    pub(crate) fn yield_turn(&mut self, id: JobId) {
+        self.yielded.push_back(id);
+    }
+
+    /// Whether jobs wait for nothing but the next turn.
+    pub(crate) fn has_yielded(&self) -> bool {
+        !self.yielded.is_empty()
+    }
+
+    /// A turn begins: how many jobs wait for it.
+    pub(crate) fn begin_turn(&mut self) -> usize {
+        self.carried_out = 0;
+        self.yielded.len()
+    }
+
+    /// The next job that goes on in this turn, unless jobs have had their share of it.
+    pub(crate) fn next_yielded(&mut self) -> Option<JobId> {
+        if self.has_had_its_share() { None } else { self.yielded.pop_front() }
+    }
+
+    /// Jobs have carried out so much more in this turn, in bytes.
+    pub(crate) const fn carried_out(&mut self, bytes: usize) {
+        self.carried_out = self.carried_out.saturating_add(bytes);
+    }
+
+    /// Whether jobs have had their share of this turn. One share for all: each of them may be one
+    /// command that makes much out of little.
+    pub(crate) fn has_had_its_share(&self) -> bool {
+        if timestone_types::is_planted!(BoundlessTurns) {
+            return false;
+        }
+        self.carried_out > EXEC_BYTES_AT_ONCE
+    }
+
+    /// Puts a job back that starts again at `until`.
+    pub(crate) fn back_off(&mut self, id: JobId, mut job: Box<Job>, until: Timestamp) {
+        job.retry.paused_until = until;
+        job.attempt.stop_waiting();
+        self.table.put_back(id, job);
+        self.backing_off.push(id);
+    }
+
+    /// Starts the jobs whose pause is over.
+    pub(crate) fn resume_backed_off(&mut self, now: Timestamp) {
+        let mut at = 0;
+        while at < self.backing_off.len() {
+            let id = self.backing_off[at];
+            if self.table.get(id).is_none_or(|job| job.retry.paused_until <= now) {
+                self.backing_off.swap_remove(at);
+                self.starts.push_back(id);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// When the next pause is over.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let jobs = self.backing_off.iter().filter_map(|&id| self.table.get(id));
+        jobs.map(|job| job.retry.paused_until).min()
+    }
+
+    /// Ends a job that was taken out and answered, and lets the next in its queue start.
+    pub(crate) fn close(&mut self, id: JobId, job: Box<Job>) {
+        if let Some(hash) = job.queue {
+            self.busy.leave(hash, job.commands.len());
+            match (self.key_queues.get(hash), job.next) {
+                (Some(queue), Some(next)) => {
+                    debug_assert_eq!(queue.running, id, "the first of a queue ends first");
+                    self.key_queues.set(hash, KeyQueue { running: next, ..queue });
+                    self.starts.push_back(next);
+                }
+                _ => self.key_queues.remove(hash),
+            }
+        }
+        self.table.close(id, job);
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.table.len() == 0 && self.starts.is_empty()
+    }
+
+    /// The next number of a sequence that is good enough to pick keys by.
+    pub(crate) const fn draw(&mut self) -> u64 {
+        assert!(self.random != 0, "the sequence never reaches zero, where it would stay");
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}

@@ -1,0 +1,102 @@
+//! What a gateway asks the node stage: newer shard maps, and client ids.
+//!
+//! ```text
+//!   engine misses a map or a client id ─► question, again and again while it does ─► answer ─► engine
+//! ```
+
+use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_seda::{FrameBatch, ReplyAddress};
+use timestone_session::Routes;
+use timestone_types::Timestamp;
+use timestone_wire::{
+    Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId,
+};
+
+use crate::backend::Backend;
+use crate::limits::ASK_INTERVAL;
+use crate::parts::Parts;
+use crate::turn::{Output, Turn};
+
+/// The number of requests to the node stage; the engine gives it to none of its own.
+const NODE_REQUEST: RequestId = RequestId::new(1);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct NodeClient {
+    /// When the node may be asked again for what is missing.
+    next_ask: Timestamp,
+}
+
+impl Default for NodeClient {
+    fn default() -> Self {
+        Self { next_ask: Timestamp::ZERO }
+    }
+}
+
+impl NodeClient {
+    /// Whether a frame answers a question to the node.
+    pub(crate) fn is_answer(frame: &Frame<'_>) -> bool {
+        frame.envelope().request == NODE_REQUEST
+    }
+
+    /// Takes an answer of the node.
+    pub(crate) fn replied(parts: &mut Parts, now: Timestamp, frame: &Frame<'_>) {
+        let engine = parts.backend.engine();
+        match frame.kind() {
+            Kind::MapIs => {
+                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
+                    && !engine.shards_mut().routes_are_of(map.version())
+                {
+                    engine.set_routes(now, Routes::from(&map));
+                    parts.name_servers(&map);
+                }
+            }
+            Kind::MasterReply => {
+                let answer =
+                    MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+                if let Some(MasterAnswer::Clients(block)) = answer
+                    && engine.wants_client()
+                    && let Some(client) = block.iter().next()
+                {
+                    tracing::warn!(%client, "the gateway was silent for too long and goes on under \
+                        a new client id");
+                    engine.renew_client(now, client);
+                }
+            }
+            _ => {
+                tracing::warn!(kind = ?frame.kind(), "the node refused a question of the gateway; \
+                    it will be asked again")
+            }
+        }
+    }
+
+    /// Asks the node for a newer map or a new client id, when the engine misses one.
+    pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &Backend, own: ReplyAddress) {
+        let engine = backend.engine_ref();
+        let (routes, client) = (engine.shards().wants_routes(), engine.wants_client());
+        if !(routes || client) || ctx.now() < self.next_ask {
+            return;
+        }
+        self.next_ask = ctx.now().saturating_add(ASK_INTERVAL);
+        assert!(self.next_ask > ctx.now(), "the node is not asked twice in a turn");
+        let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
+        if routes {
+            let mut bytes = ctx.take_buffer();
+            MapPull {}.encode(&envelope, &mut bytes);
+            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
+        }
+        if client {
+            let mut command = Vec::new();
+            MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+            let mut bytes = ctx.take_buffer();
+            MasterAsk { command: &command }.encode(&envelope, &mut bytes);
+            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
+        }
+    }
+
+    /// When [`Self::ask`] has something to do.
+    pub(crate) fn next_deadline(&self, backend: &Backend) -> Option<Timestamp> {
+        let engine = backend.engine_ref();
+        (engine.shards().wants_routes() || engine.wants_client()).then_some(self.next_ask)
+    }
+}

@@ -1,0 +1,126 @@
+//! What the commands of one client cost others within a turn, what stays behind of long ones, and
+//! how long error texts get.
+
+use super::world::{World, connected, encode, shown};
+use crate::limits::KEPT_BUFFER_BYTES;
+
+#[test]
+fn answers_of_local_commands_count_for_the_commands_that_a_connection_has_in_a_turn() {
+    const CLIENTS: usize = 300;
+    const ASKED: usize = 80;
+    let mut world = World::new();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| world.connect()).collect();
+    world.settle();
+    let (busy, other) = (clients[0], clients[1]);
+    world.post(busy, &encode(&["CLIENT", "LIST"]).repeat(ASKED));
+    world.post(other, b"PING\r\n");
+    world.step();
+    assert_eq!(world.sent(other), b"+PONG\r\n", "who asked behind it is answered in the same turn");
+    let lines = |bytes: &[u8]| bytes.windows(3).filter(|part| part == b"id=").count();
+    let first = lines(&world.sent(busy));
+    assert!((CLIENTS..ASKED * CLIENTS).contains(&first), "{first} lines in one turn");
+    world.settle();
+    assert_eq!(first + lines(&world.sent(busy)), ASKED * CLIENTS, "all are answered in the end");
+}
+
+#[test]
+fn client_list_tells_of_the_clients_that_are_asked_for() {
+    let mut world = World::new();
+    let clients: Vec<_> = (0..5).map(|_| world.connect()).collect();
+    let ids: Vec<String> = clients
+        .iter()
+        .map(|&client| world.ask(client, "CLIENT ID").replace([':', '|'], ""))
+        .collect();
+    let listed = |text: &str| -> Vec<String> {
+        let lines = text.split("id=").skip(1);
+        lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let asked = format!("CLIENT LIST ID {} {} {} 987654", ids[3], ids[1], ids[3]);
+    assert_eq!(listed(&world.ask(clients[0], &asked)), [ids[1].clone(), ids[3].clone()]);
+    assert_eq!(listed(&world.ask(clients[0], "CLIENT LIST")), ids);
+    assert_eq!(listed(&world.ask(clients[0], "CLIENT LIST TYPE normal")), ids);
+    assert_eq!(listed(&world.ask(clients[0], "CLIENT LIST TYPE pubsub")), [""; 0]);
+    world.disconnect(clients[3]);
+    assert_eq!(
+        listed(&world.ask(clients[0], &asked)),
+        [ids[1].clone()],
+        "who is gone is not told of"
+    );
+    assert!(world.ask(clients[0], "INFO clients").contains("connected_clients:4|"));
+    let last = world.connect();
+    assert!(world.ask(last, "INFO clients").contains("connected_clients:5|"));
+}
+
+#[test]
+fn a_key_that_no_command_may_have_is_named_with_its_command_by_exec() {
+    let mut world = World::new();
+    let client = world.connect();
+    let long = vec![b'k'; 65_537];
+    let cases: [(&[&[u8]], &str); 4] = [
+        (&[b"GET", b""], "get"),
+        (&[b"MGET", b"a", b"", b"b"], "mget"),
+        (&[b"STRLEN", &long], "strlen"),
+        (&[b"APPEND", b"", b"x"], "append"),
+    ];
+    for (command, name) in cases {
+        world.post(client, b"MULTI\r\nSET a 1\r\n");
+        world.post(client, &encode(command));
+        world.post(client, b"EXEC\r\n");
+        let answer = world.wait(client);
+        let head = format!(
+            "+OK|+QUEUED|+QUEUED|-EXECABORT Transaction discarded because command 2 ('{name}') \
+             failed: ERR "
+        );
+        assert!(answer.starts_with(&head), "{answer}");
+        assert_eq!(world.ask(client, "GET a"), "$-1|", "nothing was written");
+    }
+}
+
+#[test]
+fn error_texts_quote_no_more_than_128_bytes_of_an_argument() {
+    let mut world = World::new();
+    let client = world.connect();
+    let long = vec![b'x'; 100_000];
+    let commands: [&[&[u8]]; 7] = [
+        &[b"SET", b"k", b"v", &long],
+        &[b"EXPIRE", b"k", b"10", &long],
+        &[b"HELLO", b"3", &long],
+        &[b"CLIENT", b"SETINFO", &long, b"v"],
+        &[b"CLIENT", b"LIST", b"TYPE", &long],
+        &[b"CLIENT", &long],
+        &[&long],
+    ];
+    for command in commands {
+        world.post(client, &encode(command));
+        let answer = world.wait(client);
+        assert!(
+            answer.starts_with("-ERR ") && answer.len() < 260,
+            "{} bytes: {}",
+            answer.len(),
+            &answer[..100]
+        );
+    }
+}
+
+#[test]
+fn patterns_of_config_get_are_as_long_as_those_of_keys_at_most() {
+    let mut world = World::new();
+    let client = world.connect();
+    let pattern = [&b"["[..], &vec![b'a'; 1024]].concat();
+    for command in [&[&b"CONFIG"[..], b"GET", b"save", &pattern][..], &[b"KEYS", &pattern]] {
+        world.post(client, &encode(command));
+        assert_eq!(world.wait(client), "-ERR the pattern is longer than 1024 bytes|");
+    }
+}
+
+#[test]
+fn what_a_long_command_needed_is_given_back_after_the_turn() {
+    let (mut parts, index, _, now) = connected();
+    let long = vec![b'x'; 4 * 1024 * 1024];
+    parts.received(now, index, encode(&[&b"ECHO"[..], &long]));
+    parts.run(now);
+    let answer = parts.connections.get_mut(index).unwrap().replies.take().unwrap();
+    assert!(answer.len() > long.len(), "{}", shown(&answer[..20]));
+    let kept = parts.kept_bytes();
+    assert!(kept <= 2 * KEPT_BUFFER_BYTES, "{kept} bytes are kept");
+}
