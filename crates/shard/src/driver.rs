@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_txn::participant::{
-    Collected, ExpiryRule, Input, Output, Participant, Token, View, Wait,
+    Collected, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
 };
-use timestone_types::Timestamp;
+use timestone_types::{AbortKind, Timestamp, TxnId};
 
 /// How the participant lets a key be read.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,29 @@ impl Driver {
         let answer = outputs.pop();
         self.outputs.append(&mut outputs);
         answer
+    }
+
+    /// Whether it would look at a prepare of the transaction as at a new one.
+    pub(crate) fn is_new(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        txn: TxnId,
+        begin: Timestamp,
+    ) -> bool {
+        let answer = self.ask(now, Input::Recognise { token, txn, begin });
+        matches!(answer, Some(Output::Recognised { is_new: true, .. }))
+    }
+
+    /// Whether a single write is refused only because a restart has put the watermark ahead of the
+    /// clock, which was set back. It has no snapshot: asked again in a moment, it begins above.
+    /// That it was refused is recorded nowhere.
+    pub(crate) fn is_waited_out(&self, now: Timestamp, vote: &Vote) -> bool {
+        if timestone_types::is_planted!(RefusesBelowAheadWatermark) {
+            return false;
+        }
+        matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
+            && self.collected.below() > now
     }
 
     /// Something has to be carried out that the participant has not said itself.

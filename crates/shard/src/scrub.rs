@@ -6,7 +6,7 @@ use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Scrubbed};
 
 use crate::limits::{BUSY_RETRY_AFTER, MAX_SCRUB_ASKERS};
 use crate::requests::Requests;
-use crate::shard::Parts;
+use crate::shard::ShardStore;
 use crate::turn::Turn;
 
 /// Everybody who has asked since the walk that is under way began, or before.
@@ -31,15 +31,16 @@ impl ScrubAskers {
         &mut self,
         ctx: &mut Turn<'_>,
         (reply_to, frame): (ReplyAddress, &Frame<'_>),
-        parts: &mut Parts<'_>,
+        requests: &mut Requests,
+        store: &mut ShardStore,
     ) {
-        let envelope = parts.requests.envelope_for(frame);
+        let envelope = requests.envelope_for(frame);
         if self.add(reply_to, envelope) {
-            return parts.store.scrub();
+            return store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";
         let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(BUSY_RETRY_AFTER);
-        parts.requests.answer_error(ctx, reply_to, frame, &error);
+        requests.answer_error(ctx, reply_to, frame, &error);
     }
 
     /// The walk has ended.

@@ -6,7 +6,8 @@
 
 use timestone_store::Store;
 use timestone_txn::participant::Participant;
-use timestone_types::{KeyHash, KeyRef, KeyspaceId};
+use timestone_types::{HashSeed, KeyHash, KeyRef, KeyspaceId};
+use timestone_wire::{self as wire, Frame, Kind, Message};
 
 /// Keys that are looked at together; those beyond are not.
 const KEYS: usize = 64;
@@ -45,6 +46,38 @@ impl<'a> LookAhead<'a> {
         if self.reads + self.others < KEYS {
             self.others += 1;
             self.keys[KEYS - self.others] = key;
+        }
+    }
+
+    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
+    /// that it is hashed once.
+    #[inline]
+    pub(crate) fn keys_of(&mut self, frame: &Frame<'a>, seed: HashSeed) -> Option<KeyRef<'a>> {
+        match frame.kind() {
+            Kind::Get => {
+                let get = wire::Get::decode(frame).ok()?;
+                let key = KeyRef::new(seed, get.keyspace, get.key);
+                self.reads(key);
+                Some(key)
+            }
+            Kind::Prepare => {
+                let prepare = wire::Prepare::decode(frame).ok()?;
+                let body = prepare.body;
+                let reads = body.reads().map(|read| (read.keyspace, read.key));
+                for (keyspace, key) in
+                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
+                {
+                    self.validates(KeyRef::new(seed, keyspace, key));
+                }
+                None
+            }
+            Kind::Write => {
+                let write = wire::Write::decode(frame).ok()?;
+                let key = KeyRef::new(seed, write.keyspace, write.key);
+                self.validates(key);
+                Some(key)
+            }
+            _ => None,
         }
     }
 

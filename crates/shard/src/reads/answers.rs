@@ -3,11 +3,11 @@
 use timestone_store::{LatestLookup, Lookup, ReadOutcome};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{ExpiryRule, LatestInStore, Token, Wait};
-use timestone_types::{KeyRef, Timestamp, Version};
+use timestone_types::{HashSeed, KeyRef, Timestamp, Version};
 use timestone_wire::{self as wire, Frame, Message};
 
 use super::expiry;
-use super::lookups::{Item, Lookups, in_store};
+use super::lookups::{Item, in_store};
 use crate::driver::ReadNow;
 use crate::requests::pending::{Purpose, read_token};
 use crate::shard::Parts;
@@ -74,6 +74,39 @@ impl Parts<'_> {
                 (request.prepared_before, request.expiry) = (prepared_before, expiry);
             }
             Err(error) => self.requests.fail(ctx, token, &error),
+        }
+    }
+
+    /// A read that could not be answered in the same step.
+    pub(crate) fn read_later(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        (seed, read): (HashSeed, ReadNow),
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        if let Some((at_hand, frame)) = current
+            && at_hand == token
+        {
+            return self.read_frame(ctx, token, frame, (seed, read));
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        if let Ok(frame) = Frame::parse(&bytes) {
+            self.read_frame(ctx, token, &frame, (seed, read));
+        }
+    }
+
+    fn read_frame(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        (seed, read): (HashSeed, ReadNow),
+    ) {
+        if let Ok(get) = wire::Get::decode(frame) {
+            let key = KeyRef::new(seed, get.keyspace, get.key);
+            self.read_now(ctx, token, key, get.at, read);
         }
     }
 
@@ -153,18 +186,17 @@ impl Parts<'_> {
         frame: &Frame<'_>,
         wait: Option<Wait>,
         key: KeyRef<'_>,
-        lookups: &mut Lookups,
     ) -> Option<LatestInStore> {
-        if let Some(items) = lookups.take(token) {
+        if let Some(items) = self.lookups.take(token) {
             return items.first().map(|item| item.latest);
         }
-        match self.store.latest(key, lookups.token()) {
+        match self.store.latest(key, self.lookups.token()) {
             LatestLookup::Known(latest) => Some(in_store(latest)),
             LatestLookup::Pending => {
-                lookups.note_pending(0);
+                self.lookups.note_pending(0);
                 let (keyspace, key) = (key.keyspace, key.hash);
                 let item = Item { keyspace, key, latest: LatestInStore::NONE };
-                lookups.begin(token, wait, std::iter::once(item));
+                self.lookups.begin(token, wait, std::iter::once(item));
                 self.requests.keep_frame(token, Some((token, frame)));
                 None
             }

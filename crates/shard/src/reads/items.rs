@@ -3,20 +3,25 @@
 use timestone_store::LatestLookup;
 use timestone_txn::participant::{LatestInStore, ReadItem, Token, Wait, WriteItem, WriteKind};
 use timestone_types::{HashSeed, KeyRef, ShardId};
-use timestone_wire::{self as wire, PrepareBody};
+use timestone_wire::{self as wire, Frame, PrepareBody};
 
-use super::lookups::{Item, Lookups, in_store};
-use crate::shard::ShardStore;
+use super::lookups::{Item, in_store};
+use crate::shard::Parts;
 
 /// The read set, the write set and the participants of one request.
-#[derive(Default)]
 pub(crate) struct Items {
+    seed: HashSeed,
     reads: Vec<ReadItem>,
     writes: Vec<WriteItem>,
     participants: Vec<ShardId>,
 }
 
 impl Items {
+    /// None yet; their keys are hashed with this seed.
+    pub(crate) const fn new(seed: HashSeed) -> Self {
+        Self { seed, reads: Vec::new(), writes: Vec::new(), participants: Vec::new() }
+    }
+
     /// The read set.
     #[inline]
     pub(crate) fn reads(&self) -> &[ReadItem] {
@@ -43,16 +48,17 @@ impl Items {
     }
 
     /// Fills the read and write items of a body; whether the youngest versions of all its keys are
-    /// known. If not, a round of look-ups has begun.
+    /// known. If not, the request is handed
+    /// in again when they are.
     pub(crate) fn look_up(
         &mut self,
         (token, wait): (Token, Option<Wait>),
-        seed: HashSeed,
+        frame: &Frame<'_>,
         body: &PrepareBody<'_>,
-        lookups: &mut Lookups,
-        store: &mut ShardStore,
+        parts: &mut Parts<'_>,
     ) -> bool {
-        self.list(seed, body);
+        let Parts { requests, store, lookups, .. } = parts;
+        self.list(body);
         if let Some(items) = lookups.take(token) {
             assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
             let (reads, writes) = items.split_at(self.reads.len());
@@ -85,16 +91,17 @@ impl Items {
         let items = reads.chain(writes);
         let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
         lookups.begin(token, wait, items);
+        requests.keep_frame(token, Some((token, frame)));
         false
     }
 
     /// The read and write items of a body, without what the store knows of them.
     #[inline]
-    fn list(&mut self, seed: HashSeed, body: &PrepareBody<'_>) {
+    fn list(&mut self, body: &PrepareBody<'_>) {
         self.reads.clear();
         self.writes.clear();
         for read in body.reads() {
-            let key = KeyRef::new(seed, read.keyspace, read.key);
+            let key = KeyRef::new(self.seed, read.keyspace, read.key);
             self.reads.push(ReadItem {
                 keyspace: read.keyspace,
                 key: key.hash,
@@ -105,7 +112,7 @@ impl Items {
             });
         }
         for write in body.writes() {
-            let key = KeyRef::new(seed, write.keyspace, write.key);
+            let key = KeyRef::new(self.seed, write.keyspace, write.key);
             let kind = write_kind(write.kind);
             self.writes.push(WriteItem {
                 keyspace: write.keyspace,

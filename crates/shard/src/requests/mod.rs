@@ -18,14 +18,16 @@ use timestone_cluster::{MapVersion, ShardMap};
 use timestone_seda::{Memory, ReplyAddress};
 use timestone_store::StoreError;
 use timestone_txn::Refusal;
-use timestone_txn::participant::Token;
+use timestone_txn::participant::{Token, Vote};
 use timestone_types::{AbortKind, Epoch, Expiry, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, Verdict};
 
+use crate::driver::Driver;
 use crate::gauges::{ShardGauges, Timed};
 use crate::turn::Turn;
 use pending::{OpenRequests, Previous, Purpose, Request};
 use replies::Replies;
+use states::{state_of_outcome, verdict_of_write};
 
 /// The requests of a shard that are under way, and their answers.
 pub(crate) struct Requests {
@@ -194,6 +196,41 @@ impl Requests {
         if let Some(request) = self.open.get_mut(token) {
             request.keep_told(&self.memory, value);
         }
+    }
+
+    /// Answers a prepare, or a single write.
+    pub(crate) fn vote(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        (txn, commit): (TxnId, Timestamp),
+        vote: Vote,
+        driver: &Driver,
+    ) {
+        let Some(request) = self.open.get_mut(token) else { return };
+        let purpose = request.purpose;
+        if purpose == Purpose::Write && driver.is_waited_out(ctx.now(), &vote) {
+            return self.refuse(ctx, token, &Refusal::Recovering);
+        }
+        self.gauges.vote(&vote);
+        if purpose == Purpose::Write {
+            let (commit, verdict) = verdict_of_write(commit, vote);
+            return self.answer_written(ctx, token, txn, commit, verdict);
+        }
+        let verdict = match vote {
+            Vote::Yes => Verdict::Yes,
+            Vote::Later(at) => Verdict::Later(at),
+            Vote::No(reason) => Verdict::No(reason),
+            Vote::Decided(outcome) => {
+                let state = state_of_outcome(outcome);
+                return self.answer(ctx, token, |envelope, out| {
+                    wire::StatusIs { txn, state }.encode(envelope, out)
+                });
+            }
+        };
+        self.answer(ctx, token, |envelope, out| {
+            wire::Vote { txn, commit, verdict }.encode(envelope, out)
+        });
     }
 
     /// Answers a request with one frame, and ends it.

@@ -91,6 +91,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) requests: &'a mut Requests,
     pub(crate) store: &'a mut ShardStore,
     pub(crate) driver: &'a mut Driver,
+    pub(crate) lookups: &'a mut Lookups,
 }
 
 /// Whom a shard talks to beside its clients, and who waits for its device.
@@ -112,7 +113,7 @@ impl Shard {
             for frame in frames.by_ref().take(LOOK_AHEAD) {
                 match frame {
                     Ok(frame) => {
-                        let key = self.keys_of(&frame, &mut ahead);
+                        let key = ahead.keys_of(&frame, self.seed);
                         group[count] = Some((frame, key));
                         count += 1;
                     }
@@ -154,14 +155,21 @@ impl Shard {
     /// What reads are answered with.
     #[inline]
     fn parts(&mut self) -> Parts<'_> {
-        Parts { requests: &mut self.requests, store: &mut *self.store, driver: &mut self.driver }
+        self.items().1
     }
 
     /// Single writes, and what they are answered with.
     #[inline]
     fn single(&mut self) -> (&mut Single, Parts<'_>) {
-        let Self { requests, store, driver, single, .. } = self;
-        (single, Parts { requests, store: &mut **store, driver })
+        let Self { requests, store, driver, lookups, single, .. } = self;
+        (single, Parts { requests, store: &mut **store, driver, lookups })
+    }
+
+    /// The keys of prepares, and what they are looked up with.
+    #[inline]
+    fn items(&mut self) -> (&mut Items, Parts<'_>) {
+        let Self { requests, store, driver, lookups, items, .. } = self;
+        (items, Parts { requests, store: &mut **store, driver, lookups })
     }
 
     /// The records, and whom a batch of them that leaves concerns.

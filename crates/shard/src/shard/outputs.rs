@@ -2,18 +2,15 @@
 //! shards.
 
 use timestone_store::{StoreError, StoreEvent};
-use timestone_txn::Refusal;
-use timestone_txn::participant::{Input, LogIntent, LogRange, Output, Token, Vote, Wait};
-use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId, TxnOutcome};
+use timestone_txn::participant::{Input, LogIntent, LogRange, Output, Token, Wait};
+use timestone_types::{Timestamp, TxnOutcome};
 use timestone_wal::BatchNumber;
-use timestone_wire::{self as wire, Frame, Message, Shards, Verdict};
+use timestone_wire::{self as wire, Frame, Message, Shards};
 
 use super::Shard;
 use crate::driver::ReadNow;
 use crate::requests::pending::{Purpose, Repeat, token_of};
-use crate::requests::states::{
-    state_of_frozen, state_of_outcome, state_of_status, verdict_of_write,
-};
+use crate::requests::states::{state_of_frozen, state_of_status, verdict_of_write};
 use crate::turn::Turn;
 use crate::write_sets::{Put, Target, Unapplied};
 
@@ -41,7 +38,8 @@ impl Shard {
     fn output(&mut self, ctx: &mut Turn<'_>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
             Output::ReadNow { token, at, prepared_before, expiry } => {
-                self.read_later(ctx, token, ReadNow { at, prepared_before, expiry }, current)
+                let read = (self.seed, ReadNow { at, prepared_before, expiry });
+                self.parts().read_later(ctx, token, read, current)
             }
             Output::Again { token, wait } => {
                 self.requests.keep_frame(token, current);
@@ -50,14 +48,16 @@ impl Shard {
             Output::Parked { token } => self.requests.park(token, current),
             Output::Refuse { token, refusal } => self.requests.refuse(ctx, token, &refusal),
             Output::Ignored { token } => self.requests.close(token),
-            Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
+            Output::Vote { token, txn, commit, vote } => {
+                self.requests.vote(ctx, token, (txn, commit), vote, &self.driver)
+            }
             Output::Repeated { token, txn, commit, vote, at, present } => {
                 let is_write = self
                     .requests
                     .get_mut(token)
                     .is_some_and(|request| request.purpose == Purpose::Write);
                 if !is_write || timestone_types::is_planted!(RepeatLooksAfresh) {
-                    return self.vote(ctx, token, txn, commit, vote);
+                    return self.requests.vote(ctx, token, (txn, commit), vote, &self.driver);
                 }
                 self.figures.gauges().vote(&vote);
                 let (commit, verdict) = verdict_of_write(commit, vote);
@@ -66,8 +66,13 @@ impl Shard {
                 single.answer_repeat(ctx, token, repeat, current, &mut parts);
             }
             Output::Log { sequence, intent } => {
-                if let LogIntent::Prepare { txn, begin, single, .. } = intent {
-                    self.keep_payload((txn, begin, single), current);
+                if let (LogIntent::Prepare { txn, begin, single, .. }, Some((_, frame))) =
+                    (&intent, current)
+                {
+                    let (shard, written) = (self.shard, self.single.body());
+                    let participants = self.items.participants();
+                    let of = (*txn, *begin, *single);
+                    self.write_sets.keep(of, frame, participants, (shard, written));
                 }
                 let (log_records, payloads, closers) = self.log();
                 log_records.record(sequence, intent, payloads, (closers.watermark, closers.store));
@@ -172,116 +177,6 @@ impl Shard {
             && request.frame.is_empty()
         {
             request.frame = bytes;
-        }
-    }
-
-    fn read_frame(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>, read: ReadNow) {
-        if let Ok(get) = wire::Get::decode(frame) {
-            let key = KeyRef::new(self.seed, get.keyspace, get.key);
-            self.parts().read_now(ctx, token, key, get.at, read);
-        }
-    }
-
-    /// A read that could not be answered in the same step.
-    fn read_later(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        read: ReadNow,
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
-        if let Some((at_hand, frame)) = current
-            && at_hand == token
-        {
-            return self.read_frame(ctx, token, frame, read);
-        }
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let bytes = std::mem::take(&mut request.frame);
-        if let Ok(frame) = Frame::parse(&bytes) {
-            self.read_frame(ctx, token, &frame, read);
-        }
-    }
-
-    fn vote(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        txn: TxnId,
-        commit: Timestamp,
-        vote: Vote,
-    ) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let purpose = request.purpose;
-        if purpose == Purpose::Write && self.is_waited_out(ctx.now(), &vote) {
-            return self.requests.refuse(ctx, token, &Refusal::Recovering);
-        }
-        self.figures.gauges().vote(&vote);
-        if purpose == Purpose::Write {
-            let (commit, verdict) = verdict_of_write(commit, vote);
-            return self.requests.answer_written(ctx, token, txn, commit, verdict);
-        }
-        let verdict = match vote {
-            Vote::Yes => Verdict::Yes,
-            Vote::Later(at) => Verdict::Later(at),
-            Vote::No(reason) => Verdict::No(reason),
-            Vote::Decided(outcome) => {
-                let state = state_of_outcome(outcome);
-                return self.requests.answer(ctx, token, |envelope, out| {
-                    wire::StatusIs { txn, state }.encode(envelope, out)
-                });
-            }
-        };
-        self.requests.answer(ctx, token, |envelope, out| {
-            wire::Vote { txn, commit, verdict }.encode(envelope, out)
-        });
-    }
-
-    /// Whether a single write is refused only because a restart has put the watermark ahead of the
-    /// clock, which was set back. It has no snapshot: asked again in a moment, it begins above.
-    /// That it was refused is recorded nowhere.
-    fn is_waited_out(&self, now: Timestamp, vote: &Vote) -> bool {
-        if timestone_types::is_planted!(RefusesBelowAheadWatermark) {
-            return false;
-        }
-        matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
-            && self.driver.collected().below() > now
-    }
-
-    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
-    /// where it stays until it is applied.
-    fn keep_payload(
-        &mut self,
-        (txn, begin, single): (TxnId, Timestamp, bool),
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
-        let Some((_, frame)) = current else { return };
-        let payloads = self.write_sets.payloads_mut();
-        match frame.kind() {
-            wire::Kind::Prepare => {
-                if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    payloads.keep(
-                        txn,
-                        begin,
-                        single,
-                        self.items.participants(),
-                        prepare.body.bytes(),
-                    );
-                }
-            }
-            wire::Kind::Write => {
-                let participants = [self.shard];
-                if let Ok(frame) = Frame::parse(self.single.body())
-                    && let Ok(prepare) = wire::Prepare::decode(&frame)
-                {
-                    payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
-                }
-            }
-            wire::Kind::WriteSet => {
-                if let Ok(set) = wire::WriteSet::decode(frame) {
-                    payloads.keep(txn, begin, single, self.items.participants(), set.body.bytes());
-                }
-            }
-            _ => {}
         }
     }
 

@@ -554,7 +554,7 @@ impl Replay {
             driver: Driver::new(participant, outputs, with.clock),
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
-            items: Items::default(),
+            items: Items::new(seed),
             single: Single::new(shard, seed),
             admission: Admission::new(with.memory),
             write_sets: WriteSets::new(payloads),

@@ -3,17 +3,14 @@
 use timestone_seda::ReplyAddress;
 use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
-    self, DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
+    self, DecisionOrigin, FrozenState, Input, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome};
-use timestone_wire::{
-    self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
-};
+use timestone_types::{KeyRef, TxnOutcome};
+use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
-use super::{Parts, Shard};
+use super::Shard;
 use crate::admission::AdmissionError;
 use crate::figures::Figures;
-use crate::reads::ahead::LookAhead;
 use crate::reads::lookups::Answered;
 use crate::requests::pending::Purpose;
 use crate::turn::Turn;
@@ -31,7 +28,7 @@ pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
 }
 
 impl Shard {
-    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`]
+    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`LookAhead::keys_of`](crate::reads::ahead::LookAhead::keys_of)
     /// has found it.
     pub(super) fn frame(
         &mut self,
@@ -68,42 +65,6 @@ impl Shard {
                 frame,
                 &ErrorReply::new(ErrorCode::from(&error), &text),
             );
-        }
-    }
-
-    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
-    /// that it is hashed once.
-    #[inline]
-    pub(super) fn keys_of<'a>(
-        &self,
-        frame: &Frame<'a>,
-        ahead: &mut LookAhead<'a>,
-    ) -> Option<KeyRef<'a>> {
-        match frame.kind() {
-            Kind::Get => {
-                let get = wire::Get::decode(frame).ok()?;
-                let key = KeyRef::new(self.seed, get.keyspace, get.key);
-                ahead.reads(key);
-                Some(key)
-            }
-            Kind::Prepare => {
-                let prepare = wire::Prepare::decode(frame).ok()?;
-                let body = prepare.body;
-                let reads = body.reads().map(|read| (read.keyspace, read.key));
-                for (keyspace, key) in
-                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
-                {
-                    ahead.validates(KeyRef::new(self.seed, keyspace, key));
-                }
-                None
-            }
-            Kind::Write => {
-                let write = wire::Write::decode(frame).ok()?;
-                let key = KeyRef::new(self.seed, write.keyspace, write.key);
-                ahead.validates(key);
-                Some(key)
-            }
-            _ => None,
         }
     }
 
@@ -151,7 +112,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -185,7 +146,8 @@ impl Shard {
                 bytes: write.key.len() + write.value.len(),
             })
         };
-        if !self.look_up(token, frame, wait, body) {
+        let (items, mut parts) = self.items();
+        if !items.look_up((token, wait), frame, body, &mut parts) {
             return Ok(());
         }
         // Deletes and fences go on.
@@ -248,7 +210,8 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
-        if !self.look_up(token, frame, None, &set.body) {
+        let (items, mut parts) = self.items();
+        if !items.look_up((token, None), frame, &set.body, &mut parts) {
             return Ok(());
         }
         self.items.set_participants(std::iter::once(self.shard));
@@ -365,9 +328,8 @@ impl Shard {
                 Figures::answer(ctx, reply_to, frame, &mut self.requests, of);
             }),
             Kind::Scrub => wire::Scrub::decode(frame).map(|_| {
-                let Self { requests, store, driver, around, .. } = self;
-                let mut parts = Parts { requests, store: &mut **store, driver };
-                around.scrub_askers.scrub(ctx, (reply_to, frame), &mut parts);
+                let Self { requests, store, around, .. } = self;
+                around.scrub_askers.scrub(ctx, (reply_to, frame), requests, &mut **store);
             }),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = self.requests.envelope_for(frame);
@@ -396,19 +358,6 @@ impl Shard {
         }
     }
 
-    /// The youngest version of a request's only key.
-    #[inline]
-    fn latest(
-        &mut self,
-        token: Token,
-        frame: &Frame<'_>,
-        wait: Option<Wait>,
-        key: KeyRef<'_>,
-    ) -> Option<LatestInStore> {
-        let Self { requests, store, driver, lookups, .. } = self;
-        Parts { requests, store: &mut **store, driver }.latest(token, frame, wait, key, lookups)
-    }
-
     fn submit_write(
         &mut self,
         ctx: &mut Turn<'_>,
@@ -419,7 +368,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
-        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
         let refused = match write.action {
             wire::WriteAction::Delete => None,
             _ => self.admission_error(&|| {
@@ -446,12 +395,6 @@ impl Shard {
         }
     }
 
-    /// Whether the core would look at a prepare of the transaction as at a new one.
-    fn is_new(&mut self, ctx: &Turn<'_>, token: Token, txn: TxnId, begin: Timestamp) -> bool {
-        let answer = self.driver.ask(ctx.now(), Input::Recognise { token, txn, begin });
-        matches!(answer, Some(Output::Recognised { is_new: true, .. }))
-    }
-
     /// What a request needs cannot be read. What was promised or decided before is not told that
     /// it failed, since it may be carried out: whoever asks repeats it.
     fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
@@ -460,9 +403,9 @@ impl Shard {
         let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
             Kind::Get => true,
             Kind::Prepare => wire::Prepare::decode(&frame)
-                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
             Kind::Write => wire::Write::decode(&frame)
-                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
             _ => false,
         });
         if is_new {
@@ -472,22 +415,5 @@ impl Shard {
                 cannot be looked up again");
             self.requests.close(token);
         }
-    }
-
-    /// Whether the youngest versions of all keys of a body are known. If not, the request is handed
-    /// in again when they are.
-    pub(super) fn look_up(
-        &mut self,
-        token: Token,
-        frame: &Frame<'_>,
-        wait: Option<Wait>,
-        body: &PrepareBody<'_>,
-    ) -> bool {
-        let Self { items, lookups, store, seed, .. } = self;
-        let is_known = items.look_up((token, wait), *seed, body, lookups, &mut **store);
-        if !is_known {
-            self.requests.keep_frame(token, Some((token, frame)));
-        }
-        is_known
     }
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use timestone_store::StoreError;
 use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp, TxnId, Version};
 use timestone_wal::BatchNumber;
-use timestone_wire::{PrepareBody, WriteKind};
+use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteKind};
 
 use crate::limits::APPLY_INTERVAL;
 use crate::reads::lookups::Lookups;
@@ -87,6 +87,38 @@ impl WriteSets {
     /// The same, to change it.
     pub(crate) const fn payloads_mut(&mut self) -> &mut Payloads {
         &mut self.payloads
+    }
+
+    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
+    /// where it stays until it is applied. A single write was laid out as the prepare `written`.
+    pub(crate) fn keep(
+        &mut self,
+        (txn, begin, single): (TxnId, Timestamp, bool),
+        frame: &Frame<'_>,
+        participants: &[ShardId],
+        (shard, written): (ShardId, &[u8]),
+    ) {
+        match frame.kind() {
+            wire::Kind::Prepare => {
+                if let Ok(prepare) = wire::Prepare::decode(frame) {
+                    self.payloads.keep(txn, begin, single, participants, prepare.body.bytes());
+                }
+            }
+            wire::Kind::Write => {
+                let participants = [shard];
+                if let Ok(frame) = Frame::parse(written)
+                    && let Ok(prepare) = wire::Prepare::decode(&frame)
+                {
+                    self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
+                }
+            }
+            wire::Kind::WriteSet => {
+                if let Ok(set) = wire::WriteSet::decode(frame) {
+                    self.payloads.keep(txn, begin, single, participants, set.body.bytes());
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Whether everything that was decided is in the store.
