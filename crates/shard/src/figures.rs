@@ -15,14 +15,14 @@ use crate::shard::ShardStore;
 use crate::turn::Turn;
 
 /// The gauges of a shard, and when they were set.
-pub(crate) struct Figures {
+pub(crate) struct ShardFigures {
     gauges: Arc<ShardGauges>,
     next_publish: Timestamp,
     /// What was last wished for the size of the cache.
     cache_wish: u64,
 }
 
-impl Figures {
+impl ShardFigures {
     /// Nothing is published yet.
     pub(crate) const fn new(gauges: Arc<ShardGauges>) -> Self {
         Self { gauges, next_publish: Timestamp::ZERO, cache_wish: AS_CONFIGURED }

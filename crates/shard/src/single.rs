@@ -1,4 +1,4 @@
-//! Single-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
+//! SingleWrites-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
 //!
 //! ```text
 //!   Write ─► needs the record? ─► store.get ─► previous ─► condition ─► one-key prepare, single = true ─► vote ─► Written
@@ -63,14 +63,14 @@ fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> 
 }
 
 /// The single-key writes of a shard.
-pub(crate) struct Single {
+pub(crate) struct SingleWrites {
     shard: ShardId,
     seed: HashSeed,
     /// The body of the prepare that a write is.
     body: Vec<u8>,
 }
 
-impl Single {
+impl SingleWrites {
     /// Of this shard.
     pub(crate) const fn new(shard: ShardId, seed: HashSeed) -> Self {
         Self { shard, seed, body: Vec::new() }

@@ -42,7 +42,7 @@ const CHECKPOINTS: u8 = 2;
 
 /// How far the hand-over is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum HandOverStep {
     /// The logs hold nothing of this shard that is needed, or there is a log.
     Over,
     /// Transactions of the earlier run, up to this commit timestamp, are not through everywhere.
@@ -66,7 +66,7 @@ enum Fate {
 /// no log, began.
 #[derive(Debug)]
 pub(crate) struct HandOver {
-    step: Step,
+    step: HandOverStep,
     /// When to look again.
     again_at: Timestamp,
     promises: BTreeMap<TxnId, Fate>,
@@ -79,7 +79,7 @@ pub(crate) struct HandOver {
 impl HandOver {
     /// Begins at `step`; `open` is the batch that the store is told of first.
     pub(crate) fn new(
-        step: Step,
+        step: HandOverStep,
         promises: impl Iterator<Item = TxnId>,
         open: BatchNumber,
     ) -> Self {
@@ -114,7 +114,7 @@ impl HandOver {
     /// Whether a crash now would take a decision from this shard that it was told, with what was
     /// put.
     fn may_forget(&self, txn: TxnId, store: &ShardStore, write_sets: &WriteSets) -> bool {
-        self.step != Step::Over
+        self.step != HandOverStep::Over
             && match self.promises.get(&txn) {
                 Some(Fate::Put(batch)) => store.stable_batch() < *batch,
                 Some(Fate::Promised) => write_sets.is_unapplied(txn),
@@ -163,7 +163,7 @@ impl HandOver {
         for (token, _) in std::mem::take(&mut self.withheld) {
             requests.close(token);
         }
-        self.step = Step::Over;
+        self.step = HandOverStep::Over;
         self.promises.clear();
         assert!(self.withheld.is_empty(), "nobody waits for what is over");
         BatchNumber::new(self.batch)
@@ -172,46 +172,46 @@ impl HandOver {
     /// Goes on, once every [`PACE`]. The commit timestamp up to which transactions have to be
     /// through everywhere, if that is what is waited for: [`HandOver::decided`] is called then.
     pub(crate) fn go_on(&mut self, now: Timestamp, store: &mut ShardStore) -> Option<Timestamp> {
-        if self.step == Step::Over || now < self.again_at {
+        if self.step == HandOverStep::Over || now < self.again_at {
             return None;
         }
         self.again_at = now.saturating_add(PACE);
         match self.step {
-            Step::Deciding(until) => return Some(until),
-            Step::Syncing(through) if store.stable_batch() < through => store.sync_soon(),
-            Step::Syncing(_) => {
-                self.step = Step::Checkpointing(CHECKPOINTS);
+            HandOverStep::Deciding(until) => return Some(until),
+            HandOverStep::Syncing(through) if store.stable_batch() < through => store.sync_soon(),
+            HandOverStep::Syncing(_) => {
+                self.step = HandOverStep::Checkpointing(CHECKPOINTS);
                 store.checkpoint_now();
             }
-            Step::Checkpointing(_) => store.checkpoint_now(),
-            Step::Over => {}
+            HandOverStep::Checkpointing(_) => store.checkpoint_now(),
+            HandOverStep::Over => {}
         }
         None
     }
 
     /// All transactions of the earlier run are through everywhere.
     pub(crate) fn decided(&mut self, store: &mut ShardStore) {
-        assert!(matches!(self.step, Step::Deciding(_)), "decisions are waited for first");
-        self.step = Step::Syncing(self.close_batch(store));
+        assert!(matches!(self.step, HandOverStep::Deciding(_)), "decisions are waited for first");
+        self.step = HandOverStep::Syncing(self.close_batch(store));
     }
 
     /// A checkpoint is complete: whether it is the last one that is waited for, so that the logs
     /// may go.
     pub(crate) fn checkpoint_done(&mut self, store: &mut ShardStore) -> bool {
-        let Step::Checkpointing(left) = self.step else { return false };
+        let HandOverStep::Checkpointing(left) = self.step else { return false };
         assert!(left > 0, "checkpoints are waited for");
         if left > 1 {
-            self.step = Step::Checkpointing(left - 1);
+            self.step = HandOverStep::Checkpointing(left - 1);
             store.checkpoint_now();
             return false;
         }
-        self.step = Step::Over;
+        self.step = HandOverStep::Over;
         self.promises.clear();
         true
     }
 
     /// When to look again.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        (self.step != Step::Over).then_some(self.again_at)
+        (self.step != HandOverStep::Over).then_some(self.again_at)
     }
 }

@@ -36,7 +36,7 @@ use crate::admission::Admission;
 use crate::closing::Closing;
 use crate::closing::hand_over::HandOver;
 use crate::driver::Driver;
-use crate::figures::Figures;
+use crate::figures::ShardFigures;
 use crate::limits::LOOK_AHEAD;
 pub use crate::log_records::order::RecordPlace;
 use crate::log_records::{Closers, LogRecords};
@@ -48,7 +48,7 @@ use crate::reads::lookups::Lookups;
 use crate::requests::Requests;
 pub use crate::requests::replies::reading;
 use crate::scrub::ScrubAskers;
-use crate::single::Single;
+use crate::single::SingleWrites;
 use crate::turn::{Input, Turn};
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::Payloads;
@@ -76,13 +76,13 @@ pub struct Shard {
     requests: Requests,
     lookups: Lookups,
     items: Items,
-    single: Single,
+    single: SingleWrites,
     admission: Admission,
     write_sets: WriteSets,
     log_records: LogRecords,
     hand_over: HandOver,
     closing: Closing,
-    figures: Figures,
+    figures: ShardFigures,
     around: Around,
 }
 
@@ -158,9 +158,9 @@ impl Shard {
         self.items().1
     }
 
-    /// Single writes, and what they are answered with.
+    /// SingleWrites writes, and what they are answered with.
     #[inline]
-    fn single(&mut self) -> (&mut Single, Parts<'_>) {
+    fn single(&mut self) -> (&mut SingleWrites, Parts<'_>) {
         let Self { requests, store, driver, lookups, single, .. } = self;
         (single, Parts { requests, store: &mut **store, driver, lookups })
     }

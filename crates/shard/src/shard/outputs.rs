@@ -9,6 +9,7 @@ use timestone_wire::{self as wire, Frame, Message, Shards};
 
 use super::Shard;
 use crate::driver::ReadNow;
+use crate::reads::lookups::Answered;
 use crate::requests::pending::{Purpose, Repeat, token_of};
 use crate::requests::states::{state_of_frozen, state_of_status, verdict_of_write};
 use crate::turn::Turn;
@@ -228,10 +229,11 @@ impl Shard {
                     self.parts().read_done(ctx, token, outcome);
                 }
             }
-            StoreEvent::LatestDone { token, found } => {
-                let answered = self.lookups.answer(token, found);
-                self.looked_up(ctx, answered);
-            }
+            StoreEvent::LatestDone { token, found } => match self.lookups.answer(token, found) {
+                Answered::Waiting => {}
+                Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
+                Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
+            },
             StoreEvent::ScanDone { token, keys, next } => {
                 self.parts().scan_done(ctx, token_of(token), &keys, next)
             }

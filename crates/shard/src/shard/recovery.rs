@@ -34,10 +34,10 @@ use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 use super::{Around, LogPlace, Peers, Shard};
 use crate::admission::Admission;
 use crate::closing::Closing;
-use crate::closing::hand_over::{HandOver, Step};
+use crate::closing::hand_over::{HandOver, HandOverStep};
 use crate::driver::Driver;
 use crate::error::ShardError;
-use crate::figures::Figures;
+use crate::figures::ShardFigures;
 use crate::gauges::ShardGauges;
 use crate::log_records::LogRecords;
 use crate::log_records::journal::Journal;
@@ -47,7 +47,7 @@ use crate::reads::items::Items;
 use crate::reads::lookups::{Lookups, in_store};
 use crate::requests::Requests;
 use crate::scrub::ScrubAskers;
-use crate::single::Single;
+use crate::single::SingleWrites;
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::{Payload, Payloads};
 
@@ -529,11 +529,11 @@ impl Replay {
             None => (BatchNumber::ZERO.next(), RecordNumber::FIRST),
         };
         let step = match lowest {
-            Some(_) if with.log == LogPlace::Nowhere => Step::Deciding(bound),
-            _ => Step::Over,
+            Some(_) if with.log == LogPlace::Nowhere => HandOverStep::Deciding(bound),
+            _ => HandOverStep::Over,
         };
         #[cfg(feature = "planted-bugs")]
-        let step = if timestone_types::is_planted!(NoHandOver) { Step::Over } else { step };
+        let step = if timestone_types::is_planted!(NoHandOver) { HandOverStep::Over } else { step };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
         let undecided = undecided.filter(|_| with.log == LogPlace::Nowhere);
         let hand_over = HandOver::new(step, undecided, batch);
@@ -555,13 +555,13 @@ impl Replay {
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
             items: Items::new(seed),
-            single: Single::new(shard, seed),
+            single: SingleWrites::new(shard, seed),
             admission: Admission::new(with.memory),
             write_sets: WriteSets::new(payloads),
             log_records: LogRecords::new((shard, with.epoch), with.log, journal, &with.logs),
             hand_over,
             closing: Closing::default(),
-            figures: Figures::new(with.gauges),
+            figures: ShardFigures::new(with.gauges),
             around: Around {
                 messages: Messages::new(shard, with.map_version, with.peers),
                 scrub_askers: ScrubAskers::default(),

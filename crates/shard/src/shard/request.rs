@@ -10,8 +10,7 @@ use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, 
 
 use super::Shard;
 use crate::admission::AdmissionError;
-use crate::figures::Figures;
-use crate::reads::lookups::Answered;
+use crate::figures::ShardFigures;
 use crate::requests::pending::Purpose;
 use crate::turn::Turn;
 
@@ -325,7 +324,7 @@ impl Shard {
             Kind::ShardStats => wire::ShardStats::decode(frame).map(|_| {
                 let prepared = self.write_sets.payloads().len();
                 let of = (&*self.store, &self.driver, prepared);
-                Figures::answer(ctx, reply_to, frame, &mut self.requests, of);
+                ShardFigures::answer(ctx, reply_to, frame, &mut self.requests, of);
             }),
             Kind::Scrub => wire::Scrub::decode(frame).map(|_| {
                 let Self { requests, store, around, .. } = self;
@@ -386,18 +385,9 @@ impl Shard {
         Ok(())
     }
 
-    /// A look-up of youngest versions was answered.
-    pub(super) fn looked_up(&mut self, ctx: &mut Turn<'_>, answered: Answered) {
-        match answered {
-            Answered::Waiting => {}
-            Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
-            Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
-        }
-    }
-
     /// What a request needs cannot be read. What was promised or decided before is not told that
     /// it failed, since it may be carried out: whoever asks repeats it.
-    fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+    pub(super) fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
