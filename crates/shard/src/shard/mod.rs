@@ -1,13 +1,16 @@
-//! The stage of one shard: the participant's core, the store and the shard's side of the log, wired
-//! together.
+//! One shard: its parts, wired together.
 //!
 //! ```text
-//!   batch of frames ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
-//!                                                                        ├─► replies (one batch of frames per reply address and turn)
+//!   batch of frames ─► request.rs: decode, hash, look up ─► driver: Participant::step ─► outputs.rs: carry out
+//!                                                                        ├─► requests (one batch of frames per reply address and turn)
 //!   store.pump ─► reads that went to flash, scans, counts ──────────────┤
 //!   log stage ─► durable(batch) ─► Durable(sequence) ─► votes, applies ────┤
-//!                                                                        └─► journal (one log batch per turn)
+//!                                                                        └─► log_records (one log batch per turn)
 //! ```
+//! Each part owns its state; what several of them are needed for is done here, with the parts
+//! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does: a backup
+//! would have log records, the replay and the store, and answer no client. There is none yet.
+//!
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
 //! before the log has said so; a transaction's bytes are kept from its prepare until its writes can
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
