@@ -12,13 +12,24 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod admission;
+mod closing;
+mod driver;
 mod error;
+mod figures;
 pub mod gauges;
 pub mod limits;
+mod log_records;
+mod peers;
+mod reads;
+mod requests;
+mod scrub;
 mod shard;
+mod single;
 #[cfg(test)]
 mod testing;
 mod turn;
+mod write_sets;
 
 pub use error::ShardError;
 pub use shard::{

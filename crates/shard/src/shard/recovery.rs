@@ -9,7 +9,7 @@
 //! that is there already changes nothing), so that the memory needed does not grow with the log;
 //! what is not decided stays promised, with its bytes. Source: DTranx §4.4, MILANA §4.5.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::{Memory, MemoryUse, StageId, Tally};
+use timestone_seda::{Memory, StageId};
 use timestone_store::{LatestLookup, ReadToken, Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{
-    self, Collected, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
+    self, Input, LatestInStore, Participant, Recovered, WriteItem, WriteKind,
 };
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
@@ -29,19 +29,27 @@ use timestone_types::{
     Version,
 };
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
-use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
+use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
-use super::hand_over::{HandOver, Inherited};
-use super::journal::Journal;
-use super::lookups::{Lookups, in_store};
-use super::order::{RecordOrder, RecordPlace};
-use super::payload::{Payload, Payloads};
-use super::pending::Requests;
-use super::replies::Replies;
-use super::scrub::ScrubAskers;
-use super::{LogPlace, Peers, Shard};
+use super::{Around, LogPlace, Peers, Shard};
+use crate::admission::Admission;
+use crate::closing::Closing;
+use crate::closing::hand_over::{HandOver, HandOverStep};
+use crate::driver::Driver;
 use crate::error::ShardError;
+use crate::figures::ShardFigures;
 use crate::gauges::ShardGauges;
+use crate::log_records::LogRecords;
+use crate::log_records::journal::Journal;
+use crate::log_records::order::{RecordOrder, RecordPlace};
+use crate::peers::Messages;
+use crate::reads::items::Items;
+use crate::reads::lookups::{Lookups, in_store};
+use crate::requests::Requests;
+use crate::scrub::ScrubAskers;
+use crate::single::SingleWrites;
+use crate::write_sets::WriteSets;
+use crate::write_sets::payload::{Payload, Payloads};
 
 /// How long to wait for the device before looking again.
 const DEVICE_WAIT: Duration = Duration::from_millis(10);
@@ -520,15 +528,15 @@ impl Replay {
             Some(last) => (last.batch.next(), last.number.plus(1)),
             None => (BatchNumber::ZERO.next(), RecordNumber::FIRST),
         };
-        let hand_over = match lowest {
-            Some(_) if with.log == LogPlace::Nowhere => HandOver::Deciding(bound),
-            _ => HandOver::Over,
+        let step = match lowest {
+            Some(_) if with.log == LogPlace::Nowhere => HandOverStep::Deciding(bound),
+            _ => HandOverStep::Over,
         };
         #[cfg(feature = "planted-bugs")]
-        let hand_over =
-            if timestone_types::is_planted!(NoHandOver) { HandOver::Over } else { hand_over };
+        let step = if timestone_types::is_planted!(NoHandOver) { HandOverStep::Over } else { step };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
-        let inherited = Inherited::new(undecided.filter(|_| with.log == LogPlace::Nowhere), batch);
+        let undecided = undecided.filter(|_| with.log == LogPlace::Nowhere);
+        let hand_over = HandOver::new(step, undecided, batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
             let latest_begin = bound;
@@ -537,65 +545,28 @@ impl Replay {
                 if timestone_types::is_planted!(AgeByTheClock) { with.now } else { latest_begin };
             journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
+        let who = (shard, with.epoch, with.map_version);
+        let (memory, clock) = (Arc::clone(&with.memory), Arc::clone(&with.clock));
         Shard {
             shard,
-            epoch: with.epoch,
-            map_version: with.map_version,
             seed,
-            participant,
-            collected: Collected::default(),
             store,
-            log: with.log,
-            peers: with.peers,
-            journal,
-            payloads,
-            requests: Requests::new(Arc::clone(&with.gauges.latencies)),
+            driver: Driver::new(participant, outputs, with.clock),
+            requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
-            scrub_askers: ScrubAskers::default(),
-            replies: Replies::new(
-                Arc::clone(&with.memory),
-                Arc::clone(&with.clock),
-                Envelope {
-                    shard,
-                    epoch: with.epoch,
-                    map_version: with.map_version,
-                    ..Envelope::default()
-                },
-            ),
-            promised: Tally::new(&with.memory, MemoryUse::Writes),
-            memory: with.memory,
-            gauges: with.gauges,
-            clock: with.clock,
-            held_back: Duration::ZERO,
-            outputs,
-            spare_outputs: Vec::new(),
-            again: VecDeque::new(),
-            handing_in: false,
-            reads: Vec::new(),
-            writes: Vec::new(),
-            participants: Vec::new(),
-            body: Vec::new(),
-            store_events: Vec::new(),
-            unapplied: VecDeque::new(),
-            no_room: None,
-            retained: with.logs.iter().map(|&log| (log, None)).collect(),
-            durable_at_once: None,
-            apply_again_at: Timestamp::ZERO,
-            next_publish: Timestamp::ZERO,
-            cache_wish: crate::gauges::AS_CONFIGURED,
-            carrying: None,
+            items: Items::new(seed),
+            single: SingleWrites::new(shard, seed),
+            admission: Admission::new(with.memory),
+            write_sets: WriteSets::new(payloads),
+            log_records: LogRecords::new((shard, with.epoch), with.log, journal, &with.logs),
             hand_over,
-            hand_over_at: Timestamp::ZERO,
-            inherited,
-            log_failed: false,
-            quiet_since: None,
-            has_taken_log: false,
-            undecided_since: None,
-            close_again_at: None,
-            log_shortage: None,
-            sent_since: 0,
-            store_draining: false,
-            store_down: false,
+            closing: Closing::default(),
+            figures: ShardFigures::new(with.gauges),
+            around: Around {
+                messages: Messages::new(shard, with.map_version, with.peers),
+                scrub_askers: ScrubAskers::default(),
+                store_events: Vec::new(),
+            },
         }
     }
 }
@@ -665,6 +636,8 @@ mod tests {
     };
 
     use super::super::own_reply_address;
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::testing::{Event, TestStage};
 
@@ -891,7 +864,7 @@ mod tests {
 
         fn turn(&mut self, ctx: &mut Context<'_, Event>) {
             self.0.turn(ctx);
-            self.1.store(self.0.0.unapplied.len(), std::sync::atomic::Ordering::Relaxed);
+            self.1.store(self.0.0.write_sets.unapplied(), std::sync::atomic::Ordering::Relaxed);
         }
 
         fn next_deadline(&self) -> Option<Timestamp> {

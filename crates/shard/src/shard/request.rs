@@ -1,42 +1,21 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
 use timestone_seda::ReplyAddress;
-use timestone_store::{LatestLookup, Lookup, PutSize, StoreError};
+use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
-    self, DecisionOrigin, ExpiryRule, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt,
-    ReadItem, Token, Wait, WriteItem, WriteKind,
+    self, DecisionOrigin, FrozenState, Input, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{KeyRef, Timestamp, TxnId, TxnOutcome, Version};
-use timestone_wire::{
-    self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
-};
+use timestone_types::{KeyRef, TxnOutcome};
+use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
 use super::Shard;
-use super::ahead::LookAhead;
-use super::lookups::{Answered, Item, in_store};
-use super::pending::{Purpose, read_token};
-use crate::gauges::Timed;
+use crate::admission::AdmissionError;
+use crate::figures::ShardFigures;
+use crate::requests::pending::Purpose;
 use crate::turn::Turn;
 
-/// Why a put is not let in.
-#[derive(Debug)]
-pub(super) enum AdmissionError {
-    /// The log has no room.
-    Log(std::sync::Arc<str>),
-    /// The store has none, or there is too little memory.
-    Store(StoreError),
-}
-
-/// How the core lets a key be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadNow {
-    pub(super) at: Timestamp,
-    pub(super) prepared_before: bool,
-    pub(super) expiry: ExpiryRule,
-}
-
 /// How a request may wait, from the flag that it carries.
-pub(super) const fn wait_of(wait: bool) -> Wait {
+pub(crate) const fn wait_of(wait: bool) -> Wait {
     if wait { Wait::Yes } else { Wait::No }
 }
 
@@ -47,16 +26,8 @@ pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
     }
 }
 
-const fn write_kind(kind: wire::WriteKind) -> WriteKind {
-    match kind {
-        wire::WriteKind::Put => WriteKind::Put,
-        wire::WriteKind::Delete => WriteKind::Delete,
-        wire::WriteKind::Fence => WriteKind::Fence,
-    }
-}
-
 impl Shard {
-    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`]
+    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`LookAhead::keys_of`](crate::reads::ahead::LookAhead::keys_of)
     /// has found it.
     pub(super) fn frame(
         &mut self,
@@ -65,11 +36,10 @@ impl Shard {
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
-        let envelope = frame.envelope();
-        if envelope.epoch != self.epoch && !frame.kind().is_reply() {
-            return self.refuse_epoch(ctx, reply_to, frame);
+        if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
+            return self.requests.refuse_epoch(ctx, reply_to, frame);
         }
-        self.gauges.count(frame.kind());
+        self.figures.gauges().count(frame.kind());
         let purpose = match frame.kind() {
             Kind::Get => Purpose::Get,
             Kind::Prepare => Purpose::Prepare,
@@ -84,53 +54,16 @@ impl Shard {
             | Kind::Newest => Purpose::Other,
             _ => return self.plain(ctx, reply_to, frame),
         };
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let token = self.requests.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
+        let token = self.requests.open(reply_to, frame, purpose);
         if let Err(error) = self.submit(ctx, token, frame, key, None) {
             self.requests.close(token);
             let text = error.to_string();
-            self.answer_error(
+            self.requests.answer_error(
                 ctx,
                 reply_to,
                 frame,
                 &ErrorReply::new(ErrorCode::from(&error), &text),
             );
-        }
-    }
-
-    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
-    /// that it is hashed once.
-    #[inline]
-    pub(super) fn keys_of<'a>(
-        &self,
-        frame: &Frame<'a>,
-        ahead: &mut LookAhead<'a>,
-    ) -> Option<KeyRef<'a>> {
-        match frame.kind() {
-            Kind::Get => {
-                let get = wire::Get::decode(frame).ok()?;
-                let key = KeyRef::new(self.seed, get.keyspace, get.key);
-                ahead.reads(key);
-                Some(key)
-            }
-            Kind::Prepare => {
-                let prepare = wire::Prepare::decode(frame).ok()?;
-                let body = prepare.body;
-                let reads = body.reads().map(|read| (read.keyspace, read.key));
-                for (keyspace, key) in
-                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
-                {
-                    ahead.validates(KeyRef::new(self.seed, keyspace, key));
-                }
-                None
-            }
-            Kind::Write => {
-                let write = wire::Write::decode(frame).ok()?;
-                let key = KeyRef::new(self.seed, write.keyspace, write.key);
-                ahead.validates(key);
-                Some(key)
-            }
-            _ => None,
         }
     }
 
@@ -178,7 +111,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -187,89 +120,13 @@ impl Shard {
             wait: wait.unwrap_or(wait_of(get.wait)),
             latest,
         };
-        self.participant.step(ctx.now(), input, &mut self.outputs);
-        // Nearly every read is answered at once and alone.
-        if let [Output::ReadNow { token: read, at, prepared_before, expiry }] = self.outputs[..]
-            && read == token
-        {
-            self.outputs.clear();
-            let now = ReadNow { at, prepared_before, expiry };
-            self.read_now(ctx, token, key, get.at, now);
+        self.driver.step(ctx.now(), input);
+        if let Some(now) = self.driver.take_read(token) {
+            self.parts().read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
         Ok(())
-    }
-
-    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client
-    /// wants, `at` where the core reads.
-    #[inline]
-    pub(super) fn read_now(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        key: KeyRef<'_>,
-        asked: wire::ReadAt,
-        read: ReadNow,
-    ) {
-        let ReadNow { at, prepared_before, expiry } = read;
-        let now = expiry.as_of;
-        let judged = match asked {
-            // A snapshot may lie ahead of this server's time: what expires between the two is alive
-            // to every other reader.
-            wire::ReadAt::Snapshot(_) if !expires_snapshots_ahead() => now.min(at),
-            wire::ReadAt::Snapshot(_) => at,
-            wire::ReadAt::Latest(_) => now,
-        };
-        let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let (reply_to, envelope) = (request.reply_to, request.envelope);
-        let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = super::expiry::check(&expiry, snapshot, &found) {
-            return self.refuse(ctx, token, &refusal);
-        }
-        match found {
-            Ok(Lookup::Present { value, .. })
-                if !self.replies.has_room(ctx, reply_to, value.len()) =>
-            {
-                self.refuse_unread(ctx, token);
-            }
-            Ok(Lookup::Present { version, expires_at, value }) => {
-                let out = self.replies.buffer(ctx, reply_to);
-                wire::Value { version, expires_at, prepared_before, present: true, value }
-                    .encode(&envelope, out);
-                self.requests.close(token);
-            }
-            Ok(Lookup::Absent { version, expires_at }) => {
-                // A fence touches the keys that it has hidden; of any other, whoever compares
-                // versions is told what was told before it. Validation takes every absence for the
-                // same, so that this changes nothing for transactions. Whoever asks for the latest
-                // state begins to compare there, and is told the fence: it stands at the key for
-                // good when the watermark has passed it.
-                let is_beside = matches!(asked, wire::ReadAt::Snapshot(_))
-                    && !version.is_zero()
-                    && self.store.is_beside_fence(key, version);
-                let version = if is_beside { Version::ZERO } else { version };
-                let out = self.replies.buffer(ctx, reply_to);
-                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
-                    .encode(&envelope, out);
-                self.requests.close(token);
-            }
-            Ok(Lookup::Pending) => {
-                (request.at, request.snapshot) = (at, snapshot);
-                (request.prepared_before, request.expiry) = (prepared_before, expiry);
-            }
-            Err(error) => self.fail(ctx, token, &error),
-        }
-    }
-
-    /// The memory for answers is used up: a read changes nothing, and a write has not taken place
-    /// yet, so it may be asked again.
-    pub(super) fn refuse_unread(&mut self, ctx: &mut Turn<'_>, token: Token) {
-        let words = "the server's memory for answers is used up; try again";
-        let error = ErrorReply::new(ErrorCode::Busy, words)
-            .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
-        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     fn submit_prepare(
@@ -288,14 +145,14 @@ impl Shard {
                 bytes: write.key.len() + write.value.len(),
             })
         };
-        if !self.look_up(token, frame, wait, body) {
+        let (items, mut parts) = self.items();
+        if !items.look_up((token, wait), frame, body, &mut parts) {
             return Ok(());
         }
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         let has_room = refused.is_none();
-        self.participants.clear();
-        self.participants.extend(prepare.participants.iter());
+        self.items.set_participants(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
             token,
             txn: prepare.txn,
@@ -303,13 +160,13 @@ impl Shard {
             commit: prepare.commit,
             single: prepare.single,
             wait: wait.unwrap_or(wait_of(prepare.wait)),
-            participants: &self.participants,
-            reads: &self.reads,
-            writes: &self.writes,
+            participants: self.items.participants(),
+            reads: self.items.reads(),
+            writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room,
         });
-        self.participant.step(ctx.now(), input, &mut self.outputs);
+        self.driver.step(ctx.now(), input);
         self.carry_out_prepare(ctx, token, frame, refused);
         Ok(())
     }
@@ -324,12 +181,12 @@ impl Shard {
         frame: &Frame<'_>,
         refused: Option<AdmissionError>,
     ) {
-        if let [Output::NoRoom { .. }] = self.outputs[..] {
-            self.outputs.clear();
+        if let [Output::NoRoom { .. }] = self.driver.outputs() {
+            self.driver.clear();
             return match refused {
-                Some(AdmissionError::Log(words)) => self.refuse_full(ctx, token, &words),
-                Some(AdmissionError::Store(error)) => self.fail(ctx, token, &error),
-                None => self.fail(ctx, token, &StoreError::Busy),
+                Some(AdmissionError::Log(words)) => self.requests.refuse_full(ctx, token, &words),
+                Some(AdmissionError::Store(error)) => self.requests.fail(ctx, token, &error),
+                None => self.requests.fail(ctx, token, &StoreError::Busy),
             };
         }
         self.carry_out(ctx, Some((token, frame)));
@@ -340,10 +197,8 @@ impl Shard {
         &mut self,
         puts: &impl Fn() -> I,
     ) -> Option<AdmissionError> {
-        if let Some(words) = self.log_refusal(|| puts().map(|put| put.bytes).sum()) {
-            return Some(AdmissionError::Log(words));
-        }
-        self.admit(&mut puts()).err().map(AdmissionError::Store)
+        let Self { admission, store, write_sets, log_records, .. } = self;
+        admission.error(puts, &mut **store, write_sets, log_records.open_bytes())
     }
 
     /// A committed transaction's write set, asked for because its prepare never arrived.
@@ -354,11 +209,11 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
-        if !self.look_up(token, frame, None, &set.body) {
+        let (items, mut parts) = self.items();
+        if !items.look_up((token, None), frame, &set.body, &mut parts) {
             return Ok(());
         }
-        self.participants.clear();
-        self.participants.push(self.shard);
+        self.items.set_participants(std::iter::once(self.shard));
         let prepare = Prepare {
             token,
             txn: set.txn,
@@ -366,13 +221,13 @@ impl Shard {
             commit: set.commit,
             single: false,
             wait: Wait::No,
-            participants: &self.participants,
-            reads: &self.reads,
-            writes: &self.writes,
+            participants: self.items.participants(),
+            reads: self.items.reads(),
+            writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room: true,
         };
-        self.participant.step(ctx.now(), Input::DecidedWriteSet { prepare }, &mut self.outputs);
+        self.driver.step(ctx.now(), Input::DecidedWriteSet { prepare });
         self.carry_out(ctx, Some((token, frame)));
         Ok(())
     }
@@ -389,12 +244,12 @@ impl Shard {
                 let from_peer = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| self.peers.is_shard(request.reply_to.stage));
+                    .is_some_and(|request| self.around.messages.are_from_peer(request.reply_to));
                 let origin =
                     if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
                 if outcome == TxnOutcome::Aborted {
-                    self.gauges.decide_abort();
+                    self.figures.gauges().decide_abort();
                 }
                 self.step(
                     ctx,
@@ -408,17 +263,14 @@ impl Shard {
             }
             Kind::Terminate => {
                 let ask = wire::Terminate::decode(frame)?;
-                let mut participants = std::mem::take(&mut self.participants);
-                participants.clear();
-                participants.extend(ask.participants.iter());
-                let input = Input::Terminate {
-                    token,
-                    txn: ask.txn,
-                    begin: ask.begin,
-                    participants: &participants,
-                };
-                self.step(ctx, input, Some((token, frame)));
-                self.participants = participants;
+                self.items.set_participants(ask.participants.iter());
+                let participants = self.items.participants();
+                let input =
+                    Input::Terminate { token, txn: ask.txn, begin: ask.begin, participants };
+                self.driver.step(ctx.now(), input);
+                if self.driver.has_outputs() {
+                    self.carry_out(ctx, Some((token, frame)));
+                }
             }
             Kind::Freeze => {
                 let ask = wire::Freeze::decode(frame)?;
@@ -469,19 +321,24 @@ impl Shard {
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
             }),
-            Kind::ShardStats => {
-                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, reply_to, frame))
-            }
-            Kind::Scrub => wire::Scrub::decode(frame).map(|_| self.scrub(ctx, reply_to, frame)),
+            Kind::ShardStats => wire::ShardStats::decode(frame).map(|_| {
+                let prepared = self.write_sets.payloads().len();
+                let of = (&*self.store, &self.driver, prepared);
+                ShardFigures::answer(ctx, reply_to, frame, &mut self.requests, of);
+            }),
+            Kind::Scrub => wire::Scrub::decode(frame).map(|_| {
+                let Self { requests, store, around, .. } = self;
+                around.scrub_askers.scrub(ctx, (reply_to, frame), requests, &mut **store);
+            }),
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
-                let envelope = frame.reply_envelope(self.epoch, self.map_version);
-                wire::Done {}.encode(&envelope, self.replies.buffer(ctx, reply_to));
+                let envelope = self.requests.envelope_for(frame);
+                wire::Done {}.encode(&envelope, self.requests.reply(ctx, reply_to));
             }),
             kind if kind.is_reply() => Ok(()),
             kind => {
                 let words =
                     format!("a shard does not serve {} requests; ask the server", kind.name());
-                return self.answer_error(
+                return self.requests.answer_error(
                     ctx,
                     reply_to,
                     frame,
@@ -491,7 +348,7 @@ impl Shard {
         };
         if let Err(error) = taken {
             let text = error.to_string();
-            self.answer_error(
+            self.requests.answer_error(
                 ctx,
                 reply_to,
                 frame,
@@ -500,147 +357,53 @@ impl Shard {
         }
     }
 
-    /// The youngest version of a request's only key, as the core wants it. `None`: the store looks
-    /// it up, and the request is handed in again with the answer.
-    #[inline]
-    pub(super) fn latest(
+    fn submit_write(
         &mut self,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
-        key: KeyRef<'_>,
-    ) -> Option<LatestInStore> {
-        if let Some(items) = self.lookups.take(token) {
-            return items.first().map(|item| item.latest);
+    ) -> Result<(), wire::WireError> {
+        let write = wire::Write::decode(frame)?;
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
+        let refused = match write.action {
+            wire::WriteAction::Delete => None,
+            _ => self.admission_error(&|| {
+                std::iter::once(PutSize {
+                    keyspace: write.keyspace,
+                    bytes: write.key.len() + write.value.len(),
+                })
+            }),
+        };
+        let goes_on = (wait, refused.is_none());
+        let (single, mut parts) = self.single();
+        if single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
+            self.carry_out_prepare(ctx, token, frame, refused);
         }
-        match self.store.latest(key, self.lookups.token()) {
-            LatestLookup::Known(latest) => Some(in_store(latest)),
-            LatestLookup::Pending => {
-                self.lookups.note_pending(0);
-                let (keyspace, key) = (key.keyspace, key.hash);
-                let item = Item { keyspace, key, latest: LatestInStore::NONE };
-                self.lookups.begin(token, wait, std::iter::once(item));
-                self.keep_frame(token, Some((token, frame)));
-                None
-            }
-        }
-    }
-
-    /// A look-up of youngest versions was answered.
-    pub(super) fn looked_up(&mut self, ctx: &mut Turn<'_>, answered: Answered) {
-        match answered {
-            Answered::Waiting => {}
-            Answered::Ready { token, wait } => self.resubmit(ctx, token, wait),
-            Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
-        }
-    }
-
-    /// Whether the core would look at a prepare of the transaction as at a new one.
-    fn is_new(&mut self, ctx: &Turn<'_>, token: Token, txn: TxnId, begin: Timestamp) -> bool {
-        let mut outputs = Vec::new();
-        let input = Input::Recognise { token, txn, begin };
-        self.participant.step(ctx.now(), input, &mut outputs);
-        matches!(outputs[..], [Output::Recognised { is_new: true, .. }])
+        Ok(())
     }
 
     /// What a request needs cannot be read. What was promised or decided before is not told that
     /// it failed, since it may be carried out: whoever asks repeats it.
-    fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+    pub(super) fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
             Kind::Get => true,
             Kind::Prepare => wire::Prepare::decode(&frame)
-                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
             Kind::Write => wire::Write::decode(&frame)
-                .is_ok_and(|one| self.is_new(ctx, token, one.txn, one.begin)),
+                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
             _ => false,
         });
         if is_new {
-            self.fail(ctx, token, error);
+            self.requests.fail(ctx, token, error);
         } else {
             tracing::error!(shard = %self.shard, %error, "a request that is under way already \
                 cannot be looked up again");
             self.requests.close(token);
         }
     }
-
-    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
-    /// known. If not, the request is handed in again when they are.
-    pub(super) fn look_up(
-        &mut self,
-        token: Token,
-        frame: &Frame<'_>,
-        wait: Option<Wait>,
-        body: &PrepareBody<'_>,
-    ) -> bool {
-        self.list_items(body);
-        if let Some(items) = self.lookups.take(token) {
-            assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
-            let (reads, writes) = items.split_at(self.reads.len());
-            self.reads.iter_mut().zip(reads).for_each(|(item, found)| item.latest = found.latest);
-            self.writes.iter_mut().zip(writes).for_each(|(item, found)| item.latest = found.latest);
-            return true;
-        }
-        for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
-            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
-            match self.store.latest(key, self.lookups.token()) {
-                LatestLookup::Known(latest) => item.latest = in_store(latest),
-                LatestLookup::Pending => self.lookups.note_pending(index),
-            }
-        }
-        let offset = self.reads.len();
-        for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
-            if item.kind != WriteKind::Fence {
-                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
-                match self.store.latest(key, self.lookups.token()) {
-                    LatestLookup::Known(latest) => item.latest = in_store(latest),
-                    LatestLookup::Pending => self.lookups.note_pending(offset + index),
-                }
-            }
-        }
-        if !self.lookups.is_pending() {
-            return true;
-        }
-        let reads = self.reads.iter().map(|read| (read.keyspace, read.key, read.latest));
-        let writes = self.writes.iter().map(|write| (write.keyspace, write.key, write.latest));
-        let items = reads.chain(writes);
-        let items = items.map(|(keyspace, key, latest)| Item { keyspace, key, latest });
-        self.lookups.begin(token, wait, items);
-        self.keep_frame(token, Some((token, frame)));
-        false
-    }
-
-    /// The read and write items of a body, without what the store knows of them.
-    #[inline]
-    fn list_items(&mut self, body: &PrepareBody<'_>) {
-        self.reads.clear();
-        self.writes.clear();
-        for read in body.reads() {
-            let key = KeyRef::new(self.seed, read.keyspace, read.key);
-            self.reads.push(ReadItem {
-                keyspace: read.keyspace,
-                key: key.hash,
-                version: read.version,
-                absent: read.absent,
-                expires_at: read.expires_at,
-                latest: LatestInStore::NONE,
-            });
-        }
-        for write in body.writes() {
-            let key = KeyRef::new(self.seed, write.keyspace, write.key);
-            let kind = write_kind(write.kind);
-            self.writes.push(WriteItem {
-                keyspace: write.keyspace,
-                key: key.hash,
-                kind,
-                latest: LatestInStore::NONE,
-            });
-        }
-    }
-}
-
-/// Whether snapshots judge expiry as of their own time, wherever that lies.
-fn expires_snapshots_ahead() -> bool {
-    timestone_types::is_planted!(SnapshotsExpireAhead)
 }

@@ -15,14 +15,14 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
 };
 
-use super::Shard;
-use super::pending::read_token;
+use crate::requests::pending::read_token;
+use crate::shard::Parts;
 use crate::turn::Turn;
 
-impl Shard {
+impl Parts<'_> {
     /// Answers a scan with a page, unless what it should have found may have been collected
     /// meanwhile.
-    pub(super) fn scan_done(
+    pub(crate) fn scan_done(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
@@ -30,11 +30,11 @@ impl Shard {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.collected.check(request.at) {
-            return self.refuse(ctx, token, &refusal);
+        if let Err(refusal) = self.driver.collected().check(request.at) {
+            return self.requests.refuse(ctx, token, &refusal);
         }
         let (reply_to, envelope) = (request.reply_to, request.envelope);
-        let mut page = ScanPageWriter::begin(&envelope, self.replies.buffer(ctx, reply_to));
+        let mut page = ScanPageWriter::begin(&envelope, self.requests.reply(ctx, reply_to));
         let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
         if keys.iter().all(|key| page.push(&ScanEntry { version, expires_at, key, value: &[] })) {
             page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
@@ -43,25 +43,26 @@ impl Shard {
         // The store keeps to the limit but for keys of one position, and with 42 bits of a secret
         // hash those are two or three.
         drop(page);
-        tracing::error!(shard = %self.shard, keys = keys.len(), "a page of a scan has more keys at \
+        tracing::error!(shard = %self.requests.shard(), keys = keys.len(), "a page of a scan has more keys at \
             one position than fit");
         let words = "more keys share one position of the scan than a page holds";
-        self.answer(ctx, token, |envelope, out| {
+        self.requests.answer(ctx, token, |envelope, out| {
             ErrorReply::new(ErrorCode::Internal, words).encode(envelope, out)
         });
     }
 
     /// Answers a count, as [`Self::scan_done`].
-    pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
+    pub(crate) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        if let Err(refusal) = self.collected.check(request.at) {
-            return self.refuse(ctx, token, &refusal);
+        if let Err(refusal) = self.driver.collected().check(request.at) {
+            return self.requests.refuse(ctx, token, &refusal);
         }
-        self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
+        self.requests
+            .answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
     }
 
     /// A scan or count may read its snapshot now.
-    pub(super) fn scan_now(
+    pub(crate) fn scan_now(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
@@ -72,7 +73,7 @@ impl Shard {
     ) {
         if prepared_before {
             let words = "a write below the snapshot is not decided yet; try again";
-            return self.answer(ctx, token, |envelope, out| {
+            return self.requests.answer(ctx, token, |envelope, out| {
                 ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out)
             });
         }
@@ -90,7 +91,7 @@ impl Shard {
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {
             if scan.with_values {
                 let words = "this version scans keys only; read the values by get";
-                return self.answer(ctx, token, |envelope, out| {
+                return self.requests.answer(ctx, token, |envelope, out| {
                     ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out);
                 });
             }
@@ -105,7 +106,7 @@ impl Shard {
         } else if let Ok(count) = wire::Count::decode(&frame) {
             match self.store.count_as_of(count.keyspace, as_of, read_token(token)) {
                 Ok(timestone_store::Count::Keys(keys)) => {
-                    return self.answer(ctx, token, |envelope, out| {
+                    return self.requests.answer(ctx, token, |envelope, out| {
                         wire::Counted { keys }.encode(envelope, out)
                     });
                 }
@@ -116,7 +117,7 @@ impl Shard {
             return self.requests.close(token);
         };
         if let Err(error) = started {
-            self.fail(ctx, token, &error);
+            self.requests.fail(ctx, token, &error);
         }
     }
 }
@@ -146,8 +147,8 @@ mod tests {
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
-    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
     use super::*;
+    use crate::shard::{LogPlace, Recovering, Replay, own_reply_address};
     use crate::testing::Event;
 
     const SHARD: ShardId = ShardId::new(0);

@@ -4,13 +4,14 @@ use timestone_seda::ReplyAddress;
 use timestone_store::ScrubReport;
 use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Scrubbed};
 
-use super::Shard;
 use crate::limits::{BUSY_RETRY_AFTER, MAX_SCRUB_ASKERS};
+use crate::requests::Requests;
+use crate::shard::ShardStore;
 use crate::turn::Turn;
 
 /// Everybody who has asked since the walk that is under way began, or before.
 #[derive(Debug, Default)]
-pub(super) struct ScrubAskers {
+pub(crate) struct ScrubAskers {
     waiting: Vec<(ReplyAddress, Envelope)>,
 }
 
@@ -24,30 +25,41 @@ impl ScrubAskers {
         }
         has_room
     }
-}
 
-impl Shard {
     /// Begins a walk over all records, or joins the one that is under way.
-    pub(super) fn scrub(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
-        let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        if self.scrub_askers.add(reply_to, envelope) {
-            return self.store.scrub();
+    pub(crate) fn scrub(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        (reply_to, frame): (ReplyAddress, &Frame<'_>),
+        requests: &mut Requests,
+        store: &mut ShardStore,
+    ) {
+        let envelope = requests.envelope_for(frame);
+        if self.add(reply_to, envelope) {
+            return store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";
         let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(BUSY_RETRY_AFTER);
-        self.answer_error(ctx, reply_to, frame, &error);
+        requests.answer_error(ctx, reply_to, frame, &error);
     }
 
     /// The walk has ended.
-    pub(super) fn scrubbed(&mut self, ctx: &mut Turn<'_>, report: &ScrubReport) {
+    pub(crate) fn scrubbed(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        report: &ScrubReport,
+        requests: &mut Requests,
+    ) {
         let &ScrubReport { pages, records, corrupt_pages, corrupt_records } = report;
         tracing::info!(
-            shard = %self.shard, pages, records, corrupt_pages, corrupt_records, "scrub finished"
+            shard = %requests.shard(), pages, records, corrupt_pages, corrupt_records,
+            "scrub finished"
         );
-        for (reply_to, envelope) in std::mem::take(&mut self.scrub_askers.waiting) {
+        for (reply_to, envelope) in std::mem::take(&mut self.waiting) {
             Scrubbed { pages, records, corrupt_pages, corrupt_records }
-                .encode(&envelope, self.replies.buffer(ctx, reply_to));
+                .encode(&envelope, requests.reply(ctx, reply_to));
         }
+        assert!(self.waiting.is_empty(), "everybody is told once");
     }
 }
 
@@ -55,9 +67,9 @@ impl Shard {
 mod tests {
     use timestone_wire::{Kind, Scrub};
 
-    use super::super::LogPlace;
-    use super::super::expiry::tests::Bench;
     use super::*;
+    use crate::reads::expiry::tests::Bench;
+    use crate::shard::LogPlace;
 
     #[test]
     fn a_scrub_counts_every_record_of_the_device() {

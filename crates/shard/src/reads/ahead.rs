@@ -6,13 +6,14 @@
 
 use timestone_store::Store;
 use timestone_txn::participant::Participant;
-use timestone_types::{KeyHash, KeyRef, KeyspaceId};
+use timestone_types::{HashSeed, KeyHash, KeyRef, KeyspaceId};
+use timestone_wire::{self as wire, Frame, Kind, Message};
 
 /// Keys that are looked at together; those beyond are not.
 const KEYS: usize = 64;
 
 /// The keys of a few frames.
-pub(super) struct LookAhead<'a> {
+pub(crate) struct LookAhead<'a> {
     // Those whose records are read come first from the front, the others from the back.
     keys: [KeyRef<'a>; KEYS],
     reads: usize,
@@ -20,19 +21,19 @@ pub(super) struct LookAhead<'a> {
 }
 
 impl<'a> LookAhead<'a> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         const NONE: KeyRef<'static> =
             KeyRef { keyspace: KeyspaceId::DEFAULT, bytes: &[], hash: KeyHash(0) };
         Self { keys: [NONE; KEYS], reads: 0, others: 0 }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.reads, self.others) = (0, 0);
     }
 
     /// A key whose record will be read.
     #[inline]
-    pub(super) fn reads(&mut self, key: KeyRef<'a>) {
+    pub(crate) fn reads(&mut self, key: KeyRef<'a>) {
         if self.reads + self.others < KEYS {
             self.keys[self.reads] = key;
             self.reads += 1;
@@ -41,15 +42,47 @@ impl<'a> LookAhead<'a> {
 
     /// A key that will be looked up without its record.
     #[inline]
-    pub(super) fn validates(&mut self, key: KeyRef<'a>) {
+    pub(crate) fn validates(&mut self, key: KeyRef<'a>) {
         if self.reads + self.others < KEYS {
             self.others += 1;
             self.keys[KEYS - self.others] = key;
         }
     }
 
+    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
+    /// that it is hashed once.
+    #[inline]
+    pub(crate) fn keys_of(&mut self, frame: &Frame<'a>, seed: HashSeed) -> Option<KeyRef<'a>> {
+        match frame.kind() {
+            Kind::Get => {
+                let get = wire::Get::decode(frame).ok()?;
+                let key = KeyRef::new(seed, get.keyspace, get.key);
+                self.reads(key);
+                Some(key)
+            }
+            Kind::Prepare => {
+                let prepare = wire::Prepare::decode(frame).ok()?;
+                let body = prepare.body;
+                let reads = body.reads().map(|read| (read.keyspace, read.key));
+                for (keyspace, key) in
+                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
+                {
+                    self.validates(KeyRef::new(seed, keyspace, key));
+                }
+                None
+            }
+            Kind::Write => {
+                let write = wire::Write::decode(frame).ok()?;
+                let key = KeyRef::new(seed, write.keyspace, write.key);
+                self.validates(key);
+                Some(key)
+            }
+            _ => None,
+        }
+    }
+
     /// Has everything fetched that requests for the keys will look at.
-    pub(super) fn fetch(&self, participant: &Participant, store: &dyn Store) {
+    pub(crate) fn fetch(&self, participant: &Participant, store: &dyn Store) {
         let (reads, others) = (&self.keys[..self.reads], &self.keys[KEYS - self.others..]);
         store.fetch_ahead(reads, others);
         reads.iter().for_each(|key| participant.prefetch(key.hash));

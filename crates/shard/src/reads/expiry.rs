@@ -10,7 +10,7 @@ use timestone_types::Timestamp;
 
 /// Of what was found at once, as of `snapshot` ([`Timestamp::MAX`]: what is latest).
 #[inline]
-pub(super) fn check(
+pub(crate) fn check(
     rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &Result<Lookup<'_>, StoreError>,
@@ -23,7 +23,7 @@ pub(super) fn check(
 }
 
 /// Of what a page read has found.
-pub(super) fn check_read(
+pub(crate) fn check_read(
     rule: &ExpiryRule,
     snapshot: Timestamp,
     found: &ReadOutcome,
@@ -36,7 +36,7 @@ pub(super) fn check_read(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
@@ -55,7 +55,7 @@ pub(super) mod tests {
         Newest, NewestIs, ReadAt, Value, Verdict, Write, WriteAction, Written,
     };
 
-    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
+    use crate::shard::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
     use crate::testing::Event;
 
     pub(crate) const SHARD: ShardId = ShardId::new(0);

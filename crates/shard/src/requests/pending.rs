@@ -148,7 +148,7 @@ fn ignores_bound() -> bool {
 
 /// All requests of one shard that are under way.
 #[derive(Default)]
-pub(crate) struct Requests {
+pub(crate) struct OpenRequests {
     slots: Vec<Request>,
     free: Vec<u32>,
     /// How many are parked.
@@ -161,7 +161,7 @@ pub(crate) struct Requests {
 /// Frame buffers larger than this are not kept in free places.
 const KEEP_BYTES: usize = 4096;
 
-impl Requests {
+impl OpenRequests {
     /// No requests; how long they take is told to `latencies`.
     pub(crate) fn new(latencies: Arc<RequestLatencies>) -> Self {
         Self { latencies, ..Self::default() }
@@ -292,7 +292,7 @@ mod tests {
             connection: ConnectionId::new(0),
             generation: Generation::new(0),
         };
-        let mut requests = Requests::default();
+        let mut requests = OpenRequests::default();
         let first = requests.open(reply_to, Envelope::default(), Purpose::Get, Timed::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
         requests.close(first);

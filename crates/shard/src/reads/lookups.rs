@@ -29,11 +29,11 @@ use timestone_types::{KeyHash, KeyspaceId, Version};
 
 /// One key of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
-    pub(super) keyspace: KeyspaceId,
-    pub(super) key: KeyHash,
+pub(crate) struct Item {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) key: KeyHash,
     /// What the store said and what was written since; the youngest of it.
-    pub(super) latest: LatestInStore,
+    pub(crate) latest: LatestInStore,
 }
 
 /// The keys of one request.
@@ -49,7 +49,7 @@ struct Awaited {
 
 /// What an answer of the store leads to.
 #[derive(Debug)]
-pub(super) enum Answered {
+pub(crate) enum Answered {
     /// Others are still awaited, or nobody waits any more.
     Waiting,
     /// The request may go on.
@@ -60,7 +60,7 @@ pub(super) enum Answered {
 
 /// All rounds of a shard.
 #[derive(Debug, Default)]
-pub(super) struct Lookups {
+pub(crate) struct Lookups {
     /// Requests by token.
     rounds: BTreeMap<Token, Awaited>,
     /// Which item of which request a look-up is for.
@@ -71,33 +71,33 @@ pub(super) struct Lookups {
 }
 
 /// Converts what a store says.
-pub(super) const fn in_store(latest: Latest) -> LatestInStore {
+pub(crate) const fn in_store(latest: Latest) -> LatestInStore {
     LatestInStore { version: latest.version, absent: latest.absent }
 }
 
 impl Lookups {
     /// The name of the next look-up. It is used up only if that turns out to be pending.
     #[inline]
-    pub(super) const fn token(&self) -> ReadToken {
+    pub(crate) const fn token(&self) -> ReadToken {
         ReadToken(self.next)
     }
 
     /// The look-up of the item with this index is pending.
     #[cold]
-    pub(super) fn note_pending(&mut self, index: usize) {
+    pub(crate) fn note_pending(&mut self, index: usize) {
         self.pending.push((self.token(), index));
         self.next += 1;
     }
 
     /// Whether a look-up of this pass is pending.
     #[inline]
-    pub(super) const fn is_pending(&self) -> bool {
+    pub(crate) const fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
     /// Begins the round of a request: all its items, in order.
     #[cold]
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         token: Token,
         wait: Option<Wait>,
@@ -115,7 +115,7 @@ impl Lookups {
 
     /// The answers for a request that goes on; `None` when it did not wait for any.
     #[inline]
-    pub(super) fn take(&mut self, token: Token) -> Option<Vec<Item>> {
+    pub(crate) fn take(&mut self, token: Token) -> Option<Vec<Item>> {
         if self.rounds.is_empty() {
             return None;
         }
@@ -126,12 +126,12 @@ impl Lookups {
 
     /// Whether nobody waits.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rounds.is_empty()
     }
 
     /// A version of a key can be read from the store from now on.
-    pub(super) fn raise(
+    pub(crate) fn raise(
         &mut self,
         keyspace: KeyspaceId,
         key: KeyHash,
@@ -149,7 +149,7 @@ impl Lookups {
     }
 
     /// A fence is in force from now on.
-    pub(super) fn raise_all(&mut self, keyspace: KeyspaceId, version: Version) {
+    pub(crate) fn raise_all(&mut self, keyspace: KeyspaceId, version: Version) {
         let items = self.rounds.values_mut().flat_map(|round| &mut round.items);
         for item in items.filter(|item| item.keyspace == keyspace) {
             item.merge(LatestInStore { version, absent: true });
@@ -157,7 +157,7 @@ impl Lookups {
     }
 
     /// The store has answered.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: ReadToken,
         found: Result<Latest, StoreError>,

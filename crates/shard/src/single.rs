@@ -1,4 +1,4 @@
-//! Single-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
+//! SingleWrites-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
 //!
 //! ```text
 //!   Write ─► needs the record? ─► store.get ─► previous ─► condition ─► one-key prepare, single = true ─► vote ─► Written
@@ -16,20 +16,21 @@
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
 
-use timestone_store::{Lookup, PutSize, ReadOutcome};
+use timestone_store::{Lookup, ReadOutcome};
 use timestone_txn::participant::{
     self, Condition, ExpiryRule, Input, LatestInStore, Output, Prepare, Token, Wait, WriteItem,
     WriteKind,
 };
-use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyRef, ShardId, Timestamp, Version};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter,
-    Verdict, WriteAction, WriteEntry,
+    self as wire, Envelope, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction,
+    WriteEntry,
 };
 
-use super::pending::{Previous, Repeat, read_token};
-use super::request::wait_of;
-use super::{Shard, expiry};
+use crate::reads::expiry;
+use crate::requests::pending::{Previous, Repeat, read_token};
+use crate::shard::Parts;
+use crate::shard::wait_of;
 use crate::turn::Turn;
 
 /// Whether the write must know what is there.
@@ -61,26 +62,63 @@ fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> 
     }
 }
 
-impl Shard {
-    pub(super) fn submit_write(
+/// The single-key writes of a shard.
+pub(crate) struct SingleWrites {
+    shard: ShardId,
+    seed: HashSeed,
+    /// The body of the prepare that a write is.
+    body: Vec<u8>,
+}
+
+impl SingleWrites {
+    /// Of this shard.
+    pub(crate) const fn new(shard: ShardId, seed: HashSeed) -> Self {
+        Self { shard, seed, body: Vec::new() }
+    }
+
+    /// The prepare that the last write was laid out as, for the log and for the write set.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Hands a write to the participant, as far as what is there is known. Whether what came of it
+    /// is to be carried out; if not, the write goes on when its page has been read, or has failed.
+    pub(crate) fn validate(
         &mut self,
         ctx: &mut Turn<'_>,
-        token: Token,
-        frame: &Frame<'_>,
-        key: Option<KeyRef<'_>>,
-        wait: Option<Wait>,
-    ) -> Result<(), wire::WireError> {
-        let write = wire::Write::decode(frame)?;
-        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
-        let Some(latest) = self.latest(token, frame, wait, key) else { return Ok(()) };
-        if let Some(request) = self.requests.get_mut(token) {
+        (token, frame): (Token, &Frame<'_>),
+        write: &wire::Write<'_>,
+        (key, latest): (KeyRef<'_>, LatestInStore),
+        (wait, has_room): (Option<Wait>, bool),
+        parts: &mut Parts<'_>,
+    ) -> bool {
+        debug_assert!(!parts.driver.has_outputs(), "what came before is carried out");
+        if let Some(request) = parts.requests.get_mut(token) {
             request.unconditional = write.condition == wire::Condition::Always;
             request.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
             request.previous.known &= wait.is_none();
         }
-        self.validate_write(ctx, token, frame, &write, (key, latest), wait);
-        Ok(())
+        let with = (token, (key, latest), wait);
+        if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
+            // A repeat is answered as its first copy was, before anything is looked up.
+            self.step_write(ctx, write, with, Needs::Lookup, has_room, parts);
+        } else if needs_record(write) {
+            let expiry = parts.driver.view(ctx.now()).expiry;
+            parts.driver.push(Output::LookUp { token, expiry });
+        } else {
+            self.step_write(ctx, write, with, Needs::Nothing, has_room, parts);
+        }
+        if let [Output::LookUp { token: asked, expiry }] = *parts.driver.outputs()
+            && asked == token
+        {
+            parts.driver.clear();
+            if !self.find_previous(ctx, (token, frame), write, (key, latest), &expiry, parts) {
+                return false;
+            }
+            self.step_write(ctx, write, with, Needs::Previous, has_room, parts);
+        }
+        true
     }
 
     /// Looks the key's latest record up, unless a page read has just found it; whether it is known
@@ -88,33 +126,32 @@ impl Shard {
     fn find_previous(
         &mut self,
         ctx: &mut Turn<'_>,
-        token: Token,
-        frame: &Frame<'_>,
+        (token, frame): (Token, &Frame<'_>),
         write: &wire::Write<'_>,
         (key, latest): (KeyRef<'_>, LatestInStore),
         expiry: &ExpiryRule,
+        parts: &mut Parts<'_>,
     ) -> bool {
-        let Some(request) = self.requests.get_mut(token) else { return false };
+        let Some(request) = parts.requests.get_mut(token) else { return false };
         if let Some(error) = request.failed.take() {
             // Nothing takes place: no other copy was carried out meanwhile.
-            self.fail(ctx, token, &error);
+            parts.requests.fail(ctx, token, &error);
             return false;
         }
         if request.previous.known {
-            return self.judge_found(ctx, token, expiry);
+            return self.judge_found(ctx, token, expiry, parts);
         }
         let at = write.commit.max(latest.version.timestamp);
-        let found = self.store.get_as_of(key, at, expiry.as_of, read_token(token));
+        let found = parts.store.get_as_of(key, at, expiry.as_of, read_token(token));
         if let Err(refusal) = expiry::check(expiry, Timestamp::MAX, &found) {
-            self.refuse(ctx, token, &refusal);
+            parts.requests.refuse(ctx, token, &refusal);
             return false;
         }
         match found {
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let kept = request.keep_found(&self.memory, value);
-                request.previous = Previous { known: kept, present: true, version, expires_at };
+                let kept = parts.requests.keep_found(token, (version, expires_at), value);
                 if !kept {
-                    self.refuse_unread(ctx, token);
+                    parts.requests.refuse_unread(ctx, token);
                 }
                 kept
             }
@@ -130,25 +167,32 @@ impl Shard {
                 false
             }
             Err(error) => {
-                self.fail(ctx, token, &error);
+                parts.requests.fail(ctx, token, &error);
                 false
             }
         }
     }
 
-    /// Goes on with a write whose record was read from its page.
-    pub(super) fn write_found(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
-        if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
-            return self.repeat_found(ctx, token, &repeat, outcome);
+    /// Goes on with a write whose record was read from its page: whether it is to be handed in again.
+    pub(crate) fn write_found(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        outcome: ReadOutcome,
+        parts: &mut Parts<'_>,
+    ) -> bool {
+        if let Some(repeat) = parts.requests.get_mut(token).and_then(|request| request.repeat) {
+            self.repeat_found(ctx, token, &repeat, outcome, parts);
+            return false;
         }
-        let Some(request) = self.requests.get_mut(token) else { return };
+        let Some(request) = parts.requests.get_mut(token) else { return false };
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
-                let kept = request.keep_found(&self.memory, &value);
-                request.previous = Previous { known: kept, present: true, version, expires_at };
-                self.store.recycle(value);
+                let kept = parts.requests.keep_found(token, (version, expires_at), &value);
+                parts.store.recycle(value);
                 if !kept {
-                    return self.refuse_unread(ctx, token);
+                    parts.requests.refuse_unread(ctx, token);
+                    return false;
                 }
             }
             ReadOutcome::Absent { version, expires_at } => {
@@ -159,13 +203,19 @@ impl Shard {
             // the page: the core is asked again.
             ReadOutcome::Failed(error) => request.failed = Some(error),
         }
-        self.resubmit(ctx, token, None);
+        true
     }
 
     /// Judges what a page read has found as of now: while the page was read, others may have been
     /// told that it has expired, and the write takes place after that. Whether it may be told.
-    fn judge_found(&mut self, ctx: &mut Turn<'_>, token: Token, expiry: &ExpiryRule) -> bool {
-        let Some(request) = self.requests.get_mut(token) else { return false };
+    fn judge_found(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        expiry: &ExpiryRule,
+        parts: &mut Parts<'_>,
+    ) -> bool {
+        let Some(request) = parts.requests.get_mut(token) else { return false };
         let found = &mut request.previous;
         let has_expired = found.present && found.expires_at.has_passed(expiry.as_of);
         if has_expired && !timestone_types::is_planted!(JudgesBeforeThePage) {
@@ -176,7 +226,7 @@ impl Shard {
         match expiry.may_tell(Timestamp::MAX, present, expires_at) {
             Ok(()) => true,
             Err(refusal) => {
-                self.refuse(ctx, token, &refusal);
+                parts.requests.refuse(ctx, token, &refusal);
                 false
             }
         }
@@ -184,19 +234,26 @@ impl Shard {
 
     /// The outcome of a write that was decided before. Its answer is the first one: with what was
     /// there before, where that was told.
-    pub(super) fn answer_repeat(
+    pub(crate) fn answer_repeat(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         repeat: Repeat,
         current: Option<(Token, &Frame<'_>)>,
+        parts: &mut Parts<'_>,
     ) {
-        let Some(request) = self.requests.get_mut(token) else { return };
+        let Some(request) = parts.requests.get_mut(token) else { return };
         request.repeat = Some(repeat);
         request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
         request.value.clear();
         if repeat.verdict == Verdict::Yes && !request.returns_previous {
-            return self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+            return parts.requests.answer_written(
+                ctx,
+                token,
+                repeat.txn,
+                repeat.commit,
+                repeat.verdict,
+            );
         }
         let kept = std::mem::take(&mut request.frame);
         let frame = match current {
@@ -204,22 +261,21 @@ impl Shard {
             _ => Frame::parse(&kept),
         };
         let Some(write) = frame.ok().and_then(|frame| wire::Write::decode(&frame).ok()) else {
-            return self.answer_unknown(ctx, token);
+            return parts.requests.answer_unknown(ctx, token);
         };
         let key = KeyRef::new(self.seed, write.keyspace, write.key);
         // Whether it had expired was judged by the first copy.
         let judged = if repeat.present { Timestamp::ZERO } else { Timestamp::MAX };
-        let found = match self.store.get_as_of(key, repeat.at, judged, read_token(token)) {
+        let found = match parts.store.get_as_of(key, repeat.at, judged, read_token(token)) {
             Ok(Lookup::Pending) => return,
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let Some(request) = self.requests.get_mut(token) else { return };
-                request.keep_told(&self.memory, value);
+                parts.requests.keep_told(token, value);
                 Some((version, expires_at, true))
             }
             Ok(Lookup::Absent { version, expires_at }) => Some((version, expires_at, false)),
             Err(_) => None,
         };
-        self.finish_repeat(ctx, token, &repeat, found);
+        self.finish_repeat(ctx, token, &repeat, found, parts);
     }
 
     fn repeat_found(
@@ -228,13 +284,12 @@ impl Shard {
         token: Token,
         repeat: &Repeat,
         outcome: ReadOutcome,
+        parts: &mut Parts<'_>,
     ) {
         let found = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
-                if let Some(request) = self.requests.get_mut(token) {
-                    request.keep_told(&self.memory, &value);
-                }
-                self.store.recycle(value);
+                parts.requests.keep_told(token, &value);
+                parts.store.recycle(value);
                 Some((version, expires_at, true))
             }
             ReadOutcome::Absent { version, expires_at } => Some((version, expires_at, false)),
@@ -244,7 +299,7 @@ impl Shard {
                 None
             }
         };
-        self.finish_repeat(ctx, token, repeat, found);
+        self.finish_repeat(ctx, token, repeat, found, parts);
     }
 
     /// Answers a repeat with the version, the expiry and the presence that were found; `None` when
@@ -255,68 +310,20 @@ impl Shard {
         token: Token,
         repeat: &Repeat,
         found: Option<(Version, Expiry, bool)>,
+        parts: &mut Parts<'_>,
     ) {
-        let is_kept = self.collected.check(repeat.at).is_ok();
-        let Some(request) = self.requests.get_mut(token) else { return };
+        let is_kept = parts.driver.collected().check(repeat.at).is_ok();
+        let Some(request) = parts.requests.get_mut(token) else { return };
         match found {
             // What was visible to the first copy can be collected only when nobody may ask any
             // more.
             Some((version, expires_at, present)) if is_kept && present == repeat.present => {
                 request.previous = Previous { known: true, present, version, expires_at };
             }
-            _ if request.returns_previous => return self.answer_unknown(ctx, token),
+            _ if request.returns_previous => return parts.requests.answer_unknown(ctx, token),
             _ => request.value.clear(),
         }
-        self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
-    }
-
-    /// The write took place, or was refused, once: that much of its answer cannot be told any more.
-    fn answer_unknown(&mut self, ctx: &mut Turn<'_>, token: Token) {
-        let words = "the write was decided before, and the previous value that its answer carried \
-            cannot be read any more";
-        self.answer(ctx, token, |envelope, out| {
-            ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
-        });
-    }
-
-    fn validate_write(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        frame: &Frame<'_>,
-        write: &wire::Write<'_>,
-        (key, latest): (KeyRef<'_>, LatestInStore),
-        wait: Option<Wait>,
-    ) {
-        let refused = match write.action {
-            WriteAction::Delete => None,
-            _ => self.admission_error(&|| {
-                std::iter::once(PutSize {
-                    keyspace: write.keyspace,
-                    bytes: write.key.len() + write.value.len(),
-                })
-            }),
-        };
-        let has_room = refused.is_none();
-        if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
-            // A repeat is answered as its first copy was, before anything is looked up.
-            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Lookup, has_room);
-        } else if needs_record(write) {
-            let expiry = self.participant.view(ctx.now()).expiry;
-            self.outputs.push(Output::LookUp { token, expiry });
-        } else {
-            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Nothing, has_room);
-        }
-        if let [Output::LookUp { token: asked, expiry }] = self.outputs[..]
-            && asked == token
-        {
-            self.outputs.clear();
-            if !self.find_previous(ctx, token, frame, write, (key, latest), &expiry) {
-                return;
-            }
-            self.step_write(ctx, write, (token, (key, latest), wait), Needs::Previous, has_room);
-        }
-        self.carry_out_prepare(ctx, token, frame, refused);
+        parts.requests.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
     }
 
     /// Steps the core with the one-key prepare that a write is.
@@ -327,8 +334,9 @@ impl Shard {
         (token, (key, latest), wait): (Token, (KeyRef<'_>, LatestInStore), Option<Wait>),
         needs: Needs,
         has_room: bool,
+        parts: &mut Parts<'_>,
     ) {
-        let Some(request) = self.requests.get_mut(token) else { return };
+        let Some(request) = parts.requests.get_mut(token) else { return };
         let previous = request.previous;
         let condition = match needs {
             Needs::Nothing => participant::Lookup::NotNeeded,
@@ -370,51 +378,7 @@ impl Shard {
             condition,
             has_room,
         });
-        self.participant.step(ctx.now(), input, &mut self.outputs);
-    }
-
-    /// The answer to a single-key write.
-    pub(super) fn answer_written(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        token: Token,
-        txn: timestone_types::TxnId,
-        commit: timestone_types::Timestamp,
-        verdict: Verdict,
-    ) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let (reply_to, envelope, previous) = (request.reply_to, request.envelope, request.previous);
-        let told = match verdict {
-            Verdict::Yes => true,
-            Verdict::No(reason) => reason.kind == AbortKind::Condition,
-            Verdict::Later(_) => false,
-        };
-        if told && request.returns_previous && !previous.known {
-            // A repeat, and what the first copy found is not remembered.
-            return self.answer_unknown(ctx, token);
-        }
-        // Only a delete without a condition can be refused although it has none: there was nothing
-        // to delete.
-        let verdict = match verdict {
-            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => {
-                Verdict::Yes
-            }
-            other => other,
-        };
-        let charge = request.take_charge();
-        let out = self.replies.buffer(ctx, reply_to);
-        wire::Written {
-            txn,
-            commit,
-            verdict,
-            previous_present: previous.present,
-            previous_version: previous.version,
-            previous_expires_at: previous.expires_at,
-            previous_value: if request.returns_previous { &request.value } else { &[] },
-        }
-        .encode(&envelope, out);
-        self.replies.carry(charge);
-        self.requests.close(token);
+        parts.driver.step(ctx.now(), input);
     }
 }
 
@@ -448,11 +412,12 @@ fn write_body(
 
 #[cfg(test)]
 mod tests {
+    use timestone_types::AbortKind;
     use timestone_wire::{Condition, Kind};
 
-    use super::super::LogPlace;
-    use super::super::expiry::tests::{Bench, SHARD, START, after_start, put_if};
     use super::*;
+    use crate::reads::expiry::tests::{Bench, SHARD, START, after_start, put_if};
+    use crate::shard::LogPlace;
 
     #[test]
     fn what_a_prepare_under_a_writes_id_is_told_is_not_found_by_the_next_write() {

@@ -1,0 +1,117 @@
+//! Whether puts may be promised: there has to be room in the process's memory, in the store, and in
+//! the log.
+//!
+//! Invariant: what was promised is counted as promised in the process's memory at the end of each
+//! turn.
+
+use std::sync::Arc;
+
+use timestone_seda::{Memory, MemoryUse, Tally};
+use timestone_store::{PutSize, StoreError};
+
+use crate::shard::ShardStore;
+use crate::turn::LogShortage;
+use crate::write_sets::WriteSets;
+
+/// Why a put is not let in.
+#[derive(Debug)]
+pub(crate) enum AdmissionError {
+    /// The log has no room.
+    Log(Arc<str>),
+    /// The store has none, or there is too little memory.
+    Store(StoreError),
+}
+
+/// Who is let in.
+pub(crate) struct Admission {
+    memory: Arc<Memory>,
+    /// Bytes of the write sets, as far as others know.
+    promised: Tally,
+    /// What the log lacks, and the bytes that were sent to it since it said so.
+    log_shortage: Option<LogShortage>,
+    sent_since: u64,
+}
+
+impl Admission {
+    /// By what the process has left of its memory.
+    pub(crate) fn new(memory: Arc<Memory>) -> Self {
+        let promised = Tally::new(&memory, MemoryUse::Writes);
+        Self { memory, promised, log_shortage: None, sent_since: 0 }
+    }
+
+    /// What the log lacks from now on.
+    pub(crate) fn set_log_shortage(&mut self, shortage: Option<LogShortage>) {
+        (self.log_shortage, self.sent_since) = (shortage, 0);
+    }
+
+    /// So many bytes were sent to the log.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, bytes: usize) {
+        if self.log_shortage.is_some() {
+            self.sent_since += bytes as u64;
+        }
+        debug_assert!(self.sent_since == 0 || self.log_shortage.is_some());
+    }
+
+    /// Tells the process how many bytes are promised.
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.promised.change(self.promised.bytes(), bytes);
+        debug_assert_eq!(self.promised.bytes(), bytes);
+    }
+
+    /// Why there is no room for these puts, if so. `open_bytes` are on their way to the log.
+    pub(crate) fn error<I: Iterator<Item = PutSize>>(
+        &mut self,
+        puts: &impl Fn() -> I,
+        store: &mut ShardStore,
+        write_sets: &WriteSets,
+        open_bytes: usize,
+    ) -> Option<AdmissionError> {
+        if let Some(words) = self.log_error(|| puts().map(|put| put.bytes).sum(), open_bytes) {
+            return Some(AdmissionError::Log(words));
+        }
+        self.admit(&mut puts(), store, write_sets).err().map(AdmissionError::Store)
+    }
+
+    /// Whether these puts may be promised now.
+    ///
+    /// # Errors
+    /// The admission error: the store has no room, or what is promised already waits for room.
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        store: &mut ShardStore,
+        write_sets: &WriteSets,
+    ) -> Result<(), StoreError> {
+        let promised = write_sets.payloads().bytes();
+        if !self.has_memory(promised) {
+            return Err(StoreError::Busy);
+        }
+        store.admit(puts, promised)?;
+        write_sets.check_room()
+    }
+
+    /// Why puts of so many bytes may not be promised now, if it is because the log has no room for
+    /// another file: what is left of the one that it has is for what was promised before, and for
+    /// what makes room.
+    fn log_error(&self, bytes: impl FnOnce() -> usize, open_bytes: usize) -> Option<Arc<str>> {
+        let shortage = self.log_shortage.as_ref()?;
+        if timestone_types::is_planted!(IgnoredLogShortage) {
+            return None;
+        }
+        let wanted = (bytes() + open_bytes) as u64 + self.sent_since;
+        (wanted > shortage.room_bytes).then(|| Arc::clone(&shortage.words))
+    }
+
+    /// Whether another write set may be promised, as far as the process's memory is concerned.
+    fn has_memory(&mut self, promised: u64) -> bool {
+        self.count(promised);
+        let has_room = self.memory.has_room(MemoryUse::Writes, 1);
+        if !has_room {
+            self.memory.note_refused(MemoryUse::Writes);
+        }
+        // What is alone here is let in, so that shards take turns.
+        has_room || promised == 0
+    }
+}

@@ -1,0 +1,205 @@
+//! Steps the participant, and keeps what it wants done until that is carried out.
+//!
+//! ```text
+//!   input ─► step ─► outputs ─► carried out by the shard ─► further inputs
+//! ```
+//! Also here: the requests that the participant wants handed in again, the watermark as it told it,
+//! and the steps of the physical clock that it has to know of.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_clock::Clock;
+use timestone_txn::participant::{
+    Collected, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
+};
+use timestone_types::{AbortKind, Timestamp, TxnId};
+
+/// How the participant lets a key be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadNow {
+    pub(crate) at: Timestamp,
+    pub(crate) prepared_before: bool,
+    pub(crate) expiry: ExpiryRule,
+}
+
+/// A participant, and its outputs that are not carried out yet.
+pub(crate) struct Driver {
+    participant: Participant,
+    /// What has been let be collected.
+    collected: Collected,
+    // Both reused by every step.
+    outputs: Vec<Output>,
+    spare: Vec<Output>,
+    again: VecDeque<(Token, Wait)>,
+    handing_in: bool,
+    // Asked only how far it is held back: the time comes with every turn.
+    clock: Arc<dyn Clock>,
+    held_back: Duration,
+}
+
+impl Driver {
+    /// Of a participant that has been told what was recovered; `outputs` is what it said to that.
+    pub(crate) fn new(
+        participant: Participant,
+        outputs: Vec<Output>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            participant,
+            collected: Collected::default(),
+            outputs,
+            spare: Vec::new(),
+            again: VecDeque::new(),
+            handing_in: false,
+            clock,
+            held_back: Duration::ZERO,
+        }
+    }
+
+    /// The participant, to look at.
+    #[inline]
+    pub(crate) const fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// What it says of itself.
+    pub(crate) fn view(&self, now: Timestamp) -> View {
+        self.participant.view(now)
+    }
+
+    /// When it wants to be told the time at the latest.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.participant.poll_deadline()
+    }
+
+    /// What may have been collected.
+    #[inline]
+    pub(crate) const fn collected(&self) -> Collected {
+        self.collected
+    }
+
+    /// The watermark rose.
+    pub(crate) fn advance(&mut self, watermark: Timestamp) {
+        self.collected.advance(watermark);
+        assert!(self.collected.below() == watermark, "what is asked later sees it");
+    }
+
+    /// Hands it an input.
+    #[inline]
+    pub(crate) fn step(&mut self, now: Timestamp, input: Input<'_>) {
+        self.participant.step(now, input, &mut self.outputs);
+    }
+
+    /// Asks it something that it answers at once, with its last output. The others are to be carried
+    /// out.
+    pub(crate) fn ask(&mut self, now: Timestamp, input: Input<'_>) -> Option<Output> {
+        let mut outputs = Vec::new();
+        self.participant.step(now, input, &mut outputs);
+        let answer = outputs.pop();
+        self.outputs.append(&mut outputs);
+        answer
+    }
+
+    /// Whether it would look at a prepare of the transaction as at a new one.
+    pub(crate) fn is_new(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        txn: TxnId,
+        begin: Timestamp,
+    ) -> bool {
+        let answer = self.ask(now, Input::Recognise { token, txn, begin });
+        matches!(answer, Some(Output::Recognised { is_new: true, .. }))
+    }
+
+    /// Whether a single write is refused only because a restart has put the watermark ahead of the
+    /// clock, which was set back. It has no snapshot: asked again in a moment, it begins above.
+    /// That it was refused is recorded nowhere.
+    pub(crate) fn is_waited_out(&self, now: Timestamp, vote: &Vote) -> bool {
+        if timestone_types::is_planted!(RefusesBelowAheadWatermark) {
+            return false;
+        }
+        matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
+            && self.collected.below() > now
+    }
+
+    /// Something has to be carried out that the participant has not said itself.
+    pub(crate) fn push(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+
+    /// What is to be carried out.
+    #[inline]
+    pub(crate) fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// Whether anything is to be carried out.
+    #[inline]
+    pub(crate) fn has_outputs(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
+    /// Drops what was seen in [`Driver::outputs`] and is dealt with.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.outputs.clear();
+    }
+
+    /// The read that the participant lets through, if that is all it wants: nearly every read is
+    /// answered at once and alone.
+    #[inline]
+    pub(crate) fn take_read(&mut self, token: Token) -> Option<ReadNow> {
+        match self.outputs[..] {
+            [Output::ReadNow { token: read, at, prepared_before, expiry }] if read == token => {
+                self.outputs.clear();
+                Some(ReadNow { at, prepared_before, expiry })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes all outputs; the buffer comes back by [`Driver::give_back`].
+    #[inline]
+    pub(crate) fn take_outputs(&mut self) -> Vec<Output> {
+        let spare = std::mem::take(&mut self.spare);
+        debug_assert!(spare.is_empty(), "a buffer comes back empty");
+        std::mem::replace(&mut self.outputs, spare)
+    }
+
+    /// The buffer of outputs that were carried out.
+    #[inline]
+    pub(crate) fn give_back(&mut self, buffer: Vec<Output>) {
+        debug_assert!(buffer.is_empty(), "all outputs are carried out");
+        self.spare = buffer;
+    }
+
+    /// A request is to be handed in again.
+    pub(crate) fn note_again(&mut self, token: Token, wait: Wait) {
+        self.again.push_back((token, wait));
+    }
+
+    /// Begins to hand requests in again; false if somebody has begun already. Whoever is handed in
+    /// carries out its own outputs meanwhile, and must not begin to hand in others below that.
+    #[inline]
+    pub(crate) fn begin_handing_in(&mut self) -> bool {
+        !self.again.is_empty() && !std::mem::replace(&mut self.handing_in, true)
+    }
+
+    /// The next one to hand in again. None: all are handed in.
+    pub(crate) fn next_again(&mut self) -> Option<(Token, Wait)> {
+        assert!(self.handing_in, "somebody has begun to hand in");
+        let next = self.again.pop_front();
+        self.handing_in = next.is_some();
+        next
+    }
+
+    /// How far the physical clock is held back, if that is news.
+    pub(crate) fn follow_clock(&mut self) -> Option<Duration> {
+        let back = self.clock.held_back();
+        let before = std::mem::replace(&mut self.held_back, back);
+        (before != back).then_some(back)
+    }
+}

@@ -1,0 +1,376 @@
+//! A shard's records, on their way to the log and in it.
+//!
+//! ```text
+//!   intent ─► record ─► journal ─► close ─► log stage ─► durable ─► truncation point ─► the logs may go
+//!                                                          └─► sequence, for the participant
+//! ```
+//! Without a log everything counts as durable at once. Invariants: a batch leaves once, in the epoch
+//! in which its records were made; what a log asks for is copied forward once at a time.
+
+pub(crate) mod journal;
+pub(crate) mod order;
+
+use timestone_seda::StageId;
+use timestone_txn::participant::{CopyForward, LogIntent, LogSequence};
+use timestone_types::{Epoch, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_wal::{BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants};
+
+use crate::admission::Admission;
+use crate::limits::LOG_BATCH_BYTES;
+use crate::shard::{LogPlace, ShardStore};
+use crate::turn::{LogAppend, Output, Turn};
+use crate::write_sets::payload::Payloads;
+use journal::{ClosedBatch, Journal};
+
+/// The records of a shard, and where they go.
+pub(crate) struct LogRecords {
+    shard: ShardId,
+    epoch: Epoch,
+    place: LogPlace,
+    journal: Journal,
+    /// Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
+    /// it has said so.
+    retained: Vec<(StageId, Option<BatchNumber>)>,
+    /// What is needed below the first batch stands again in the second, which is not durable yet.
+    copying: Option<(BatchNumber, BatchNumber)>,
+    /// The highest sequence that is durable without a log.
+    durable_at_once: Option<LogSequence>,
+    has_failed: bool,
+}
+
+/// Whom a batch that leaves concerns beside the log.
+pub(crate) struct Closers<'a> {
+    pub(crate) watermark: Timestamp,
+    pub(crate) store: &'a mut ShardStore,
+    pub(crate) admission: &'a mut Admission,
+}
+
+impl LogRecords {
+    /// Of a shard in this epoch; `logs` are those that may hold records of earlier runs.
+    pub(crate) fn new(
+        (shard, epoch): (ShardId, Epoch),
+        place: LogPlace,
+        journal: Journal,
+        logs: &[StageId],
+    ) -> Self {
+        let retained = logs.iter().map(|&log| (log, None)).collect();
+        let (copying, durable_at_once, has_failed) = (None, None, false);
+        Self { shard, epoch, place, journal, retained, copying, durable_at_once, has_failed }
+    }
+
+    /// What is recorded from now on belongs to this epoch.
+    pub(crate) fn set_epoch(&mut self, epoch: Epoch) {
+        assert!(
+            self.journal.open_bytes() == 0 || self.place == LogPlace::Nowhere,
+            "what is recorded already keeps its epoch"
+        );
+        self.epoch = epoch;
+    }
+
+    /// Whether there is a log.
+    #[inline]
+    pub(crate) fn has_log(&self) -> bool {
+        self.place != LogPlace::Nowhere
+    }
+
+    /// Whether this is where the records go.
+    pub(crate) fn are_at(&self, log: StageId) -> bool {
+        self.place == LogPlace::Stage(log)
+    }
+
+    /// The batch that records are being added to.
+    #[inline]
+    pub(crate) const fn open_batch(&self) -> BatchNumber {
+        self.journal.open_batch()
+    }
+
+    /// Bytes in the open batch.
+    #[inline]
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.journal.open_bytes()
+    }
+
+    /// The log has failed: nothing is sent to it any more.
+    pub(crate) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// Whether the log has failed.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether nothing waits for the log.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.journal.is_idle() || self.has_failed
+    }
+
+    /// Whether something is copied forward and not durable yet.
+    pub(crate) const fn is_copying(&self) -> bool {
+        self.copying.is_some()
+    }
+
+    /// Writes of a prepare in this batch are in the store; none: it was not recorded.
+    #[inline]
+    pub(crate) fn applied(&mut self, prepared_in: Option<BatchNumber>) {
+        self.journal.applied(prepared_in.unwrap_or_else(|| self.journal.open_batch()));
+    }
+
+    /// Sends the open batch.
+    pub(crate) fn close(&mut self, ctx: &mut Turn<'_>, with: &mut Closers<'_>) {
+        if self.place == LogPlace::Nowhere {
+            return;
+        }
+        if let Some(closed) = self.journal.close(ctx.now(), with.watermark, || ctx.take_buffer()) {
+            with.store.begin_batch(self.journal.open_batch().get());
+            self.append(ctx, closed, with.admission);
+        }
+    }
+
+    /// Hands a batch to the log.
+    fn append(&mut self, ctx: &mut Turn<'_>, closed: ClosedBatch, admission: &mut Admission) {
+        let ClosedBatch { batch, first, bytes } = closed;
+        assert!(batch < self.journal.open_batch(), "nothing is added to a batch that leaves");
+        let LogPlace::Stage(log) = self.place else { return ctx.give_buffer(bytes) };
+        if self.has_failed {
+            return ctx.give_buffer(bytes);
+        }
+        admission.note_sent(bytes.len());
+        let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
+        ctx.send(Output::LogAppend { log, append: LogAppend { head, bytes } });
+    }
+
+    /// Sends the open batch once it is large: one request more must not make it larger than a log
+    /// takes.
+    #[inline]
+    pub(crate) fn close_full(&mut self, ctx: &mut Turn<'_>, with: &mut Closers<'_>) {
+        if self.journal.open_bytes() >= LOG_BATCH_BYTES {
+            self.close(ctx, with);
+        }
+    }
+
+    /// Records what the participant wants to be durable; the write set of a promise is in
+    /// `payloads`.
+    pub(crate) fn record(
+        &mut self,
+        sequence: LogSequence,
+        intent: LogIntent,
+        payloads: &mut Payloads,
+        (watermark, store): (Timestamp, &ShardStore),
+    ) {
+        let recorded = self.has_log();
+        match intent {
+            LogIntent::Prepare { txn, begin, commit, single, found } => {
+                let batch = self.journal.open_batch();
+                let Some(payload) = payloads.get_mut(txn) else { return };
+                // The records of earlier rounds are worth nothing once this one is durable; until
+                // then they are kept.
+                payload.batch =
+                    Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
+                if recorded {
+                    // New writes lie above the watermark, so this says nothing. What a batch
+                    // settles should not rest on that alone.
+                    self.journal.carries(commit);
+                    let participants = Participants::new(&payload.participants);
+                    let body = &payload.body;
+                    let record = LogRecord::Prepare {
+                        txn,
+                        begin,
+                        commit,
+                        single,
+                        found,
+                        participants,
+                        body,
+                    };
+                    self.journal.record(sequence, &record);
+                }
+            }
+            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
+                // A commit is decided while its write set is here, and with it the participants.
+                let payload =
+                    payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
+                let participants =
+                    Participants::new(payload.map_or(&[], |payload| &payload.participants));
+                let (commit, origin) = (commit_of(outcome), origin_of(origin));
+                let record = LogRecord::Decision {
+                    txn,
+                    begin,
+                    commit,
+                    origin,
+                    abort,
+                    found,
+                    met,
+                    participants,
+                };
+                self.journal.record(sequence, &record);
+            }
+            LogIntent::ReadBound { bound, watermark: told, is_propagating } if recorded => {
+                self.journal.record(sequence, &LogRecord::ReadBound { bound, watermark: told });
+                if !timestone_types::is_planted!(HoardedLog) {
+                    let stable = BatchNumber::new(store.stable_batch());
+                    let oldest = payloads.oldest_batch();
+                    self.journal.announce(watermark, stable, oldest, is_propagating);
+                }
+            }
+            LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
+        }
+        if !recorded {
+            self.durable_at_once = Some(sequence);
+        }
+    }
+
+    /// What was just recorded, and is durable already because there is no log.
+    #[inline]
+    pub(crate) fn take_durable_at_once(&mut self) -> Option<LogSequence> {
+        self.durable_at_once.take()
+    }
+
+    /// Everything up to this batch is durable: the highest sequence that is durable with it, if
+    /// that is news.
+    pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<LogSequence> {
+        if let Some((below, copied_in)) = self.copying.take_if(|(_, copied)| batch >= *copied) {
+            debug_assert!(below <= copied_in, "what is copied forward comes behind what it frees");
+            self.journal.carried(below);
+        }
+        self.journal.durable(batch)
+    }
+
+    /// Tells the logs what is not needed any more, when that is durable.
+    pub(crate) fn release(&mut self, ctx: &mut Turn<'_>) {
+        if let Some(keep_from) = self.journal.release() {
+            self.release_below(ctx, keep_from);
+        }
+    }
+
+    /// Tells every log that nothing below this batch is needed any more.
+    pub(crate) fn release_below(&self, ctx: &mut Turn<'_>, keep_from: BatchNumber) {
+        let shard = self.shard;
+        for &(log, _) in &self.retained {
+            ctx.send(Output::LogRelease { log, shard, keep_from });
+        }
+    }
+
+    /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs
+    /// hold nothing of this shard any more.
+    pub(crate) fn is_without_log(&self) -> bool {
+        if timestone_types::is_planted!(NoHandOver) {
+            return self.place == LogPlace::Nowhere;
+        }
+        self.place == LogPlace::Nowhere
+            && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
+    }
+
+    /// A log cannot go behind `from` any more: up to which timestamp no write can come back, if
+    /// that is known.
+    pub(crate) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<Timestamp> {
+        if let Some(entry) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
+            entry.1 = Some(from);
+        }
+        // A log that has not spoken yet may hold anything.
+        let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
+        oldest.and_then(|oldest| self.journal.settled(oldest))
+    }
+
+    /// The first log stage, for what a run without a log leaves to the next one.
+    pub(crate) fn first_log(&self) -> Option<StageId> {
+        self.retained.first().map(|&(stage, _)| stage)
+    }
+
+    /// Records go to this log from now on, behind the last batch that the store was told of.
+    pub(crate) fn take_log(&mut self, log: StageId, last: BatchNumber) {
+        assert!(!self.has_log(), "a log is taken by a run that has none");
+        self.place = LogPlace::Stage(log);
+        self.journal.begin(last);
+    }
+
+    /// Appends again what old log files hold up: promises and outcomes that are still needed.
+    pub(crate) fn copy_forward(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        (below, copy): (BatchNumber, &CopyForward),
+        payloads: &mut Payloads,
+        with: &mut Closers<'_>,
+    ) {
+        assert!(self.copying.is_none(), "one at a time");
+        for txn in payloads.below(below) {
+            self.copy_promise(txn, copy, payloads);
+            self.close_full(ctx, with);
+        }
+        let mut closed = Vec::new();
+        for kept in &copy.outcomes {
+            self.journal.note(&LogRecord::Decision {
+                txn: kept.txn,
+                begin: kept.begin,
+                commit: commit_of(kept.outcome),
+                origin: DecisionOrigin::Termination,
+                abort: kept.abort,
+                found: kept.found,
+                met: kept.met,
+                participants: Participants::new(kept.participants.as_slice()),
+            });
+            // There may be millions of them, and a log takes no batch of any size.
+            if self.journal.open_bytes() >= LOG_BATCH_BYTES {
+                closed.extend(self.journal.close(ctx.now(), with.watermark, || ctx.take_buffer()));
+                with.store.begin_batch(self.journal.open_batch().get());
+            }
+        }
+        for batch in closed {
+            self.append(ctx, batch, with.admission);
+        }
+        let (bound, watermark) = (copy.bound, with.watermark);
+        self.journal.note(&LogRecord::ReadBound { bound, watermark });
+        self.copying = Some((below, self.journal.open_batch()));
+        with.store.sync_soon();
+        self.close(ctx, with);
+    }
+
+    /// Appends a promise again, with its decision if there is one.
+    fn copy_promise(&mut self, txn: TxnId, copy: &CopyForward, payloads: &mut Payloads) {
+        let (Some(payload), Some(promise)) = (payloads.get_mut(txn), copy.promise(txn)) else {
+            return;
+        };
+        let participants = Participants::new(&payload.participants);
+        let (begin, single, body) = (payload.begin, payload.single, &payload.body);
+        let (commit, found) = (promise.commit, promise.found);
+        self.journal.note(&LogRecord::Prepare {
+            txn,
+            begin,
+            commit,
+            single,
+            found,
+            participants,
+            body,
+        });
+        self.journal.carries(commit);
+        if promise.is_decided {
+            let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
+            self.journal.note(&LogRecord::Decision {
+                txn,
+                begin,
+                commit,
+                origin,
+                abort,
+                found,
+                met,
+                participants,
+            });
+        }
+        payload.batch = Some(self.journal.open_batch());
+    }
+}
+
+/// As a record has it: zero for an abort.
+const fn commit_of(outcome: TxnOutcome) -> Timestamp {
+    match outcome {
+        TxnOutcome::Committed(at) => at,
+        TxnOutcome::Aborted => Timestamp::ZERO,
+    }
+}
+
+const fn origin_of(origin: timestone_txn::participant::DecisionOrigin) -> DecisionOrigin {
+    match origin {
+        timestone_txn::participant::DecisionOrigin::Client => DecisionOrigin::Client,
+        timestone_txn::participant::DecisionOrigin::Termination
+        | timestone_txn::participant::DecisionOrigin::Participant => DecisionOrigin::Termination,
+    }
+}

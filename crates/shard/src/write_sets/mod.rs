@@ -1,0 +1,270 @@
+//! Write sets of promised transactions, from the prepare until the store holds their writes.
+//!
+//! ```text
+//!   prepare ─► keep ─► decided ─► put ─┬─ all in the store ─► forget
+//!                                      └─ no room ─► waits ─► put again, from the write that failed
+//! ```
+//! Invariants: write sets that wait for room are put in the order in which they were decided; while
+//! one waits, no other is promised room.
+
+pub(crate) mod payload;
+
+use std::collections::VecDeque;
+
+use timestone_store::StoreError;
+use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp, TxnId, Version};
+use timestone_wal::BatchNumber;
+use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteKind};
+
+use crate::limits::APPLY_INTERVAL;
+use crate::reads::lookups::Lookups;
+use crate::shard::ShardStore;
+use payload::Payloads;
+
+/// A write set on its way into the store, which had no room for all of it at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unapplied {
+    txn: TxnId,
+    commit: Timestamp,
+    /// Writes of the body that are done already.
+    done: usize,
+}
+
+impl Unapplied {
+    /// All of a transaction's writes.
+    pub(crate) const fn all(txn: TxnId, commit: Timestamp) -> Self {
+        Self { txn, commit, done: 0 }
+    }
+
+    /// Whose writes these are.
+    pub(crate) const fn txn(&self) -> TxnId {
+        self.txn
+    }
+}
+
+/// Where write sets are put.
+pub(crate) struct Target<'a> {
+    pub(crate) shard: ShardId,
+    pub(crate) seed: HashSeed,
+    pub(crate) has_log: bool,
+    pub(crate) store: &'a mut ShardStore,
+    pub(crate) lookups: &'a mut Lookups,
+}
+
+/// What became of a write set that was to be put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// It is in the store. Its prepare is in this batch.
+    Done(Option<BatchNumber>),
+    /// It cannot be put any more; nothing waits.
+    Dropped,
+    /// The rest waits for room.
+    NoRoom,
+}
+
+/// All write sets of a shard.
+#[derive(Default)]
+pub(crate) struct WriteSets {
+    payloads: Payloads,
+    unapplied: VecDeque<Unapplied>,
+    /// Why the first of them has to wait.
+    no_room: Option<StoreError>,
+    /// When to try again what the store had no room for.
+    again_at: Timestamp,
+}
+
+impl WriteSets {
+    /// Those that earlier runs have left.
+    pub(crate) fn new(payloads: Payloads) -> Self {
+        Self { payloads, ..Self::default() }
+    }
+
+    /// What is kept, by transaction.
+    pub(crate) const fn payloads(&self) -> &Payloads {
+        &self.payloads
+    }
+
+    /// The same, to change it.
+    pub(crate) const fn payloads_mut(&mut self) -> &mut Payloads {
+        &mut self.payloads
+    }
+
+    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
+    /// where it stays until it is applied. A single write was laid out as the prepare `written`.
+    pub(crate) fn keep(
+        &mut self,
+        (txn, begin, single): (TxnId, Timestamp, bool),
+        frame: &Frame<'_>,
+        participants: &[ShardId],
+        (shard, written): (ShardId, &[u8]),
+    ) {
+        match frame.kind() {
+            wire::Kind::Prepare => {
+                if let Ok(prepare) = wire::Prepare::decode(frame) {
+                    self.payloads.keep(txn, begin, single, participants, prepare.body.bytes());
+                }
+            }
+            wire::Kind::Write => {
+                let participants = [shard];
+                if let Ok(frame) = Frame::parse(written)
+                    && let Ok(prepare) = wire::Prepare::decode(&frame)
+                {
+                    self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
+                }
+            }
+            wire::Kind::WriteSet => {
+                if let Ok(set) = wire::WriteSet::decode(frame) {
+                    self.payloads.keep(txn, begin, single, participants, set.body.bytes());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether everything that was decided is in the store.
+    #[inline]
+    pub(crate) fn are_applied(&self) -> bool {
+        self.unapplied.is_empty()
+    }
+
+    /// How many decided write sets wait for room.
+    pub(crate) fn unapplied(&self) -> usize {
+        self.unapplied.len()
+    }
+
+    /// Whether this transaction's writes wait for room.
+    pub(crate) fn is_unapplied(&self, txn: TxnId) -> bool {
+        self.unapplied.iter().any(|work| work.txn == txn)
+    }
+
+    /// Whether more may be promised, as far as this goes.
+    ///
+    /// # Errors
+    /// What was decided before waits for room, and why.
+    #[inline]
+    pub(crate) fn check_room(&self) -> Result<(), StoreError> {
+        match self.no_room {
+            _ if self.unapplied.is_empty() => Ok(()),
+            Some(StoreError::DeviceFull { live_blocks, blocks, ref growth }) => {
+                Err(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
+            }
+            Some(StoreError::MemoryFull { used_bytes, limit_bytes }) => {
+                Err(StoreError::MemoryFull { used_bytes, limit_bytes })
+            }
+            _ => Err(StoreError::Busy),
+        }
+    }
+
+    /// A write set was decided: whether it is to be put now. If not, it waits behind others.
+    #[inline]
+    pub(crate) fn is_next(&mut self, now: Timestamp, work: Unapplied) -> bool {
+        assert_eq!(work.done, 0, "nothing of it is put before it is decided");
+        #[cfg(feature = "planted-bugs")]
+        if timestone_types::planted::defers_puts() {
+            self.unapplied.push_back(work);
+            self.again_at = now;
+            return false;
+        }
+        let _ = now;
+        if !self.unapplied.is_empty() {
+            self.unapplied.push_back(work);
+            return false;
+        }
+        true
+    }
+
+    /// Takes the first one that waits, to put it again.
+    pub(crate) fn take_first(&mut self) -> Option<Unapplied> {
+        self.unapplied.pop_front()
+    }
+
+    /// Looks again whether there is room in a while: it comes with what the device completes, which
+    /// wakes the host.
+    pub(crate) fn look_again(&mut self, now: Timestamp) {
+        self.again_at = now.saturating_add(APPLY_INTERVAL);
+        debug_assert!(self.again_at > now, "time for others passes in between");
+    }
+
+    /// Whether a planted bug keeps what waits where it is.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn still_waits(&mut self, now: Timestamp) -> bool {
+        let waits = !self.unapplied.is_empty() && timestone_types::planted::puts_still_wait();
+        if waits {
+            self.again_at = now;
+        }
+        waits
+    }
+
+    /// When to look again whether there is room.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        (!self.unapplied.is_empty()).then_some(self.again_at)
+    }
+
+    /// Puts what is not done yet of a write set into the store, as far as there is room; the rest
+    /// is queued.
+    pub(crate) fn put(&mut self, work: Unapplied, target: &mut Target<'_>) -> Put {
+        let Unapplied { txn, commit, done } = work;
+        let shard = target.shard;
+        let Some(payload) = self.payloads.get(txn) else {
+            tracing::error!(%shard, %txn, "a decided transaction has no write set here");
+            return Put::Dropped;
+        };
+        let batch = payload.batch;
+        let version = Version::new(commit, txn.client);
+        let body = match PrepareBody::parse(&payload.body) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(%shard, %txn, %error, "a kept write set cannot be read any more");
+                return Put::Dropped;
+            }
+        };
+        for (index, write) in body.writes().enumerate().skip(done) {
+            let key = KeyRef::new(target.seed, write.keyspace, write.key);
+            let put = match write.kind {
+                WriteKind::Put => target.store.put(key, version, write.value, write.expires_at),
+                WriteKind::Delete => target.store.delete(key, version),
+                WriteKind::Fence => target.store.fence(write.keyspace, version),
+            };
+            if let Err(error) = put {
+                if matches!(error, StoreError::ShuttingDown) {
+                    target.report_closed(txn);
+                    return Put::Dropped;
+                }
+                if !error.retryable() {
+                    tracing::error!(%shard, %txn, %error, "a committed write cannot be stored; it \
+                        stays in the log");
+                }
+                assert!(index >= done, "what is put stays put");
+                self.unapplied.push_back(Unapplied { txn, commit, done: index });
+                self.no_room = Some(error);
+                return Put::NoRoom;
+            }
+            if !target.lookups.is_empty() {
+                match write.kind {
+                    WriteKind::Fence => target.lookups.raise_all(write.keyspace, version),
+                    kind => {
+                        let absent = kind == WriteKind::Delete;
+                        target.lookups.raise(write.keyspace, key.hash, version, absent);
+                    }
+                }
+            }
+        }
+        Put::Done(batch)
+    }
+}
+
+impl Target<'_> {
+    /// Who decided was silent for too long. The next start finds promise and decision in the log,
+    /// if there is one.
+    #[cold]
+    fn report_closed(&self, txn: TxnId) {
+        let shard = self.shard;
+        if self.has_log {
+            tracing::warn!(%shard, %txn, "a commit was decided after the store was closed: the \
+                next start carries it out")
+        } else {
+            tracing::error!(%shard, %txn, "a commit was decided after the store was closed: it is \
+                lost, as there is no log")
+        }
+    }
+}
