@@ -50,6 +50,7 @@ struct TaskWaker {
 }
 
 impl Wake for TaskWaker {
+    #[inline]
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -89,6 +90,7 @@ impl Executor {
     }
 
     /// Queues a task, unless it is queued or over.
+    #[inline]
     pub(crate) fn wake(&self, task: TaskId) {
         let mut slots = self.slots.borrow_mut();
         if let Some(slot) = slots.get_mut(task.index as usize)

@@ -39,6 +39,7 @@ enum OperationState<T> {
 impl<T> Unpin for Operation<T> {}
 
 impl<T> Operation<T> {
+    #[inline]
     pub(crate) fn begin(
         core: &Rc<Core>,
         convert: fn(Output) -> Result<T>,

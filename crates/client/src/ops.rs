@@ -101,6 +101,7 @@ impl OpTable {
 
     /// A new operation; `in_place`: a value that it yields is not copied, whoever waits looks at it
     /// in the engine.
+    #[inline]
     pub(crate) fn open_as(&mut self, in_place: bool) -> OpId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, state: State::Free });
@@ -121,6 +122,7 @@ impl OpTable {
 
     /// Finishes an operation; tells who is to be woken. An operation that was given up is left
     /// alone. `output` is told whether a value may stay where it is.
+    #[inline]
     pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce(bool) -> Output) -> Wake {
         let Some(slot) = self.slot(op) else { return Wake::Nobody };
         let State::Waiting { wake, in_place } = &mut slot.state else { return Wake::Nobody };
@@ -131,6 +133,7 @@ impl OpTable {
 
     /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken
     /// when it comes.
+    #[inline]
     pub(crate) fn take(&mut self, op: OpId, wake: impl FnOnce() -> Wake) -> Option<Output> {
         let Some(slot) = self.slot(op) else { return Some(Output::Failed(Error::closed())) };
         if let State::Waiting { wake: waiting, .. } = &mut slot.state {

@@ -61,6 +61,7 @@ impl Admission {
     }
 
     /// Why there is no room for these puts, if so. `open_bytes` are on their way to the log.
+    #[inline]
     pub(crate) fn error<I: Iterator<Item = PutSize>>(
         &mut self,
         puts: &impl Fn() -> I,
@@ -78,6 +79,7 @@ impl Admission {
     ///
     /// # Errors
     /// The admission error: the store has no room, or what is promised already waits for room.
+    #[inline]
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,

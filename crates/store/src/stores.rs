@@ -45,6 +45,7 @@ impl Stores {
 }
 
 impl Reads for Stores {
+    #[inline]
     fn seed(&self) -> HashSeed {
         self.flash.seed()
     }
@@ -160,6 +161,7 @@ impl Writes for Stores {
         self.flash.fence(keyspace, version)
     }
 
+    #[inline]
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,

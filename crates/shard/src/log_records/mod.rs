@@ -151,6 +151,7 @@ impl LogRecords {
 
     /// Records what the participant wants to be durable; the write set of a promise is in
     /// `payloads`.
+    #[inline]
     pub(crate) fn record(
         &mut self,
         sequence: LogSequence,

@@ -50,6 +50,7 @@ impl Items {
     /// Fills the read and write items of a body; whether the youngest versions of all its keys are
     /// known. If not, the request is handed
     /// in again when they are.
+    #[inline]
     pub(crate) fn look_up(
         &mut self,
         (token, wait): (Token, Option<Wait>),

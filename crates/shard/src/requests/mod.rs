@@ -199,6 +199,7 @@ impl Requests {
     }
 
     /// Answers a prepare, or a single write.
+    #[inline]
     pub(crate) fn vote(
         &mut self,
         ctx: &mut Turn<'_>,
@@ -234,6 +235,7 @@ impl Requests {
     }
 
     /// Answers a request with one frame, and ends it.
+    #[inline]
     pub(crate) fn answer(
         &mut self,
         ctx: &mut Turn<'_>,

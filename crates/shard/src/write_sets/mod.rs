@@ -91,6 +91,7 @@ impl WriteSets {
 
     /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
     /// where it stays until it is applied. A single write was laid out as the prepare `written`.
+    #[inline]
     pub(crate) fn keep(
         &mut self,
         (txn, begin, single): (TxnId, Timestamp, bool),
@@ -202,6 +203,7 @@ impl WriteSets {
 
     /// Puts what is not done yet of a write set into the store, as far as there is room; the rest
     /// is queued.
+    #[inline]
     pub(crate) fn put(&mut self, work: Unapplied, target: &mut Target<'_>) -> Put {
         let Unapplied { txn, commit, done } = work;
         let shard = target.shard;

@@ -69,6 +69,7 @@ impl Space {
     }
 
     /// The youngest fence; zero when there is none.
+    #[inline]
     pub(crate) fn latest_fence(&self) -> Version {
         self.fences.last().map_or(Version::ZERO, |fence| fence.version)
     }
@@ -158,6 +159,7 @@ impl Spaces {
     }
 
     /// A keyspace that is there.
+    #[inline]
     pub(crate) fn get(&self, id: KeyspaceId) -> Option<&Space> {
         self.find(id).map(|at| &self.list[at])
     }

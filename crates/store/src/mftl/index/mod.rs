@@ -220,6 +220,7 @@ impl Index {
     }
 
     /// Has what `step` names fetched for a key, without a look at it.
+    #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash, step: PrefetchStep) {
         let id = KeyId::new(hash, 0);
         let Some(segment) = self.segments.get(id.segment as usize) else { return };
@@ -236,10 +237,12 @@ impl Index {
         }
     }
 
+    #[inline]
     fn slot(&self, id: KeyId) -> Option<usize> {
         self.segments.get(id.segment as usize)?.find(id.tag, id.check)
     }
 
+    #[inline]
     fn head(&self, id: KeyId, slot: usize) -> &Head {
         self.segments[id.segment as usize].head(slot)
     }
@@ -249,6 +252,7 @@ impl Index {
     }
 
     /// The youngest version of a key.
+    #[inline]
     pub(crate) fn latest(&self, id: KeyId) -> Option<(Version, Location)> {
         let head = self.head(id, self.slot(id)?);
         Some((head.version(), head.location))
