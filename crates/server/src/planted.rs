@@ -34,7 +34,7 @@ pub fn plant(bug: Option<Bug>) {
         scan_below_acknowledged: is(Bug::ScanBelowAcknowledged),
         keep_conditions_over_fences: is(Bug::ConditionOverFence),
         watermark_of_one: is(Bug::WatermarkOfOne),
-        lower_floor: is(Bug::FallingFloor),
+        lower_low_water: is(Bug::FallingFloor),
         revalidate_duplicates: is(Bug::RevalidatedDuplicate),
         count_duplicates: is(Bug::DuplicateVote),
         count_stale_votes: is(Bug::LowerVote),

@@ -102,7 +102,7 @@ pub struct PlantedBugs {
     /// A key is free before its put can be read.
     pub free_before_applied: bool,
     /// The floor falls back whenever the window rotates.
-    pub lower_floor: bool,
+    pub lower_low_water: bool,
     /// A duplicate of a prepare that was promised is validated as if it were new.
     pub revalidate_duplicates: bool,
     /// 13: a participant's vote counts as often as it comes.

@@ -170,7 +170,7 @@ impl<V: Validation> Lifecycle<V> {
         let held = held.filter(|one| one.kind != super::WriteKind::Fence).map(|one| one.key);
         self.validation.retire(now, held);
         assert!(
-            self.validation.low_water() >= low_water || crate::planted::bugs().lower_floor,
+            self.validation.low_water() >= low_water || crate::planted::bugs().lower_low_water,
             "what stands for forgotten keys only rises"
         );
     }

@@ -184,7 +184,7 @@ bugs!(
     outwait_deadlines,
     equal_is_enough,
     free_before_applied,
-    lower_floor,
+    lower_low_water,
     revalidate_duplicates,
     count_duplicates,
     judge_expiry_by_clients,

@@ -277,6 +277,8 @@ fn a_gateway_that_blames_clients_for_its_own_pauses_is_found_out() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_does_not_count_what_commands_make_is_found_out() {
+    use super::{MADE, makers, making};
+
     let (_, _, used, prepares) =
         timestone_types::planted::with(timestone_types::planted::Bug::UncountedMaking, || {
             making(&makers(64, VALUE))

@@ -183,7 +183,7 @@ impl Validation for Timestamps {
     fn retire(&mut self, now: Timestamp, written: impl Iterator<Item = KeyHash>) {
         if self.recent.is_due(now) {
             self.recent.rotate(now, written);
-            if bugs().lower_floor {
+            if bugs().lower_low_water {
                 self.recent.lower_low_water();
             }
             self.keyspaces.drop_scans(self.recent.low_water());
