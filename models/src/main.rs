@@ -14,7 +14,7 @@
 //! | `gauge` | `gauge.rs` | counts that do not come back to zero; more admitted than the limit and one batch of frames for each net stage |
 //! | `drain` | `drain.rs`, `handoff.rs`, `lanes.rs` | two threads are called drained while an event is under way or being handled |
 //! | `drain-three` | the same | the same of three threads, each of which hands on to the next |
-//! | `stop` | `orders.rs`, `sleep.rs` | a thread sleeps on although it was ordered to finish or to stop |
+//! | `stop` | `shutdown_flags.rs`, `sleep.rs` | a thread sleeps on although it was ordered to finish or to stop |
 //! | `metrics` | `metrics.rs`, `gauge.rs` | a count is lost, or goes backwards for who reads it |
 //!
 //! No model, for nothing of it is shared: `frame_batch.rs` (pools belong to a thread; a batch of
@@ -42,11 +42,11 @@ mod limits;
 #[path = "../../crates/seda/src/metrics.rs"]
 mod metrics;
 mod models;
-#[path = "../../crates/seda/src/orders.rs"]
-mod orders;
 mod planted;
 #[path = "../../tests/scores.rs"]
 mod scores;
+#[path = "../../crates/seda/src/shutdown_flags.rs"]
+mod shutdown_flags;
 #[path = "../../crates/seda/src/sleep.rs"]
 mod sleep;
 mod sync;

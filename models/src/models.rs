@@ -8,8 +8,8 @@ use crate::drain::{Counts, is_drained};
 use crate::gauge::{AdmissionLimit, Gauge};
 use crate::lanes::{LaneSender, ThreadLanes, mesh};
 use crate::metrics::{StageMetrics, bump};
-use crate::orders::Orders;
 use crate::planted::{Bug, planted};
+use crate::shutdown_flags::ShutdownFlags;
 use crate::sleep::SleepFlag;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 use crate::{StageId, handoff};
@@ -408,27 +408,27 @@ fn third_turn(lanes: &mut ThreadLanes<u64>, link: &mut Link, (_, counts, flags, 
 /// A thread that sleeps whenever it may is ordered to finish and then to stop.
 pub(crate) fn stop() {
     explore(None, || {
-        let world = Arc::new((Orders::default(), SleepFlag::default(), Poller::new()));
+        let world = Arc::new((ShutdownFlags::default(), SleepFlag::default(), Poller::new()));
         let shared = Arc::clone(&world);
         let reactor = thread::spawn(move || {
-            let (orders, flag, poller) = &*shared;
+            let (flags, flag, poller) = &*shared;
             let mut finishing = false;
-            while !orders.is_stopped() {
-                if flag.may_sleep(|| orders.nothing_new(finishing)) {
+            while !flags.is_stopped() {
+                if flag.may_sleep(|| flags.nothing_new(finishing)) {
                     poller.block();
                     flag.awake();
                 }
-                finishing |= orders.is_shutting_down();
+                finishing |= flags.is_shutting_down();
             }
-            assert!(orders.is_shutting_down(), "what was ordered first is seen first");
+            assert!(flags.is_shutting_down(), "what was ordered first is seen first");
         });
-        let (orders, _, poller) = &*world;
-        for order in [Orders::begin_shutdown, Orders::stop] {
+        let (flags, _, poller) = &*world;
+        for set in [ShutdownFlags::begin_shutdown, ShutdownFlags::stop] {
             if planted(Bug::WakeBeforeOrder) {
                 poller.wake();
-                order(orders);
+                set(flags);
             } else {
-                order(orders);
+                set(flags);
                 poller.wake();
             }
         }

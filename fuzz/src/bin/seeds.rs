@@ -133,7 +133,10 @@ fn frames() -> Seeds {
             ]
             .concat(),
         ),
-        ("report", one(Report { client, watermark: AT, acked: Sequence::new(1), closing: false })),
+        (
+            "report",
+            one(Report { client, watermark: AT, acked: Sequence::new(1), now: AT, closing: false }),
+        ),
         ("scan", one(Scan { keyspace, cursor: 0, limit: 10, at: AT, client, with_values: true })),
         ("page", page),
         ("list", list),
