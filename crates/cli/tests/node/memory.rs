@@ -206,7 +206,7 @@ fn commands_that_are_queued_take_no_more_than_the_bound() {
     let bystander = Bystander::watch(&place);
     watched(&node, || {
         let value = vec![b'x'; MIB / 5];
-        let mut refused = 0;
+        let (mut refused, mut told) = (0, String::new());
         let mut open = Vec::new();
         for client in 0..30 {
             let mut resp = Resp::connect(place.resp).expect("connects");
@@ -216,7 +216,7 @@ fn commands_that_are_queued_take_no_more_than_the_bound() {
                     Ok(Reply::Simple(text)) if text == "QUEUED" => {}
                     Ok(Reply::Error(text)) => {
                         assert!(text.starts_with("TRYAGAIN "), "{text}");
-                        refused += 1;
+                        (refused, told) = (refused + 1, text);
                         break;
                     }
                     other => panic!("{other:?}"),
@@ -225,11 +225,18 @@ fn commands_that_are_queued_take_no_more_than_the_bound() {
             open.push(resp);
         }
         assert!(refused > 20, "{refused} of 30 were refused");
-        // Nothing of a refused transaction is carried out.
+        // Nothing of a refused transaction is carried out. Whoever was told that his connection is
+        // closed, as his command was not even received, has one that is.
         let last = open.last_mut().expect("there are some");
-        assert!(
-            matches!(last.call(&[b"EXEC"]).expect("an answer"), Reply::Error(text) if text.starts_with("EXECABORT"))
-        );
+        match last.call(&[b"EXEC"]) {
+            Ok(Reply::Error(text)) => {
+                assert!(text.starts_with("EXECABORT"), "{text}, after {told}")
+            }
+            Ok(other) => panic!("{other:?}, after {told}"),
+            Err(error) => {
+                assert!(told.contains("the connection is closed"), "{error}, after {told}")
+            }
+        }
         // Who gives up makes room for others.
         open.clear();
         eventually("room for another transaction", Duration::from_secs(5), || {
