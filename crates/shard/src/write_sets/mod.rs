@@ -4,7 +4,7 @@
 //!   prepare ─► keep ─► decided ─► put ─┬─ all in the store ─► forget
 //!                                      └─ no room ─► waits ─► put again, from the write that failed
 //! ```
-//! Invariants: write sets that wait for room are put in the order in which they were decided; while
+//! Invariants: write sets that wait for room take turns, so that a delete behind a put gets its own; while
 //! one waits, no other is promised room.
 
 pub(crate) mod payload;

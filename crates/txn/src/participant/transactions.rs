@@ -296,7 +296,11 @@ impl Transactions {
     /// Everybody has a decision that was propagated.
     pub(super) fn propagated(&mut self, txn: TxnId, keeps: bool) {
         let Some(Place::Kept(index)) = self.table.find(txn) else { return };
-        assert!(self.table.kept(index).durable, "only what is durable is propagated");
+        if !self.table.kept(index).durable {
+            // Another outcome than the one that was propagated, which was forgotten meanwhile: this
+            // one is kept until it is durable.
+            return;
+        }
         if !keeps {
             return self.table.forget(index);
         }
