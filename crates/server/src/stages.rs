@@ -163,7 +163,7 @@ impl Caches {
 
     /// Gives all caches together so many bytes, as [`ServerConfig::cache_bytes`] does at the start.
     /// Each shard follows when it publishes its figures next, within
-    /// [`crate::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
+    /// [`timestone_shard::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
     pub fn resize(&self, bytes: u64) {
         let count = (self.observed.shards.len() as u64).max(1);
         for shard in &self.observed.shards {

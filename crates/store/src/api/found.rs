@@ -30,7 +30,8 @@ pub enum Lookup<'a> {
         /// The expired record's expiry, else never.
         expires_at: Expiry,
     },
-    /// The device is being asked; a [`StoreEvent::ReadDone`] with the token follows.
+    /// The device is being asked; a [`StoreEvent::ReadDone`](crate::StoreEvent::ReadDone) with the
+    /// token follows.
     Pending,
 }
 
@@ -136,7 +137,7 @@ impl KeyList {
 pub enum Count {
     /// The number, at once.
     Keys(u64),
-    /// A [`StoreEvent::CountDone`] with the token follows.
+    /// A [`StoreEvent::CountDone`](crate::StoreEvent::CountDone) with the token follows.
     Pending,
 }
 
