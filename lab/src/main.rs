@@ -4,12 +4,14 @@
 //!   simulation ── the seeds of every scenario that CI runs        soak ── random seeds and fuzzing ─► target/soak
 //!   predictions ── the simulator's throughput beside the real one ─┐
 //!   scorecard ── what tests, models and soaks counted ─────────────┴─► tables in docs/
+//!   cost ── instructions, copies, hashes and cache lines of a transaction
 //!   structure ── methods, fields, files, assertions, words
 //! ```
 //!
 //! It starts cargo, git and the `timestone` binary, and reads what they print. It knows nothing of
 //! how the store works, and no crate of the store uses it.
 
+mod cost;
 mod page;
 mod predictions;
 mod scorecard;
@@ -31,8 +33,12 @@ cargo lab scorecard [FILE…]            writes kept figures (target/soak/runs.j
 cargo lab scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
                                        tries every sector and every bit, --fuzz gives each fuzz target so long
+cargo lab cost [--against COMMIT] [--lines] [-o json] [CASE…]
+                                       instructions, copies and hashes of a transaction and of a Redis request (with --lines: cache lines
+                                       that miss 2 MiB), of this tree, or of both; it needs valgrind, and redis-benchmark for Redis
 cargo lab structure [--at COMMIT] [-o text|json]
                                        methods, files and fields of types, assertions of cores, names and words, of this tree or a commit
+cargo lab structure --lacking CORE|all functions that change state and assert nothing
 cargo lab structure --page COMMIT      the same of COMMIT and of this tree, side by side, into docs/lab/structure.md";
 
 fn main() -> ExitCode {
@@ -44,6 +50,7 @@ fn main() -> ExitCode {
         ["predictions", options @ ..] => predictions::run(options),
         ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
+        ["cost", options @ ..] => cost::run(options),
         ["structure", options @ ..] => structure::run(options),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

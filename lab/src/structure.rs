@@ -28,7 +28,7 @@ const REGION: &str = "structure";
 
 /// Counts, and prints or writes what was counted.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let (mut at, mut before, mut json) = (None, None, false);
+    let (mut at, mut before, mut json, mut lacking) = (None, None, false, None);
     let mut words = options.iter();
     while let Some(&word) = words.next() {
         match (word, words.next()) {
@@ -36,6 +36,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
             ("--page", Some(commit)) => before = Some(*commit),
             ("-o", Some(&"json")) => json = true,
             ("-o", Some(&"text")) => json = false,
+            ("--lacking", Some(core)) => lacking = Some(*core),
             _ => {
                 return Err(format!(
                     "structure has no option '{word}', or it lacks its value; see cargo lab help"
@@ -45,6 +46,11 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     let root = workspace_root()?;
     let here = Tree::load(&root)?;
+    if let Some(core) = lacking {
+        let core = (core != "all").then_some(core);
+        assertions::lacking(&parse(&here)?, core).iter().for_each(|line| println!("{line}"));
+        return Ok(());
+    }
     // What is retired is what today's glossary says, whatever tree is looked at.
     let rules = glossary::rules(here.text(glossary::PAGE).unwrap_or_default()).0;
     let count = |tree: &Tree| -> Result<Figures, String> {

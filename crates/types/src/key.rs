@@ -46,6 +46,7 @@ static XMODEM: crc::Crc<u16, crc::Table<16>> =
 /// The slot of a key: of its hash tag when it has one (the bytes between the first `{` and the next
 /// `}`, unless empty), else of all its bytes.
 #[must_use]
+#[cfg_attr(count_costs, inline(never))]
 pub fn slot_of(key: &[u8]) -> Slot {
     Slot(XMODEM.checksum(hash_tag(key)) % SLOT_COUNT)
 }
@@ -69,6 +70,7 @@ pub struct KeyHash(pub u64);
 
 /// Hashes a key of a keyspace.
 #[must_use]
+#[cfg_attr(count_costs, inline(never))]
 pub fn hash_key(seed: HashSeed, keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
     let seed = seed.0 ^ u64::from(keyspace.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     KeyHash(xxh3_64_with_seed(key, seed))
