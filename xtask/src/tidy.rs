@@ -12,6 +12,7 @@ mod headers;
 mod lengths;
 mod links;
 mod map;
+mod named_files;
 mod paths;
 mod retired;
 mod unsafety;
@@ -37,6 +38,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     findings.extend(unsafety::check(tree));
     findings.extend(paths::check(tree));
     findings.extend(links::check(tree));
+    findings.extend(named_files::check(tree));
     findings.extend(citations::check(tree));
     findings.extend(retired::check(tree));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
