@@ -72,7 +72,7 @@ impl Admission {
         if let Some(words) = self.log_error(|| puts().map(|put| put.bytes).sum(), open_bytes) {
             return Some(AdmissionError::Log(words));
         }
-        self.admit(&mut puts(), store, write_sets).err().map(AdmissionError::Store)
+        self.admit(puts, store, write_sets).err().map(AdmissionError::Store)
     }
 
     /// Whether these puts may be promised now.
@@ -80,18 +80,18 @@ impl Admission {
     /// # Errors
     /// The admission error: the store has no room, or what is promised already waits for room.
     #[inline]
-    fn admit(
+    fn admit<I: Iterator<Item = PutSize>>(
         &mut self,
-        puts: &mut dyn Iterator<Item = PutSize>,
+        puts: &impl Fn() -> I,
         store: &mut ShardStore,
         write_sets: &WriteSets,
     ) -> Result<(), StoreError> {
-        let promised = write_sets.payloads().bytes();
-        if !self.has_memory(promised) {
+        let promised = write_sets.payloads().puts();
+        if !self.has_memory(promised.bytes) {
             return Err(StoreError::Busy);
         }
-        store.admit(puts, promised)?;
-        write_sets.check_room()
+        store.admit(&mut puts(), promised)?;
+        write_sets.check_room(|| puts().any(|put| put.keyspace.is_in_memory()))
     }
 
     /// Why puts of so many bytes may not be promised now, if it is because the log has no room for

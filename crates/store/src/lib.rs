@@ -27,8 +27,8 @@ mod stores;
 
 pub use api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, Latest,
-    LatestLookup, Lookup, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
-    ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
+    LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor,
+    ScanLimit, ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;

@@ -16,8 +16,8 @@ use std::time::Duration;
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Figure, FigureValues, Figures, LatestLookup, Lookup, PutSize, ReadToken, Reads,
-    ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, Figure, FigureValues, Figures, LatestLookup, Lookup, PromisedPuts, PutSize,
+    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -165,15 +165,15 @@ impl Writes for Stores {
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,
-        promised: u64,
+        promised: PromisedPuts,
     ) -> Result<(), StoreError> {
-        let (mut count, mut bytes) = (0, 0);
+        let mut in_memory_puts = PromisedPuts::default();
         let mut on_flash = puts
             .filter(|put| {
                 let in_memory = put.keyspace.is_in_memory();
                 if in_memory {
-                    count += 1;
-                    bytes += put.bytes as u64;
+                    in_memory_puts.count += 1;
+                    in_memory_puts.bytes += put.bytes as u64;
                 }
                 !in_memory
             })
@@ -184,7 +184,7 @@ impl Writes for Stores {
             // It need not have looked at all of them.
             on_flash.for_each(drop);
         }
-        self.dram.admit_bytes(count, bytes, promised)
+        self.dram.admit_puts(in_memory_puts, promised)
     }
 }
 

@@ -157,6 +157,13 @@ impl<'a> PrepareBody<'a> {
         self.bytes
     }
 
+    /// How many writes a body has that [`PrepareBody::parse`] took: read from its head alone.
+    #[must_use]
+    #[inline]
+    pub fn write_count(bytes: &[u8]) -> u32 {
+        bytes.get(4..8).and_then(|count| u32::load(count).ok()).unwrap_or(0)
+    }
+
     /// The reads, in order.
     #[must_use]
     #[inline]

@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_store::{
-    AsOf, Count, FigureValues, Figures, LatestLookup, Lookup, PutSize, ReadOutcome, ReadToken,
-    Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome,
+    ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep, Writes,
 };
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -153,7 +153,7 @@ impl<S: Store> Writes for Hesitant<S> {
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,
-        promised: u64,
+        promised: PromisedPuts,
     ) -> Result<(), StoreError> {
         self.store.admit(puts, promised)
     }

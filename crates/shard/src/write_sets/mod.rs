@@ -138,14 +138,16 @@ impl WriteSets {
         self.unapplied.iter().any(|work| work.txn == txn)
     }
 
-    /// Whether more may be promised, as far as this goes.
+    /// Whether more puts may be promised, as far as this goes. What waits for memory does not hold
+    /// up puts of which none `is_for_memory`.
     ///
     /// # Errors
     /// What was decided before waits for room, and why.
     #[inline]
-    pub(crate) fn check_room(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_room(&self, is_for_memory: impl Fn() -> bool) -> Result<(), StoreError> {
         match self.no_room {
             _ if self.unapplied.is_empty() => Ok(()),
+            Some(StoreError::MemoryFull { .. }) if !is_for_memory() => Ok(()),
             Some(StoreError::DeviceFull { live_blocks, blocks, ref growth }) => {
                 Err(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
             }
@@ -268,5 +270,26 @@ impl Target<'_> {
             tracing::error!(%shard, %txn, "a commit was decided after the store was closed: it is \
                 lost, as there is no log")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, Sequence};
+
+    use super::*;
+
+    #[test]
+    fn what_waits_for_memory_holds_up_puts_for_memory_alone() {
+        let mut write_sets = WriteSets::default();
+        assert!(write_sets.check_room(|| true).is_ok(), "nothing waits");
+        let txn = TxnId::new(ClientId::new(1), Sequence::new(1));
+        write_sets.unapplied.push_back(Unapplied::all(txn, Timestamp::from_nanos(1)));
+        write_sets.no_room = Some(StoreError::MemoryFull { used_bytes: 9, limit_bytes: 10 });
+        let refused = write_sets.check_room(|| true);
+        assert!(matches!(refused, Err(StoreError::MemoryFull { used_bytes: 9, .. })));
+        assert!(write_sets.check_room(|| false).is_ok());
+        write_sets.no_room = Some(StoreError::Busy);
+        assert!(matches!(write_sets.check_room(|| false), Err(StoreError::Busy)));
     }
 }

@@ -5,8 +5,10 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use timestone_store::PromisedPuts;
 use timestone_types::{ShardId, Timestamp, TxnId};
 use timestone_wal::BatchNumber;
+use timestone_wire::PrepareBody;
 
 /// What a prepare brought.
 #[derive(Debug, Default)]
@@ -27,8 +29,8 @@ pub(crate) struct Payload {
 #[derive(Default)]
 pub(crate) struct Payloads {
     by_txn: HashMap<TxnId, Payload, FixedState>,
-    /// Of all bodies.
-    bytes: u64,
+    /// Of all bodies: their writes, deletes among them, and their bytes.
+    sum: PromisedPuts,
     free: Vec<Payload>,
 }
 
@@ -49,7 +51,9 @@ impl Payloads {
     ) -> &mut Payload {
         let free = &mut self.free;
         let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
-        self.bytes = self.bytes + body.len() as u64 - payload.body.len() as u64;
+        self.sum.bytes = self.sum.bytes + body.len() as u64 - payload.body.len() as u64;
+        let writes = |body| u64::from(PrepareBody::write_count(body));
+        self.sum.count = self.sum.count + writes(body) - writes(&payload.body);
         payload.body.clear();
         payload.body.extend_from_slice(body);
         payload.participants.clear();
@@ -72,7 +76,9 @@ impl Payloads {
     /// Takes out what a transaction brought.
     pub(crate) fn take(&mut self, txn: TxnId) -> Option<Payload> {
         let payload = self.by_txn.remove(&txn)?;
-        self.bytes -= payload.body.len() as u64;
+        self.sum.bytes -= payload.body.len() as u64;
+        self.sum.count -= u64::from(PrepareBody::write_count(&payload.body));
+        debug_assert!(!self.by_txn.is_empty() || self.sum == PromisedPuts::default());
         Some(payload)
     }
 
@@ -104,8 +110,13 @@ impl Payloads {
     }
 
     /// Bytes of all that are kept.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.sum.bytes
+    }
+
+    /// What the writes of all that are kept may take of a store, if each is a put.
+    pub(crate) const fn puts(&self) -> PromisedPuts {
+        self.sum
     }
 
     /// How many are kept.

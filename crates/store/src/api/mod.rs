@@ -37,7 +37,7 @@ pub use found::{
 };
 pub use reads::Reads;
 pub use upkeep::Upkeep;
-pub use writes::{PutSize, Writes};
+pub use writes::{PromisedPuts, PutSize, Writes};
 
 /// A multi-version store of one shard: all parts of the interface. See the module for what the
 /// caller promises.

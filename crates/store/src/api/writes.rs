@@ -13,6 +13,15 @@ pub struct PutSize {
     pub bytes: usize,
 }
 
+/// Puts that were promised and are not in the store yet, for [`Writes::admit`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PromisedPuts {
+    /// How many there are, at most.
+    pub count: u64,
+    /// Bytes of their keys and values, at most.
+    pub bytes: u64,
+}
+
 /// Versions, tombstones and fences, and the admission of those that are still to come.
 pub trait Writes {
     /// Writes one version, in any order of versions; readable at once. A version that is there
@@ -42,8 +51,8 @@ pub trait Writes {
     fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError>;
 
     /// Whether puts of these sizes would be accepted now. Stricter than a put is, so that what is
-    /// promised on its word finds room later; `promised` are the bytes that were promised before
-    /// and are not put yet. When there is no room, the store begins to make room, as by a put.
+    /// promised on its word finds room later; `promised` is what was promised before and is
+    /// not put yet. When there is no room, the store begins to make room, as by a put.
     ///
     /// # Errors
     /// The admission error: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] and
@@ -51,6 +60,6 @@ pub trait Writes {
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,
-        promised: u64,
+        promised: PromisedPuts,
     ) -> Result<(), StoreError>;
 }

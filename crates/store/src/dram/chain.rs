@@ -2,14 +2,18 @@
 //!
 //! Most keys have one version, so that the youngest is part of the entry and the older ones are a
 //! list that only keys with several versions have. A lone version costs two allocations: key and
-//! value.
+//! value. A key that is written often may have very many versions until the watermark has passed
+//! them: a younger one is added, and the oldest are dropped, in constant time.
 
 use core::mem::size_of;
+use std::collections::VecDeque;
 
 use timestone_types::{Expiry, Timestamp, Version};
 
 /// What the allocator takes for an allocation beside its bytes, about.
 const ALLOCATION_BYTES: usize = 16;
+/// A list with fewer than one version in so many places gives memory back.
+const SPARSE: usize = 8;
 
 /// One version of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,9 +37,58 @@ pub(super) struct Entry {
     pub(super) hash: u64,
     pub(super) key: Box<[u8]>,
     pub(super) newest: Stored,
-    /// The others, youngest first; none most of the time.
-    #[expect(clippy::box_collection, reason = "most entries have none: 8 bytes instead of 24")]
-    older: Option<Box<Vec<Stored>>>,
+    /// The others; none most of the time, and never an empty list.
+    older: Option<Box<Older>>,
+}
+
+/// All versions of a key but the youngest.
+#[derive(Debug, Default)]
+struct Older {
+    /// Oldest first.
+    list: VecDeque<Stored>,
+    /// Of their values.
+    heap_bytes: usize,
+}
+
+impl Older {
+    /// Adds a version that is younger than all that are here.
+    fn push(&mut self, stored: Stored) {
+        debug_assert!(self.list.back().is_none_or(|last| last.version < stored.version));
+        self.heap_bytes += stored.heap_bytes();
+        self.list.push_back(stored);
+    }
+
+    /// Adds a version in its place; false if it is there already.
+    fn insert(&mut self, stored: Stored) -> bool {
+        match self.list.binary_search_by_key(&stored.version, |one| one.version) {
+            Ok(_) => false,
+            Err(place) => {
+                self.heap_bytes += stored.heap_bytes();
+                self.list.insert(place, stored);
+                true
+            }
+        }
+    }
+
+    /// How many lie at or below a timestamp.
+    fn count_to(&self, at: Timestamp) -> usize {
+        self.list.partition_point(|stored| stored.version.timestamp <= at)
+    }
+
+    /// Drops the oldest ones, and memory that the rest does not need.
+    fn drop_oldest(&mut self, count: usize) {
+        let gone: usize = self.list.drain(..count).map(|stored| stored.heap_bytes()).sum();
+        self.heap_bytes -= gone;
+        if self.list.len() * SPARSE < self.list.capacity() {
+            self.list.shrink_to(2 * self.list.len());
+        }
+        assert!(!self.list.is_empty() || self.heap_bytes == 0, "nothing takes no memory");
+    }
+
+    fn bytes(&self) -> usize {
+        let list = self.list.capacity() * size_of::<Stored>();
+        size_of::<Self>() + list + 2 * ALLOCATION_BYTES + self.heap_bytes
+    }
 }
 
 /// What decides which versions nobody may ask for any more.
@@ -85,12 +138,13 @@ impl Entry {
 
     /// Youngest first.
     pub(super) fn versions(&self) -> impl Iterator<Item = &Stored> {
-        core::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter()))
+        let older = self.older.iter().flat_map(|older| older.list.iter().rev());
+        core::iter::once(&self.newest).chain(older)
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        1 + self.older.as_ref().map_or(0, |older| older.len())
+        1 + self.older.as_ref().map_or(0, |older| older.list.len())
     }
 
     /// The youngest version at or before `at`.
@@ -99,29 +153,20 @@ impl Entry {
         if self.newest.version.timestamp <= at {
             return Some(&self.newest);
         }
-        self.older.as_ref()?.iter().find(|stored| stored.version.timestamp <= at)
-    }
-
-    /// Whether this version is there.
-    pub(super) fn has(&self, version: Version) -> bool {
-        self.versions().any(|stored| stored.version == version)
+        let older = self.older.as_ref()?;
+        older.list.get(older.count_to(at).checked_sub(1)?)
     }
 
     /// Adds a version, wherever it belongs.
     pub(super) fn add(&mut self, stored: Stored) -> Added {
         if stored.version > self.newest.version {
             let before = core::mem::replace(&mut self.newest, stored);
-            self.older.get_or_insert_default().insert(0, before);
+            self.older.get_or_insert_default().push(before);
             return Added::Youngest;
         }
-        if self.has(stored.version) {
-            return Added::Duplicate;
-        }
-        let older = self.older.get_or_insert_default();
-        let place = older.partition_point(|other| other.version > stored.version);
-        older.insert(place, stored);
-        debug_assert!(older.is_sorted_by(|one, other| one.version > other.version));
-        Added::Older
+        let is_new = stored.version < self.newest.version
+            && self.older.get_or_insert_default().insert(stored);
+        if is_new { Added::Older } else { Added::Duplicate }
     }
 
     /// Drops what nobody may ask for any more: what lies below the youngest version at or below the
@@ -140,14 +185,15 @@ impl Entry {
             return (before - 1, by.keeps(&self.newest));
         }
         let Some(older) = &mut self.older else { return (0, true) };
-        older.retain(|stored| stored.version > by.fence);
-        if let Some(last) = older.iter().position(|one| one.version.timestamp <= by.watermark) {
-            let kept = last + usize::from(by.keeps(&older[last]));
+        older.drop_oldest(older.list.partition_point(|stored| stored.version <= by.fence));
+        let below = older.count_to(by.watermark);
+        if let Some(last) = below.checked_sub(1) {
+            let needed = by.keeps(&older.list[last]);
             #[cfg(feature = "planted-bugs")]
-            let kept = if crate::planted::bugs().collect_one_too_many { last } else { kept };
-            older.truncate(kept);
+            let needed = needed && !crate::planted::bugs().collect_one_too_many;
+            older.drop_oldest(if needed { last } else { below });
         }
-        if older.is_empty() {
+        if older.list.is_empty() {
             self.older = None;
         }
         (before - self.count(), true)
@@ -155,11 +201,8 @@ impl Entry {
 
     /// Bytes of memory beside the table's slot.
     pub(super) fn heap_bytes(&self) -> usize {
-        let older = self.older.as_ref().map_or(0, |older| {
-            older.capacity() * size_of::<Stored>() + size_of::<Vec<Stored>>() + 2 * ALLOCATION_BYTES
-        });
-        let values: usize = self.versions().map(Stored::heap_bytes).sum();
-        self.key.len() + ALLOCATION_BYTES + older + values
+        let older = self.older.as_ref().map_or(0, |older| older.bytes());
+        self.key.len() + ALLOCATION_BYTES + older + self.newest.heap_bytes()
     }
 
     /// Bytes that a lone version of a key takes, the table's slot at its emptiest included.

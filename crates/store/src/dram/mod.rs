@@ -35,8 +35,8 @@ use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp,
 
 use crate::api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, Latest, LatestLookup,
-    Lookup, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, StoreEvent, Upkeep,
-    Writes,
+    Lookup, PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport,
+    StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use chain::{Added, Entry, Stored};
@@ -154,15 +154,20 @@ impl Dram {
         self.bytes + self.collector.bytes() as u64
     }
 
-    /// Whether there is room for so many versions with so many bytes of keys and values, after so
-    /// many that were promised before.
+    /// Whether there is room for these puts, after those that were promised before. Each takes an
+    /// entry beside its bytes, whether it is wanted now or promised already.
     ///
     /// # Errors
     /// [`StoreError::MemoryFull`].
-    pub fn admit_bytes(&self, count: u64, bytes: u64, promised: u64) -> Result<(), StoreError> {
+    pub fn admit_puts(
+        &self,
+        wanted: PromisedPuts,
+        promised: PromisedPuts,
+    ) -> Result<(), StoreError> {
         let limit = self.config.memory_bytes - self.config.memory_bytes / MARGIN_DIVISOR;
-        let wanted = bytes + count * Entry::bytes_for(0) as u64;
-        if count > 0 && self.memory_bytes() + promised + wanted > limit {
+        let entries = (wanted.count + promised.count) * Entry::bytes_for(0) as u64;
+        let taken = self.memory_bytes() + wanted.bytes + promised.bytes + entries;
+        if wanted.count > 0 && taken > limit {
             return Err(self.memory_full());
         }
         Ok(())
@@ -366,6 +371,10 @@ impl Writes for Dram {
     }
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().forget_deletes && key.hash.0.is_multiple_of(2) {
+            return Ok(());
+        }
         self.write(key, version, None, Expiry::NEVER)
     }
 
@@ -387,11 +396,13 @@ impl Writes for Dram {
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,
-        promised: u64,
+        promised: PromisedPuts,
     ) -> Result<(), StoreError> {
-        let sum = |(count, bytes), put: PutSize| (count + 1, bytes + put.bytes as u64);
-        let (count, bytes) = puts.fold((0, 0), sum);
-        self.admit_bytes(count, bytes, promised)
+        let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
+            count: sum.count + 1,
+            bytes: sum.bytes + put.bytes as u64,
+        };
+        self.admit_puts(puts.fold(PromisedPuts::default(), sum), promised)
     }
 }
 
@@ -504,6 +515,7 @@ impl Figures for Dram {
     }
 
     fn is_full(&self) -> bool {
-        self.admit_bytes(1, self.config.memory_bytes / FULL_DIVISOR, 0).is_err()
+        let bytes = self.config.memory_bytes / FULL_DIVISOR;
+        self.admit_puts(PromisedPuts { count: 1, bytes }, PromisedPuts::default()).is_err()
     }
 }

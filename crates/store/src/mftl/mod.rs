@@ -42,8 +42,8 @@ use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId}
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PutSize, ReadToken, Reads,
-    ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PromisedPuts, PutSize,
+    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -409,13 +409,13 @@ impl Writes for Mftl {
     fn admit(
         &mut self,
         puts: &mut dyn Iterator<Item = PutSize>,
-        promised: u64,
+        promised: PromisedPuts,
     ) -> Result<(), StoreError> {
         let Kit { volume, room, staging, .. } = &mut self.kit;
         if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
             return Err(StoreError::Busy);
         }
-        if put::has_room_for(puts, promised, room, volume, staging) {
+        if put::has_room_for(puts, promised.bytes, room, volume, staging) {
             Ok(())
         } else {
             Err(room.none(&volume.blocks))

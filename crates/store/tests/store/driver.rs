@@ -5,8 +5,8 @@ use std::time::Duration;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
-    Count, Figure, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig, PutSize, ReadOutcome,
-    ReadToken, RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
+    Count, Figure, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig, PromisedPuts, PutSize,
+    ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
@@ -134,9 +134,10 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    /// Whether a put of so many bytes would be admitted after so many promised ones.
-    pub(crate) fn admit(&mut self, bytes: usize, promised: u64) -> Result<(), StoreError> {
+    /// Whether a put of so many bytes would be admitted after so many promised ones of its size.
+    pub(crate) fn admit(&mut self, bytes: usize, promised: usize) -> Result<(), StoreError> {
         let put = PutSize { keyspace: SPACE, bytes };
+        let promised = PromisedPuts { count: promised as u64, bytes: (promised * bytes) as u64 };
         self.store.admit(&mut core::iter::once(put), promised)
     }
 

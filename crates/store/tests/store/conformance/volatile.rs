@@ -13,6 +13,8 @@ pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
         ("what was lost does not make anything younger", age),
         ("nobody waits for what is never durable", unstable),
         ("memory is bounded, and deletes make room", memory),
+        ("what was promised together finds room, each key once", promised_keys),
+        ("what was promised together finds room, all for one key", promised_versions),
     ]
 }
 
@@ -76,4 +78,40 @@ fn memory<S: Store>(driver: &mut Driver<S>) {
     assert_eq!((driver.figure(Figure::Keys), driver.figure(Figure::Versions)), (0, 0));
     assert!(driver.figure(Figure::DramBytes) < limit / 100, "what is deleted takes no memory");
     assert!(driver.admit(value.len(), 0).is_ok() && !driver.store.is_full());
+}
+
+/// Promises until no more is admitted, then puts it all: however small the puts are, each takes an
+/// entry beside its bytes.
+fn promised<S: Store>(driver: &mut Driver<S>, key_of: impl Fn(u64) -> u64) {
+    for value in [vec![], vec![7; 100]] {
+        driver.store.fence(SPACE, version(driver.now)).expect("an empty keyspace");
+        let count = driver.figure(Figure::Versions);
+        let mut promised = 0;
+        while driver.admit(value.len() + 8, promised).is_ok() {
+            promised += 1;
+        }
+        assert!(promised > 10_000, "only {promised} puts of {} bytes", value.len());
+        for n in 0..promised as u64 {
+            let put = driver.try_put(&key_of(n).to_be_bytes(), driver.now + 1 + n, &value);
+            put.unwrap_or_else(|error| panic!("put {n} of {promised}: {error}"));
+        }
+        assert_eq!(driver.figure(Figure::Versions), count + promised as u64);
+        let (taken, limit) =
+            (driver.figure(Figure::DramBytes), driver.figure(Figure::DramLimitBytes));
+        assert!(taken <= limit, "{taken} of {limit} bytes");
+        // The next round begins in an empty keyspace.
+        driver.now += 2 * promised as u64;
+        driver.store.fence(SPACE, version(driver.now)).expect("a fence");
+        driver.store.advance_watermark(at(driver.now));
+        driver.store.advance_replay_floor(at(driver.now));
+        driver.pumps(10_000);
+    }
+}
+
+fn promised_keys<S: Store>(driver: &mut Driver<S>) {
+    promised(driver, |n| n);
+}
+
+fn promised_versions<S: Store>(driver: &mut Driver<S>) {
+    promised(driver, |_| 1);
 }
