@@ -34,6 +34,7 @@ impl ShardList {
             self.length = 0;
             self.more.extend_from_slice(shards);
         }
+        debug_assert_eq!(self.as_slice(), shards);
     }
 
     /// The shards in the order in which they were given.

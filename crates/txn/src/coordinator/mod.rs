@@ -97,6 +97,7 @@ impl Coordinator {
             (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
         members.clear();
         *self = Self { members, shards, ..Self::default() };
+        debug_assert!(self.is_idle() && !self.told, "nothing of the last transaction is left");
     }
 
     /// Whether it has nothing to do: fresh, or `Done` was put out.
@@ -216,6 +217,29 @@ impl Coordinator {
                 self.tick(now, out);
             }
         }
+        self.assert_sound();
+    }
+
+    /// What holds between inputs.
+    fn assert_sound(&self) {
+        debug_assert!(self.members.len() == self.participants().len(), "each has its member");
+        debug_assert!(self.rounds <= MAX_LATER_ROUNDS, "timestamps are moved so often and no more");
+        debug_assert!(self.resends <= MAX_PREPARE_RESENDS);
+        match self.phase {
+            Phase::Idle => debug_assert!(!self.told && self.outcome.is_none()),
+            Phase::Preparing | Phase::Resolving => {
+                debug_assert!(self.outcome.is_none(), "what is decided is not asked for");
+                debug_assert!(self.asked < self.members.len());
+            }
+            Phase::Deciding => {
+                debug_assert!(self.outcome.is_some(), "participants are told a decision");
+                debug_assert!(!self.members.iter().all(|one| one.acked) || !self.told);
+            }
+            Phase::Done => debug_assert!(self.told, "the application is told first"),
+        }
+        if let Some(TxnOutcome::Committed(at)) = self.outcome {
+            debug_assert!(at == self.commit, "the timestamp is the one that was decided");
+        }
     }
 
     /// One participant decides by itself, and nobody needs to be told.
@@ -224,6 +248,7 @@ impl Coordinator {
     }
 
     fn begin_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        assert!(self.outcome.is_none() && !self.told, "a round follows no decision");
         self.phase = Phase::Preparing;
         self.later = Timestamp::ZERO;
         self.resends = 0;
@@ -235,6 +260,7 @@ impl Coordinator {
     }
 
     fn send_prepares(&mut self, to_whom: fn(&Member) -> bool, out: &mut Vec<Output>) {
+        assert!(self.phase == Phase::Preparing, "prepares are sent while votes count");
         let (commit, single) = (self.commit, self.decides_alone());
         for (&to, member) in self
             .shards
@@ -251,6 +277,7 @@ impl Coordinator {
     /// A participant is there, and cannot take the prepare just now: the others hold their promises
     /// for it, so it is asked again soon.
     fn ask_again(&mut self, now: Timestamp, index: usize) {
+        debug_assert!(self.phase == Phase::Preparing);
         self.resends = 0;
         if self.members[index].voted {
             return;
@@ -275,6 +302,7 @@ impl Coordinator {
         if !matches!(self.phase, Phase::Preparing | Phase::Resolving) {
             return;
         }
+        assert!(self.outcome.is_none(), "votes count before a decision");
         let index = match self.shards.position(from) {
             Some(index) => index,
             None if bugs.count_strangers => {
@@ -332,6 +360,7 @@ impl Coordinator {
 
     /// Everybody has voted, some with `Later`.
     fn next_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        debug_assert!(self.members.iter().all(|one| one.voted), "everybody has voted");
         if self.rounds < MAX_LATER_ROUNDS {
             self.rounds += 1;
             self.commit = self.later.max(self.commit.next());
@@ -348,6 +377,7 @@ impl Coordinator {
         if self.strict {
             return self.settle(now, TxnOutcome::Aborted, out);
         }
+        assert!(self.outcome.is_none(), "what is decided is not given up");
         self.phase = Phase::Resolving;
         self.pause = RESOLVE_RESEND;
         let lowest = self.shards.lowest().and_then(|lowest| self.shards.position(lowest));
@@ -356,12 +386,14 @@ impl Coordinator {
     }
 
     fn ask_termination(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        assert!(self.phase == Phase::Resolving, "termination is asked for after giving up");
         self.retry_at = now.saturating_add(self.pause);
         out.push(Output::Terminate { to: self.shards.as_slice()[self.asked] });
     }
 
     fn refused(&mut self, now: Timestamp, from: ShardId, refusal: Refusal, out: &mut Vec<Output>) {
         let Some(index) = self.shards.position(from) else { return };
+        debug_assert!(index < self.members.len());
         match self.phase {
             Phase::Preparing if refusal.retryable() => self.ask_again(now, index),
             Phase::Preparing => {
@@ -387,6 +419,7 @@ impl Coordinator {
         if !matches!(self.phase, Phase::Resolving | Phase::Preparing) {
             return;
         }
+        debug_assert!(self.outcome.is_none(), "nothing is decided yet");
         match status {
             TxnStatus::Decided(outcome) => self.settle(now, outcome, out),
             TxnStatus::Prepared(_) => {}
@@ -404,6 +437,7 @@ impl Coordinator {
     }
 
     fn tell(&mut self, result: CommitResult, out: &mut Vec<Output>) {
+        assert!(!self.is_idle(), "the application is told of what is under way");
         if !self.told {
             self.told = true;
             out.push(Output::Finished(result));
@@ -412,6 +446,7 @@ impl Coordinator {
 
     /// The outcome is known: the application first, then the participants.
     fn settle(&mut self, now: Timestamp, outcome: TxnOutcome, out: &mut Vec<Output>) {
+        assert!(self.outcome.is_none(), "a transaction is decided once");
         self.outcome = Some(outcome);
         self.phase = Phase::Deciding;
         self.pause = RESOLVE_RESEND;
@@ -437,6 +472,7 @@ impl Coordinator {
     /// With `external_wait`, only once no clock within its bounds can still show a time at or below
     /// the commit.
     fn tell_committed(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        debug_assert!(self.outcome == Some(TxnOutcome::Committed(self.commit)));
         if !self.external_wait
             || bugs().skip_external_wait
             || now.saturating_sub(self.error_bound) > self.commit
@@ -453,6 +489,7 @@ impl Coordinator {
     }
 
     fn close(&mut self, out: &mut Vec<Output>) {
+        debug_assert!(self.phase != Phase::Deciding || self.outcome.is_some());
         if self.phase == Phase::Deciding && self.told && self.members.iter().all(|one| one.acked) {
             self.phase = Phase::Done;
             out.push(Output::Done);
@@ -463,6 +500,7 @@ impl Coordinator {
         if self.is_idle() {
             return;
         }
+        debug_assert!(!self.members.is_empty(), "what is under way has a participant");
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
             if now >= self.deadline && !self.told && !bugs().outwait_deadlines {

@@ -86,6 +86,7 @@ impl<V: Validation> Participant<V> {
         out: &mut Vec<Output>,
     ) {
         let token = read.token;
+        debug_assert!(read.key.latest || self.life.txns.table.others().may_commit_at(holder) <= at);
         if let Some(deadline) = self.life.may_wait(now, read.wait) {
             return self.life.park_read(token, holder, deadline, out);
         }
@@ -117,6 +118,7 @@ impl<V: Validation> Participant<V> {
         if !self.horizon.bound.is_asked_for(at) {
             self.ask_bound(now, at, out);
         }
+        assert!(self.horizon.bound.is_asked_for(at), "a bound above it is on its way");
     }
 
     /// As of when the expiry of what a prepare read is judged. Whatever may have been told expired

@@ -73,6 +73,8 @@ impl Appended {
         } else if range.first <= range.last {
             self.add_beyond(range);
         }
+        assert!(self.durable <= self.last, "nothing is durable that was not appended");
+        debug_assert!(self.beyond.iter().all(|one| one.first > self.durable.next()));
     }
 
     /// What lies beyond a hole that is gone joins the prefix.
@@ -86,6 +88,7 @@ impl Appended {
             }
             !joins
         });
+        debug_assert!(self.beyond.is_sorted_by(|one, other| one.last < other.first));
     }
 
     #[cold]
@@ -114,6 +117,7 @@ impl Appended {
             return None;
         }
         self.pending.pop_front();
+        debug_assert!(self.pending.front().is_none_or(|next| next.0 > sequence), "in order");
         Some(pending)
     }
 

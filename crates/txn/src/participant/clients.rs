@@ -83,7 +83,8 @@ impl Clients {
     /// could not be forgotten otherwise: the log's length bounds them, and they go with the
     /// watermark.
     pub(super) fn entry_of_log(&mut self, id: ClientId, now: Timestamp) {
-        self.entry_up_to(usize::MAX, id, now);
+        let made = self.entry_up_to(usize::MAX, id, now).is_some();
+        assert!(made, "a client of the log always has room");
     }
 
     fn entry_up_to(&mut self, most: usize, id: ClientId, now: Timestamp) -> Option<&mut Client> {
@@ -144,6 +145,7 @@ impl Clients {
                 }
             }
         }
+        assert!(self.by_id.len() == self.all.len(), "each client is found by its id");
     }
 }
 

@@ -120,6 +120,7 @@ impl<V: Validation> Lifecycle<V> {
     fn abort_is_durable(&mut self, txn: TxnId, then: AfterAbort, out: &mut Vec<Output>) {
         if let Some(Place::Kept(index)) = self.txns.table.find(txn) {
             let kept = self.txns.table.kept_mut(index);
+            debug_assert!(kept.durable || kept.fate.outcome() == TxnOutcome::Aborted);
             kept.durable = true;
             if core::mem::take(&mut kept.asked) {
                 self.waiting.wake_asking(txn, out);
@@ -141,6 +142,10 @@ impl<V: Validation> Lifecycle<V> {
         decision: Decision,
         out: &mut Vec<Output>,
     ) -> bool {
+        debug_assert!(
+            self.txns.table.find(decision.txn) == Some(place),
+            "it is about what is there"
+        );
         match place {
             Place::Kept(index) => {
                 let kept = self.txns.table.kept_mut(index);
@@ -162,6 +167,7 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) {
         let (Some(token), txn) = (decision.token, decision.txn) else { return };
+        debug_assert!(self.txns.table.find(txn).is_some(), "what is decided is known");
         if !agrees {
             out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
         } else if durable {
@@ -217,6 +223,7 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) {
         let Decision { token, txn, outcome: _, origin } = *decision;
+        assert!(!self.txns.table.record(slot).single, "a lone participant decides by its log");
         let begin = self.txns.table.record(slot).begin;
         let pending = Pending::Committed { record: self.txns.table.handle(slot), txn, token };
         self.wake_asking(slot, out);
@@ -226,7 +233,9 @@ impl<V: Validation> Lifecycle<V> {
 
     fn decide_abort(&mut self, slot: Holder, decision: &Decision, out: &mut Vec<Output>) {
         let Decision { token, txn, outcome: _, origin } = *decision;
-        let begin = self.txns.table.record(slot).begin;
+        let record = self.txns.table.record(slot);
+        assert!(matches!(record.phase, Phase::Prepared { .. }), "a commit is not taken back");
+        let begin = record.begin;
         self.release(slot, None, out);
         let kind = if origin == DecisionOrigin::Client {
             AbortKind::Requested
@@ -254,6 +263,7 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) {
         let Decision { token, txn, outcome, origin } = decision;
+        debug_assert!(self.txns.table.find(txn).is_none(), "what is known is decided where it is");
         let Some(token) = token else { return };
         let forgotten =
             matches!(outcome, TxnOutcome::Committed(at) if !watermark.is_asked_for(now, at));
@@ -305,6 +315,7 @@ impl<V: Validation> Lifecycle<V> {
     /// validation, since it *is* committed, and recorded with its decision.
     pub(super) fn adopt_committed(&mut self, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
         let Prepare { txn, begin, commit, single, token, .. } = *prepare;
+        debug_assert!(self.txns.table.find(txn).is_none(), "its prepare never arrived");
         let phase = Phase::Prepared { durable: false };
         let slot = self.txns.table.insert(txn, begin, commit, phase);
         self.adopt(slot, single, prepare.participants, prepare.writes);
@@ -363,6 +374,8 @@ impl<V: Validation> Lifecycle<V> {
 
     fn finish_committed(&mut self, slot: Holder, at: Timestamp, out: &mut Vec<Output>) {
         let record = self.txns.table.record_mut(slot);
+        let ended = Phase::Committed { at, applied: true, logged: true };
+        assert!(record.phase == ended || record.writes.is_empty(), "its writes can be read");
         let participants = if record.single {
             ShardList::default()
         } else {
@@ -374,6 +387,7 @@ impl<V: Validation> Lifecycle<V> {
     /// Turns a record into a durable outcome; its payload is not needed any more.
     fn finish(&mut self, slot: Holder, fate: Fate, out: &mut Vec<Output>) -> u32 {
         let txn = self.txns.table.record(slot).txn;
+        debug_assert!(self.txns.table.find(txn) == Some(Place::Flight(slot)));
         self.waiting.wake(self.txns.table.record_mut(slot), out);
         self.wake_asking(slot, out);
         out.push(Output::ForgetPayload { txn });

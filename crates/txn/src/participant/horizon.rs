@@ -83,6 +83,7 @@ impl ReadBound {
 
     /// The log has failed: the bound stays where it is.
     pub(super) fn lose(&mut self) {
+        assert!(self.asked >= self.durable, "the bound only rises");
         self.lost = true;
     }
 
@@ -194,6 +195,7 @@ impl Watermark {
 
     /// Sessions that were live are waited for.
     pub(super) fn wait_for_sessions(&mut self, until: Timestamp) {
+        assert!(until >= self.returning_until, "sessions are waited for once");
         self.returning_until = until;
     }
 

@@ -24,7 +24,7 @@ use super::Config;
 use super::appended::Appended;
 use super::input::{Token, Wait, WriteItem};
 use super::output::Output;
-use super::table::Holder;
+use super::table::{Holder, Place};
 use super::transactions::Transactions;
 use super::waiting::Waiting;
 use crate::Refusal;
@@ -92,6 +92,7 @@ impl<V: Validation> Lifecycle<V> {
         deadline: Timestamp,
         out: &mut Vec<Output>,
     ) {
+        debug_assert!(!holder.is_none(), "a read waits for somebody");
         self.waiting.park(&mut self.txns.table, holder, true, token, deadline);
         out.push(Output::Parked { token });
     }
@@ -118,6 +119,13 @@ impl<V: Validation> Lifecycle<V> {
         if self.waiting.is_full() {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
+        debug_assert!(
+            self.txns.table.find(txn).is_some_and(|place| match place {
+                Place::Flight(slot) => self.txns.table.record(slot).asked,
+                Place::Kept(index) => self.txns.table.kept(index).asked,
+            }),
+            "who waits is woken by what it asks about"
+        );
         self.waiting.park_asking(txn, token);
         out.push(Output::Parked { token });
     }
@@ -140,12 +148,14 @@ impl<V: Validation> Lifecycle<V> {
         writes: &[WriteItem],
     ) {
         self.txns.table.fill(slot, single, participants, writes);
+        debug_assert!(self.txns.table.record(slot).writes.len() == writes.len());
         self.validation.restore(slot, writes);
     }
 
     /// Frees the keys, as committed at a timestamp or as they were.
     pub(super) fn free_keys(&mut self, slot: Holder, committed: Option<Timestamp>) {
         let record = self.txns.table.record(slot);
+        debug_assert!(committed.is_none_or(|at| at > Timestamp::ZERO), "versions lie above zero");
         let version = committed.map(|at| Version::new(at, record.txn.client));
         self.validation.decided(slot, &record.writes, version);
     }
@@ -161,6 +171,7 @@ impl<V: Validation> Lifecycle<V> {
         let record = self.txns.table.record_mut(slot);
         record.writes.clear();
         self.waiting.wake(record, out);
+        assert!(self.txns.table.record(slot).writes.is_empty(), "it holds no key any more");
     }
 
     /// Forgets what is known of keys that were not used for long.

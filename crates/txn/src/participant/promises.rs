@@ -75,6 +75,7 @@ impl<V: Validation> Lifecycle<V> {
 
     fn promise(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
         let table = &mut self.txns.table;
+        debug_assert!(table.find(prepare.txn).is_none(), "a new promise");
         let phase = Phase::Prepared { durable: false };
         let slot = table.insert(prepare.txn, prepare.begin, prepare.commit, phase);
         table.fill(slot, prepare.single, prepare.participants, prepare.writes);
@@ -88,6 +89,7 @@ impl<V: Validation> Lifecycle<V> {
 
     fn log_promise(&mut self, slot: Holder, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
         let asker = Asker { token: prepare.token, commit: prepare.commit };
+        debug_assert!(self.txns.table.record(slot).txn == prepare.txn);
         let record = self.txns.table.handle(slot);
         let pending = Pending::Promise { record, asker, txn: prepare.txn };
         let Prepare { txn, begin, commit, single, .. } = *prepare;
@@ -109,6 +111,10 @@ impl<V: Validation> Lifecycle<V> {
             return vote(prepare, Vote::No(reason), out);
         }
         let Prepare { txn, begin, commit, token, .. } = *prepare;
+        debug_assert!(
+            self.txns.table.find(txn).is_none() || bugs().forget_outcomes,
+            "what is promised is taken back, not refused"
+        );
         let failed = reason.kind == AbortKind::Condition;
         let (found, met) = if failed {
             (prepare.found(), reason.at)
@@ -131,6 +137,7 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) {
         let kept = self.txns.table.kept_mut(index);
+        debug_assert!(kept.txn == prepare.txn, "a repeat is about its transaction");
         if !kept.durable {
             kept.asked = true;
             return self.park_asking(prepare.txn, prepare.token, out);
@@ -195,6 +202,8 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) -> Repetition {
         let record = self.txns.table.record_mut(slot);
+        debug_assert!(record.txn == prepare.txn, "a repeat is about its transaction");
+        debug_assert!(record.seen >= record.commit, "what is promised was seen");
         let (token, commit) = (prepare.token, prepare.commit);
         match record.phase {
             Phase::Committed { at, logged: true, .. } => {

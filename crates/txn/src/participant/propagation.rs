@@ -89,6 +89,7 @@ impl Propagation {
         out: &mut Vec<Output>,
     ) {
         let Some(effort) = self.efforts.get_mut(&txn) else { return };
+        debug_assert!(effort.others.iter().any(|one| !one.1), "somebody has not acknowledged it");
         if txns.is_acked(txn) {
             return self.end(txns, txn);
         }
@@ -102,6 +103,7 @@ impl Propagation {
     /// A peer has the decision.
     pub(super) fn acked(&mut self, txns: &mut Transactions, from: ShardId, txn: TxnId) {
         let Some(effort) = self.efforts.get_mut(&txn) else { return };
+        debug_assert!(effort.others.iter().all(|one| one.0 != self.shard));
         let Some(other) = effort.others.iter_mut().find(|one| one.0 == from) else { return };
         other.1 = true;
         if effort.others.iter().all(|one| one.1) {

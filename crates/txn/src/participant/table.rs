@@ -130,7 +130,7 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    const NONE: Self = Self { reads: Ends::EMPTY, others: Ends::EMPTY };
+    pub(super) const NONE: Self = Self { reads: Ends::EMPTY, others: Ends::EMPTY };
 }
 
 /// A record's place in the list of those that wait for their decision, which is sorted.
@@ -187,7 +187,8 @@ pub(super) struct Kept {
     pub(super) found: PreviousFound,
     pub(super) durable: bool,
     pub(super) asked: bool,
-    /// The next outcome of the same client.
+    /// Whether it hangs in the list of its client, and the next one there.
+    pub(super) is_listed: bool,
     pub(super) next: u32,
 }
 
@@ -195,7 +196,16 @@ impl Kept {
     /// An abort whose record is on its way to the log.
     pub(super) const fn aborted(txn: TxnId, begin: Timestamp, reason: AbortReason) -> Self {
         let (fate, found) = (Fate::Aborted(reason), PreviousFound::Unasked);
-        Self { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX }
+        Self {
+            txn,
+            begin,
+            fate,
+            found,
+            durable: false,
+            asked: false,
+            is_listed: false,
+            next: u32::MAX,
+        }
     }
 
     /// An outcome that the log has kept.
@@ -205,7 +215,16 @@ impl Kept {
         fate: Fate,
         found: PreviousFound,
     ) -> Self {
-        Self { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX }
+        Self {
+            txn,
+            begin,
+            fate,
+            found,
+            durable: true,
+            asked: false,
+            is_listed: false,
+            next: u32::MAX,
+        }
     }
 }
 
@@ -266,7 +285,25 @@ impl Table {
         self.by_id.iter().map(|one| (one.txn, one.place))
     }
 
+    /// What holds between changes: every place of the slabs is in use or free.
+    fn assert_sound(&self) {
+        assert!(
+            self.live.len() + self.free_records.len() == self.records.len(),
+            "a record is in flight or free"
+        );
+        assert!(self.free_kept.len() <= self.kept.len(), "what is free was in use");
+        debug_assert!(
+            self.by_id.len() <= self.live.len() + self.kept_len(),
+            "a transaction is in at most one place"
+        );
+        debug_assert!(self.first_timeout.is_none() == self.last_timeout.is_none());
+    }
+
     fn set_place(&mut self, txn: TxnId, place: Place) {
+        debug_assert!(match place {
+            Place::Flight(slot) => self.record(slot).txn == txn,
+            Place::Kept(index) => self.kept(index).txn == txn,
+        });
         match self.by_id.entry(hash_txn(txn), |one| one.txn == txn, |one| hash_txn(one.txn)) {
             Entry::Occupied(mut found) => found.get_mut().place = place,
             Entry::Vacant(free) => {
@@ -326,7 +363,9 @@ impl Table {
         {
             record.first = commit;
         }
+        debug_assert!(!self.record(slot).timeout.is_listed, "who is new waits for nothing yet");
         self.set_place(txn, Place::Flight(slot));
+        self.assert_sound();
         slot
     }
 
@@ -352,6 +391,7 @@ impl Table {
             timeout: Timeout::NONE,
             slab: InSlab { live_index: 0, generation: 0 },
         });
+        assert!(slot.index() + 1 == self.records.len(), "numbers of records have 32 bits");
         slot
     }
 
@@ -390,8 +430,18 @@ impl Table {
     pub(super) fn finish(&mut self, slot: Holder, fate: Fate, durable: bool) -> u32 {
         let record = self.record(slot);
         let (txn, begin, found, asked) = (record.txn, record.begin, record.found, record.asked);
+        debug_assert!(self.find(txn) == Some(Place::Flight(slot)), "it is in flight until now");
         self.free(slot);
-        self.keep(Kept { txn, begin, fate, found, durable, asked, next: u32::MAX })
+        self.keep(Kept {
+            txn,
+            begin,
+            fate,
+            found,
+            durable,
+            asked,
+            is_listed: false,
+            next: u32::MAX,
+        })
     }
 
     /// Takes a record out without an outcome: nobody will ask for one.
@@ -399,12 +449,14 @@ impl Table {
         let txn = self.record(slot).txn;
         self.free(slot);
         self.forget_id(txn);
+        self.assert_sound();
     }
 
     fn forget_id(&mut self, txn: TxnId) {
         if let Ok(found) = self.by_id.find_entry(hash_txn(txn), |one| one.txn == txn) {
             found.remove();
         }
+        debug_assert!(self.find(txn).is_none(), "a transaction is in at most one place");
     }
 
     /// Adds an outcome.
@@ -421,6 +473,7 @@ impl Table {
             }
         };
         self.set_place(txn, Place::Kept(index));
+        self.assert_sound();
         index
     }
 
@@ -434,6 +487,8 @@ impl Table {
 
     /// Forgets an outcome.
     pub(super) fn forget(&mut self, index: u32) {
+        assert!(!self.kept(index).is_listed, "an outcome leaves its client's list before it goes");
+        debug_assert!(!self.free_kept.contains(&index) || self.free_kept.len() > 64);
         self.forget_id(self.kept[index as usize].txn);
         self.kept[index as usize].fate =
             Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
@@ -464,6 +519,7 @@ impl Table {
     pub(super) fn join_timeouts(&mut self, slot: Holder, decide_by: Timestamp) {
         self.leave_timeouts(slot);
         let last = self.last_timeout;
+        debug_assert!(last.is_none() || self.record(last).timeout.decide_by <= decide_by);
         let record = self.record_mut(slot);
         record.timeout = Timeout { decide_by, before: last, after: Holder::NONE, is_listed: true };
         if last.is_none() {
@@ -479,6 +535,8 @@ impl Table {
         if !record.timeout.is_listed {
             return;
         }
+        assert!(!self.first_timeout.is_none(), "who is listed is in a list");
+        let record = self.record_mut(slot);
         record.timeout.is_listed = false;
         let Timeout { before, after, .. } = record.timeout;
         if before.is_none() {

@@ -90,6 +90,7 @@ impl Termination {
         out: &mut Vec<Output>,
     ) {
         let table = &mut life.txns.table;
+        debug_assert!(!table.record(slot).single, "a lone participant decides by its log");
         table.leave_timeouts(slot);
         if !life.txns.is_settled(slot) {
             let again = now.saturating_add(life.config.decision_timeout);
@@ -175,6 +176,7 @@ impl Termination {
             }
             return true;
         }
+        assert!(effort.answers.len() == effort.participants.len(), "each has its answer");
         effort.pause = (effort.pause * 2).min(MAX_TERMINATION_BACKOFF);
         life.waiting.set_timer(now.saturating_add(effort.pause), Timer::Effort(txn));
         for (&to, answer) in effort.participants.iter().zip(&effort.answers) {
@@ -210,6 +212,7 @@ impl Termination {
         if state == FrozenState::Finished {
             return self.forget_finished(life, txn, out);
         }
+        debug_assert!(effort.answers.len() == effort.participants.len(), "each has its answer");
         effort.answers[index] = Some(state);
         self.judge(life, txn, out);
     }
@@ -233,11 +236,21 @@ impl Termination {
         }
         self.ended(txn);
         life.forget_promise(slot, out);
+        debug_assert!(life.txns.table.find(txn).is_none(), "nothing is left of it");
     }
 
     fn judge<V: Validation>(&mut self, life: &mut Lifecycle<V>, txn: TxnId, out: &mut Vec<Output>) {
         let Some(effort) = self.efforts.get(&txn) else { return };
         let Some(outcome) = outcome_of(&effort.answers) else { return };
+        debug_assert!(
+            effort.answers.iter().all(Option::is_some)
+                || effort
+                    .answers
+                    .iter()
+                    .flatten()
+                    .any(|answer| matches!(answer, FrozenState::Decided(_))),
+            "all have answered, or one knows the end"
+        );
         let own = self.shard;
         let others: Vec<ShardId> =
             effort.participants.iter().copied().filter(|&one| one != own).collect();

@@ -95,6 +95,7 @@ impl Transactions {
 
     /// Adds an outcome to the table and to its client's list.
     pub(super) fn keep(&mut self, kept: Kept) -> u32 {
+        assert!(!kept.is_listed, "an outcome that comes hangs in no list");
         let index = self.table.keep(kept);
         self.link(index);
         index
@@ -104,19 +105,21 @@ impl Transactions {
     pub(super) fn finish(&mut self, slot: Holder, fate: Fate) -> u32 {
         let index = self.table.finish(slot, fate, true);
         self.link(index);
+        debug_assert!(self.table.kept(index).durable, "what was in flight ends durably");
         index
     }
 
     fn link(&mut self, index: u32) {
         let kept = self.table.kept(index);
         let (id, begin) = (kept.txn.client, kept.begin);
-        debug_assert!(kept.next == u32::MAX, "an outcome hangs in one list, once");
+        assert!(!kept.is_listed && kept.next == u32::MAX, "an outcome hangs in one list, once");
         let Some(client) = self.clients.entry(id, Timestamp::ZERO) else { return };
         client.newest_begin = client.newest_begin.max(begin);
         client.oldest_kept = client.oldest_kept.min(begin);
         let last = client.last_kept;
         let empty = client.first_kept == u32::MAX;
         client.last_kept = index;
+        self.table.kept_mut(index).is_listed = true;
         if empty {
             client.first_kept = index;
         } else {
@@ -129,7 +132,7 @@ impl Transactions {
         match self.table.find(txn) {
             Some(Place::Kept(index)) => self.table.kept_mut(index).asked = true,
             Some(Place::Flight(slot)) => self.table.record_mut(slot).asked = true,
-            None => {}
+            None => debug_assert!(false, "somebody waits for the end of what is not known"),
         }
     }
 
@@ -225,6 +228,7 @@ impl Transactions {
             }
             assert!(kept.txn.client == id, "an outcome hangs in the list of its client");
             let next = kept.next;
+            self.table.kept_mut(first).is_listed = false;
             self.table.forget(first);
             first = next;
         }
@@ -254,6 +258,11 @@ impl Transactions {
         self.clients.drop_if(|one| {
             !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark
         });
+        debug_assert!(
+            self.clients.all().iter().all(|one| one.first_kept == u32::MAX
+                || self.table.kept(one.first_kept).txn.client == one.id),
+            "a list begins with an outcome of its client"
+        );
     }
 
     /// Looks at every outcome of the client: they are listed in the order in which they were
@@ -283,12 +292,14 @@ impl Transactions {
                     u32::MAX => first = next,
                     before => self.table.kept_mut(before).next = next,
                 }
+                self.table.kept_mut(at).is_listed = false;
                 if is_gone {
                     self.table.forget(at);
                 }
             }
             at = next;
         }
+        debug_assert!((first == u32::MAX) == (last == u32::MAX), "a list has both ends or none");
         let client = self.clients.get_mut(index);
         (client.first_kept, client.last_kept, client.oldest_kept) = (first, last, oldest);
     }
@@ -296,13 +307,19 @@ impl Transactions {
     /// Everybody has a decision that was propagated.
     pub(super) fn propagated(&mut self, txn: TxnId, keeps: bool) {
         let Some(Place::Kept(index)) = self.table.find(txn) else { return };
-        if !self.table.kept(index).durable {
+        let kept = self.table.kept(index);
+        if !kept.durable {
             // Another outcome than the one that was propagated, which was forgotten meanwhile: this
             // one is kept until it is durable.
             return;
         }
         if !keeps {
-            return self.table.forget(index);
+            // What hangs in its client's list came after the one that was propagated, and goes when
+            // the list lets it.
+            if !kept.is_listed {
+                self.table.forget(index);
+            }
+            return;
         }
         // The others tell this shard in turn, and must be answered; nobody has to be told any more.
         if let Fate::Committed { participants, .. } = &mut self.table.kept_mut(index).fate {

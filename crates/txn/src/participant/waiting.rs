@@ -19,7 +19,7 @@ use timestone_types::{Timestamp, TxnId};
 
 use super::input::{Token, Wait};
 use super::output::Output;
-use super::table::{Ends, Holder, Record, Table};
+use super::table::{Ends, Holder, Record, Table, Waiters};
 use crate::limits::MAX_WAITING;
 
 const END: u32 = u32::MAX;
@@ -77,6 +77,15 @@ impl Waiting {
         self.len() >= MAX_WAITING
     }
 
+    /// What holds between changes.
+    fn assert_sound(&self) {
+        assert!(self.free.len() <= self.waiters.len(), "what is free was in use");
+        debug_assert!(
+            self.timers.len() >= self.waiters.len() - self.free.len(),
+            "whoever waits has a deadline"
+        );
+    }
+
     /// Lets an input wait for the record in `slot` until `deadline`.
     pub(super) fn park(
         &mut self,
@@ -116,12 +125,14 @@ impl Waiting {
         ends.tail = index;
         let generation = self.waiters[index as usize].generation;
         self.timers.push(Reverse((deadline, Timer::Waiter(index, generation))));
+        self.assert_sound();
     }
 
     /// Lets an input wait for a point in time, no longer than until `deadline`.
     pub(super) fn park_until(&mut self, token: Token, at: Timestamp, deadline: Timestamp) {
         self.for_time += 1;
         self.set_timer(at.min(deadline), Timer::Passed(token, deadline));
+        debug_assert!(self.timers.len() >= self.for_time, "whoever waits has a timer");
     }
 
     /// The point in time is reached.
@@ -158,6 +169,8 @@ impl Waiting {
                 index = after;
             }
         }
+        assert!(record.waiters == Waiters::NONE, "nobody waits for it any more");
+        self.assert_sound();
     }
 
     /// A waiter has waited long enough: it is answered around what stands in its way.
@@ -185,6 +198,7 @@ impl Waiting {
         }
         self.release(index);
         out.push(Output::Again { token: waiter.token, wait: Wait::No });
+        self.assert_sound();
     }
 
     pub(super) fn set_timer(&mut self, at: Timestamp, timer: Timer) {
@@ -226,5 +240,6 @@ impl Waiting {
             }
             about != txn
         });
+        debug_assert!(self.asking.iter().all(|&(about, _)| about != txn), "nobody asks any more");
     }
 }

@@ -63,6 +63,7 @@ impl AccessRecord {
             self.absent = store.absent;
             self.last_present = self.last_present.max(store.version.timestamp);
         }
+        debug_assert!(self.latest >= store.version, "the later version counts");
     }
 
     /// Notes a version that has become readable.
@@ -78,6 +79,7 @@ impl AccessRecord {
             let since = if read_around { self.latest_read.next() } else { version.timestamp };
             self.last_present = self.last_present.max(since);
         }
+        debug_assert!(self.latest >= version, "the later version counts");
     }
 }
 
@@ -138,6 +140,7 @@ impl RecentAccess {
     pub(super) fn note(&mut self, at: Timestamp) {
         self.young_maximum = self.young_maximum.max(at);
         self.high_water = self.high_water.max(at);
+        debug_assert!(self.high_water >= self.young_maximum);
     }
 
     /// Raises `latest_read` of a key whose record was looked up just before.
@@ -148,6 +151,7 @@ impl RecentAccess {
             record.latest_read = at;
             self.note(at);
         }
+        debug_assert!(self.high_water >= at, "a read stands below the high-water timestamp");
     }
 
     /// At or above every record that was dropped.
@@ -163,6 +167,7 @@ impl RecentAccess {
     pub(super) fn raise_low_water(&mut self, low_water: Timestamp) {
         self.low_water = self.low_water.max(low_water);
         self.high_water = self.high_water.max(low_water);
+        assert!(self.low_water <= self.high_water);
     }
 
     /// Planted: what was read is forgotten.
@@ -203,6 +208,7 @@ impl RecentAccess {
 
     /// Notes a key as prepared by `holder`.
     pub(super) fn hold(&mut self, key: KeyHash, holder: Holder, store: LatestInStore) {
+        debug_assert!(!holder.is_none(), "somebody holds");
         let record = self.record(key, store);
         if record.prepared.is_none() || record.prepared == holder {
             record.prepared = holder;
@@ -232,6 +238,7 @@ impl RecentAccess {
             let next = self.take_holder(key);
             self.record(key, LatestInStore::NONE).prepared = next;
         }
+        debug_assert!(self.record(key, LatestInStore::NONE).prepared != holder, "it holds no more");
     }
 
     fn take_holder(&mut self, key: KeyHash) -> Holder {
