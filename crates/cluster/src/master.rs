@@ -111,6 +111,28 @@ impl Master {
     /// # Errors
     /// Why the command is refused; nothing has changed then.
     pub fn step(&mut self, command: MasterCommand) -> Result<MasterStep, ClusterError> {
+        let before = (self.next_client, self.state.next_keyspace, self.state.next_server);
+        let done = self.carry_out(command);
+        let after = (self.next_client, self.state.next_keyspace, self.state.next_server);
+        assert!(
+            after.0 >= before.0 && after.1 >= before.1 && after.2 >= before.2,
+            "numbers are given out once"
+        );
+        assert!(done.is_ok() || after == before, "a refused command changes nothing");
+        self.assert_sound();
+        done
+    }
+
+    /// What holds between commands.
+    fn assert_sound(&self) {
+        assert!(
+            self.next_client <= self.state.clients_reserved_to,
+            "a client id leaves only when it is reserved"
+        );
+        assert!(self.state.check() == Ok(()), "what is written can be read again");
+    }
+
+    fn carry_out(&mut self, command: MasterCommand) -> Result<MasterStep, ClusterError> {
         match command {
             MasterCommand::RegisterClient { count } => self.register_client(count),
             MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted } => {

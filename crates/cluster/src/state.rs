@@ -117,7 +117,7 @@ impl MasterState {
     }
 
     /// What holds of every state that a master wrote.
-    fn check(&self) -> Result<(), &'static str> {
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         let ascending =
             self.keyspaces.windows(2).all(|pair| pair[0].id.number() < pair[1].id.number());
         if !ascending
