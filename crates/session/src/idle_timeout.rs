@@ -40,6 +40,7 @@ impl IdleTimeout {
     /// Something was sent at `at` that the peer answers.
     pub fn asked(&mut self, at: Timestamp) {
         self.asked = Some(self.asked.map_or(at, |before| before.min(at)));
+        debug_assert!(self.asked <= Some(at), "what was asked is counted from later on");
     }
 
     /// Anything at all has arrived.
@@ -72,6 +73,7 @@ impl IdleTimeout {
 
     /// The connection is given up.
     pub const fn give_up(&mut self) {
+        assert!(self.is_owed(), "a connection is given up that owes nothing");
         self.given_up = self.given_up.saturating_add(1);
         self.asked = None;
     }

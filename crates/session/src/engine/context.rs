@@ -94,6 +94,7 @@ impl Context {
     /// Whatever the session begins from now on lies at `bound` or above.
     #[inline]
     pub(crate) fn session_learned(&mut self, session: Option<SlabKey>, bound: Timestamp) {
+        debug_assert!(bound > Timestamp::ZERO, "a session learns nothing");
         self.sessions.learned(session, bound);
     }
 
@@ -165,7 +166,9 @@ impl Context {
     /// A random step above the timestamp that stood in the way, so that two that were both pushed
     /// do not meet again.
     pub(crate) fn later_step(&mut self) -> Duration {
-        self.jitter.step(limits::LATER_SPREAD)
+        let step = self.jitter.step(limits::LATER_SPREAD);
+        assert!(step <= limits::LATER_SPREAD && !step.is_zero(), "a step of {step:?}");
+        step
     }
 
     /// How long to wait before asking again, when the fault passes by itself.
@@ -184,6 +187,16 @@ impl Context {
             }
             _ => None,
         }
+    }
+
+    /// The engine is woken for what is due at `due`.
+    pub(crate) fn assert_wakes_by(&self, due: Timestamp) {
+        self.timing.assert_wakes_by(due);
+    }
+
+    /// Whether a session is open.
+    pub(crate) fn has_session(&self, session: SlabKey) -> bool {
+        self.sessions.is_open(session)
     }
 
     /// What became of a transaction that was reported `Unknown`, as far as that was learned since.
@@ -216,6 +229,7 @@ impl Context {
     /// server's clock is away.
     #[inline]
     pub(crate) fn watch_clock(&mut self, to: ShardIndex, asker: Asker, slot: SlabKey, item: u32) {
+        debug_assert!(asker != Asker::Nobody, "nobody waits for the answer");
         let now = self.timing.now();
         let shard = self.shards.at_mut(to);
         if shard.is_up {
@@ -227,6 +241,7 @@ impl Context {
     /// The manager has something to do at `due`.
     #[inline]
     pub(crate) fn wake_at(&mut self, due: Timestamp) {
+        debug_assert!(due > Timestamp::ZERO, "nobody said when it is due");
         self.timing.wake_at(due);
     }
 
@@ -258,11 +273,13 @@ impl Context {
         at: Box<[ShardId]>,
         outcome: Option<TxnOutcome>,
     ) {
+        self.assert_begun(txn);
         self.unknown.remember(self.timing.now(), txn, at, outcome);
     }
 
     /// What became of a transaction that was reported `Unknown`.
     pub(crate) fn learn_unknown(&mut self, txn: TxnId, outcome: Option<TxnOutcome>) {
+        self.assert_begun(txn);
         self.unknown.learn(txn, outcome);
     }
 
@@ -295,6 +312,18 @@ impl Context {
             jitter: Jitter::new(seed),
             stats: EngineStats::default(),
         }
+    }
+
+    /// The parts agree. Called where the engine is entered; in debug builds only.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        self.shards.assert_sound();
+    }
+
+    /// A transaction or write of this client's present id has a sequence that was given out.
+    fn assert_begun(&self, txn: TxnId) {
+        let is_given_out = txn.client != self.client || txn.sequence <= self.last_sequence;
+        debug_assert!(is_given_out && txn != TxnId::default(), "{txn} was never begun");
     }
 
     /// Goes on under a new id, with sequences from the first.

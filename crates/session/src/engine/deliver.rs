@@ -25,6 +25,7 @@ impl<M: Manager> Engine<M> {
             let frame = frame.inspect_err(|_| self.context.stats.ignored_replies += 1)?;
             self.deliver_frame(now, frame.envelope().shard, &frame);
         }
+        self.context.assert_sound();
         if frames.rest().is_empty() { Ok(()) } else { Err(WireError::Truncated { kind: 0 }) }
     }
 
@@ -32,6 +33,7 @@ impl<M: Manager> Engine<M> {
     /// unreadable replies are counted and ignored.
     pub fn deliver_frame(&mut self, now: Timestamp, shard: ShardId, frame: &Frame<'_>) {
         self.context.timing.advance(now);
+        self.context.assert_sound();
         self.context.shards.saw_map(frame.envelope().map_version);
         let taken = self.context.shards.index_of(shard).and_then(|from| self.take(from, frame));
         // What a server says of itself, and of no shard, concerns nobody here.
@@ -43,6 +45,7 @@ impl<M: Manager> Engine<M> {
     #[inline]
     fn take(&mut self, from: ShardIndex, frame: &Frame<'_>) -> Option<()> {
         let context = &mut self.context;
+        debug_assert!(from.0 < context.shards.count(), "a frame from a shard without an index");
         context.shards.heard(from);
         if frame.kind() == wire::Kind::ClockIs {
             let reading = ClockIs::decode(frame).ok()?;

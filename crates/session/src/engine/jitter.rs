@@ -15,17 +15,21 @@ impl Jitter {
 
     /// A span in `0..most`, but never 0.
     pub(crate) fn step(&mut self, most: Duration) -> Duration {
+        assert!(!most.is_zero(), "a step within no span at all");
         Duration::from_nanos(1 + self.0.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// A span in the upper half of `span`: pauses spread, and never vanish.
     pub(crate) fn about(&mut self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(nanos / 2 + self.0.below(nanos - nanos / 2 + 1))
+        let drawn = Duration::from_nanos(nanos / 2 + self.0.below(nanos - nanos / 2 + 1));
+        assert!(drawn <= span, "{drawn:?} is above {span:?}");
+        drawn
     }
 
     /// `first` doubled `attempt - 1` times, at most `most`, with jitter.
     pub(crate) fn pause(&mut self, attempt: u32, first: Duration, most: Duration) -> Duration {
+        assert!(first <= most, "pauses begin at {first:?}, above their bound");
         let doubled =
             first.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
         self.about(doubled.min(most))

@@ -111,6 +111,7 @@ impl<M: Manager> Engine<M> {
     /// # Errors
     /// `Busy` when the engine carries [`crate::limits::MAX_SESSIONS`] already.
     pub fn open_session(&mut self) -> Result<SessionId, SessionError> {
+        self.assert_sound();
         self.context.sessions.open()
     }
 
@@ -122,6 +123,7 @@ impl<M: Manager> Engine<M> {
             self.manager.close_session(&mut self.context, session);
             self.context.sessions.close(session);
         }
+        self.assert_all_sound();
     }
 
     /// The session has heard of something at `at`, from whomever: whatever it begins from now on
@@ -134,6 +136,7 @@ impl<M: Manager> Engine<M> {
             return Err(SessionError::NoSession);
         }
         self.context.session_learned(Some(session.into()), at.next());
+        self.assert_sound();
         Ok(())
     }
 }
@@ -152,6 +155,7 @@ impl<M: Manager> Engine<M> {
         options: TxnOptions,
     ) -> Result<TxnHandle, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         self.manager.begin(&mut self.context, session.into(), options)
     }
 
@@ -179,6 +183,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         self.manager.get(&mut self.context, txn, KeyName { keyspace, key }, op)
     }
 
@@ -203,6 +208,7 @@ impl<M: Manager> Engine<M> {
         expires_at: Expiry,
     ) -> Result<(), SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         let key = KeyName { keyspace, key };
         self.manager.write(&mut self.context, txn, key, Some(value), expires_at)
     }
@@ -219,6 +225,7 @@ impl<M: Manager> Engine<M> {
         key: &[u8],
     ) -> Result<(), SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         let key = KeyName { keyspace, key };
         self.manager.write(&mut self.context, txn, key, None, Expiry::NEVER)
     }
@@ -234,6 +241,7 @@ impl<M: Manager> Engine<M> {
         keyspace: KeyspaceId,
     ) -> Result<(), SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         self.manager.fence(&mut self.context, txn, keyspace)
     }
 
@@ -241,12 +249,14 @@ impl<M: Manager> Engine<M> {
     /// said at its begin.
     pub fn wait_for_clocks(&mut self, txn: TxnHandle) {
         self.manager.wait_for_clocks(txn);
+        self.assert_sound();
     }
 
     /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect
     /// when it has finished.
     pub fn abort(&mut self, txn: TxnHandle) {
         self.manager.abort(&mut self.context, txn);
+        self.assert_sound();
     }
 
     /// Commits. Without writes, and when no read met a prepared write, at once and without a
@@ -264,6 +274,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         self.manager.commit(&mut self.context, txn, op)
     }
 }
@@ -284,6 +295,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         let key = KeyName { keyspace, key };
         self.singles.get_latest(&mut self.context, session, key, options, op)
     }
@@ -309,6 +321,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         let key = KeyName { keyspace, key };
         self.singles.write_if(&mut self.context, session, key, mutation, condition, options, op)
     }
@@ -325,6 +338,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         self.singles.status(&mut self.context, txn, options, op)
     }
 
@@ -343,6 +357,7 @@ impl<M: Manager> Engine<M> {
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
+        self.assert_sound();
         let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
         self.singles.ask(&mut self.context, shard, options, op, encode)
     }
@@ -352,6 +367,7 @@ impl<M: Manager> Engine<M> {
 impl<M: Manager> Engine<M> {
     /// The next finished operation. What it borrows stays until the next call.
     pub fn next_done(&mut self) -> Option<Done<'_>> {
+        self.assert_sound();
         match self.handed_out.take().map(|finished| finished.at) {
             Some(ResultAt::Commit(txn)) => self.manager.handed_out(txn),
             Some(ResultAt::Single(slot)) => self.singles.handed_out(slot),
@@ -388,6 +404,26 @@ impl<M: Manager> Engine<M> {
         match ticket.kind {
             TicketKind::Read | TicketKind::Commit => self.manager.cancel(ticket),
             TicketKind::Single => self.singles.cancel(&mut self.context, slot, ticket.op),
+        }
+        self.assert_sound();
+    }
+}
+
+/// Invariants.
+impl<M: Manager> Engine<M> {
+    /// What holds between any two calls, as far as it costs little; in debug builds only. Where a
+    /// call returns what it borrows, it is asked for at the beginning.
+    #[inline]
+    fn assert_sound(&self) {
+        self.context.assert_sound();
+    }
+
+    /// The same and all that is under way. For calls that look at everything themselves.
+    fn assert_all_sound(&self) {
+        self.assert_sound();
+        if cfg!(debug_assertions) {
+            self.manager.assert_sound(&self.context);
+            self.singles.assert_sound(&self.context);
         }
     }
 }

@@ -90,25 +90,29 @@ impl OffsetProbe {
         if self.asked.is_none_or(|(_, sent)| now.since(sent) >= timeout) {
             self.asked = Some((request, now));
         }
+        self.assert_sound();
     }
 
     /// A batch of answers begins.
-    pub(crate) const fn read(&mut self, reading: ClockIs) {
+    pub(crate) fn read(&mut self, reading: ClockIs) {
         self.reading = Some(reading);
+        self.assert_sound();
     }
 
     /// An answer came. Whether it was the one that was waited for: then the host is to tell the
     /// time.
     #[inline]
     pub(crate) fn answered(&mut self, request: u64) -> bool {
-        match (self.asked, self.reading) {
-            (Some((asked, sent)), Some(reading)) if asked == request => {
-                self.asked = None;
-                self.answered = Some((sent, reading));
-                true
-            }
-            _ => false,
+        let (Some((asked, sent)), Some(reading)) = (self.asked, self.reading) else {
+            return false;
+        };
+        if asked != request {
+            return false;
         }
+        self.asked = None;
+        self.answered = Some((sent, reading));
+        self.assert_sound();
+        true
     }
 
     /// The answer had arrived at `at`.
@@ -118,19 +122,31 @@ impl OffsetProbe {
         {
             self.latest = Some(offset);
         }
+        self.assert_sound();
     }
 
     /// The connection is gone, and with it what is under way. What was learned stays true of its
     /// moment.
-    pub(crate) const fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.asked = None;
         self.reading = None;
         self.answered = None;
+        self.assert_sound();
     }
 
     /// What the last exchange told.
     pub(crate) const fn latest(&self) -> Option<ClockOffset> {
         self.latest
+    }
+
+    #[inline]
+    fn assert_sound(&self) {
+        let is_interval = |offset: ClockOffset| offset.least_ns <= offset.most_ns;
+        debug_assert!(self.latest.is_none_or(is_interval), "the upper bound is below the lower");
+        debug_assert!(
+            self.answered.is_none() || self.reading.is_some(),
+            "an answer counted without a reading"
+        );
     }
 }
 

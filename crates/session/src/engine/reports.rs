@@ -52,6 +52,7 @@ impl Reports {
     pub(crate) fn hold_everywhere(&mut self, begin: Timestamp) {
         self.note(begin);
         self.open = self.open.min(begin);
+        debug_assert!(self.open <= self.now, "a watermark in the future");
     }
 
     /// What began at `begin` may use that timestamp on this shard.
@@ -59,11 +60,13 @@ impl Reports {
         self.note(begin);
         let report = &mut self.shards[shard.index()];
         report.watermark = report.watermark.min(begin);
+        debug_assert!(report.watermark <= self.now, "a watermark in the future");
     }
 
     /// This shard still has to know of a transaction or write. Something of an earlier id of this
     /// client is not asked about under the present one.
     pub(crate) fn owe(&mut self, shard: ShardIndex, txn: TxnId) {
+        debug_assert!(txn.sequence > Sequence::ZERO, "something without an id is owed");
         if txn.client == self.client {
             let lowest = &mut self.shards[shard.index()].lowest;
             *lowest = Some(lowest.map_or(txn.sequence, |lowest| lowest.min(txn.sequence)));
@@ -92,5 +95,6 @@ impl Reports {
             let middle = first.max(begin).min(second);
             self.lowest = [first.min(begin), middle];
         }
+        debug_assert!(self.lowest.is_sorted(), "the lowest begin is not first");
     }
 }

@@ -52,6 +52,7 @@ impl Sessions {
     pub(super) fn learned(&mut self, session: Option<SlabKey>, bound: Timestamp) {
         if let Some(clock) = session.and_then(|session| self.clock(session)) {
             clock.learned(bound);
+            debug_assert!(clock.peek(Timestamp::ZERO) >= bound, "the session goes back");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, is_planted, slot_of};
+use timestone_wire::{Frame, Frames, WireError};
 
 use super::frames::Route;
 use super::offset::{ClockOffset, OffsetProbe};
@@ -71,6 +72,7 @@ impl Shards {
             let elsewhere = self.unreached(self.table[raw].id);
             self.table[raw].elsewhere = elsewhere;
         }
+        self.assert_sound();
     }
 
     /// Whether every shard can be reached.
@@ -98,6 +100,7 @@ impl Shards {
         {
             *known = name.into();
         }
+        self.assert_sound();
     }
 
     /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when
@@ -118,6 +121,7 @@ impl Shards {
             assert!(self.table[index].is_dirty, "a shard was listed twice");
             self.table[index].is_dirty = false;
             if !self.table[index].outbox.is_empty() {
+                self.assert_whole_frames(index);
                 let shard = &mut self.table[index];
                 return Some((shard.id, &mut shard.outbox));
             }
@@ -141,6 +145,7 @@ impl Shards {
     pub fn routes_are_of(&mut self, version: MapVersion) -> bool {
         let current = version.get() <= self.routes.version();
         self.wants_routes &= !current;
+        self.assert_sound();
         current
     }
 
@@ -168,6 +173,7 @@ impl Shards {
     pub fn arrived(&mut self, at: Timestamp) {
         if let Some(shard) = self.wants_arrival.take() {
             self.at_mut(shard).offset.arrived(at);
+            self.assert_sound();
         }
     }
 
@@ -220,6 +226,7 @@ impl Shards {
             .collect();
         self.routes = routes;
         self.wants_routes = false;
+        self.assert_sound();
     }
 
     /// What a shard that cannot be reached is called until somebody names its server.
@@ -251,6 +258,7 @@ impl Shards {
             self.indexes.resize(raw + 1, NOBODY);
         }
         self.indexes[raw] = index.0;
+        self.assert_sound();
         index
     }
 
@@ -374,14 +382,45 @@ impl Shards {
         shard.outbox.clear();
         shard.asked = None;
         shard.offset.lost();
-        assert!(shard.asked.is_none() && shard.outbox.is_empty());
+        self.assert_sound();
+    }
+
+    /// Called where the engine is entered: walks all shards, in debug builds only.
+    #[inline]
+    pub(crate) fn assert_sound(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let dirty = self.table.iter().filter(|shard| shard.is_dirty).count();
+        assert_eq!(dirty, self.dirty.len(), "a shard is dirty and not listed, or listed twice");
+        for (index, shard) in (0u16..).map(ShardIndex).zip(&self.table) {
+            assert_eq!(self.index_of(shard.id), Some(index), "{} has another index", shard.id);
+            let is_idle = shard.outbox.is_empty() && shard.asked.is_none();
+            assert!(shard.is_up || is_idle, "{} has no connection, and frames wait", shard.id);
+        }
+    }
+
+    /// An outbox has whole frames, all for its own shard.
+    #[inline]
+    fn assert_whole_frames(&self, index: usize) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let shard = &self.table[index];
+        let mut frames = Frames::new(&shard.outbox);
+        let is_for_it = |frame: Result<Frame<'_>, WireError>| {
+            frame.is_ok_and(|frame| frame.envelope().shard == shard.id)
+        };
+        assert!(frames.by_ref().all(is_for_it), "{} would get another's frame", shard.id);
+        assert!(frames.rest().is_empty(), "{} would get a part of a frame", shard.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use timestone_types::Slot;
+    use timestone_types::{ClientId, Sequence, Slot, TxnId};
 
+    use super::super::frames;
     use super::*;
 
     fn routes(version: u32, shards: &[u16]) -> Routes {
@@ -394,14 +433,16 @@ mod tests {
     fn indexes_survive_a_change_of_the_map() {
         let mut shards = Shards::new(routes(1, &[4, 9]));
         let nine = shards.index_of(ShardId::new(9)).unwrap();
-        shards.append_to(nine).extend_from_slice(b"frame");
+        let txn = TxnId::new(ClientId::new(1), Sequence::new(1));
+        frames::status(shards.route(nine, 7), txn, shards.append_to(nine));
+        let length = shards.at(nine).outbox.len();
         shards.update(routes(2, &[2, 4]));
         assert_eq!(shards.index_of(ShardId::new(9)), Some(nine));
         assert_eq!(shards.known().count(), 2);
         assert_eq!(shards.at(shards.of_key(b"k").unwrap()).id, ShardId::new(2));
         assert_eq!(
             shards.next_dirty().map(|(id, bytes)| (id, bytes.len())),
-            Some((ShardId::new(9), 5))
+            Some((ShardId::new(9), length))
         );
         assert_eq!(shards.next_dirty(), None);
     }

@@ -53,6 +53,7 @@ impl<T: Default> Slab<T> {
         let slot = &mut self.slots[index as usize];
         assert!(slot.generation % 2 == 1, "slot {index} was released twice");
         slot.generation = slot.generation.wrapping_add(1);
+        debug_assert!(self.free.len() < self.slots.len(), "more slots are free than there are");
         self.free.push(index);
     }
 
@@ -106,6 +107,18 @@ impl<T: Default> Slab<T> {
     }
 }
 
+impl<T> Slab<T> {
+    /// Slots in use and the free list agree. Walks all slots.
+    pub(crate) fn assert_sound(&self) {
+        let is_taken = |slot: &Entry<T>| slot.generation % 2 == 1;
+        let listed = self.free.iter().map(|&index| &self.slots[index as usize]);
+        assert!(!listed.clone().any(is_taken), "a slot is taken, and in the free list");
+        let taken = self.slots.iter().filter(|slot| is_taken(slot)).count();
+        assert_eq!(taken + listed.len(), self.slots.len(), "a free slot is not in the free list");
+        assert!(self.slots.len() <= self.bound, "more slots than the slab may have");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +136,7 @@ mod tests {
         assert_eq!(new.index, old.index);
         assert!(slab.get(old).is_none() && slab.get(new).is_some());
         assert_eq!(slab.slots(), 1);
+        slab.assert_sound();
         assert_eq!(slab.iter().count(), 1);
     }
 }

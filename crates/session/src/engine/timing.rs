@@ -72,6 +72,12 @@ impl Timing {
         self.next_due
     }
 
+    /// The engine is woken for what is due at `due`; sweeps keep their distance.
+    pub(super) fn assert_wakes_by(&self, due: Timestamp) {
+        let latest = due.max(self.now.saturating_add(limits::SWEEP_INTERVAL));
+        assert!(self.next_due <= latest, "due at {due}, and nobody looks before {}", self.next_due);
+    }
+
     /// Everything is looked at now: whatever is due later says so again.
     pub(super) fn begin_sweep(&mut self) {
         debug_assert!(self.next_due <= self.now, "a sweep before anything is due");

@@ -35,6 +35,7 @@ impl UnknownOutcomes {
     ) {
         assert!(!at.is_empty(), "{txn} may be known nowhere");
         let until = now.saturating_add(limits::UNKNOWN_OUTCOME_KEPT);
+        assert!(self.0.back().is_none_or(|last| last.until <= until), "{txn} is not the youngest");
         self.0.push_back(UnknownOutcome { until, txn, at, outcome });
     }
 
@@ -43,6 +44,8 @@ impl UnknownOutcomes {
         if let Some(known) = self.0.iter_mut().find(|known| known.txn == txn) {
             known.outcome = known.outcome.or(outcome);
         }
+        let is_sorted = || self.0.iter().is_sorted_by_key(|known| known.until);
+        debug_assert!(is_sorted(), "the oldest is not first");
     }
 
     pub(super) fn outcome_of(&self, txn: TxnId) -> Option<TxnOutcome> {

@@ -35,6 +35,7 @@ impl<M: Manager> Engine<M> {
         if let Some(shard) = self.context.shards.index_of(shard) {
             self.context.shards.down(shard);
         }
+        self.assert_all_sound();
     }
 
     /// The connection to `shard` stands (again).
@@ -45,6 +46,7 @@ impl<M: Manager> Engine<M> {
         self.manager.ask_again(&mut self.context, Some(shard));
         self.singles.ask_again(&mut self.context, Some(shard));
         self.report(Some(shard), false);
+        self.assert_all_sound();
     }
 
     /// A newer shard map: what waits for it is asked at the right place. An older one is ignored.
@@ -57,6 +59,7 @@ impl<M: Manager> Engine<M> {
         self.manager.follow_routes(&self.context);
         self.manager.ask_again(&mut self.context, None);
         self.singles.ask_again(&mut self.context, None);
+        self.assert_all_sound();
     }
 
     /// Whether the server ended this client's session: the host asks for a new client id and calls
@@ -73,6 +76,7 @@ impl<M: Manager> Engine<M> {
         self.manager.end_snapshots(&mut self.context);
         self.context.renew(client);
         self.report(None, false);
+        self.assert_all_sound();
     }
 
     /// The id that requests carry.
@@ -90,7 +94,9 @@ impl<M: Manager> Engine<M> {
     /// How long to pause before attempt number `attempt` (from 1) of a whole transaction:
     /// exponential with jitter.
     pub fn backoff(&mut self, attempt: u32) -> Duration {
-        self.context.jitter.pause(attempt, limits::MIN_BACKOFF, limits::MAX_BACKOFF)
+        let pause = self.context.jitter.pause(attempt, limits::MIN_BACKOFF, limits::MAX_BACKOFF);
+        assert!(pause <= limits::MAX_BACKOFF, "a pause of {pause:?}");
+        pause
     }
 
     /// How many transactions and writes are not finished at every participant yet; a host that
@@ -121,7 +127,9 @@ impl<M: Manager> Engine<M> {
             self.manager.sweep(&mut self.context);
             self.singles.sweep(&mut self.context);
             self.context.timing.end_sweep();
+            self.assert_all_sound();
         }
+        self.assert_sound();
     }
 
     /// When [`Engine::tick`] has something to do next.
@@ -136,6 +144,7 @@ impl<M: Manager> Engine<M> {
     pub fn close(&mut self, now: Timestamp) {
         self.context.timing.advance(now);
         self.report(None, true);
+        self.assert_sound();
     }
 
     /// Tells one shard, or all, what may still be used there, and what is over.

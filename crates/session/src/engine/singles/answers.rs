@@ -60,6 +60,7 @@ impl Singles {
             }
             _ => return None,
         }
+        self.assert_one(index);
         Some(())
     }
 
@@ -118,6 +119,7 @@ impl Singles {
     fn wrote(&mut self, context: &mut Context, index: u32, at: Timestamp) {
         let until = at.saturating_add(context.error_bound());
         let single = self.0.at_mut(index);
+        assert!(single.is_write() && !single.is_settled, "{} is no write under way", single.id);
         if single.write.external_wait && single.result.is_none() && until >= context.now() {
             single.is_settled = true;
             single.commit = at;

@@ -13,9 +13,7 @@
 mod answers;
 pub(crate) mod record;
 
-use timestone_types::{
-    AbortKind, Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared,
-};
+use timestone_types::{Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared};
 
 use self::record::{Single, SingleResult, Want, WriteOptions};
 use super::context::Context;
@@ -27,8 +25,8 @@ use super::shards::ShardIndex;
 use super::slab::{Slab, SlabKey};
 use crate::handle::TicketKind;
 use crate::{
-    Abort, Condition, KeyName, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError,
-    SessionId, Step, Ticket, TxnStatus, ValueView, Written, limits,
+    Condition, KeyName, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError,
+    SessionId, Step, Ticket, TxnStatus, limits,
 };
 
 /// The requests under way. See the module's description.
@@ -58,6 +56,7 @@ impl Singles {
         single.begin = begin;
         single.bytes.fill(key.key, &[], &[]);
         self.send(context, slot.index);
+        self.assert_one(slot.index);
         Ok(ticket(slot, op))
     }
 
@@ -106,6 +105,7 @@ impl Singles {
         };
         single.bytes.fill(key.key, value, expected);
         self.send(context, slot.index);
+        self.assert_one(slot.index);
         Ok(ticket(slot, op))
     }
 
@@ -126,6 +126,7 @@ impl Singles {
         } else {
             self.send(context, slot.index);
         }
+        self.assert_one(slot.index);
         Ok(ticket(slot, op))
     }
 
@@ -141,6 +142,7 @@ impl Singles {
         let request = super::number::Number::new(Asker::Single, slot, 0).pack();
         encode(request, self.0.at_mut(slot.index).bytes.frame_mut());
         self.send(context, slot.index);
+        self.assert_one(slot.index);
         Ok(ticket(slot, op))
     }
 
@@ -159,6 +161,7 @@ impl Singles {
         };
         single.open(want, op, shard, deadline);
         context.wake_at(deadline);
+        self.assert_one(slot.index);
         Ok(slot)
     }
 
@@ -177,6 +180,7 @@ impl Singles {
         }
         single.is_settled = true;
         self.release_if_over(slot.index);
+        self.assert_one(slot.index);
     }
 }
 
@@ -224,6 +228,7 @@ impl Singles {
         if single.copies.attempts == 0 {
             context.watch_clock(to, Asker::Single, slot, item);
         }
+        debug_assert!(!single.is_settled, "{} is over, and sent again", single.id);
         let (client, wait) = (context.client(), context.config().wait);
         let Some((route, out)) = context.request(to, Asker::Single, slot, item) else {
             return false;
@@ -242,6 +247,7 @@ impl Singles {
         for index in 0..self.0.slots() {
             if self.0.key(index).is_some() {
                 self.sweep_one(context, index);
+                self.assert_one(index);
             }
         }
     }
@@ -249,6 +255,7 @@ impl Singles {
     fn sweep_one(&mut self, context: &mut Context, index: u32) {
         let single = self.0.at(index);
         let (now, due, deadline) = (context.now(), single.times.due, single.times.deadline);
+        single.assert_sound();
         if single.is_settled {
             // It took place, and waits for the clocks.
             if single.result.is_none() && due <= now {
@@ -271,6 +278,7 @@ impl Singles {
 
     fn repeat(&mut self, context: &mut Context, index: u32) {
         context.stats().repeated += 1;
+        debug_assert!(!self.0.at(index).is_settled, "what is over is repeated");
         self.0.at_mut(index).copies.attempts += 1;
         self.send(context, index);
     }
@@ -298,12 +306,14 @@ impl Singles {
                 }
             }
             self.repeat(context, index);
+            self.assert_one(index);
         }
     }
 
     /// Says what is held back: the begin of what is under way, and the outcomes of writes.
     pub(super) fn report(&self, reports: &mut Reports) {
         for (_, single) in self.0.iter().filter(|(_, single)| !single.is_settled) {
+            single.assert_sound();
             if single.begin != Timestamp::ZERO && !single.begins_anew() {
                 reports.hold(single.shard, single.begin);
             }
@@ -372,6 +382,7 @@ impl Singles {
     /// The deadline of a request passed.
     fn give_up(&mut self, context: &mut Context, index: u32) {
         let single = self.0.at(index);
+        assert!(single.times.deadline <= context.now(), "{} has time left", single.id);
         if single.begins_anew() {
             let refused = SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE };
             self.end(context, index, SingleResult::Failed(refused));
@@ -418,10 +429,11 @@ impl Singles {
 
     fn release_if_over(&mut self, index: u32) {
         let single = self.0.at_mut(index);
-        if single.op.is_none() && single.is_settled {
+        if single.is_over() {
             single.close();
             self.0.release(index);
         }
+        self.assert_one(index);
     }
 
     /// The result of a request was handed out.
@@ -435,31 +447,29 @@ impl Singles {
 
     /// What came of a request, while its result is handed out.
     pub(super) fn result(&self, slot: SlabKey) -> Option<OpResult<'_>> {
-        let single = self.0.get(slot)?;
-        Some(match &single.result {
-            Some(SingleResult::Value { version, expires_at, present }) => {
-                let value = present.then_some(single.bytes.all());
-                OpResult::Value(ValueView { value, version: *version, expires_at: *expires_at })
+        self.0.get(slot).map(Single::told)
+    }
+}
+
+/// Invariants.
+impl Singles {
+    /// Of the request in a slot, when it is taken.
+    #[inline]
+    fn assert_one(&self, index: u32) {
+        if cfg!(debug_assertions) && self.0.key(index).is_some() {
+            self.0.at(index).assert_sound();
+        }
+    }
+
+    /// Every request has its slot, its session's clock where it needs one, and its time.
+    pub(super) fn assert_sound(&self, context: &Context) {
+        self.0.assert_sound();
+        for (_, single) in self.0.iter() {
+            single.assert_sound();
+            if let Some(due) = single.due() {
+                context.assert_wakes_by(due);
             }
-            Some(SingleResult::Committed(timestamp)) => {
-                let previous = single.bytes.previous().filter(|_| single.write.return_previous);
-                OpResult::Written(Written { timestamp: *timestamp, txn: single.id, previous })
-            }
-            Some(SingleResult::Aborted(reason)) => {
-                let found = single.bytes.previous();
-                OpResult::Aborted(Abort {
-                    reason: *reason,
-                    key: Some(KeyName { keyspace: single.keyspace, key: single.bytes.key() }),
-                    read: None,
-                    found: found.filter(|_| reason.kind == AbortKind::Condition),
-                    txn: Some(single.id),
-                })
-            }
-            Some(SingleResult::Status(status)) => OpResult::Status(*status),
-            Some(SingleResult::Frame) => OpResult::Frame(single.bytes.all()),
-            Some(SingleResult::Failed(error)) => OpResult::Failed(error.clone()),
-            Some(SingleResult::Unknown) | None => OpResult::Unknown(single.id),
-        })
+        }
     }
 }
 
@@ -467,7 +477,11 @@ impl Singles {
 fn issue(context: &mut Context, session: SessionId) -> Result<Timestamp, SessionError> {
     let now = context.now();
     match context.session_clock(session.into()) {
-        Some(clock) => Ok(clock.begin(now)),
+        Some(clock) => {
+            let issued = clock.begin(now);
+            debug_assert!(issued >= now, "{issued} lies in the past");
+            Ok(issued)
+        }
         None => Err(SessionError::NoSession),
     }
 }

@@ -1,12 +1,15 @@
 //! What a request outside transactions is. Data only; buffers are reused.
 
 use timestone_types::{
-    AbortReason, ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId, Version, is_planted,
+    AbortKind, AbortReason, ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId, Version,
+    is_planted,
 };
 
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
-use crate::{Condition, OpId, SessionError, TxnStatus, ValueView, limits};
+use crate::{
+    Abort, Condition, KeyName, OpId, OpResult, SessionError, TxnStatus, ValueView, Written, limits,
+};
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,14 +98,16 @@ impl RequestBytes {
         self.buffer.clear();
         (self.key, self.value, self.expected) = (0, 0, 0);
         self.previous = None;
+        self.assert_sound();
     }
 
     /// Gives a large buffer back, once nobody looks at its value any more. Whole: a part of it that
     /// stayed would hold the place where it lies.
     fn close(&mut self) {
         if self.buffer.capacity() > limits::KEPT_ARENA_BYTES {
-            self.buffer = Vec::new();
+            *self = Self::default();
         }
+        self.assert_sound();
     }
 
     pub(super) fn fill(&mut self, key: &[u8], value: &[u8], expected: &[u8]) {
@@ -123,6 +128,7 @@ impl RequestBytes {
     pub(super) fn replace(&mut self, answer: &[u8]) {
         self.clear();
         self.buffer.extend_from_slice(answer);
+        self.assert_sound();
     }
 
     /// All bytes: the frame to send, or the answer.
@@ -158,6 +164,13 @@ impl RequestBytes {
         let bytes = &self.buffer[self.key + self.value + self.expected..];
         Some(ValueView { value: is_present.then_some(bytes), version, expires_at })
     }
+
+    #[inline]
+    fn assert_sound(&self) {
+        let parts = self.key + self.value + self.expected;
+        debug_assert!(parts <= self.buffer.len(), "{parts} bytes of {}", self.buffer.len());
+        debug_assert!(self.previous.is_none() || self.key > 0, "a previous value of no key");
+    }
 }
 
 /// What a write says beside key and value.
@@ -189,6 +202,7 @@ impl Copies {
     pub(super) fn sent(&mut self) {
         self.doubtful |= self.unanswered;
         self.unanswered = true;
+        debug_assert!(!self.are_nowhere(), "a copy was sent, and counts as answered");
     }
 
     /// The copy sent last was refused; another one follows.
@@ -259,7 +273,7 @@ impl Default for Times {
 impl Single {
     /// Nobody looks at it any more.
     pub(super) fn close(&mut self) {
-        assert!(self.is_settled && self.op.is_none(), "{} is still under way", self.id);
+        assert!(self.is_over(), "{} is still under way", self.id);
         self.bytes.close();
     }
 
@@ -280,6 +294,50 @@ impl Single {
         self.times = Times { due: Timestamp::MAX, deadline };
         self.result = None;
         self.is_settled = false;
+        self.assert_sound();
+    }
+
+    /// What holds between any two calls while its slot is taken.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        debug_assert!(!self.is_over(), "{} is over, and has a slot", self.id);
+        let is_poll = self.want == Want::Status;
+        debug_assert!(
+            is_poll || self.poll.silent.is_empty(),
+            "one shard is asked, and a poll open"
+        );
+        debug_assert!(
+            self.begin == Timestamp::ZERO || !self.is_write() || self.commit > self.begin,
+            "{} would be written before it began",
+            self.id
+        );
+        if self.is_settled {
+            let waits_for_clocks = self.result.is_none() && self.write.external_wait;
+            debug_assert!(
+                waits_for_clocks || self.result.is_some() && self.times.due == Timestamp::MAX,
+                "{} is settled, and something is due",
+                self.id
+            );
+        } else if self.result.is_some() {
+            debug_assert!(
+                self.is_write() && self.result == Some(SingleResult::Unknown),
+                "{} has a result, and is under way",
+                self.id
+            );
+            debug_assert!(self.times.deadline == Timestamp::MAX, "{} ends twice", self.id);
+        }
+    }
+
+    /// Whether nobody needs its slot any more.
+    #[inline]
+    pub(super) const fn is_over(&self) -> bool {
+        self.op.is_none() && self.is_settled
+    }
+
+    /// When something is to be done about it, when that is so.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        let is_waiting = !self.is_settled || self.result.is_none();
+        is_waiting.then(|| self.times.due.min(self.times.deadline))
     }
 
     /// Whether it begins anew when it is sent again, at a later timestamp: no server has it, nor
@@ -300,6 +358,34 @@ impl Single {
     /// restarted: then the answer to the last one is the whole answer.
     pub(super) fn may_be_forgotten(&self) -> bool {
         self.copies.doubtful || self.copies.attempts > 0 && is_planted!(DoubtsRefusals)
+    }
+
+    /// What the application is told of it.
+    pub(super) fn told(&self) -> OpResult<'_> {
+        match &self.result {
+            Some(SingleResult::Value { version, expires_at, present }) => {
+                let value = present.then_some(self.bytes.all());
+                OpResult::Value(ValueView { value, version: *version, expires_at: *expires_at })
+            }
+            Some(SingleResult::Committed(timestamp)) => {
+                let previous = self.bytes.previous().filter(|_| self.write.return_previous);
+                OpResult::Written(Written { timestamp: *timestamp, txn: self.id, previous })
+            }
+            Some(SingleResult::Aborted(reason)) => {
+                let found = self.bytes.previous();
+                OpResult::Aborted(Abort {
+                    reason: *reason,
+                    key: Some(KeyName { keyspace: self.keyspace, key: self.bytes.key() }),
+                    read: None,
+                    found: found.filter(|_| reason.kind == AbortKind::Condition),
+                    txn: Some(self.id),
+                })
+            }
+            Some(SingleResult::Status(status)) => OpResult::Status(*status),
+            Some(SingleResult::Frame) => OpResult::Frame(self.bytes.all()),
+            Some(SingleResult::Failed(error)) => OpResult::Failed(error.clone()),
+            Some(SingleResult::Unknown) | None => OpResult::Unknown(self.id),
+        }
     }
 
     /// Whether it writes under an id of its own.

@@ -110,6 +110,7 @@ impl<C: Cache> Timestamps<C> {
 
     /// Gives a committing transaction's coordinator an input and does what it wants done.
     fn coordinate(&mut self, context: &mut Context, index: u32, input: Input<'_>) {
+        assert!(self.outputs.is_empty(), "outputs of another coordinator are not carried out");
         let coordinator = &mut self.txns.at_mut(index).commit.coordinator;
         coordinator.step(context.now(), input, &mut self.outputs);
         self.carry_out(context, index);
@@ -141,6 +142,7 @@ impl<C: Cache> Timestamps<C> {
                 Output::Done => self.settle(context, index),
             }
         }
+        debug_assert!(self.outputs.is_empty(), "a coordinator was asked by another's output");
         self.outputs = outputs;
         let commit = &mut self.txns.at_mut(index).commit;
         commit.due = commit.coordinator.next_deadline().unwrap_or(Timestamp::MAX);
@@ -170,6 +172,7 @@ impl<C: Cache> Timestamps<C> {
         one_phase: bool,
     ) {
         let txn = self.txns.at_mut(index);
+        debug_assert!(commit > txn.begin, "{} would commit before it began", txn.commit.id);
         txn.commit.highest = txn.commit.highest.max(commit);
         let wait = context.config().wait;
         if let Some((shard, route, out)) = self.request(context, index, to) {
@@ -185,6 +188,7 @@ impl<C: Cache> Timestamps<C> {
         to: ShardId,
         commit: Timestamp,
     ) {
+        debug_assert!(commit <= self.txns.at(index).commit.highest, "{commit} was never tried");
         if let Some((shard, route, out)) = self.request(context, index, to) {
             let how = PrepareAs { shard, commit, one_phase: false, wait: false };
             frames::write_set(route, self.txns.at(index), &how, out);
@@ -259,6 +263,7 @@ impl<C: Cache> Timestamps<C> {
     /// Gives the coordinator its time, when it wants some.
     pub(super) fn sweep_commit(&mut self, context: &mut Context, index: u32) {
         let due = self.txns.at(index).commit.due;
+        debug_assert!(!self.txns.at(index).is_open(), "an open transaction has no coordinator");
         if due <= context.now() {
             let error_bound = context.error_bound();
             self.coordinate(context, index, Input::Tick { error_bound });
@@ -274,6 +279,7 @@ impl<C: Cache> Timestamps<C> {
         index: u32,
         shard: Option<ShardIndex>,
     ) {
+        debug_assert!(!self.txns.at(index).is_open(), "an open transaction has no coordinator");
         let mut at = 0;
         while let Some(&from) = self.txns.at(index).commit.participants.get(at) {
             let is_concerned = shard.is_none_or(|shard| context.id_of(shard) == from);
@@ -300,6 +306,7 @@ impl<C: Cache> Timestamps<C> {
             return None;
         }
         let (own, from) = (txn.commit.id, context.id_of(from));
+        debug_assert!(txn.commit.participants.is_sorted(), "{own} has its participants twice");
         let input = match reply {
             Reply::Vote { txn, commit, vote } if txn == own => {
                 context.stats().later_rounds += u64::from(matches!(vote, Vote::Later(_)));

@@ -108,6 +108,7 @@ impl KeySet {
         if self.arena.capacity() > limits::KEPT_ARENA_BYTES {
             self.arena = Vec::new();
         }
+        debug_assert!(self.arena.capacity() <= limits::KEPT_ARENA_BYTES, "a giant stays for ever");
     }
 
     /// Empties the set and keeps its buffers, unless one had become very large.
@@ -123,6 +124,7 @@ impl KeySet {
         }
         self.charged = 0;
         self.writes = 0;
+        self.assert_sound();
     }
 
     pub(crate) fn entry(&self, at: u32) -> &Entry {
@@ -220,9 +222,18 @@ impl KeySet {
         read.map(|entry| entry.version.timestamp).max().unwrap_or(Timestamp::ZERO)
     }
 
+    /// When something is to be done about a read that is under way.
+    pub(crate) fn due(&self) -> Timestamp {
+        let asked = self.entries.iter().filter(|entry| matches!(entry.read, ReadState::Asked(_)));
+        let due = asked.map(|entry| entry.asked.due.min(entry.asked.deadline));
+        due.min().unwrap_or(Timestamp::MAX)
+    }
+
     /// Takes the operation off that waits for a key's read.
     pub(crate) fn take_waiter(&mut self, at: u32) -> Option<OpId> {
-        let ReadState::Asked(op) = &mut self.entry_mut(at).read else { return None };
+        let entry = self.entry_mut(at);
+        debug_assert!(entry.read != ReadState::None, "nobody asked, and somebody waits");
+        let ReadState::Asked(op) = &mut entry.read else { return None };
         op.take()
     }
 
@@ -286,7 +297,10 @@ impl KeySet {
         shard: ShardIndex,
     ) -> Result<u32, LimitError> {
         match self.find(hash, keyspace, key) {
-            Some(at) => Ok(at),
+            Some(at) => {
+                debug_assert!(self.entry(at).shard == shard, "a key has two shards");
+                Ok(at)
+            }
             None => self.add(hash, keyspace, key, shard),
         }
     }
@@ -305,6 +319,7 @@ impl KeySet {
         if key.len() > shared::MAX_KEY_BYTES {
             return Err(LimitError::KeyTooLong { bytes: key.len() });
         }
+        debug_assert!(self.find(hash, keyspace, key).is_none(), "a key has two entries");
         self.insert(hash, keyspace, key, shard)
     }
 
@@ -346,6 +361,7 @@ impl KeySet {
         } else if entries.len() > limits::LINEAR_KEYS {
             index.insert_unique(hash, at, hash_of);
         }
+        self.assert_sound();
         Ok(at)
     }
 
@@ -364,6 +380,7 @@ impl KeySet {
         let at = self.insert(0, keyspace, &[], shard)?;
         self.entry_mut(at).write = PendingWrite::Fence;
         self.writes += 1;
+        self.assert_sound();
         Ok(())
     }
 
@@ -380,6 +397,7 @@ impl KeySet {
         entry.prepared_before = answer.prepared_before;
         entry.version = answer.version;
         entry.expires_read = answer.expires_at;
+        self.assert_sound();
         Ok(())
     }
 
@@ -418,6 +436,7 @@ impl KeySet {
         entry.write = if value.is_some() { PendingWrite::Put } else { PendingWrite::Delete };
         self.writes += u32::from(first);
         assert!(self.writes as usize <= self.entries.len(), "more writes than keys");
+        self.assert_sound();
         Ok(())
     }
 
@@ -443,6 +462,7 @@ impl KeySet {
         }
         let start = self.arena.len() as u32;
         self.arena.extend_from_slice(bytes);
+        debug_assert!(self.dead <= start as usize, "more bytes are dead than there were");
         Span { start, length: bytes.len() as u32 }
     }
 
@@ -461,6 +481,31 @@ impl KeySet {
         assert!(fresh.len() <= self.arena.len(), "squeezing does not grow");
         self.arena = fresh;
         self.dead = 0;
+    }
+
+    /// The sums agree with the entries, and the index with their number. Walks the entries in debug
+    /// builds, where they are few; the sums of a large set are checked at its ends.
+    #[inline]
+    fn assert_sound(&self) {
+        let has_index = self.entries.len() > limits::LINEAR_KEYS;
+        let indexed = if has_index { self.entries.len() } else { 0 };
+        debug_assert!(self.index.len() == indexed, "the index has lost a key");
+        debug_assert!(self.charged + self.dead <= self.arena.len(), "bytes that nobody has");
+        if cfg!(debug_assertions) && self.entries.len() <= limits::LINEAR_KEYS + 1 {
+            self.assert_sums();
+        }
+    }
+
+    /// What is charged is what entries point at, and what is counted as a write is one.
+    pub(super) fn assert_sums(&self) {
+        let bytes_of = |entry: &Entry| {
+            entry.key.bytes() + entry.value_read.bytes() + entry.value_written.bytes()
+        };
+        let pointed_at: usize = self.entries.iter().map(bytes_of).sum();
+        assert_eq!(self.charged, pointed_at, "what is charged is not what is kept");
+        let is_write = |entry: &&Entry| entry.write != PendingWrite::None;
+        let writes = self.entries.iter().filter(is_write).count();
+        assert_eq!(self.writes as usize, writes, "writes are counted that there are not");
     }
 }
 

@@ -95,6 +95,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         };
         txn.open(session, options, begin, now);
+        self.assert_one(slot.index);
         Ok(TxnHandle { index: slot.index, generation: slot.generation })
     }
 
@@ -112,6 +113,7 @@ impl<C: Cache> Manager for Timestamps<C> {
     ) -> Result<Step<'_>, SessionError> {
         let slot = self.open(context, txn)?;
         let at = self.entry_to_read(context, slot, key)?;
+        self.assert_one(slot.index);
         let is_known = self.txns.at(slot.index).keys.is_known(at);
         if is_known || self.read_from_cache(slot, at)? {
             return match self.txns.at(slot.index).keys.view(at) {
@@ -145,7 +147,9 @@ impl<C: Cache> Manager for Timestamps<C> {
             return Err(SessionError::ReadOnly);
         }
         let at = txn.keys.find_or_insert(hash, key.keyspace, key.key, shard)?;
-        Ok(txn.keys.write(at, value, expires_at)?)
+        txn.keys.write(at, value, expires_at)?;
+        debug_assert!(txn.keys.writes() > 0, "a write that is not counted");
+        Ok(())
     }
 
     fn fence(
@@ -165,18 +169,21 @@ impl<C: Cache> Manager for Timestamps<C> {
             }
             txn.keys.fence(keyspace, context.reach(shard)?)?;
         }
+        self.assert_one(slot.index);
         Ok(())
     }
 
     fn wait_for_clocks(&mut self, txn: TxnHandle) {
         if let Some(txn) = self.txns.get_mut(txn.into()).filter(|txn| txn.is_open()) {
             txn.options.external_wait = true;
+            txn.assert_sound();
         }
     }
 
     fn abort(&mut self, context: &mut Context, txn: TxnHandle) {
         if self.txns.get(txn.into()).is_some_and(Txn::is_open) {
             self.close(context, txn.index, None);
+            debug_assert!(self.txns.get(txn.into()).is_none(), "what was aborted lives on");
         }
     }
 
@@ -188,6 +195,7 @@ impl<C: Cache> Manager for Timestamps<C> {
     ) -> Result<Step<'_>, SessionError> {
         let slot = self.open(context, txn)?;
         self.fail_reads(context, slot.index, &SessionError::NoTransaction);
+        self.assert_one(slot.index);
         self.commit_open(context, slot, op)
     }
 
@@ -203,6 +211,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             txn.op = None;
             self.release_if_over(ticket.index);
         }
+        self.assert_one(ticket.index);
     }
 
     #[inline]
@@ -224,6 +233,7 @@ impl<C: Cache> Manager for Timestamps<C> {
 
     fn handed_out(&mut self, txn: SlabKey) {
         if let Some(ended) = self.txns.get_mut(txn) {
+            assert!(ended.result.is_some(), "the end of a transaction that goes on");
             ended.op = None;
             self.release_if_over(txn.index);
         }
@@ -238,6 +248,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         reply: Reply<'_>,
     ) -> Option<()> {
         let slot = self.txns.key(number.slot.index).filter(|&slot| number.is_for(slot))?;
+        self.assert_one(slot.index);
         match number.asker {
             Asker::Read => self.deliver_read(context, from, slot, number.item, reply),
             _ => self.deliver_commit(context, from, slot.index, reply),
@@ -254,6 +265,7 @@ impl<C: Cache> Manager for Timestamps<C> {
                 Phase::Committing | Phase::Told => self.sweep_commit(context, index),
                 Phase::Closed => {}
             }
+            self.assert_one(index);
         }
     }
 
@@ -271,6 +283,7 @@ impl<C: Cache> Manager for Timestamps<C> {
                     keys.entry_mut(at).shard = shard;
                 }
             }
+            self.assert_one(index);
         }
     }
 
@@ -284,6 +297,7 @@ impl<C: Cache> Manager for Timestamps<C> {
                 Phase::Committing | Phase::Told => self.tell_of_loss(context, index, shard),
                 Phase::Closed => {}
             }
+            self.assert_one(index);
         }
     }
 
@@ -293,6 +307,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             if txn.is_some_and(|txn| txn.session == Some(session) && txn.is_open()) {
                 self.close(context, index, None);
             }
+            self.assert_one(index);
         }
     }
 
@@ -302,10 +317,12 @@ impl<C: Cache> Manager for Timestamps<C> {
                 self.close_as_too_old(context, index, None, Timestamp::ZERO);
             }
         }
+        assert!(self.txns.iter().all(|(_, txn)| !txn.is_open()), "a snapshot outlives its client");
     }
 
     fn report(&self, context: &Context, reports: &mut Reports) {
         for (_, txn) in self.txns.iter() {
+            txn.assert_sound();
             match txn.phase {
                 Phase::Open => reports.hold_everywhere(txn.begin),
                 Phase::Committing | Phase::Told if txn.commit.is_owing => {
@@ -313,6 +330,18 @@ impl<C: Cache> Manager for Timestamps<C> {
                 }
                 Phase::Committing | Phase::Told | Phase::Closed => {}
             }
+        }
+    }
+
+    fn assert_sound(&self, context: &Context) {
+        self.txns.assert_sound();
+        assert!(self.outputs.is_empty(), "what a coordinator wants done is not done");
+        for (_, txn) in self.txns.iter() {
+            txn.assert_sound();
+            txn.assert_reads_sound();
+            let has_session = txn.session.is_some_and(|session| context.has_session(session));
+            assert!(!txn.is_open() || has_session, "a transaction is open, its session is not");
+            context.assert_wakes_by(txn.due());
         }
     }
 
@@ -328,6 +357,14 @@ impl<C: Cache> Timestamps<C> {
         hash_key(self.hash_seed, key.keyspace, key.key).0
     }
 
+    /// The invariants of the transaction in a slot, when it is taken.
+    #[inline]
+    fn assert_one(&self, index: u32) {
+        if cfg!(debug_assertions) && self.txns.key(index).is_some() {
+            self.txns.at(index).assert_sound();
+        }
+    }
+
     /// The open transaction of a handle, which must not be too old.
     #[inline]
     fn open(&mut self, context: &mut Context, txn: TxnHandle) -> Result<SlabKey, SessionError> {
@@ -340,6 +377,7 @@ impl<C: Cache> Timestamps<C> {
             self.close(context, slot.index, None);
             return Err(SessionError::TooLong { limit });
         }
+        self.assert_one(slot.index);
         Ok(slot)
     }
 
@@ -374,6 +412,7 @@ impl<C: Cache> Timestamps<C> {
         watermark: Timestamp,
     ) {
         let txn = self.txns.at_mut(index);
+        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
         txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
         context.session_learned(txn.session, watermark.next());
         let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
@@ -387,6 +426,7 @@ impl<C: Cache> Timestamps<C> {
     /// Ends a transaction that a read found to be impossible.
     fn close_with(&mut self, context: &mut Context, index: u32, entry: u32, ending: Ending) {
         let txn = self.txns.at_mut(index);
+        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
         txn.op = txn.keys.take_waiter(entry);
         self.close(context, index, Some(TxnResult::Failed(ending)));
     }
@@ -397,6 +437,7 @@ impl<C: Cache> Timestamps<C> {
         if self.txns.at(index).is_over() {
             self.release(index);
         }
+        self.assert_one(index);
     }
 
     fn release(&mut self, index: u32) {
@@ -410,6 +451,7 @@ impl<C: Cache> Timestamps<C> {
 /// A transaction that is being committed: its begin may be used where the decision is not
 /// acknowledged yet. Its outcome is kept by every participant until all have acknowledged it.
 fn hold_participants(context: &Context, txn: &Txn, reports: &mut Reports) {
+    debug_assert!(!txn.commit.participants.is_empty(), "{} owes nobody", txn.commit.id);
     for &participant in &txn.commit.participants {
         let Some(shard) = context.index_of(participant) else { continue };
         reports.owe(shard, txn.commit.id);

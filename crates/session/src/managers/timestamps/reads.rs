@@ -26,6 +26,7 @@ impl<C: Cache> Timestamps<C> {
     ) -> Result<u32, SessionError> {
         let hash = self.hash(key);
         let txn = self.txns.at_mut(slot.index);
+        debug_assert!(txn.is_open(), "an ended transaction reads");
         if let Some(at) = txn.keys.find(hash, key.keyspace, key.key) {
             return Ok(at);
         }
@@ -49,6 +50,7 @@ impl<C: Cache> Timestamps<C> {
             return Ok(false);
         };
         txn.keys.learn(at, answer)?;
+        debug_assert!(txn.keys.is_known(at), "the cache answered, and nothing is known");
         Ok(true)
     }
 
@@ -95,6 +97,7 @@ impl<C: Cache> Timestamps<C> {
 
     /// Does what is due of a transaction's reads.
     pub(super) fn sweep_reads(&mut self, context: &mut Context, index: u32) {
+        debug_assert!(self.txns.at(index).is_open(), "a read is under way after the end");
         let mut at = 0;
         while self.txns.at(index).asked > 0 && at < self.txns.at(index).keys.len() {
             let entry = *self.txns.at(index).keys.entry(at);
@@ -118,6 +121,7 @@ impl<C: Cache> Timestamps<C> {
         index: u32,
         shard: Option<ShardIndex>,
     ) {
+        debug_assert!(self.txns.at(index).is_open(), "a read is under way after the end");
         if self.txns.at(index).asked == 0 {
             return;
         }
@@ -131,6 +135,7 @@ impl<C: Cache> Timestamps<C> {
     }
 
     fn repeat_read(&mut self, context: &mut Context, index: u32, at: u32) {
+        debug_assert!(self.txns.at(index).asked > 0, "a read is repeated that nobody asked");
         if let Some(slot) = self.txns.key(index) {
             context.stats().repeated += 1;
             self.send_read(context, slot, at);
@@ -210,7 +215,9 @@ impl<C: Cache> Timestamps<C> {
     }
 
     fn fault_of_read(&mut self, context: &mut Context, index: u32, item: u32, fault: Fault<'_>) {
-        let asked = &mut self.txns.at_mut(index).keys.entry_mut(item).asked;
+        let entry = self.txns.at_mut(index).keys.entry_mut(item);
+        debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
+        let asked = &mut entry.asked;
         if let Some(pause) = context.pause_for(&fault, asked.attempts) {
             asked.attempts += 1;
             asked.due = context.now().saturating_add(pause);

@@ -12,7 +12,7 @@ use core::time::Duration;
 use timestone_txn::coordinator::Coordinator;
 use timestone_types::{AbortReason, ShardId, Timestamp, TxnId};
 
-use super::keys::KeySet;
+use super::keys::{KeySet, ReadState};
 use crate::engine::slab::SlabKey;
 use crate::{OpId, SessionError, TxnOptions};
 
@@ -94,6 +94,7 @@ impl Commit {
         self.coordinator.reset();
         self.due = Timestamp::MAX;
         self.is_owing = false;
+        debug_assert!(self.coordinator.next_deadline().is_none(), "a coordinator without a commit");
     }
 }
 
@@ -140,6 +141,46 @@ impl Txn {
         self.op = None;
         self.commit.reset();
         self.result = None;
+        self.assert_sound();
+    }
+
+    /// What holds between any two calls while its slot is taken; walks nothing.
+    #[inline]
+    pub(crate) fn assert_sound(&self) {
+        let Self { phase, result, op, .. } = self;
+        let is_consistent = match phase {
+            Phase::Open => result.is_none() && op.is_none() && !self.commit.is_owing,
+            Phase::Closed => result.is_some() && op.is_some() && !self.commit.is_owing,
+            Phase::Committing => result.is_none() && self.commit.is_owing,
+            Phase::Told => result.is_some() && (op.is_some() || self.commit.is_owing),
+        };
+        debug_assert!(is_consistent, "{phase:?}, with {result:?} for {op:?}");
+        debug_assert!(
+            self.asked <= self.keys.len(),
+            "more reads are under way than there are keys"
+        );
+        debug_assert!(self.is_open() || self.asked == 0, "a read is under way after the end");
+        debug_assert!(self.asked > 0 || self.waiters.is_empty(), "somebody waits for no read");
+        debug_assert!(self.begin > Timestamp::ZERO, "a transaction without a begin");
+    }
+
+    /// Reads under way agree with the keys, and so do those who wait for them. Walks the keys.
+    pub(crate) fn assert_reads_sound(&self) {
+        self.keys.assert_sums();
+        let is_asked = |at: u32| matches!(self.keys.entry(at).read, ReadState::Asked(_));
+        let asked = (0..self.keys.len()).filter(|&at| is_asked(at)).count();
+        assert_eq!(self.asked as usize, asked, "reads are counted that are not under way");
+        let waiters = &self.waiters;
+        assert!(waiters.iter().all(|&(at, _)| is_asked(at)), "somebody waits for no read");
+    }
+
+    /// When something is to be done about it.
+    pub(crate) fn due(&self) -> Timestamp {
+        match self.phase {
+            Phase::Open => self.keys.due(),
+            Phase::Committing | Phase::Told if self.commit.is_owing => self.commit.due,
+            Phase::Committing | Phase::Told | Phase::Closed => Timestamp::MAX,
+        }
     }
 
     #[inline]
