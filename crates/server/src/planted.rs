@@ -69,6 +69,9 @@ pub fn plant(bug: Option<Bug>) {
         trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
         prune_by_what_is_not_durable: is(Bug::BuriedTooEarly),
+        forget_deletes: is(Bug::ForgottenDeletes),
+        forget_what_was_lost: is(Bug::ForgottenMemoryLoss),
+        collect_one_too_many: is(Bug::OneVersionTooFew),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
         ..timestone_store::planted::PlantedBugs::default()

@@ -18,6 +18,7 @@ use timestone_workload::{
 };
 
 use crate::clock::TrueTime;
+use crate::keyspaces::Keyspaces;
 use crate::redis::{Calls, Mode};
 use crate::single::{Single, WAYS};
 use crate::{names, words};
@@ -153,8 +154,8 @@ struct BoardState {
     notes: Vec<(VirtualTime, String)>,
     /// The highest timestamp of what was loaded.
     loaded: Timestamp,
-    /// The highest timestamp of a write that was acknowledged.
-    acknowledged: Timestamp,
+    /// The highest timestamp of a write that was acknowledged, by the number of its keyspace.
+    acknowledged: BTreeMap<u64, Timestamp>,
     /// Walks of the whole ring.
     walked: u64,
     /// How many numbers writes were given.
@@ -191,6 +192,8 @@ pub(crate) struct Board {
     pub(crate) expires: Option<Duration>,
     /// So many bytes has every third value.
     pub(crate) large: Option<u32>,
+    /// Where keys are kept.
+    pub(crate) keyspaces: Keyspaces,
     /// What sessions do is noted in words.
     pub(crate) notes: bool,
     /// What the Redis clients share, if there are any.
@@ -247,7 +250,7 @@ impl Board {
             touched: 0,
             notes: Vec::new(),
             loaded: Timestamp::ZERO,
-            acknowledged: Timestamp::ZERO,
+            acknowledged: BTreeMap::new(),
             walked: 0,
             numbered: 0,
             is_over: false,
@@ -268,6 +271,7 @@ impl Board {
             singles: false,
             expires: None,
             large: None,
+            keyspaces: Keyspaces::default(),
             scans: 0,
             notes: false,
             redis: None,
@@ -432,20 +436,27 @@ impl Board {
         snapshot < self.lock().loaded
     }
 
-    /// A write was acknowledged, at `at`.
-    pub(crate) fn acknowledge(&self, at: Timestamp) {
+    /// A write of a key was acknowledged, at `at`.
+    pub(crate) fn acknowledge(&self, key: KeyIndex, at: Timestamp) {
         let mut state = self.lock();
-        state.acknowledged = state.acknowledged.max(at);
+        let latest = state.acknowledged.entry(self.keyspaces.number_of(key)).or_default();
+        *latest = at.max(*latest);
     }
 
-    /// The highest timestamp of a write that was acknowledged by now.
-    pub(crate) fn acknowledged(&self) -> Timestamp {
-        self.lock().acknowledged
+    /// The highest timestamp of a write to a keyspace that was acknowledged by now.
+    pub(crate) fn acknowledged(&self, keyspace: u64) -> Timestamp {
+        self.lock().acknowledged.get(&keyspace).copied().unwrap_or_default()
     }
 
     /// Whether the slot's next transaction is a scan.
     pub(crate) fn draws_scan(&self, slot: usize) -> bool {
         self.scans > 0 && self.roll(slot, 100) < self.scans
+    }
+
+    /// The number of the keyspace of the slot's next scan.
+    pub(crate) fn draws_keyspace(&self, slot: usize) -> u64 {
+        let count = self.keyspaces.count();
+        if count > 1 { self.roll(slot, count) } else { 0 }
     }
 
     /// The whole ring was walked and looked at.
@@ -589,6 +600,24 @@ impl Board {
             self.end(&mut state, slot, TxnEnd::Unknown, Vec::new());
             state.rename(slot);
             state.slots[slot].running = false;
+        }
+    }
+
+    /// A server has restarted that has these shards, of `total`: what it had in memory is gone. The
+    /// history tells that as deletions, each of one key and by nobody's session.
+    pub(crate) fn lose_memory(&self, shards: &[ShardId], total: u16) {
+        let (keys, time) = (self.written_keys(), self.at());
+        let shape = self.work.spec().key_shape();
+        let mut state = self.lock();
+        for key in self.keyspaces.in_memory_of(shards, total, shape, keys.into_iter()) {
+            let process = Process(state.next_process);
+            state.next_process += 1;
+            for kind in [EventKind::Invoke, EventKind::Ok] {
+                let index = state.events.len() as u64;
+                let ops = vec![MicroOp::Write { key, value: None }];
+                state.events.push(Event { kind, process, index, time, ops });
+            }
+            self.keyspaces.lose(key, state.events.len() - 1);
         }
     }
 

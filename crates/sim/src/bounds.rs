@@ -13,6 +13,7 @@ use std::time::Duration;
 use timestone_clock::SkewModel;
 use timestone_flash::limits::{MAX_PAGES_PER_BLOCK, MIN_PAGES_PER_BLOCK};
 use timestone_server::limits::MIN_BLOCKS;
+use timestone_wal::DeviceKind;
 use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
@@ -74,6 +75,11 @@ const WATERMARK_LAG: RangeInclusive<Duration> =
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
 const MOST_VALUE_BYTES: u32 = 1_000_000;
+/// Keyspaces of a workload, at most: each is created before the run, one after the other.
+const MOST_KEYSPACES: usize = 8;
+/// Bytes of memory that a server has for keyspaces in memory: with less, a shard has no room for
+/// its tables.
+const MEMORY_BYTES: RangeInclusive<u64> = 65_536..=MOST_BYTES;
 /// A value of 512 bytes takes half a millisecond of the slowest.
 const BANDWIDTH: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// More often, and there is nothing but faults.
@@ -131,6 +137,7 @@ pub(crate) fn check(scenario: &Scenario) -> Checked {
     check_cluster(scenario)?;
     check_workload(scenario)?;
     check_redis(scenario)?;
+    check_keyspaces(scenario)?;
     check_storage(scenario)?;
     check_network(scenario)?;
     for (kind, fault) in &scenario.faults {
@@ -189,12 +196,13 @@ fn check_workload(scenario: &Scenario) -> Checked {
         ));
     }
     within(&["workload", "scans"], part.scans, 0..=100)?;
-    if !part.singles && (part.expires.is_some() || part.large.is_some()) {
-        let key = if part.expires.is_some() { "expires" } else { "large" };
-        return Err(Wrong::new(
-            &["workload", key],
-            "is for scenarios with singles = true".to_owned(),
-        ));
+    if part.large.is_some() && !is_register {
+        let what = "is for kind = \"register\", which is not closed".to_owned();
+        return Err(Wrong::new(&["workload", "large"], what));
+    }
+    if !part.singles && part.expires.is_some() {
+        let what = "is for scenarios with singles = true".to_owned();
+        return Err(Wrong::new(&["workload", "expires"], what));
     }
     lasts(&["workload", "deadline"], part.deadline, DEADLINE)?;
     lasts(&["workload", "expires"], part.expires, DEADLINE)?;
@@ -210,6 +218,33 @@ fn check_workload(scenario: &Scenario) -> Checked {
     within(&["workload", "keys"], part.keys, keys)?;
     check_room(scenario, &spec)?;
     check_audit(scenario, &spec)
+}
+
+fn check_keyspaces(scenario: &Scenario) -> Checked {
+    let (part, workload) = (&scenario.keyspaces, &scenario.workload);
+    let wrong = |what: &str| Err(Wrong::new(&["keyspaces", "stores"], what.to_owned()));
+    let knows_absence = matches!(
+        workload.kind,
+        WorkloadChoice::Plans(WorkloadKind::Register | WorkloadKind::ListAppend)
+    );
+    if !part.stores.is_empty() && (workload.closed || !knows_absence) {
+        return wrong("is for kind = \"register\" and \"list-append\", which are not closed");
+    }
+    if part.stores.len() > MOST_KEYSPACES {
+        return wrong(&format!("names {} keyspaces; {MOST_KEYSPACES} at most", part.stores.len()));
+    }
+    let varies = scenario.storage.vary_log.unwrap_or(scenario.swarm.draw);
+    if part.has_memory() && (scenario.storage.log != Some(DeviceKind::None) || varies) {
+        return wrong(
+            "has a keyspace in memory, for which servers have no log: it asks for log = \"none\" in \
+             [storage], and for vary-log = false where a seed draws it",
+        );
+    }
+    if !part.has_memory() && part.dram_bytes.is_some() {
+        let what = "is for keyspaces in memory: no store is \"dram\"".to_owned();
+        return Err(Wrong::new(&["keyspaces", "dram-bytes"], what));
+    }
+    within(&["keyspaces", "dram-bytes"], part.dram_bytes, MEMORY_BYTES)
 }
 
 fn check_redis(scenario: &Scenario) -> Checked {

@@ -104,6 +104,8 @@ pub(crate) fn all(
             findings.push(Finding::new("answers", what));
         }
     }
+    let revived = board.keyspaces.revived(history);
+    findings.extend(revived.into_iter().map(|words| Finding::new("memory", words)));
     let mut checked = 0;
     let mut judge = |property, verdict: CheckResult| {
         checked += verdict.transactions as u64;

@@ -28,6 +28,7 @@ use crate::clock::TrueTime;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
+use crate::keyspaces::Keyspaces;
 use crate::network::ProcessId;
 use crate::process::{Life, Role};
 use crate::quiescence;
@@ -139,6 +140,7 @@ fn run_with(
     let mut board = Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0))
         .map_err(SimError::world)?;
     board.redis = redis.map(|work| Arc::new(Calls::new(truth.clone(), work)));
+    board.keyspaces = Keyspaces::new(&scenario.keyspaces);
     board.canary = scenario.workload.canary;
     board.external = external;
     board.clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();

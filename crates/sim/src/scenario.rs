@@ -18,6 +18,7 @@ use toml::de::{DeTable, DeValue};
 use crate::bounds;
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
+use crate::keyspaces::KeyspacesPart;
 use timestone_costmodel::{CostTable, Costs};
 
 /// A span of time as people write it: `250us`, `10ms`, `1.5s`, `2m`.
@@ -83,6 +84,9 @@ pub struct Scenario {
     /// Redis clients, beside the others or alone.
     #[serde(default)]
     pub redis: RedisPart,
+    /// Where the workload's keys are kept.
+    #[serde(default)]
+    pub keyspaces: KeyspacesPart,
     /// Sizes and delays in the servers.
     #[serde(default)]
     pub storage: StoragePart,
@@ -223,7 +227,8 @@ pub struct WorkloadPart {
     /// With `singles`: for about how long values are there that expire, as every third does; none
     /// does when it is left out.
     pub expires: Option<Span>,
-    /// With `singles`: bytes of every third value, to be larger than a page or a block.
+    /// Register: bytes of every third value, to be larger than a page or a block, or to fill
+    /// memory.
     pub large: Option<u32>,
     /// Register: how many of a hundred transactions are scans of all keys, each at one point in
     /// time, which must hold everything that was acknowledged before it was asked for. Their pages
@@ -555,6 +560,22 @@ mod tests {
             (
                 "[workload]\nrate = 1\nwarmup = \"10s\"",
                 vec!["line 3", "warmup in [workload]: is 10s", "run of 10 s"],
+            ),
+            (
+                "[keyspaces]\nstores = [\"mftl\", \"tape\"]",
+                vec!["broken.toml", "line 2", "\"tape\"", "mftl and dram"],
+            ),
+            (
+                "[storage]\nlog = \"ssd\"\n[keyspaces]\ndram-bytes = 1048576\nstores = [\"dram\"]",
+                vec!["broken.toml, line 5", "stores in [keyspaces]", "log = \"none\""],
+            ),
+            (
+                "[workload]\nkind = \"bank\"\n[storage]\nlog = \"none\"\n[keyspaces]\nstores = [\"dram\"]",
+                vec!["line 6", "stores in [keyspaces]", "list-append"],
+            ),
+            (
+                "[keyspaces]\ndram-bytes = 1048576",
+                vec!["line 2", "dram-bytes in [keyspaces]", "\"dram\""],
             ),
             ("servers 3", vec!["line 1"]),
         ] {

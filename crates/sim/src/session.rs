@@ -11,7 +11,7 @@ use std::time::Duration;
 use timestone_client::{
     Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value,
 };
-use timestone_types::Timestamp;
+use timestone_types::{Expiry, KeyspaceId, Timestamp};
 use timestone_workload::history::{MicroOp, Seen, expiry, invocation};
 use timestone_workload::{
     KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of,
@@ -60,6 +60,7 @@ struct Session {
     db: LocalDb,
     board: Arc<Board>,
     slot: usize,
+    keyspace: KeyspaceId,
     key: Vec<u8>,
     value: Vec<u8>,
     seen: Vec<MicroOp>,
@@ -75,8 +76,16 @@ pub(crate) async fn run(
     counter: Counter,
 ) -> Result<()> {
     let db = board.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
-    let (key, value, seen, began) = (Vec::new(), Vec::new(), Vec::new(), Timestamp::ZERO);
-    let mut session = Session { db, board: Arc::clone(&board), slot, key, value, seen, began };
+    let mut session = Session {
+        db,
+        board: Arc::clone(&board),
+        slot,
+        keyspace: KeyspaceId::DEFAULT,
+        key: Vec::new(),
+        value: Vec::new(),
+        seen: Vec::new(),
+        began: Timestamp::ZERO,
+    };
     if board.closed {
         session.run_closed(&counter).await?;
     } else {
@@ -98,11 +107,10 @@ impl Session {
             let invoked = board.now();
             let ended = match &board.work {
                 ClientWork::Plans(spec) if board.draws_scan(slot) => {
-                    board.invoke(
-                        slot,
-                        every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect(),
-                    );
-                    self.scan().await
+                    let keyspace = board.draws_keyspace(slot);
+                    let keys = every_key_in(&board, spec, keyspace);
+                    board.invoke(slot, keys.map(|key| read_of(key, Seen::Nothing)).collect());
+                    self.scan(keyspace).await
                 }
                 ClientWork::Plans(_) => {
                     board.plan(slot, &mut plan);
@@ -177,6 +185,7 @@ impl Session {
     }
 
     fn key(&mut self, key: KeyIndex) {
+        self.keyspace = self.board.keyspaces.of(key);
         self.key.clear();
         self.board.work.spec().key_shape().write(key, &mut self.key);
     }
@@ -193,18 +202,25 @@ impl Session {
         // Only from here on can it take effect.
         self.board.commits(self.slot, moved(&self.seen));
         let at = tx.commit().await.map_err(commit_failed)?;
-        if plan.ops.iter().any(|op| !matches!(op, Op::Get(_))) {
-            self.board.acknowledge(at);
+        for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
+            self.board.acknowledge(op.key(), at);
         }
         Ok(())
     }
 
+    /// The session in the keyspace of its key.
+    fn db(&self) -> LocalDb {
+        self.db.in_keyspace(self.keyspace)
+    }
+
     /// Every key of the keyspace as of one point in time: a transaction that reads all keys, in the
     /// history's eyes.
-    async fn scan(&mut self) -> std::result::Result<(), Ending> {
+    async fn scan(&mut self, keyspace: u64) -> std::result::Result<(), Ending> {
         let board = Arc::clone(&self.board);
-        let acknowledged = board.acknowledged();
-        let mut scan = self.db.scan(&ScanOptions::default()).await?;
+        let acknowledged = board.acknowledged(keyspace);
+        // The number of a keyspace is that of its first key.
+        let db = self.db.in_keyspace(board.keyspaces.of(KeyIndex(keyspace)));
+        let mut scan = db.scan(&ScanOptions::default()).await?;
         let at = scan.timestamp()?;
         if at < acknowledged {
             return Err(Ending::Broken(format!(
@@ -221,7 +237,7 @@ impl Session {
                 )));
             }
         }
-        for key in every_key(board.work.spec()) {
+        for key in every_key_in(&board, board.work.spec(), keyspace) {
             self.key(key);
             let value = found.remove(&self.key[..]);
             let seen = self.read(key, value.as_deref())?;
@@ -243,7 +259,7 @@ impl Session {
         self.value.clear();
         let Change::Put { value, .. } = single.change else {
             if let Change::Nothing = single.change {
-                let found = self.db.get(&self.key).await?;
+                let found = self.db().get(&self.key).await?;
                 let seen = self.read(key, found.as_deref())?;
                 self.seen = single.steps(seen, true);
                 return Ok(());
@@ -251,7 +267,7 @@ impl Session {
             return self.write_single(&single, None).await;
         };
         write_value_of(&self.board, key, value, &mut self.value);
-        let found = if single.reads_first() { self.db.get(&self.key).await? } else { None };
+        let found = if single.reads_first() { self.db().get(&self.key).await? } else { None };
         self.write_single(&single, found.as_ref()).await
     }
 
@@ -263,7 +279,7 @@ impl Session {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Precondition::Blind;
         let outcome =
-            self.db.write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
+            self.db().write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
         let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
         self.seen = single.steps(seen, outcome.took_place());
         Ok(())
@@ -302,7 +318,7 @@ impl Session {
                 write_value_of(&self.board, key, value, &mut self.value);
                 let until = expiry(self.began, millis);
                 self.seen.push(MicroOp::WriteUntil { key, value, until });
-                tx.put_until(&self.key, &self.value, expiry_at(until))?;
+                tx.put_in(self.keyspace, &self.key, &self.value, expiry_at(until))?;
                 return Ok(());
             }
             Op::Close { into, .. } => return self.close(tx, key, into).await,
@@ -327,7 +343,7 @@ impl Session {
             }
             Op::Delete(_) => {
                 self.seen.push(MicroOp::Write { key, value: None });
-                tx.delete(&self.key)?;
+                tx.delete_in(self.keyspace, &self.key)?;
                 return Ok(());
             }
             Op::Write { value, .. } => {
@@ -335,7 +351,7 @@ impl Session {
                 self.seen.push(MicroOp::Write { key, value: Some(value) });
             }
         }
-        tx.put(&self.key, &self.value)?;
+        tx.put_in(self.keyspace, &self.key, &self.value, Expiry::NEVER)?;
         Ok(())
     }
 
@@ -379,7 +395,7 @@ impl Session {
     /// Reads the key. A clock that is behind may show a time before everything was loaded: that is
     /// no attempt.
     async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, Ending> {
-        let found = tx.get(&self.key).await?;
+        let found = tx.get_in(self.keyspace, &self.key).await?;
         if found.is_none() && self.board.precedes_load(tx.begin_timestamp()?) {
             tx.abort();
             return Err(Ending::Aborted);
@@ -450,6 +466,15 @@ impl Session {
 /// The keys that a workload uses.
 fn every_key(spec: &WorkloadSpec) -> impl Iterator<Item = KeyIndex> + use<> {
     (0..spec.keys).map(KeyIndex)
+}
+
+/// Those of one keyspace, by its number.
+fn every_key_in<'a>(
+    board: &'a Board,
+    spec: &WorkloadSpec,
+    keyspace: u64,
+) -> impl Iterator<Item = KeyIndex> + use<'a> {
+    every_key(spec).filter(move |key| board.keyspaces.number_of(*key) == keyspace)
 }
 
 const fn read_of(key: KeyIndex, seen: Seen) -> MicroOp {
@@ -561,6 +586,10 @@ fn read_value(
 
 /// Writes what a workload expects to find.
 pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
+    while let Err(error) = board.keyspaces.create(&db).await {
+        board.said(error.to_string());
+        db.sleep(ERROR_PAUSE).await?;
+    }
     let count = if let ClientWork::Ring { nodes, .. } = board.work {
         nodes
     } else {
@@ -599,7 +628,7 @@ async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestam
         } else {
             spec.write_value(KeyIndex(index), &mut value);
         }
-        tx.put(&key, &value)?;
+        tx.put_in(board.keyspaces.of(KeyIndex(index)), &key, &value, Expiry::NEVER)?;
     }
     tx.commit().await
 }
@@ -616,7 +645,7 @@ fn audited(work: &ClientWork, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
 pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
     for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
         loop {
-            match read_all(&db, &board.work, chunk).await {
+            match read_all(&db, &board, chunk).await {
                 Ok(found) => {
                     for (key, seen) in found {
                         match seen {
@@ -656,9 +685,10 @@ async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()>
     for &index in keys {
         let mut key = Vec::new();
         board.work.spec().key_shape().write(index, &mut key);
-        match tx.get(&key).await? {
-            Some(value) => tx.put_until(&key, &value, value.expires_at())?,
-            None => tx.delete(&key)?,
+        let keyspace = board.keyspaces.of(index);
+        match tx.get_in(keyspace, &key).await? {
+            Some(value) => tx.put_in(keyspace, &key, &value, value.expires_at())?,
+            None => tx.delete_in(keyspace, &key)?,
         }
     }
     tx.commit().await?;
@@ -667,14 +697,15 @@ async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()>
 
 type Found = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
 
-async fn read_all(db: &LocalDb, work: &ClientWork, keys: &[KeyIndex]) -> Result<Found> {
+async fn read_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<Found> {
+    let work = &board.work;
     // A clock that is behind would show how things were.
     let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;
     let mut found = Vec::new();
     for &index in keys {
         let mut key = Vec::new();
         work.spec().key_shape().write(index, &mut key);
-        let value = tx.get(&key).await?;
+        let value = tx.get_in(board.keyspaces.of(index), &key).await?;
         found.push((index, read_value(work, index, value.as_deref())));
     }
     tx.commit().await?;

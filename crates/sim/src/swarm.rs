@@ -179,6 +179,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         tuning: sizes.tuning,
         cache_bytes: sizes.cache_bytes,
         capacity_bytes: sizes.capacity_bytes,
+        dram_bytes: scenario.keyspaces.dram_bytes,
         engine: EngineConfig::default(),
         log: device(storage),
         costs: costs.clone(),

@@ -23,6 +23,7 @@ use timestone_seda::simulated::{
 };
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
 use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
+use timestone_types::ShardId;
 use timestone_workload::check::Loss;
 
 pub(crate) use self::config::WorldConfig;
@@ -418,6 +419,11 @@ impl World {
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let connections = Box::new(built.connections());
+        if server.starts > 1 {
+            let shards: Vec<ShardId> = built.shards.iter().map(|(shard, _)| *shard).collect();
+            let total = u32::from(self.config.shards_per_server) * self.config.servers;
+            self.board.lose_memory(&shards, u16::try_from(total).unwrap_or(u16::MAX));
+        }
         let devices = devices(&server.environment, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();

@@ -22,6 +22,8 @@ pub struct PlantedBugs {
     pub believe_everything: bool,
     /// A fence leaves no trace at any key, those included that it has hidden.
     pub forget_what_fences_hide: bool,
+    /// The store in memory does not apply every other delete, by the keys' hashes.
+    pub forget_deletes: bool,
     /// The store in memory collects the youngest version at or below the watermark, too, as soon as
     /// there is a younger one.
     pub collect_one_too_many: bool,
@@ -42,6 +44,7 @@ std::thread_local! {
             drop_what_a_page_cannot_hold: false,
             believe_everything: false,
             forget_what_fences_hide: false,
+            forget_deletes: false,
             collect_one_too_many: false,
             serve_behind_fences: false,
             forget_what_was_lost: false,

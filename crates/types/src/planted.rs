@@ -244,6 +244,12 @@ pub enum Bug {
     ClosesUnderWriters,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
+    /// The store in memory does not apply every other delete.
+    ForgottenDeletes,
+    /// The store in memory does not know after a restart that anything was lost.
+    ForgottenMemoryLoss,
+    /// The store in memory collects one version of a key too many.
+    OneVersionTooFew,
     /// What answers tell of the server's clock was read a while before the requests came that they
     /// answer.
     StaleReading,

@@ -11,13 +11,15 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 22] = [
+const KNOWN: [(&str, &str); 24] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),
     ("dead-shard", include_str!("../../../../scenarios/dead-shard.toml")),
+    ("dram", include_str!("../../../../scenarios/dram.toml")),
+    ("dram-singles", include_str!("../../../../scenarios/dram-singles.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
@@ -127,9 +129,10 @@ mod tests {
         let mut there: Vec<String> = fs::read_dir(folder)
             .expect("the folder of scenarios")
             .map(|entry| entry.expect("a file").file_name().into_string().expect("a name"))
+            .map(|file| file.strip_suffix(".toml").expect("scenarios only").to_owned())
             .collect();
         there.sort();
-        assert_eq!(there, KNOWN.map(|(name, _)| format!("{name}.toml")));
+        assert_eq!(there, KNOWN.map(|(name, _)| name));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) struct WorldConfig {
     pub(crate) tuning: Tuning,
     pub(crate) cache_bytes: u64,
     pub(crate) capacity_bytes: u64,
+    /// Memory of a server for keyspaces in memory, unless it is the usual.
+    pub(crate) dram_bytes: Option<u64>,
     pub(crate) engine: EngineConfig,
     pub(crate) log: DeviceKind,
     pub(crate) costs: Costs,

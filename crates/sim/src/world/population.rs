@@ -88,6 +88,7 @@ impl Population<'_> {
             MasterPlace::Remote(address_of(ProcessId(0), PORT))
         };
         let total = u32::from(config.shards_per_server) * config.servers;
+        let usual = ServerConfig::new("simulated".into());
         let server = ServerConfig {
             listen: Some(listen),
             resp: (config.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
@@ -102,7 +103,8 @@ impl Population<'_> {
             master,
             insecure: true,
             tuning: Some(config.tuning.clone()),
-            ..ServerConfig::new("simulated".into())
+            dram_bytes: config.dram_bytes.unwrap_or(usual.dram_bytes),
+            ..usual
         };
         let clock = self.clock(id.0);
         let seed = self.seed.derive("server", u64::from(number));

@@ -9,6 +9,7 @@
 //! docs/lab/scorecard.md gives the median of. One file for each part of the system.
 
 mod clients;
+mod dram;
 mod ending;
 mod protocol;
 mod recovery;
