@@ -172,6 +172,10 @@ impl LocalDb {
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let keyspace = self.keyspace_of_handle();
         let shards = self.core().engine.borrow().shards().routes().shards().len();
+        // Before the first map came, nobody is known who could be asked.
+        if shards == 0 {
+            return Err(SessionError::NoShard.into());
+        }
         // All are asked before the first is waited for.
         let asked: Vec<_> = (0..shards)
             .map(|place| {

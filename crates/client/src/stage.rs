@@ -299,10 +299,13 @@ mod tests {
 
     impl Bench {
         fn new() -> (Self, Db) {
+            let shards = vec![(ShardId::new(0), Epoch::new(1))];
+            Self::with(Routes::new(1, shards, |_| Some(ShardId::new(0))))
+        }
+
+        fn with(routes: Routes) -> (Self, Db) {
             let now = Timestamp::from_nanos(1_000_000_000);
             let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
-            let routes =
-                Routes::new(1, vec![(ShardId::new(0), Epoch::new(1))], |_| Some(ShardId::new(0)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(Shared::new());
             let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
@@ -481,6 +484,19 @@ mod tests {
         for id in [6, 7, 0] {
             bench.wait(db.in_keyspace(KeyspaceId::new(id)).put(b"k", b"v"));
         }
+    }
+
+    #[test]
+    fn a_scan_does_not_begin_before_it_is_known_which_shards_there_are() {
+        // Nobody could say how new the keyspace is: the snapshot might lie below what was
+        // acknowledged.
+        let (mut bench, db) = Bench::with(Routes::new(0, Vec::new(), |_| None));
+        let mut caught_up = db.catch_up();
+        bench.pass(Duration::ZERO);
+        let answer = pin!(&mut caught_up).poll(&mut task::Context::from_waker(Waker::noop()));
+        let Poll::Ready(Err(error)) = answer else { panic!("{answer:?}") };
+        assert_eq!(error.code(), crate::ErrorCode::WrongShard);
+        assert!(error.retryable());
     }
 
     #[test]
