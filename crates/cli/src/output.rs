@@ -41,6 +41,11 @@ pub(crate) fn write_line(text: &str) -> Result<(), Failure> {
     write_bytes(line.as_bytes())
 }
 
+/// Says something on standard error; when nobody listens, nothing is lost.
+pub(crate) fn say(words: &str) {
+    let _ = writeln!(io::stderr().lock(), "{words}");
+}
+
 fn cannot_write(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         Failure::reader_gone()

@@ -633,6 +633,8 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     let stale =
         txn(0, "[:append 1 1]") + &txn(1, "[:r 1 []] [:append 2 5]") + &txn(2, "[:r 1 [1]]");
 
+    let unanswered = event("invoke", 3, "[:append 2 6]");
+
     let output = judge(stale.as_bytes(), &[]);
     failed(&output, 1, &["1 anomaly"]);
     for words in [
@@ -670,16 +672,20 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     assert!(
         succeeded(&judge(stale.as_bytes(), &["--promise", "session"])).contains("nothing wrong")
     );
+    // A writer that was killed wrote a piece of its next line.
+    let output = judge((stale.clone() + &unanswered[..unanswered.len() / 2]).as_bytes(), &[]);
+    failed(&output, 1, &["1 anomaly", "note: the last line of", "left out"]);
 
     let unlike = txn(0, "[:w 1 1]") + &txn(1, "[:append 2 1]");
     let bank = txn(0, "[:r 0 5] [:r 1 6]");
     for (words, text, more, code) in [
         (
             &["line 2", "ends where a form is expected"][..],
-            "; half a line\n{:type :ok, :proc",
+            "; half a line\n{:type :ok, :proc\n",
             &[][..],
             2,
         ),
+        (&["begun and not ended", "no transaction"], "; a head\n{:type :ok, :proc", &[], 2),
         (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 2),
         (&["no transaction"], "", &[], 2),
         (&["no transaction"], "", &["--workload", "register"], 2),

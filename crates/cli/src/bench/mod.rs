@@ -31,7 +31,7 @@ use timestone_workload::{Pace, Report, ValueKind, WorkloadKind, WorkloadSpec};
 use crate::failure::Failure;
 use crate::link::Target;
 use crate::logging;
-use crate::output::{Format, write_line};
+use crate::output::{Format, say, write_line};
 use crate::signals::Interrupt;
 
 use history::Chronicle;
@@ -334,12 +334,6 @@ fn run_on(
     };
     print(&report(args, setup, host, &measured), format)?;
     verdict(setup, &measured, total, clocks.as_deref())
-}
-
-/// Says something on standard error; when nobody listens, nothing is lost.
-fn say(words: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "{words}");
 }
 
 fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> Report {

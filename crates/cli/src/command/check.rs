@@ -24,7 +24,7 @@ use timestone_workload::history::{self, History, Judged, MicroOp, Seen};
 use timestone_workload::redis;
 
 use crate::failure::Failure;
-use crate::output::{Format, write_json, write_line};
+use crate::output::{Format, say, write_json, write_line};
 
 /// Flags of `timestone check`.
 #[derive(Args, Debug)]
@@ -102,13 +102,23 @@ impl Workload {
 
 /// Reads the history and says what is wrong with it; that is a failure.
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
-    let text = read(args)?;
+    let bytes = read(args)?;
     let name = args.file.display();
-    if redis::is_redis(&text) {
-        return judge_redis(args, &text, format);
+    let (text, is_cut) = history::without_cut_line(&bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        Failure::usage(format!("{name} is no text from byte {at} on; a history is EDN in UTF-8"))
+    })?;
+    if is_cut {
+        say(&format!(
+            "note: the last line of {name} was begun and not ended, as by a writer that was \
+             killed; it is left out"
+        ));
+    }
+    if redis::is_redis(text) {
+        return judge_redis(args, text, format);
     }
     let history =
-        history::read(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        history::read(text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let promise = match (&args.promise, &history.head) {
         (Some(name), _) => Promise::named(name)
             .ok_or_else(|| Failure::usage(format!("there is no promise '{name}'")))?,
@@ -218,7 +228,7 @@ fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failu
     )))
 }
 
-fn read(args: &CheckArgs) -> Result<String, Failure> {
+fn read(args: &CheckArgs) -> Result<Vec<u8>, Failure> {
     let name = args.file.display();
     let mut bytes = Vec::new();
     if args.file.as_os_str() == "-" {
@@ -232,10 +242,7 @@ fn read(args: &CheckArgs) -> Result<String, Failure> {
             _ => Failure::usage(format!("could not read {name}: {error}")),
         })?;
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::usage(format!("{name} is no text from byte {at} on; a history is EDN in UTF-8"))
-    })
+    Ok(bytes)
 }
 
 /// The workloads that a history's operations show; a bank's are those of registers.

@@ -26,8 +26,10 @@
 //!   `:info`, and whoever was that process goes on as a new one, for the old transaction may still
 //!   take effect at any time.
 //! - Every invocation has its completion: what was given up, or was still under way at the end, has
-//!   `:info`.
+//!   `:info`. Only a writer that was killed leaves invocations open, and may leave a piece of a last
+//!   line (`cut.rs`).
 
+mod cut;
 pub(crate) mod edn;
 mod head;
 mod read;
@@ -40,6 +42,7 @@ use timestone_types::Timestamp;
 
 use crate::{KeyIndex, Op, TxnPlan};
 
+pub use cut::without_cut_line;
 pub use head::{Head, Judged};
 pub use read::read;
 pub(crate) use record::write_value;
