@@ -42,6 +42,7 @@ const fn too_old(watermark: Timestamp) -> AbortReason {
 impl<V: Validation> Participant<V> {
     #[inline]
     pub(super) fn read(&mut self, now: Timestamp, read: ReadAsked, out: &mut Vec<Output>) {
+        self.assert_serving();
         let token = read.token;
         let asked = match read.at {
             ReadAt::Snapshot(begin) => begin,
@@ -124,11 +125,13 @@ impl<V: Validation> Participant<V> {
     /// As of when the expiry of what a prepare read is judged. Whatever may have been told expired
     /// is taken as expired: its transaction begins again, and reads.
     fn expires_by(&mut self, now: Timestamp, commit: Timestamp) -> Timestamp {
+        self.assert_serving();
         let expiry = &mut self.horizon.expiry;
         expiry.judge(now, commit).max(commit).max(expiry.told())
     }
 
     pub(super) fn prepare(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+        self.assert_serving();
         let token = prepare.token;
         match self.life.txns.table.find(prepare.txn) {
             Some(Place::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
@@ -195,6 +198,8 @@ impl<V: Validation> Participant<V> {
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
+        let record = self.life.txns.table.record(slot);
+        debug_assert!(record.txn == prepare.txn, "a repeat is about its transaction");
         let expires_by = self.expires_by(now, prepare.commit);
         if bugs().revalidate_duplicates
             && self.life.judge_duplicate(now, expires_by, slot, prepare, out)
@@ -221,6 +226,7 @@ impl<V: Validation> Participant<V> {
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
+        self.assert_serving();
         let Prepare { token, txn, .. } = *prepare;
         let outcome = TxnOutcome::Committed(prepare.commit);
         if self.life.txns.table.find(txn).is_some() || self.life.txns.is_acked(txn) {
@@ -241,6 +247,7 @@ impl<V: Validation> Participant<V> {
 
     /// A decision arrives, from a coordinator or a peer.
     pub(super) fn decide(&mut self, now: Timestamp, decision: Decision, out: &mut Vec<Output>) {
+        self.assert_serving();
         match self.life.txns.table.find(decision.txn) {
             Some(place) => {
                 if self.life.decide(place, decision, out) {
@@ -253,6 +260,7 @@ impl<V: Validation> Participant<V> {
 
     /// A scan at `at`: no write of the keyspace commits at or below it from now on.
     pub(super) fn scan(&mut self, now: Timestamp, scan: ScanAsked, out: &mut Vec<Output>) {
+        self.assert_serving();
         let ScanAsked { token, keyspace, at, wait } = scan;
         let watermark = self.horizon.watermark.pledged();
         if at < watermark {

@@ -46,6 +46,7 @@ impl<V: Validation> Lifecycle<V> {
                 let slot = self.txns.alive(record);
                 if let Some(slot) = slot {
                     self.release(slot, None, out);
+                    assert!(self.txns.table.record(slot).phase == Phase::Aborting, "and stays so");
                     self.finish(slot, Fate::Aborted(reason), out);
                 }
                 let Asker { token, commit } = asker;

@@ -90,16 +90,25 @@ pub(super) struct ExpiryTime {
 impl ExpiryTime {
     /// Goes on after a run whose last durable bound is `durable`; this one begins at `bound`, which
     /// is written nowhere yet if it is later.
-    pub(super) const fn after(durable: Timestamp, bound: Timestamp, now: Timestamp) -> Self {
+    pub(super) fn after(durable: Timestamp, bound: Timestamp, now: Timestamp) -> Self {
         let since = bound.saturating_sub(BOUND_AHEAD);
-        let told = bound.saturating_sub(EXPIRY_BELOW_BOUND);
+        let told = if bugs().forget_told_expiry {
+            Timestamp::ZERO
+        } else {
+            bound.saturating_sub(EXPIRY_BELOW_BOUND)
+        };
         let settled = durable.saturating_sub(EXPIRY_BELOW_BOUND);
         Self { judged: since, settled, told, began: (since, now) }
     }
 
     /// A bound is durable.
-    pub(super) const fn bound_is_durable(&mut self, bound: Timestamp) {
-        self.settled = bound.saturating_sub(EXPIRY_BELOW_BOUND);
+    pub(super) fn bound_is_durable(&mut self, bound: Timestamp) {
+        let settled = bound.saturating_sub(EXPIRY_BELOW_BOUND);
+        assert!(
+            settled >= self.settled || bugs().forget_read_bound,
+            "what may be told may be told for ever"
+        );
+        self.settled = settled;
     }
 
     /// As of when the expiry of a latest version is judged that is read at `at`: by this server's
@@ -127,15 +136,11 @@ impl ExpiryTime {
         judged <= self.settled || bugs().tell_expiry_at_once
     }
 
-    /// Planted: what earlier runs have told is forgotten.
-    pub(super) const fn forget_told(&mut self) {
-        self.told = Timestamp::ZERO;
-    }
-
     /// What goes with an answer that is looked up now, at `at`.
     #[inline]
     pub(super) fn rule(&mut self, now: Timestamp, at: Timestamp, is_log_lost: bool) -> ExpiryRule {
         let as_of = self.judge(now, at);
+        self.assert_sound();
         ExpiryRule { as_of, settled: self.settled, told: self.told, is_log_lost }
     }
 
@@ -143,5 +148,12 @@ impl ExpiryTime {
     fn leave_doubt(&mut self, now: Timestamp) {
         let (since, began) = self.began;
         self.judged = self.judged.max(since.saturating_add(now.since(began)).min(self.told));
+        self.assert_sound();
+    }
+
+    /// What holds between look-ups.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.judged >= self.began.0, "time goes on from where the last run ended");
     }
 }

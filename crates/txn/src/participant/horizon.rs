@@ -261,6 +261,7 @@ impl Watermark {
 
     /// Planted: what is uncertain is forgotten when nobody is asked for write sets any more.
     pub(super) fn forget_uncertain(&mut self, now: Timestamp) {
+        assert!(bugs().forget_told_aborts, "it is uncertain as long as a commit may come");
         if now >= self.uncertain_until {
             self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
         }
@@ -274,13 +275,16 @@ pub(super) struct Horizon {
     pub(super) watermark: Watermark,
     pub(super) expiry: ExpiryTime,
     /// How far the physical clock leads the time that this participant is given.
-    held_back: Duration,
+    pub(super) held_back: Duration,
 }
 
 impl Horizon {
-    /// So far the physical clock leads from now on.
-    pub(super) fn hold_clock(&mut self, back: Duration) {
-        self.held_back = back;
+    /// What holds between inputs.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        let (bound, watermark) = (&self.bound, &self.watermark);
+        debug_assert!(bound.durable <= bound.asked, "what is durable was asked for");
+        debug_assert!(watermark.durable <= watermark.pledged, "what is in force was asked for");
     }
 
     /// Asks for a higher bound and watermark.
@@ -290,12 +294,15 @@ impl Horizon {
         at_least: Timestamp,
         held_at: Option<Timestamp>,
     ) -> (Timestamp, Timestamp) {
-        (self.bound.ask(now, at_least), self.watermark.ask(now, held_at))
+        let bound = self.bound.ask(now, at_least);
+        assert!(bound > at_least, "what waits for the bound lies below it");
+        (bound, self.watermark.ask(now, held_at))
     }
 
     /// They are durable; whether the watermark has risen.
     pub(super) fn is_durable(&mut self, bound: Timestamp, watermark: Timestamp) -> bool {
         assert!(bound >= self.bound.durable, "the bound only rises");
+        assert!(bound <= self.bound.asked, "what becomes durable was asked for");
         self.bound.durable = bound;
         self.expiry.bound_is_durable(bound);
         self.watermark.is_durable(watermark)
@@ -304,6 +311,7 @@ impl Horizon {
     /// What goes with an answer that is looked up now, at `at`.
     #[inline]
     pub(super) fn expiry_rule(&mut self, now: Timestamp, at: Timestamp) -> ExpiryRule {
+        self.assert_sound();
         self.expiry.rule(now, at, self.bound.lost)
     }
 

@@ -15,6 +15,7 @@ use crate::validation::Validation;
 
 impl<V: Validation> Participant<V> {
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        self.assert_serving();
         let is_lost = self.horizon.bound.is_lost();
         while let Some(timer) = self.life.waiting.pop_due(now) {
             match timer {
@@ -48,6 +49,7 @@ impl<V: Validation> Participant<V> {
     }
 
     fn try_again(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {
+        assert!(!self.horizon.bound.is_lost(), "nothing is resolved without a log");
         if !self.termination.try_again(now, &mut self.life, txn, out) {
             let (txns, waiting) = (&mut self.life.txns, &mut self.life.waiting);
             self.propagation.try_again(now, txns, waiting, txn, out);
@@ -70,6 +72,7 @@ impl<V: Validation> Participant<V> {
 
     /// A range of records is durable.
     pub(super) fn durable(&mut self, now: Timestamp, range: LogRange, out: &mut Vec<Output>) {
+        self.assert_serving();
         self.life.log.durable(range);
         while let Some(pending) = self.life.log.next_durable() {
             if let Pending::Bound { bound, watermark } = pending {
@@ -88,6 +91,7 @@ impl<V: Validation> Participant<V> {
         out: &mut Vec<Output>,
     ) {
         let has_risen = self.horizon.is_durable(bound, watermark);
+        self.horizon.assert_sound();
         self.life.waiting.wake_behind_bound(out);
         if has_risen {
             out.push(Output::AdvanceWatermark(watermark));
@@ -103,6 +107,7 @@ impl<V: Validation> Participant<V> {
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
         let held_at = self.life.txns.hold_watermark(now, self.life.config.history_window);
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
+        self.horizon.assert_sound();
         let is_propagating = self.propagation.is_active();
         let intent = LogIntent::ReadBound { bound, watermark, is_propagating };
         self.life.log.append(intent, Pending::Bound { bound, watermark }, out);
@@ -120,6 +125,7 @@ impl<V: Validation> Participant<V> {
         recovery: Recovery,
         out: &mut Vec<Output>,
     ) {
+        assert!(self.recovery.is_none(), "a run begins once");
         let watermark = recovery.watermark();
         if watermark > Timestamp::ZERO {
             out.push(Output::Began { watermark });
@@ -137,6 +143,7 @@ impl<V: Validation> Participant<V> {
 
     /// The log has failed: reads that waited for the bound are judged again.
     pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
+        self.assert_serving();
         self.horizon.bound.lose();
         self.life.waiting.wake_behind_bound(out);
     }

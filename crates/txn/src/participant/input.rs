@@ -199,7 +199,7 @@ impl Lookup {
 impl Prepare<'_> {
     /// A strict read-only transaction: nothing is recorded of it, and its vote ends it.
     #[inline]
-    pub(super) const fn leaves_no_trace(&self) -> bool {
+    pub(crate) const fn leaves_no_trace(&self) -> bool {
         self.single && self.writes.is_empty()
     }
 

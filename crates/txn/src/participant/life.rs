@@ -105,6 +105,7 @@ impl<V: Validation> Lifecycle<V> {
         deadline: Timestamp,
         out: &mut Vec<Output>,
     ) {
+        debug_assert!(!self.waiting.is_full(), "there is room for whoever may wait");
         match until {
             Until::Decided(holder) => {
                 self.waiting.park(&mut self.txns.table, holder, false, token, deadline)
@@ -135,6 +136,7 @@ impl<V: Validation> Lifecycle<V> {
         let record = self.txns.table.record_mut(slot);
         if core::mem::take(&mut record.asked) {
             let txn = record.txn;
+            debug_assert!(self.txns.table.find(txn) == Some(Place::Flight(slot)));
             self.waiting.wake_asking(txn, out);
         }
     }

@@ -151,6 +151,7 @@ impl<V: Validation> Participant<V> {
         if self.recovery.is_some() && !bugs().serve_while_recovering {
             return self.step_in_recovery(now, input, out);
         }
+        self.horizon.assert_sound();
         let watermark = &self.horizon.watermark;
         if self.horizon.bound.is_lost()
             && answer_without_log(&self.life.txns, watermark.durable(), &input, out)
@@ -185,7 +186,7 @@ impl<V: Validation> Participant<V> {
                 out.push(self.newest(token, keyspace, latest))
             }
             Input::LogLost => self.lose_log(out),
-            Input::ClockHeld { back } => self.horizon.hold_clock(back),
+            Input::ClockHeld { back } => self.horizon.held_back = back,
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
             Input::Status { .. }
             | Input::Terminate { .. }
@@ -197,6 +198,17 @@ impl<V: Validation> Participant<V> {
             | Input::Recognise { .. }
             | Input::CopyForward => self.step_to_the_end(now, input, out),
         }
+    }
+
+    /// What holds whenever something is served. Not before the log was read to its end: what it
+    /// promised, and how far it served, is not known before.
+    #[inline]
+    fn assert_serving(&self) {
+        debug_assert!(
+            self.recovery.is_none() || bugs().serve_while_recovering,
+            "nothing is served before the log was read"
+        );
+        self.horizon.assert_sound();
     }
 
     /// What is asked and told about the end of transactions.
@@ -252,6 +264,10 @@ impl<V: Validation> Participant<V> {
 
     #[cold]
     fn step_in_recovery(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
+        assert!(
+            self.recovery.is_some() || matches!(input, Input::Recovered(_) | Input::RecoveryDone),
+            "what a run serves does not wait for its log"
+        );
         let token = match input {
             Input::Recovered(record) => {
                 if let Some(recovery) = &mut self.recovery {
@@ -274,7 +290,10 @@ impl<V: Validation> Participant<V> {
             | Input::Recognise { token, .. }
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
-            Input::ClockHeld { back } => return self.horizon.hold_clock(back),
+            Input::ClockHeld { back } => {
+                self.horizon.held_back = back;
+                return;
+            }
             Input::EpochEnded { epoch } => {
                 return out.push(Output::NotHere(NotHere::EpochEnded(epoch)));
             }

@@ -36,6 +36,7 @@ impl<V: Validation> Lifecycle<V> {
         prepare: &Prepare<'_>,
         own: Holder,
     ) -> Verdict {
+        debug_assert!(expires_by >= prepare.commit, "what expires before a commit is absent at it");
         let case = Case { now, expires_by, own, others: self.txns.table.others() };
         self.validation.validate(prepare, case)
     }
@@ -48,6 +49,10 @@ impl<V: Validation> Lifecycle<V> {
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) {
+        debug_assert!(
+            self.txns.table.find(prepare.txn).is_none() || bugs().forget_outcomes,
+            "it was not seen before"
+        );
         let (token, leaves_no_trace) = (prepare.token, prepare.leaves_no_trace());
         match self.validate(now, expires_by, prepare, Holder::NONE) {
             Verdict::Promise if leaves_no_trace => {
@@ -282,6 +287,7 @@ impl<V: Validation> Lifecycle<V> {
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) -> bool {
+        assert!(bugs().revalidate_duplicates, "a repeat is answered as the first copy was");
         let record = self.txns.table.record(slot);
         let is_durable = record.phase == (Phase::Prepared { durable: true });
         if !is_durable || record.commit != prepare.commit {

@@ -126,6 +126,8 @@ impl Propagation {
                 self.begin(now, waiting, txns.table.kept(index), out);
             }
         }
+        let is_owed = |effort: &Effort| effort.others.iter().any(|one| !one.1);
+        debug_assert!(self.efforts.values().all(is_owed), "who has acknowledged is not told again");
     }
 
     fn end(&mut self, txns: &mut Transactions, txn: TxnId) {

@@ -86,16 +86,16 @@ pub(super) struct Recovery {
 
 impl Recovery {
     pub(super) fn add(&mut self, record: Recovered<'_>) {
+        let before = (self.bound, self.began, self.watermark);
         match record {
             Recovered::Prepare { txn, begin, commit, single, found, participants, writes } => {
                 self.bound = self.bound.max(commit);
-                if self.promises.get(&txn).is_some_and(|known| known.commit >= commit) {
-                    return;
+                if self.promises.get(&txn).is_none_or(|known| known.commit < commit) {
+                    let participants = ShardList::new(participants);
+                    let writes = writes.to_vec();
+                    let promise = Promise { begin, commit, single, found, participants, writes };
+                    self.promises.insert(txn, promise);
                 }
-                let participants = ShardList::new(participants);
-                let writes = writes.to_vec();
-                self.promises
-                    .insert(txn, Promise { begin, commit, single, found, participants, writes });
             }
             Recovered::Decision { txn, begin, outcome, abort, found, met, participants } => {
                 let fate = match outcome {
@@ -125,6 +125,8 @@ impl Recovery {
                 self.left.insert(client);
             }
         }
+        let has_risen = self.bound >= before.0 && self.began >= before.1;
+        assert!(has_risen && self.watermark >= before.2, "what was served stays served");
     }
 }
 
@@ -145,6 +147,10 @@ impl Recovery {
         life: &mut Lifecycle<V>,
         out: &mut Vec<Output>,
     ) -> Option<Sessions> {
+        assert!(
+            life.txns.table.in_flight() == 0 || bugs().serve_while_recovering,
+            "a run begins with what the log has said, and nothing else"
+        );
         self.restore_horizon(now, horizon);
         let bound = self.bound.max(self.began);
         let served = if bugs().forget_read_bound { Timestamp::ZERO } else { bound };
@@ -178,14 +184,13 @@ impl Recovery {
         horizon.watermark.begin(now, self.watermark, self.certain, bound);
         if !bugs().forget_expiry {
             horizon.expiry = ExpiryTime::after(durable, bound, now);
-            if bugs().forget_told_expiry {
-                horizon.expiry.forget_told();
-            }
         }
+        horizon.assert_sound();
     }
 
     /// Planted: nobody knows what single-key writes found, nor why one was refused.
     fn forget_found(&mut self) {
+        assert!(bugs().forget_found, "a repeat is told what the first copy found");
         for decided in self.decisions.values_mut() {
             decided.found = PreviousFound::Unasked;
             if let Fate::Aborted(reason) = &mut decided.fate {

@@ -27,6 +27,7 @@ use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
 use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Holder, Phase, Place};
+use super::transactions::Known;
 use super::waiting::Timer;
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;
@@ -78,7 +79,9 @@ impl Termination {
 
     /// A transaction is decided, or its promise taken back.
     pub(super) fn ended(&mut self, txn: TxnId) {
-        self.efforts.remove(&txn);
+        let ended = self.efforts.remove(&txn);
+        let is_sound = |effort: Effort| effort.answers.len() == effort.participants.len();
+        debug_assert!(ended.is_none_or(is_sound), "each has its answer");
     }
 
     /// The oldest promise has waited too long.
@@ -316,6 +319,7 @@ impl Termination {
                 life.txns.note_asked(txn);
             }
         }
+        debug_assert!(life.txns.known(txn) == Known::Perhaps, "what is durable is told at once");
         life.park_asking(txn, token, out);
     }
 
@@ -330,6 +334,7 @@ impl Termination {
         out: &mut Vec<Output>,
     ) {
         let Ask { token, txn, begin, participants } = ask;
+        debug_assert!(watermark.durable() <= watermark.pledged());
         if !participants.contains(&self.shard) {
             return out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
         }

@@ -78,6 +78,7 @@ impl Transactions {
     pub(super) fn know_client(&mut self, now: Timestamp, id: ClientId, begin: Timestamp) -> bool {
         match self.clients.entry(id, now) {
             Some(client) => {
+                debug_assert!(client.id == id, "a client is found by its id");
                 client.newest_begin = client.newest_begin.max(begin);
                 true
             }
@@ -90,7 +91,8 @@ impl Transactions {
         if !bugs().forget_past_clients {
             self.clients.entry_of_log(id, now);
         }
-        self.know_client(now, id, begin);
+        let is_known = self.know_client(now, id, begin);
+        assert!(is_known || bugs().forget_past_clients, "a client of the log always has room");
     }
 
     /// Adds an outcome to the table and to its client's list.
@@ -202,6 +204,10 @@ impl Transactions {
         left: &BTreeSet<ClientId>,
     ) {
         for client in self.clients.all_mut() {
+            debug_assert!(
+                client.reported.is_none() || bugs().serve_while_recovering,
+                "nobody reports before the run begins"
+            );
             if client.newest_begin >= watermark && !left.contains(&client.id) {
                 client.reported = Some(watermark);
                 client.heard_at = now;
@@ -308,6 +314,7 @@ impl Transactions {
     pub(super) fn propagated(&mut self, txn: TxnId, keeps: bool) {
         let Some(Place::Kept(index)) = self.table.find(txn) else { return };
         let kept = self.table.kept(index);
+        debug_assert!(kept.txn == txn, "an outcome is found by its transaction");
         if !kept.durable {
             // Another outcome than the one that was propagated, which was forgotten meanwhile: this
             // one is kept until it is durable.

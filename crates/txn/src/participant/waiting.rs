@@ -203,6 +203,7 @@ impl Waiting {
 
     pub(super) fn set_timer(&mut self, at: Timestamp, timer: Timer) {
         self.timers.push(Reverse((at, timer)));
+        debug_assert!(self.next_timer() <= Some(at), "the earliest is the next");
     }
 
     pub(super) fn next_timer(&self) -> Option<Timestamp> {
@@ -214,14 +215,18 @@ impl Waiting {
         if self.next_timer()? > now {
             return None;
         }
-        self.timers.pop().map(|first| first.0.1)
+        let Reverse((at, timer)) = self.timers.pop()?;
+        debug_assert!(self.next_timer().is_none_or(|next| next >= at), "the earliest is the next");
+        Some(timer)
     }
 
     pub(super) fn park_behind_bound(&mut self, token: Token, wait: Wait) {
+        debug_assert!(!self.is_full(), "there is room for whoever may wait");
         self.behind_bound.push((token, wait));
     }
 
     pub(super) fn wake_behind_bound(&mut self, out: &mut Vec<Output>) {
+        debug_assert!(self.behind_bound.len() <= MAX_WAITING, "so many may wait, and no more");
         for (token, wait) in self.behind_bound.drain(..) {
             out.push(Output::Again { token, wait });
         }
@@ -230,6 +235,7 @@ impl Waiting {
     /// Lets a question wait until the state of `txn` is durable or decided. The caller marks the
     /// transaction as asked about.
     pub(super) fn park_asking(&mut self, txn: TxnId, token: Token) {
+        debug_assert!(!self.is_full(), "there is room for whoever may wait");
         self.asking.push((txn, token));
     }
 

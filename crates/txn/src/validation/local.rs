@@ -30,6 +30,7 @@ impl LocalValidation {
     /// Notes one answered read, which the caller knows by its place.
     #[inline]
     pub const fn observe(&mut self, place: u32, prepared_before: bool) {
+        debug_assert!(self.has_reads || self.uncertain.is_none(), "what is uncertain was read");
         self.has_reads = true;
         if prepared_before && self.uncertain.is_none() {
             self.uncertain = Some(place);

@@ -30,6 +30,7 @@ impl Keyspaces {
     }
 
     pub(super) fn hold(&mut self, keyspace: KeyspaceId, holder: Holder) {
+        assert!(!holder.is_none(), "what is held is held by somebody");
         if !self.prepared.contains(&(keyspace, holder)) {
             self.prepared.push((keyspace, holder));
         }
@@ -47,6 +48,7 @@ impl Keyspaces {
             Some(one) => one.1 = one.1.max(version),
             None => self.fenced.push((keyspace, version)),
         }
+        assert!(self.fence(keyspace) >= version, "a fence holds for good");
     }
 
     /// The youngest committed fence of the keyspace.
@@ -64,9 +66,13 @@ impl Keyspaces {
             Some(one) => one.1 = one.1.max(at),
             None => self.scanned.push((keyspace, at)),
         }
+        debug_assert!(self.scanned_at(keyspace) >= at, "what was scanned stays scanned");
     }
 
     pub(super) fn drop_scans(&mut self, low_water: Timestamp) {
+        let highest = self.scanned.iter().map(|one| one.1).max();
         self.scanned.retain(|one| one.1 > low_water);
+        let left = self.scanned.iter().map(|one| one.1).max();
+        assert!(left == highest || highest <= Some(low_water), "a scan above it is remembered");
     }
 }

@@ -47,11 +47,13 @@ impl Timestamps {
             return;
         }
         self.recent.raise_read(key, at);
+        debug_assert!(self.recent.touch(key), "a key that was read has its record");
     }
 
     /// Whether the record of a key carries nothing but the low-water timestamp: what the planted
     /// bug takes for "no entry".
     fn made_now(&mut self, key: KeyHash) -> bool {
+        assert!(bugs().mark_only_known_keys, "a key without a record is read as any other");
         let low_water = self.recent.low_water();
         self.recent.record(key, LatestInStore::NONE).latest_read == low_water
     }
@@ -64,6 +66,7 @@ impl Timestamps {
         for item in prepare.reads {
             self.raise_read(item.key, prepare.commit, item.absent);
         }
+        self.recent.assert_sound();
     }
 
     /// Who may still commit a write of the key at or below `limit`.
@@ -95,10 +98,15 @@ impl Timestamps {
 
 impl Validation for Timestamps {
     fn validate(&mut self, prepare: &Prepare<'_>, case: Case<'_>) -> Verdict {
+        self.recent.assert_sound();
         self.check(prepare, &case)
     }
 
     fn promise(&mut self, holder: Holder, prepare: &Prepare<'_>) {
+        debug_assert!(
+            holder.is_none() == prepare.leaves_no_trace(),
+            "who holds nothing has written nothing"
+        );
         self.note_reads(prepare);
         if !holder.is_none() {
             self.restore(holder, prepare.writes);
@@ -143,6 +151,7 @@ impl Validation for Timestamps {
         admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
     ) -> ReadVerdict {
         let bugs = bugs();
+        self.recent.assert_sound();
         let record = self.recent.record(read.key, read.store);
         let (prepared, absent) = (record.prepared, record.absent);
         let Some(at) = admit(record.latest.timestamp) else { return ReadVerdict::NotAdmitted };
@@ -166,6 +175,7 @@ impl Validation for Timestamps {
     }
 
     fn read_around(&mut self, read: &KeyRead, at: Timestamp) {
+        debug_assert!(!read.latest, "what is latest is not read around a put");
         let absent = self.recent.record(read.key, read.store).absent;
         self.raise_read(read.key, at, absent);
     }
@@ -188,6 +198,7 @@ impl Validation for Timestamps {
             }
             self.keyspaces.drop_scans(self.recent.low_water());
         }
+        self.recent.assert_sound();
     }
 
     #[inline]

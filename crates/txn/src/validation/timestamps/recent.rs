@@ -170,8 +170,16 @@ impl RecentAccess {
         assert!(self.low_water <= self.high_water);
     }
 
+    /// What holds between inputs.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        debug_assert!(self.low_water <= self.high_water, "what was dropped was there");
+        debug_assert!(self.young_maximum.max(self.old_maximum) <= self.high_water);
+    }
+
     /// Planted: what was read is forgotten.
     pub(super) fn lower_low_water(&mut self) {
+        assert!(crate::planted::bugs().lower_low_water, "what stands for dropped records rises");
         self.low_water = Timestamp::ZERO;
     }
 
@@ -242,10 +250,10 @@ impl RecentAccess {
     }
 
     fn take_holder(&mut self, key: KeyHash) -> Holder {
-        match self.more_holders.iter().position(|&(one, _)| one == key) {
-            Some(place) => self.more_holders.remove(place).1,
-            None => Holder::NONE,
-        }
+        let place = self.more_holders.iter().position(|&(one, _)| one == key);
+        let taken = place.map_or(Holder::NONE, |place| self.more_holders.remove(place).1);
+        debug_assert!(!self.more_holders.contains(&(key, taken)), "a holder is noted once");
+        taken
     }
 
     /// The holders of a key besides the one that its record names.

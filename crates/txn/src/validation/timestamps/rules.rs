@@ -16,6 +16,12 @@ struct Findings {
 }
 
 impl Findings {
+    /// A higher commit timestamp that was asked for is a higher one.
+    #[inline]
+    fn assert_above(&self, commit: Timestamp) {
+        debug_assert!(self.later == Timestamp::ZERO || self.later > commit);
+    }
+
     /// A key that was *read* and is being written is not worth a wait: when the other one commits,
     /// the read is stale.
     fn verdict_of_blocked(self) -> Option<Verdict> {
@@ -116,6 +122,7 @@ impl Timestamps {
             let other = Some(case.others.txn(holder));
             found.blocked.get_or_insert((holder, reason(AbortKind::Prepared, other)));
         }
+        found.assert_above(prepare.commit);
         Ok(())
     }
 
@@ -151,6 +158,7 @@ impl Timestamps {
             };
             found.blocked.get_or_insert((holder, reason));
         }
+        found.assert_above(commit);
     }
 
     /// Rule 2 for a whole keyspace: above every timestamp there is, and nobody else writes in it.
@@ -176,6 +184,7 @@ impl Timestamps {
             };
             found.blocked.get_or_insert((holder, reason));
         }
+        found.assert_above(commit);
     }
 
     /// Another transaction's prepared write that covers the key. `commit` matters to a planted bug
@@ -248,6 +257,7 @@ impl Timestamps {
             if expired_at > prepare.commit {
                 found.later = found.later.max(expired_at);
             }
+            found.assert_above(prepare.commit);
             return None;
         }
         // The refusal tells what the key holds, so it is a read at commit.
