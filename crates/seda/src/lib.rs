@@ -29,8 +29,6 @@ mod memory;
 mod metrics;
 mod net;
 
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod reactor;
 mod runtime;
 mod shutdown_flags;

@@ -44,7 +44,7 @@ mod native;
 mod node;
 mod outgoing;
 #[cfg(feature = "planted-bugs")]
-pub mod planted;
+pub use timestone_types::planted;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -94,20 +94,3 @@ impl Stage<Event> for TestStage {
         self.0.is_drained()
     }
 }
-
-/// What this comes to with the bug planted on this thread, in the shard and its participant.
-#[cfg(feature = "planted-bugs")]
-pub(crate) fn with<T>(bug: timestone_types::planted::Bug, run: impl FnOnce() -> T) -> T {
-    use timestone_types::planted::{self, Bug};
-    let is = |one| bug == one;
-    timestone_txn::plant(Some(timestone_txn::PlantedBugs {
-        read_before_first_bound: is(Bug::ReadBeforeFirstBound),
-        forget_told_expiry: is(Bug::ForgottenToldExpiry),
-        tell_expiry_at_once: is(Bug::UnsettledExpiry),
-        ignore_known_ends: is(Bug::IgnoredEnds),
-        ..timestone_txn::PlantedBugs::default()
-    }));
-    let found = planted::with(bug, run);
-    timestone_txn::plant(None);
-    found
-}

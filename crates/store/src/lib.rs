@@ -21,8 +21,6 @@ mod kit;
 mod layout;
 pub mod limits;
 mod mftl;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod stores;
 
 pub use api::{

@@ -24,11 +24,8 @@ pub mod coordinator;
 mod error;
 pub mod limits;
 pub mod participant;
-mod planted;
 mod shards;
 pub mod validation;
 
 pub use error::Refusal;
-#[cfg(feature = "planted-bugs")]
-pub use planted::{PlantedBugs, plant};
 pub use shards::ShardList;

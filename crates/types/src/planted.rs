@@ -19,8 +19,8 @@ pub enum Bug {
     EarlyVote,
     /// Recovery skips the last block of the log.
     SkippedBlock,
-    /// Reads of absent keys leave no mark.
-    NoMarkOfAbsence,
+    /// Reads of absent keys leave no access record.
+    UnrecordedAbsence,
     /// A commit is applied at the first promised timestamp instead of the decided one.
     AppliedAtPrepared,
     /// Outcomes are forgotten at once, so that a late prepare is accepted after its decision.
@@ -44,8 +44,8 @@ pub enum Bug {
     HeldEverywhere,
     /// A client's report ignores its oldest open transaction.
     IgnoredSession,
-    /// The floor of marks moves backwards.
-    FallingFloor,
+    /// The low-water timestamp moves backwards.
+    FallingLowWater,
     /// A duplicate of a promised prepare is validated again.
     RevalidatedDuplicate,
     /// A participant's vote counts as often as it comes.
@@ -126,7 +126,7 @@ pub enum Bug {
     /// A restart forgets which sessions live.
     ForgottenSessions,
     /// Without a log, what a put supersedes is collected although that put is not durable.
-    BuriedTooEarly,
+    PrunedTooEarly,
     /// Shards let writes in although their log has no room for another file.
     IgnoredLogShortage,
     /// A run without a log does not save at its end how far it has lived.
@@ -242,8 +242,8 @@ pub enum Bug {
     WaitsForOthers,
     /// A shard closes its store at the end without a look at who may still write.
     ClosesUnderWriters,
-    /// Clients that say goodbye are waited for like those that fall silent.
-    DeafToFarewells,
+    /// Clients that close are waited for like those that fall silent.
+    IgnoredClose,
     /// The store in memory does not apply every other delete.
     ForgottenDeletes,
     /// The store in memory does not know after a restart that anything was lost.
@@ -253,6 +253,77 @@ pub enum Bug {
     /// What answers tell of the server's clock was read a while before the requests came that they
     /// answer.
     StaleReading,
+    /// `latest_read` is recorded only of keys that have an access record.
+    KnownKeysOnly,
+    /// A commit of a transaction that was never seen is acknowledged without its writes.
+    EmptyWriteSet,
+    /// Preparing again at a later timestamp gives up the old promise before the new checks.
+    DroppedPromise,
+    /// Requests are served before the log was read to its end.
+    ServesInRecovery,
+    /// Rule 1 tolerates prepared writes above the commit timestamp.
+    RelaxedRule1,
+    /// Termination commits at its own timestamp without a look at those of others.
+    OwnTimestamp,
+    /// Snapshots up to the own clock are served when the log has failed and the bound cannot rise.
+    ReadBeyondLostLog,
+    /// Votes count whoever sent them.
+    CountedStrangers,
+    /// An answer is not checked against the watermark again.
+    UncheckedAnswer,
+    /// A scan is not told that a restart has put the watermark ahead of its clock.
+    ScanBelowWatermark,
+    /// What found nothing, a condition or a read, is outdated where a version is remembered which
+    /// nothing is left of.
+    AbsencesApart,
+    /// A read that found nothing holds wherever nothing is now, whatever was put in between.
+    OverlookedPuts,
+    /// Timestamps far ahead of the clock are let in.
+    TrustedClocks,
+    /// A coordinator that hears nothing reports an abort.
+    AbortOnTimeout,
+    /// A write set that comes late is applied below the watermark.
+    WriteBelowWatermark,
+    /// A write set that comes late is applied below a watermark that is on its way to the log.
+    WriteBelowPledge,
+    /// What lies below a watermark that a restart has raised counts as carried out, although
+    /// promises may be lost.
+    TrustedWatermark,
+    /// After a run without a log, the write set of a commit that is unknown is asked for however
+    /// old it is.
+    TrustedOldDecisions,
+    /// After a run without a log, a told abort is not remembered while the write set of its commit
+    /// would be asked for.
+    UnrecordedAbort,
+    /// The same, once nobody is asked for write sets any more.
+    ForgottenAborts,
+    /// A recovered promise waits for a decision although a peer says that everybody has
+    /// acknowledged it.
+    WaitsForFinished,
+    /// A recovered promise waits for a decision although the store has what it put.
+    OverlookedPut,
+    /// The watermark propagates only what leads a client's list of kept outcomes.
+    PropagatesFirstOnly,
+    /// A recovered decision whose promise has left the log does not know whom to tell.
+    LostParticipants,
+    /// A commit may equal the latest read of a key that it writes.
+    EqualIsEnough,
+    /// A restart forgets clients beyond the bound that holds while serving, but keeps their
+    /// outcomes.
+    ForgottenPastClients,
+    /// After a restart, nobody knows what single-key writes found, nor why one was refused.
+    ForgottenFound,
+    /// Who waits for the clocks waits beyond its deadline.
+    OutwaitedDeadlines,
+    /// A log that nothing is appended to asks shards to copy forward at its opening or never.
+    AsksOnce,
+    /// A fence leaves no trace at any key, those included that it has hidden.
+    TracelessFences,
+    /// The store in memory goes on to serve what a fence has hidden.
+    ServesBehindFences,
+    /// What waits for peers counts with the bytes that are not written, and not with the buffers
+    /// that hold them.
+    CountsBytesOnly,
 }
 
 std::thread_local! {

@@ -40,8 +40,6 @@ mod log;
 mod manager;
 mod order;
 mod pending;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 pub mod record;
 mod recovery;
 mod walker;

@@ -23,7 +23,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use timestone_io::AlignedBuffer;
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{ShardId, Timestamp, is_planted};
 
 use self::chores::{Chore, Chores};
 use self::flight::Flight;
@@ -157,8 +157,7 @@ impl FileLog {
         }
         if !self.flight.is_under_way() {
             self.send_group();
-            #[cfg(feature = "planted-bugs")]
-            if crate::planted::bugs().acknowledge_before_sync {
+            if is_planted!(EarlyAcknowledgement) {
                 events.extend(
                     self.flight
                         .take_ends()
@@ -391,8 +390,7 @@ impl FileLog {
 
     pub(crate) fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
         let is_more = self.files.release(shard, keep_from);
-        #[cfg(feature = "planted-bugs")]
-        let is_more = is_more && !crate::planted::bugs().ask_once;
+        let is_more = is_more && !is_planted!(AsksOnce);
         if is_more && core::mem::take(&mut self.copy_forward.asks_after_release) {
             self.copy_forward.asked_at = None;
         }

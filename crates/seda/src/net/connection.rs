@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, is_planted};
 
 use super::{ConnectionView, DisconnectReason, Stream};
 use crate::limits::{POOL_LARGEST, WRITE_SLICES};
@@ -317,10 +317,7 @@ impl Connection {
 /// Whether what waits counts with the bytes that are not written, and not with the buffers that
 /// hold them.
 fn counts_bytes_only() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::bugs().counts_bytes_only;
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(CountsBytesOnly)
 }
 
 #[cfg(test)]
@@ -417,12 +414,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_stage_that_counts_only_what_is_not_written_is_found_out() {
-        crate::planted::plant(crate::planted::PlantedBugs {
-            counts_bytes_only: true,
-            ..Default::default()
-        });
-        let counted = counted_for_a_rest();
-        crate::planted::plant(Default::default());
+        let bug = timestone_types::planted::Bug::CountsBytesOnly;
+        let counted = timestone_types::planted::with(bug, counted_for_a_rest);
         assert!(counted < LONG as u64, "{counted} bytes are counted");
     }
 

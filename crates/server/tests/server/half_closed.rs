@@ -76,8 +76,8 @@ fn who_says_that_this_was_all_is_answered_everything_however_long_it_takes() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_client_that_is_cut_off_a_while_after_its_last_word_loses_commands() {
-    timestone_server::planted::plant(Some(timestone_server::planted::Bug::CutsHalfClosed));
+    timestone_server::planted::set(Some(timestone_server::planted::Bug::CutsHalfClosed));
     let (read, counted) = asked_and_half_closed();
-    timestone_server::planted::plant(None);
+    timestone_server::planted::set(None);
     assert!(read.is_empty() && counted != BEHIND.to_string(), "{} bytes, {counted}", read.len());
 }

@@ -488,7 +488,7 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
-        let kept = crate::testing::with(
+        let kept = timestone_types::planted::with(
             timestone_types::planted::Bug::AgeByTheClock,
             kept_from_after_the_clock_was_set_back,
         );

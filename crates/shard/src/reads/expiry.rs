@@ -298,10 +298,10 @@ pub(crate) mod tests {
     #[test]
     fn expiry_that_was_told_and_is_forgotten_is_noticed() {
         for cache_bytes in [0, 16 << 20] {
-            let told =
-                crate::testing::with(timestone_types::planted::Bug::ForgottenToldExpiry, || {
-                    is_told_alive(cache_bytes)
-                });
+            let told = timestone_types::planted::with(
+                timestone_types::planted::Bug::ForgottenToldExpiry,
+                || is_told_alive(cache_bytes),
+            );
             assert_eq!(told, [true; 3], "the planted bug is found");
         }
     }
@@ -356,7 +356,7 @@ pub(crate) mod tests {
     #[test]
     fn expiry_that_is_judged_before_the_page_is_read_is_noticed() {
         let bug = timestone_types::planted::Bug::JudgesBeforeThePage;
-        let verdict = crate::testing::with(bug, expires_while_its_page_is_read);
+        let verdict = timestone_types::planted::with(bug, expires_while_its_page_is_read);
         assert_eq!(verdict, Verdict::Yes, "the planted bug is found");
     }
 
@@ -383,9 +383,10 @@ pub(crate) mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn expiry_that_is_told_before_the_next_run_would_know_is_noticed() {
-        let told = crate::testing::with(timestone_types::planted::Bug::UnsettledExpiry, || {
-            told_before_and_after_the_bound(0)
-        });
+        let told =
+            timestone_types::planted::with(timestone_types::planted::Bug::UnsettledExpiry, || {
+                told_before_and_after_the_bound(0)
+            });
         assert_eq!(told, [Ok(false); 2], "the planted bug is found");
     }
 }

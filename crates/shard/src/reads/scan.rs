@@ -260,21 +260,12 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn an_answer_without_the_check_is_found() {
-        struct Planted;
-        impl Drop for Planted {
-            fn drop(&mut self) {
-                timestone_txn::plant(None);
-            }
-        }
-        let _planted = Planted;
-        timestone_txn::plant(Some(timestone_txn::PlantedBugs {
-            skip_answer_check: true,
-            ..Default::default()
-        }));
         let (keyspace, client) = (KeyspaceId::DEFAULT, CLIENT);
         let count = |at, envelope: &Envelope, out: &mut Vec<u8>| {
             Count { keyspace, at, client }.encode(envelope, out)
         };
-        assert_eq!(answered(true, count), (Kind::Counted, None));
+        let bug = timestone_types::planted::Bug::UncheckedAnswer;
+        let told = timestone_types::planted::with(bug, || answered(true, count));
+        assert_eq!(told, (Kind::Counted, None));
     }
 }

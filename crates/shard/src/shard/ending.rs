@@ -262,7 +262,7 @@ fn a_stop_without_a_log_waits_until_shards_have_the_decisions_that_others_have()
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_no_decision_loses_half_of_a_commit() {
-    let has = crate::testing::with(timestone_types::planted::Bug::EndsUndecided, || {
+    let has = timestone_types::planted::with(timestone_types::planted::Bug::EndsUndecided, || {
         SHARDS.map(|shard| is_whole_after_an_end(shard).0)
     });
     assert!(
@@ -326,8 +326,10 @@ fn a_run_without_a_log_leaves_to_the_next_one_what_others_have_not_been_told() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_run_without_a_log_that_leaves_nothing_is_noticed() {
-    let told =
-        crate::testing::with(timestone_types::planted::Bug::LeavesNothing, told_after_an_end);
+    let told = timestone_types::planted::with(
+        timestone_types::planted::Bug::LeavesNothing,
+        told_after_an_end,
+    );
     assert_eq!(told, [TxnState::Aborted; 2], "the planted bug is found");
 }
 
@@ -371,7 +373,7 @@ fn an_abort_that_was_told_in_a_run_without_a_log_stays_one_after_its_end() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn an_abort_that_is_told_and_left_to_nobody_is_noticed() {
-    let kind = crate::testing::with(
+    let kind = timestone_types::planted::with(
         timestone_types::planted::Bug::LeavesNothing,
         answer_after_a_told_abort,
     );
@@ -478,7 +480,7 @@ fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_store_that_is_closed_under_a_writer_loses_what_it_writes() {
-    let found = crate::testing::with(
+    let found = timestone_types::planted::with(
         timestone_types::planted::Bug::ClosesUnderWriters,
         ends_beside_a_writer,
     );
@@ -525,7 +527,7 @@ fn a_stop_with_a_log_does_not_wait_for_a_server_that_is_down() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_what_waits_for_others_is_found() {
-    let took = crate::testing::with(
+    let took = timestone_types::planted::with(
         timestone_types::planted::Bug::WaitsForOthers,
         end_while_another_is_down,
     );
@@ -559,7 +561,9 @@ fn a_shard_hears_of_an_end_that_the_lowest_participant_knows() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_shard_that_hears_of_no_known_end_is_noticed() {
-    let took =
-        crate::testing::with(timestone_types::planted::Bug::IgnoredEnds, until_the_lowest_has_told);
+    let took = timestone_types::planted::with(
+        timestone_types::planted::Bug::IgnoredEnds,
+        until_the_lowest_has_told,
+    );
     assert!(took > Duration::from_secs(3), "the planted bug is found: {took:?}");
 }

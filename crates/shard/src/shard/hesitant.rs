@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn an_answer_that_misses_what_was_written_meanwhile_loses_updates() {
         let lost = |seed| {
-            crate::testing::with(timestone_types::planted::Bug::StaleLookups, || {
+            timestone_types::planted::with(timestone_types::planted::Bug::StaleLookups, || {
                 let (committed, stored) = counted(seed, 1_000_000);
                 committed != stored
             })

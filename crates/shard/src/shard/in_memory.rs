@@ -274,11 +274,8 @@ fn a_promise_of_the_earlier_run_puts_nothing_into_the_keyspace_that_was_lost() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn half_of_what_was_lost_that_comes_back_is_found() {
-    use timestone_store::planted::{PlantedBugs, plant};
-
-    plant(PlantedBugs { forget_what_was_lost: true, ..PlantedBugs::default() });
-    let [flash, memory] = decided_late(restarted());
-    plant(PlantedBugs::default());
+    let bug = timestone_types::planted::Bug::ForgottenMemoryLoss;
+    let [flash, memory] = timestone_types::planted::with(bug, || decided_late(restarted()));
     assert!(flash.is_some() && memory.is_some(), "the planted bug is found");
 }
 

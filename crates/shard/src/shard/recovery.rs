@@ -839,10 +839,10 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn reads_that_the_next_run_would_not_know_of_are_noticed() {
-        let answered =
-            crate::testing::with(timestone_types::planted::Bug::ReadBeforeFirstBound, || {
-                read_at_the_beginning(&bound_record(at(900)), LOGGED, Served::default())
-            });
+        let answered = timestone_types::planted::with(
+            timestone_types::planted::Bug::ReadBeforeFirstBound,
+            || read_at_the_beginning(&bound_record(at(900)), LOGGED, Served::default()),
+        );
         assert_eq!(answered, [2, 0], "the planted bug is found");
     }
 

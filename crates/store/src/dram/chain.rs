@@ -8,7 +8,7 @@
 use core::mem::size_of;
 use std::collections::VecDeque;
 
-use timestone_types::{Expiry, Timestamp, Version};
+use timestone_types::{Expiry, Timestamp, Version, is_planted};
 
 /// What the allocator takes for an allocation beside its bytes, about.
 const ALLOCATION_BYTES: usize = 16;
@@ -189,8 +189,7 @@ impl Entry {
         let below = older.count_to(by.watermark);
         if let Some(last) = below.checked_sub(1) {
             let needed = by.keeps(&older.list[last]);
-            #[cfg(feature = "planted-bugs")]
-            let needed = needed && !crate::planted::bugs().collect_one_too_many;
+            let needed = needed && !is_planted!(OneVersionTooFew);
             older.drop_oldest(if needed { last } else { below });
         }
         if older.list.is_empty() {

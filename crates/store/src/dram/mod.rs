@@ -31,7 +31,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{
+    ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+};
 
 use crate::api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, Latest, LatestLookup,
@@ -371,8 +373,7 @@ impl Writes for Dram {
     }
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().forget_deletes && key.hash.0.is_multiple_of(2) {
+        if is_planted!(ForgottenDeletes) && key.hash.0.is_multiple_of(2) {
             return Ok(());
         }
         self.write(key, version, None, Expiry::NEVER)
@@ -409,9 +410,7 @@ impl Writes for Dram {
 impl Upkeep for Dram {
     fn recovered(&mut self, bound: Timestamp) {
         debug_assert!(self.spaces.iter().next().is_none(), "nothing was taken before");
-        #[cfg(feature = "planted-bugs")]
-        let bound =
-            if crate::planted::bugs().forget_what_was_lost { Timestamp::ZERO } else { bound };
+        let bound = if is_planted!(ForgottenMemoryLoss) { Timestamp::ZERO } else { bound };
         self.lost = if bound == Timestamp::ZERO {
             Version::ZERO
         } else {

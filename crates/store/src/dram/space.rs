@@ -6,7 +6,7 @@
 
 use core::mem::size_of;
 
-use timestone_types::{KeyspaceId, Timestamp, Version};
+use timestone_types::{KeyspaceId, Timestamp, Version, is_planted};
 
 use super::chain::{Added, Collected, Entry, Stored};
 use super::table::Table;
@@ -56,8 +56,7 @@ impl Space {
     /// The youngest fence at or before `at`; zero when there is none.
     #[inline]
     pub(super) fn fence_at(&self, at: Timestamp) -> Version {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().serve_behind_fences {
+        if is_planted!(ServesBehindFences) {
             return self.lost;
         }
         let written = self.fences.iter().rev().find(|fence| fence.timestamp <= at);

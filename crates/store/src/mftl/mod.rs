@@ -39,7 +39,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
     AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PromisedPuts, PutSize,
@@ -297,8 +297,7 @@ impl Reads for Mftl {
         if !space.has_fence(fence) {
             return false;
         }
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().forget_what_fences_hide {
+        if is_planted!(TracelessFences) {
             return true;
         }
         space.index.chain(self.spaces.id_of(key)).next().is_none()

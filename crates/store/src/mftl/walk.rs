@@ -19,7 +19,7 @@
 //! out is behind every key that came with it, and not behind any other that is visible.
 
 use timestone_flash::PageId;
-use timestone_types::{Expiry, KeyspaceId, Version};
+use timestone_types::{Expiry, KeyspaceId, Version, is_planted};
 
 use super::index::{KeyId, Location, SEGMENTS};
 use super::reads::{For, PendingReads, Waiter};
@@ -222,9 +222,7 @@ impl Walk {
                 let more = usize::from(self.segment) < SEGMENTS;
                 let listed_to = more.then(|| position_of(self.segment, self.tag));
                 let (keys, left_out) = found.within(limit);
-                #[cfg(feature = "planted-bugs")]
-                let left_out =
-                    left_out.filter(|_| !crate::planted::bugs().drop_what_a_page_cannot_hold);
+                let left_out = left_out.filter(|_| !is_planted!(ScanSkips));
                 StoreEvent::ScanDone { token, keys, next: left_out.or(listed_to) }
             }
         }

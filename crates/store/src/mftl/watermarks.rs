@@ -10,7 +10,7 @@
 //!
 //! Invariants: all three only rise; `collection ≤ watermark`.
 
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, is_planted};
 
 use crate::error::StoreError;
 use crate::kit::staging::Staging;
@@ -82,12 +82,8 @@ impl Watermarks {
             return;
         }
         let mut durable_below = Timestamp::MAX;
-        if self.without_log {
+        if self.without_log && !is_planted!(PrunedTooEarly) {
             durable_below = writer.oldest_unstable().min(staging.oldest_put());
-        }
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().prune_by_what_is_not_durable {
-            durable_below = Timestamp::MAX;
         }
         self.collection = self.collection.max(self.watermark.min(durable_below.previous()));
         assert!(self.collection <= self.watermark);

@@ -41,9 +41,7 @@ fn a_fence_leaves_a_trace_where_it_has_hidden_something() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_fence_that_leaves_no_trace_anywhere_is_found() {
-    use timestone_store::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { forget_what_fences_hide: true, ..PlantedBugs::default() });
-    let told = traces_of_a_fence();
-    plant(PlantedBugs::default());
+    use timestone_types::planted::{Bug, with};
+    let told = with(Bug::TracelessFences, traces_of_a_fence);
     assert_eq!(told, [true; 4]);
 }

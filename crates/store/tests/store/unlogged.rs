@@ -145,13 +145,10 @@ fn collection_follows_the_watermark_as_soon_as_puts_are_durable() {
 
 #[cfg(feature = "planted-bugs")]
 mod planted {
-    use timestone_store::planted::{PlantedBugs, plant};
+    use timestone_types::planted::{Bug, with};
 
     fn with_the_bug<T>(test: impl FnOnce() -> T) -> T {
-        plant(PlantedBugs { prune_by_what_is_not_durable: true, ..PlantedBugs::default() });
-        let outcome = test();
-        plant(PlantedBugs::default());
-        outcome
+        with(Bug::PrunedTooEarly, test)
     }
 
     #[test]

@@ -24,13 +24,12 @@ use core::time::Duration;
 pub use input::{CommitKind, Input};
 pub use output::{CommitResult, Output};
 use timestone_types::limits::MAX_LATER_ROUNDS;
-use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome, is_planted};
 
 use crate::limits::{
     MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, REFUSED_RESEND, RESOLVE_RESEND,
 };
 use crate::participant::{TxnStatus, Vote};
-use crate::planted::bugs;
 use crate::{Refusal, ShardList};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -298,14 +297,13 @@ impl Coordinator {
         step: Duration,
         out: &mut Vec<Output>,
     ) {
-        let bugs = bugs();
         if !matches!(self.phase, Phase::Preparing | Phase::Resolving) {
             return;
         }
         assert!(self.outcome.is_none(), "votes count before a decision");
         let index = match self.shards.position(from) {
             Some(index) => index,
-            None if bugs.count_strangers => {
+            None if is_planted!(CountedStrangers) => {
                 self.members.iter().position(|one| !one.voted).unwrap_or(0)
             }
             None => return,
@@ -313,12 +311,11 @@ impl Coordinator {
         if let Vote::Decided(outcome) = vote {
             return self.settle(now, outcome, out);
         }
-        if commit != self.commit && !bugs.count_stale_votes {
+        if commit != self.commit && !is_planted!(LowerVote) {
             return;
         }
-        #[cfg(feature = "planted-bugs")]
         let index = match self.members.iter().position(|one| !one.voted) {
-            Some(other) if bugs.count_duplicates && self.members[index].voted => other,
+            Some(other) if is_planted!(DuplicateVote) && self.members[index].voted => other,
             _ => index,
         };
         if self.members[index].voted {
@@ -474,7 +471,7 @@ impl Coordinator {
     fn tell_committed(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         debug_assert!(self.outcome == Some(TxnOutcome::Committed(self.commit)));
         if !self.external_wait
-            || bugs().skip_external_wait
+            || is_planted!(NoExternalWait)
             || now.saturating_sub(self.error_bound) > self.commit
         {
             self.tell(CommitResult::Committed(self.commit), out);
@@ -503,7 +500,7 @@ impl Coordinator {
         debug_assert!(!self.members.is_empty(), "what is under way has a participant");
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
-            if now >= self.deadline && !self.told && !bugs().outwait_deadlines {
+            if now >= self.deadline && !self.told && !is_planted!(OutwaitedDeadlines) {
                 // It has committed, and others may see it; that no clock is behind it any more is
                 // not known in time.
                 self.tell(CommitResult::Unknown, out);
@@ -523,7 +520,7 @@ impl Coordinator {
             return;
         }
         match self.phase {
-            Phase::Preparing if bugs().abort_on_timeout => {
+            Phase::Preparing if is_planted!(AbortOnTimeout) => {
                 self.settle(now, TxnOutcome::Aborted, out)
             }
             Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {

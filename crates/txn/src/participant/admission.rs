@@ -4,7 +4,7 @@
 //! A read that meets a prepared version waits for its decision, and is noted only when it is
 //! answered. What may not be served yet waits until a bound above it is durable.
 
-use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnOutcome, is_planted};
 
 use super::Participant;
 use super::decisions::Decision;
@@ -14,7 +14,6 @@ use super::output::Output;
 use super::promises::{Repetition, vote};
 use super::table::{Holder, Place};
 use crate::Refusal;
-use crate::planted::bugs;
 use crate::validation::{KeyRead, ReadVerdict, Validation};
 
 /// A read of one key, as it came.
@@ -64,7 +63,7 @@ impl<V: Validation> Participant<V> {
             }
             // Without a log, the latest version may lie above the bound: its record raises the next
             // run's low-water timestamp as the bound does.
-            let may_pass = any || (bugs().read_beyond_lost_log && at <= now);
+            let may_pass = any || (is_planted!(ReadBeyondLostLog) && at <= now);
             (bound.admits(at) || (bound.is_lost() && may_pass)).then_some(at)
         });
         match reading {
@@ -135,7 +134,7 @@ impl<V: Validation> Participant<V> {
         let token = prepare.token;
         match self.life.txns.table.find(prepare.txn) {
             Some(Place::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
-            Some(Place::Kept(index)) if !bugs().forget_outcomes => {
+            Some(Place::Kept(index)) if !is_planted!(LatePrepare) => {
                 return self.life.vote_as_kept(index, prepare, out);
             }
             Some(Place::Kept(_)) | None => {}
@@ -201,7 +200,7 @@ impl<V: Validation> Participant<V> {
         let record = self.life.txns.table.record(slot);
         debug_assert!(record.txn == prepare.txn, "a repeat is about its transaction");
         let expires_by = self.expires_by(now, prepare.commit);
-        if bugs().revalidate_duplicates
+        if is_planted!(RevalidatedDuplicate)
             && self.life.judge_duplicate(now, expires_by, slot, prepare, out)
         {
             return;
@@ -236,7 +235,7 @@ impl<V: Validation> Participant<V> {
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing
         // may be written there any more, or what was deleted since would come back.
         let is_repeat = self.horizon.watermark.was_carried_out(prepare.commit);
-        if is_repeat && !bugs().write_below_watermark {
+        if is_repeat && !is_planted!(WriteBelowWatermark) {
             return out.push(Output::AckDecision { token, txn });
         }
         if !self.life.txns.know_client(now, txn.client, prepare.begin) {
@@ -300,11 +299,11 @@ impl<V: Validation> Participant<V> {
         let others = self.life.txns.table.others();
         let promised = others.writers_in(keyspace).map(|one| others.may_commit_at(one)).max();
         let known = promised.unwrap_or_default().max(self.life.validation.newest(keyspace));
-        let watermark = match bugs().scan_below_watermark {
+        let watermark = match is_planted!(ScanBelowWatermark) {
             true => Timestamp::ZERO,
             false => self.horizon.watermark.pledged(),
         };
-        let at = match bugs().scan_below_acknowledged {
+        let at = match is_planted!(ScanBelowAcknowledged) {
             true => Timestamp::ZERO,
             false => latest.max(known).max(watermark).max(self.horizon.expiry.told()),
         };

@@ -11,7 +11,9 @@
 //! on a durable no or on frozen states, so that every later question about the transaction has the
 //! same answer, whether or not this participant's record of it survives.
 
-use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, limits as shared};
+use timestone_types::{
+    AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared,
+};
 
 use super::appended::{AfterAbort, Pending};
 use super::horizon::Watermark;
@@ -19,7 +21,6 @@ use super::input::{DecisionOrigin, Prepare, Token, Vote};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, Place};
-use crate::planted::bugs;
 use crate::validation::Validation;
 use crate::{Refusal, ShardList};
 
@@ -87,7 +88,7 @@ impl<V: Validation> Lifecycle<V> {
                 if single {
                     self.commit(slot, commit, true, out);
                 }
-                if !bugs().vote_before_durable {
+                if !is_planted!(EarlyVote) {
                     out.push(vote);
                 }
             }
@@ -272,7 +273,7 @@ impl<V: Validation> Lifecycle<V> {
             return out.push(Output::AckDecision { token, txn });
         }
         if outcome != TxnOutcome::Aborted {
-            if bugs().apply_empty_write_set {
+            if is_planted!(EmptyWriteSet) {
                 return out.push(Output::AckDecision { token, txn });
             }
             return out.push(Output::AskWriteSet { token, txn });
@@ -337,7 +338,8 @@ impl<V: Validation> Lifecycle<V> {
     ) {
         self.txns.table.leave_timeouts(slot);
         #[cfg(feature = "planted-bugs")]
-        let at = if bugs().apply_at_prepared { self.txns.table.record(slot).first } else { at };
+        let at =
+            if is_planted!(AppliedAtPrepared) { self.txns.table.record(slot).first } else { at };
         let record = self.txns.table.record_mut(slot);
         assert!(matches!(record.phase, Phase::Prepared { .. }), "what is committed was promised");
         let (txn, applied) = (record.txn, record.writes.is_empty());
@@ -345,7 +347,7 @@ impl<V: Validation> Lifecycle<V> {
         record.moving_to = None;
         if !applied {
             out.push(Output::Apply { txn, commit: at });
-            if bugs().free_before_applied {
+            if is_planted!(EarlyRelease) {
                 self.release(slot, Some(at), out);
             }
             return;

@@ -23,11 +23,10 @@
 //! Where the clock was set back further than time goes on by itself, time stands still for this
 //! shard; the doubt ends all the same, as the time that passes here has passed since the last run.
 
-use timestone_types::{Expiry, Timestamp};
+use timestone_types::{Expiry, Timestamp, is_planted};
 
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
-use crate::planted::bugs;
 
 /// As of when the expiry of what is looked up is judged, and what of it may be told. It goes with
 /// every output that has something looked up, and holds for whatever comes of that, also when a
@@ -62,7 +61,7 @@ impl ExpiryRule {
         } else {
             expires_at.is_never()
                 || expires_at.has_passed(self.settled)
-                || bugs().tell_expiry_at_once
+                || is_planted!(UnsettledExpiry)
         };
         if is_certain { Ok(()) } else { Err(self.doubt(is_present)) }
     }
@@ -92,7 +91,7 @@ impl ExpiryTime {
     /// is written nowhere yet if it is later.
     pub(super) fn after(durable: Timestamp, bound: Timestamp, now: Timestamp) -> Self {
         let since = bound.saturating_sub(BOUND_AHEAD);
-        let told = if bugs().forget_told_expiry {
+        let told = if is_planted!(ForgottenToldExpiry) {
             Timestamp::ZERO
         } else {
             bound.saturating_sub(EXPIRY_BELOW_BOUND)
@@ -105,7 +104,7 @@ impl ExpiryTime {
     pub(super) fn bound_is_durable(&mut self, bound: Timestamp) {
         let settled = bound.saturating_sub(EXPIRY_BELOW_BOUND);
         assert!(
-            settled >= self.settled || bugs().forget_read_bound,
+            settled >= self.settled || is_planted!(ForgottenReadBound),
             "what may be told may be told for ever"
         );
         self.settled = settled;
@@ -122,7 +121,7 @@ impl ExpiryTime {
             self.leave_doubt(now);
         }
         debug_assert!(self.judged >= before, "the time of expiry never goes back");
-        if bugs().judge_expiry_by_clients { at } else { self.judged }
+        if is_planted!(ExpiryByClients) { at } else { self.judged }
     }
 
     /// What expires by then may have been told expired by earlier runs.
@@ -133,7 +132,7 @@ impl ExpiryTime {
 
     /// Whether what has expired by then may be told expired.
     pub(super) fn is_settled(&self, judged: Timestamp) -> bool {
-        judged <= self.settled || bugs().tell_expiry_at_once
+        judged <= self.settled || is_planted!(UnsettledExpiry)
     }
 
     /// What goes with an answer that is looked up now, at `at`.

@@ -21,12 +21,11 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use timestone_types::{Timestamp, limits as shared};
+use timestone_types::{Timestamp, is_planted, limits as shared};
 
 use super::expiry::{ExpiryRule, ExpiryTime};
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
-use crate::planted::bugs;
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,7 +122,7 @@ impl Collected {
     /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
     #[inline]
     pub fn check(self, at: Timestamp) -> Result<(), Refusal> {
-        if at < self.0 && !bugs().skip_answer_check {
+        if at < self.0 && !is_planted!(UncheckedAnswer) {
             return Err(Refusal::TooOld { watermark: self.0 });
         }
         Ok(())
@@ -171,7 +170,7 @@ impl Watermark {
         // A session that lived held the watermark below its begin, and one that fell silent for
         // this long after its last word. So nothing that lies above can have been collected by the
         // last run, nor a delete that came after it.
-        let older = if bugs().trust_old_decisions {
+        let older = if is_planted!(TrustedOldDecisions) {
             Timestamp::ZERO
         } else {
             durable.saturating_sub(shared::SESSION_TTL)
@@ -227,11 +226,11 @@ impl Watermark {
     /// promises that are lost included: these are asked for, as long as nothing that was deleted
     /// since can have been collected.
     pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
-        let below = if bugs().write_below_pledge { self.durable } else { self.pledged };
+        let below = if is_planted!(WriteBelowPledge) { self.durable } else { self.pledged };
         // What is deleted after the restart lies above the end of the range.
         let is_uncertain = self.uncertain.contains(&at)
-            && (below <= self.uncertain.end || bugs().trust_old_decisions)
-            && !bugs().trust_raised_watermark;
+            && (below <= self.uncertain.end || is_planted!(TrustedOldDecisions))
+            && !is_planted!(TrustedWatermark);
         at < below && !is_uncertain
     }
 
@@ -241,7 +240,7 @@ impl Watermark {
     pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
         let in_vain = self.uncertain.contains(&at)
             && now >= self.uncertain_until
-            && !bugs().trust_old_decisions;
+            && !is_planted!(TrustedOldDecisions);
         !in_vain && !self.was_carried_out(at)
     }
 
@@ -251,7 +250,7 @@ impl Watermark {
     pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
         begin < self.uncertain.end
             && self.pledged <= self.uncertain.end
-            && !bugs().abort_without_record
+            && !is_planted!(UnrecordedAbort)
     }
 
     /// Where what is uncertain ends.
@@ -261,7 +260,7 @@ impl Watermark {
 
     /// Planted: what is uncertain is forgotten when nobody is asked for write sets any more.
     pub(super) fn forget_uncertain(&mut self, now: Timestamp) {
-        assert!(bugs().forget_told_aborts, "it is uncertain as long as a commit may come");
+        assert!(is_planted!(ForgottenAborts), "it is uncertain as long as a commit may come");
         if now >= self.uncertain_until {
             self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
         }
@@ -319,7 +318,7 @@ impl Horizon {
     #[inline]
     pub(super) fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
         let lead = at.since(now);
-        if lead > shared::MAX_CLOCK_LEAD && !bugs().trust_every_clock {
+        if lead > shared::MAX_CLOCK_LEAD && !is_planted!(TrustedClocks) {
             return Err(self.refuse_lead(lead));
         }
         Ok(())

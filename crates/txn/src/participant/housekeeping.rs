@@ -1,7 +1,7 @@
 //! Time and the log: deadlines, what becomes durable, the read bound and the watermark, what may be
 //! forgotten with it, reports, and how a run begins.
 
-use timestone_types::{Timestamp, TxnId, limits as shared};
+use timestone_types::{Timestamp, TxnId, is_planted, limits as shared};
 
 use super::Participant;
 use super::appended::Pending;
@@ -10,7 +10,6 @@ use super::output::{LogIntent, Output};
 use super::recovery::Recovery;
 use super::waiting::Timer;
 use crate::limits::RETURN_MARGIN;
-use crate::planted::bugs;
 use crate::validation::Validation;
 
 impl<V: Validation> Participant<V> {
@@ -34,7 +33,7 @@ impl<V: Validation> Participant<V> {
             // Nothing is resolved, and no bound renewed.
             return;
         }
-        if bugs().forget_told_aborts {
+        if is_planted!(ForgottenAborts) {
             self.horizon.watermark.forget_uncertain(now);
         }
         while let Some((slot, by)) = self.life.txns.table.first_timeout() {
@@ -132,7 +131,7 @@ impl<V: Validation> Participant<V> {
         }
         let sessions = recovery.restore(now, &mut self.horizon, &mut self.life, out);
         if let Some((outage, left)) = sessions
-            && !bugs().forget_sessions
+            && !is_planted!(ForgottenSessions)
         {
             let pause = outage.min(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
             self.horizon.watermark.wait_for_sessions(now.saturating_add(pause));

@@ -51,7 +51,7 @@ pub use input::{
     Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, NotHere, Output};
-use timestone_types::{KeyHash, ShardId, Timestamp, limits as shared};
+use timestone_types::{KeyHash, ShardId, Timestamp, is_planted, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
 use self::decisions::Decision;
@@ -64,7 +64,6 @@ pub use self::table::{Holder, InFlight, Written};
 use self::termination::{Ask, Termination};
 use self::transactions::Report;
 use crate::Refusal;
-use crate::planted::bugs;
 use crate::validation::{KeyRead, Timestamps, Validation};
 
 /// What can be chosen per shard.
@@ -148,7 +147,7 @@ impl<V: Validation> Participant<V> {
     /// Takes one input; appends what is to be done to `out`, in order.
     #[inline]
     pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
-        if self.recovery.is_some() && !bugs().serve_while_recovering {
+        if self.recovery.is_some() && !is_planted!(ServesInRecovery) {
             return self.step_in_recovery(now, input, out);
         }
         self.horizon.assert_sound();
@@ -205,7 +204,7 @@ impl<V: Validation> Participant<V> {
     #[inline]
     fn assert_serving(&self) {
         debug_assert!(
-            self.recovery.is_none() || bugs().serve_while_recovering,
+            self.recovery.is_none() || is_planted!(ServesInRecovery),
             "nothing is served before the log was read"
         );
         self.horizon.assert_sound();

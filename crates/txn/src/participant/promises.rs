@@ -3,7 +3,7 @@
 //! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a
 //! lower one none. A promise that moves to a later timestamp holds until the new one is durable.
 
-use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome, is_planted};
 
 use super::appended::{AfterAbort, Pending};
 use super::input::{DecisionOrigin, Prepare, Vote, Wait};
@@ -11,7 +11,6 @@ use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Holder, Kept, Phase, Written};
 use crate::Refusal;
-use crate::planted::bugs;
 use crate::validation::{Case, Validation, Verdict};
 
 /// What a prepare of a transaction in flight is.
@@ -50,7 +49,7 @@ impl<V: Validation> Lifecycle<V> {
         out: &mut Vec<Output>,
     ) {
         debug_assert!(
-            self.txns.table.find(prepare.txn).is_none() || bugs().forget_outcomes,
+            self.txns.table.find(prepare.txn).is_none() || is_planted!(LatePrepare),
             "it was not seen before"
         );
         let (token, leaves_no_trace) = (prepare.token, prepare.leaves_no_trace());
@@ -98,7 +97,7 @@ impl<V: Validation> Lifecycle<V> {
         let record = self.txns.table.handle(slot);
         let pending = Pending::Promise { record, asker, txn: prepare.txn };
         let Prepare { txn, begin, commit, single, .. } = *prepare;
-        if bugs().vote_before_durable {
+        if is_planted!(EarlyVote) {
             vote(prepare, Vote::Yes, out);
         }
         let found = prepare.found();
@@ -117,7 +116,7 @@ impl<V: Validation> Lifecycle<V> {
         }
         let Prepare { txn, begin, commit, token, .. } = *prepare;
         debug_assert!(
-            self.txns.table.find(txn).is_none() || bugs().forget_outcomes,
+            self.txns.table.find(txn).is_none() || is_planted!(LatePrepare),
             "what is promised is taken back, not refused"
         );
         let failed = reason.kind == AbortKind::Condition;
@@ -254,7 +253,7 @@ impl<V: Validation> Lifecycle<V> {
         let record = self.txns.table.record_mut(slot);
         assert!(!record.frozen && prepare.commit > record.commit, "a promise moves up, or not");
         record.seen = prepare.commit;
-        if bugs().drop_old_promise {
+        if is_planted!(DroppedPromise) {
             self.free_keys(slot, None);
         }
         match self.validate(now, expires_by, prepare, slot) {
@@ -287,7 +286,7 @@ impl<V: Validation> Lifecycle<V> {
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
     ) -> bool {
-        assert!(bugs().revalidate_duplicates, "a repeat is answered as the first copy was");
+        assert!(is_planted!(RevalidatedDuplicate), "a repeat is answered as the first copy was");
         let record = self.txns.table.record(slot);
         let is_durable = record.phase == (Phase::Prepared { durable: true });
         if !is_durable || record.commit != prepare.commit {

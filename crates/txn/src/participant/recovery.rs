@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{
     AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version,
+    is_planted,
 };
 
 use super::decisions::Decision;
@@ -41,7 +42,6 @@ use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Fate, Kept, Phase, Place};
 use crate::ShardList;
-use crate::planted::bugs;
 use crate::validation::Validation;
 
 #[derive(Debug)]
@@ -148,14 +148,14 @@ impl Recovery {
         out: &mut Vec<Output>,
     ) -> Option<Sessions> {
         assert!(
-            life.txns.table.in_flight() == 0 || bugs().serve_while_recovering,
+            life.txns.table.in_flight() == 0 || is_planted!(ServesInRecovery),
             "a run begins with what the log has said, and nothing else"
         );
         self.restore_horizon(now, horizon);
         let bound = self.bound.max(self.began);
-        let served = if bugs().forget_read_bound { Timestamp::ZERO } else { bound };
+        let served = if is_planted!(ForgottenReadBound) { Timestamp::ZERO } else { bound };
         life.validation.begin(now, served);
-        if bugs().forget_found {
+        if is_planted!(ForgottenFound) {
             self.forget_found();
         }
         for (txn, promise) in core::mem::take(&mut self.promises) {
@@ -164,7 +164,7 @@ impl Recovery {
         }
         for (txn, Decided { begin, mut fate, found }) in self.decisions {
             if let Fate::Committed { participants, .. } = &mut fate
-                && bugs().recover_without_participants
+                && is_planted!(LostParticipants)
             {
                 *participants = ShardList::default();
             }
@@ -177,12 +177,12 @@ impl Recovery {
 
     fn restore_horizon(&self, now: Timestamp, horizon: &mut Horizon) {
         let (durable, bound) = (self.bound, self.bound.max(self.began));
-        if !bugs().forget_read_bound {
-            let known = if bugs().read_before_first_bound { bound } else { durable };
+        if !is_planted!(ForgottenReadBound) {
+            let known = if is_planted!(ReadBeforeFirstBound) { bound } else { durable };
             horizon.bound.begin(known, bound);
         }
         horizon.watermark.begin(now, self.watermark, self.certain, bound);
-        if !bugs().forget_expiry {
+        if !is_planted!(ForgottenExpiry) {
             horizon.expiry = ExpiryTime::after(durable, bound, now);
         }
         horizon.assert_sound();
@@ -190,7 +190,7 @@ impl Recovery {
 
     /// Planted: nobody knows what single-key writes found, nor why one was refused.
     fn forget_found(&mut self) {
-        assert!(bugs().forget_found, "a repeat is told what the first copy found");
+        assert!(is_planted!(ForgottenFound), "a repeat is told what the first copy found");
         for decided in self.decisions.values_mut() {
             decided.found = PreviousFound::Unasked;
             if let Fate::Aborted(reason) = &mut decided.fate {
@@ -217,7 +217,7 @@ fn restore_promise<V: Validation>(
         }
         Some(Fate::Committed { at, .. }) => Some(at),
         None if single => Some(commit),
-        None if bugs().recover_without_prepared => return,
+        None if is_planted!(LostPromise) => return,
         None => None,
     };
     assert!(life.txns.table.find(txn).is_none(), "a promise is restored once");
@@ -227,7 +227,7 @@ fn restore_promise<V: Validation>(
     (record.found, record.recovered) = (found, true);
     match decided {
         Some(at) => life.commit(slot, at, true, out),
-        None if promise.is_applied(txn) && !bugs().overlook_applied => {
+        None if promise.is_applied(txn) && !is_planted!(RevivedPromise | OverlookedPut) => {
             // Of several keys some may not have come to the device before the crash: all are put
             // again.
             let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Participant);
@@ -302,10 +302,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn outcomes_that_hang_at_no_client_are_noticed() {
-        let bugs = crate::planted::PlantedBugs { forget_past_clients: true, ..Default::default() };
-        crate::plant(Some(bugs));
-        let left = left_of_many_clients(Config::default());
-        crate::plant(None);
+        let bug = timestone_types::planted::Bug::ForgottenPastClients;
+        let left = timestone_types::planted::with(bug, || left_of_many_clients(Config::default()));
         assert!(left > 0, "the planted bug is found");
     }
 }

@@ -18,7 +18,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome, is_planted};
 
 use super::appended::AfterAbort;
 use super::decisions::{Decision, Unseen};
@@ -31,7 +31,6 @@ use super::transactions::Known;
 use super::waiting::Timer;
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;
-use crate::planted::bugs;
 use crate::validation::Validation;
 
 /// How far the effort has come.
@@ -205,7 +204,7 @@ impl Termination {
             Role::Collecting => true,
             // Whoever was asked to end the transaction knows how it ended.
             Role::AskedLowest => {
-                matches!(state, FrozenState::Decided(_)) && !bugs().ignore_known_ends
+                matches!(state, FrozenState::Decided(_)) && !is_planted!(IgnoredEnds)
             }
         };
         if !counts {
@@ -233,7 +232,7 @@ impl Termination {
         let record = life.txns.table.record(slot);
         if !record.recovered
             || record.phase != (Phase::Prepared { durable: true })
-            || bugs().wait_for_finished
+            || is_planted!(RevivedPromise | WaitsForFinished)
         {
             return;
         }
@@ -276,7 +275,7 @@ impl Termination {
         (token, txn, begin): (Token, TxnId, Timestamp),
         out: &mut Vec<Output>,
     ) {
-        let keeps_moving = bugs().answer_without_freezing;
+        let keeps_moving = is_planted!(NoFreeze);
         let answer = |state| Output::FreezeAnswer { token, txn, state };
         match life.txns.table.find(txn) {
             Some(Place::Kept(index)) => {
@@ -390,7 +389,7 @@ fn outcome_of(answers: &[Option<FrozenState>]) -> Option<TxnOutcome> {
     }
     Some(match answers.first() {
         Some(first @ Some(FrozenState::Prepared(at)))
-            if bugs().terminate_at_own_timestamp || answers.iter().all(|one| one == first) =>
+            if is_planted!(OwnTimestamp) || answers.iter().all(|one| one == first) =>
         {
             TxnOutcome::Committed(*at)
         }

@@ -15,14 +15,14 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use timestone_types::{
-    AbortKind, ClientId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, limits as shared,
+    AbortKind, ClientId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, is_planted,
+    limits as shared,
 };
 
 use super::clients::Clients;
 use super::input::TxnStatus;
 use super::table::{Fate, Handle, Holder, Kept, Phase, Place, Table};
 use crate::limits::{MAX_KEPT_OUTCOMES, MAX_PREPARED};
-use crate::planted::bugs;
 
 /// What a client says of itself. See [`super::Input::Report`].
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +88,14 @@ impl Transactions {
 
     /// The same for a client that the log names.
     pub(super) fn know_client_of_log(&mut self, now: Timestamp, id: ClientId, begin: Timestamp) {
-        if !bugs().forget_past_clients {
+        if !is_planted!(ForgottenPastClients) {
             self.clients.entry_of_log(id, now);
         }
         let is_known = self.know_client(now, id, begin);
-        assert!(is_known || bugs().forget_past_clients, "a client of the log always has room");
+        assert!(
+            is_known || is_planted!(ForgottenPastClients),
+            "a client of the log always has room"
+        );
     }
 
     /// Adds an outcome to the table and to its client's list.
@@ -188,7 +191,7 @@ impl Transactions {
     pub(super) fn hold_watermark(&self, now: Timestamp, history: Duration) -> Option<Timestamp> {
         let live = self.clients.all().iter().filter(|one| one.is_live(now));
         let mut reports = live.filter_map(|one| one.holds(now));
-        let lowest = if bugs().watermark_of_one { reports.next_back() } else { reports.min() }?;
+        let lowest = if is_planted!(WatermarkOfOne) { reports.next_back() } else { reports.min() }?;
         let in_flight = self.table.live().map(|(_, record)| record.begin).min();
         let own = now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(history);
         Some(lowest.min(in_flight.unwrap_or(Timestamp::MAX)).min(own))
@@ -205,7 +208,7 @@ impl Transactions {
     ) {
         for client in self.clients.all_mut() {
             debug_assert!(
-                client.reported.is_none() || bugs().serve_while_recovering,
+                client.reported.is_none() || is_planted!(ServesInRecovery),
                 "nobody reports before the run begins"
             );
             if client.newest_begin >= watermark && !left.contains(&client.id) {
@@ -218,8 +221,8 @@ impl Transactions {
     /// A client's report. Reports may arrive late and out of order; what they say only rises.
     pub(super) fn report(&mut self, now: Timestamp, report: Report) {
         let Report { client: id, watermark, acked, clock, closing } = report;
-        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !bugs().believe_late_clocks;
-        let closing = closing && !bugs().deaf_to_farewells;
+        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !is_planted!(BelievedLateClocks);
+        let closing = closing && !is_planted!(IgnoredClose);
         let Some(client) = self.clients.entry(id, now) else { return };
         client.left |= closing;
         client.heard_at = client.heard_at.max(now);
@@ -227,7 +230,7 @@ impl Transactions {
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
         client.acked = client.acked.max(acked);
         let (acked, mut first) = (client.acked, client.first_kept);
-        while first != u32::MAX && !bugs().hoard_outcomes {
+        while first != u32::MAX && !is_planted!(HoardedOutcomes) {
             let kept = self.table.kept(first);
             if kept.txn.sequence >= acked || !kept.durable {
                 break;
@@ -254,11 +257,11 @@ impl Transactions {
     ) {
         for index in 0..self.clients.all().len() {
             // Most clients keep nothing that old, and need no walk.
-            if self.clients.all()[index].oldest_kept < watermark && !bugs().hoard_outcomes {
+            if self.clients.all()[index].oldest_kept < watermark && !is_planted!(HoardedOutcomes) {
                 self.forget_of_client(index, watermark, &mut propagate);
             }
         }
-        if bugs().hoard_clients {
+        if is_planted!(HoardedClients) {
             return;
         }
         self.clients.drop_if(|one| {
@@ -286,7 +289,7 @@ impl Transactions {
             let kept = self.table.kept(at);
             let (next, begin, acked) = (kept.next, kept.begin, kept.txn.sequence < client.acked);
             if begin >= watermark || !kept.durable {
-                if bugs().propagate_first_only {
+                if is_planted!(PropagatesFirstOnly) {
                     (last, oldest) = (client.last_kept, begin);
                     break;
                 }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(feature = "planted-bugs")]
+use timestone_types::planted::{self, Bug};
 use timestone_types::{Timestamp, TxnId, Version};
 
 use crate::stage::Key;
@@ -111,89 +113,81 @@ fn cycle(edges: &BTreeMap<TxnId, BTreeSet<TxnId>>) -> Option<String> {
     None
 }
 
-macro_rules! bugs {
-    ($($name:ident),* $(,)?) => {
-        #[cfg(feature = "planted-bugs")]
-        pub const ALL_BUGS: &[&str] = &[$(stringify!($name)),*];
-
-        #[cfg(feature = "planted-bugs")]
-        fn bug(name: &str) -> timestone_txn::PlantedBugs {
-            let mut bugs = timestone_txn::PlantedBugs::default();
-            match name {
-                $(stringify!($name) => bugs.$name = true,)*
-                other => panic!("no such bug: {other}"),
-            }
-            bugs
-        }
-    };
-}
-
 /// What comes of a run with a bug planted on this thread.
 #[cfg(feature = "planted-bugs")]
 pub fn with_bug<T>(
-    name: &str,
+    bug: Bug,
     run: impl FnOnce() -> T + std::panic::UnwindSafe,
 ) -> std::thread::Result<T> {
-    timestone_txn::plant(Some(bug(name)));
+    planted::set(Some(bug));
     let came = std::panic::catch_unwind(run);
-    timestone_txn::plant(None);
+    planted::set(None);
     came
 }
 
-bugs!(
-    skip_step_3,
-    read_beyond_lost_log,
-    mark_only_known_keys,
-    apply_empty_write_set,
-    apply_at_prepared,
-    forget_absent_marks,
-    forget_outcomes,
-    drop_old_promise,
-    serve_while_recovering,
-    relax_rule_1,
-    terminate_at_own_timestamp,
-    answer_without_freezing,
-    forget_read_bound,
-    read_before_first_bound,
-    count_strangers,
-    count_stale_votes,
-    skip_answer_check,
-    scan_below_acknowledged,
-    scan_below_watermark,
-    keep_conditions_over_fences,
-    tell_absences_apart,
-    overlook_puts,
-    deaf_to_farewells,
-    vote_before_durable,
-    trust_every_clock,
-    abort_on_timeout,
-    recover_without_prepared,
-    write_below_watermark,
-    write_below_pledge,
-    wait_for_finished,
-    overlook_applied,
-    trust_raised_watermark,
-    trust_old_decisions,
-    abort_without_record,
-    forget_told_aborts,
-    ignore_known_ends,
-    propagate_first_only,
-    recover_without_participants,
-    watermark_of_one,
-    believe_late_clocks,
-    outwait_deadlines,
-    equal_is_enough,
-    free_before_applied,
-    lower_low_water,
-    revalidate_duplicates,
-    count_duplicates,
-    judge_expiry_by_clients,
-    forget_found,
-    forget_expiry,
-    forget_told_expiry,
-    tell_expiry_at_once,
-    forget_sessions,
-);
+/// The bugs of participants and coordinators, each of which some script catches.
+#[cfg(feature = "planted-bugs")]
+pub const ALL_BUGS: &[Bug] = &[
+    Bug::NoStep3,
+    Bug::ReadBeyondLostLog,
+    Bug::KnownKeysOnly,
+    Bug::EmptyWriteSet,
+    Bug::AppliedAtPrepared,
+    Bug::UnrecordedAbsence,
+    Bug::LatePrepare,
+    Bug::DroppedPromise,
+    Bug::ServesInRecovery,
+    Bug::RelaxedRule1,
+    Bug::OwnTimestamp,
+    Bug::NoFreeze,
+    Bug::ForgottenReadBound,
+    Bug::ReadBeforeFirstBound,
+    Bug::CountedStrangers,
+    Bug::LowerVote,
+    Bug::UncheckedAnswer,
+    Bug::ScanBelowAcknowledged,
+    Bug::ScanBelowWatermark,
+    Bug::ConditionOverFence,
+    Bug::AbsencesApart,
+    Bug::OverlookedPuts,
+    Bug::IgnoredClose,
+    Bug::EarlyVote,
+    Bug::TrustedClocks,
+    Bug::AbortOnTimeout,
+    Bug::LostPromise,
+    Bug::WriteBelowWatermark,
+    Bug::WriteBelowPledge,
+    Bug::WaitsForFinished,
+    Bug::OverlookedPut,
+    Bug::TrustedWatermark,
+    Bug::TrustedOldDecisions,
+    Bug::UnrecordedAbort,
+    Bug::ForgottenAborts,
+    Bug::IgnoredEnds,
+    Bug::PropagatesFirstOnly,
+    Bug::LostParticipants,
+    Bug::WatermarkOfOne,
+    Bug::BelievedLateClocks,
+    Bug::OutwaitedDeadlines,
+    Bug::EqualIsEnough,
+    Bug::EarlyRelease,
+    Bug::FallingLowWater,
+    Bug::RevalidatedDuplicate,
+    Bug::DuplicateVote,
+    Bug::ExpiryByClients,
+    Bug::ForgottenFound,
+    Bug::ForgottenExpiry,
+    Bug::ForgottenToldExpiry,
+    Bug::UnsettledExpiry,
+    Bug::ForgottenSessions,
+];
+
+/// The bug of that name.
+#[cfg(feature = "planted-bugs")]
+pub fn bug(name: &str) -> Bug {
+    let named = ALL_BUGS.iter().find(|bug| format!("{bug:?}") == name);
+    *named.unwrap_or_else(|| panic!("no such bug: {name}"))
+}
 
 #[test]
 fn the_checker_finds_write_skew_and_lets_a_serial_history_pass() {

@@ -588,26 +588,28 @@ proptest! {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn random_runs_catch_planted_bugs() {
-    const CAUGHT: [&str; 11] = [
-        "skip_step_3",
-        "mark_only_known_keys",
-        "apply_at_prepared",
-        "forget_absent_marks",
-        "forget_outcomes",
-        "relax_rule_1",
-        "terminate_at_own_timestamp",
-        "forget_read_bound",
-        "vote_before_durable",
-        "recover_without_prepared",
-        "free_before_applied",
+    use timestone_types::planted::Bug;
+
+    const CAUGHT: [Bug; 11] = [
+        Bug::NoStep3,
+        Bug::KnownKeysOnly,
+        Bug::AppliedAtPrepared,
+        Bug::UnrecordedAbsence,
+        Bug::LatePrepare,
+        Bug::RelaxedRule1,
+        Bug::OwnTimestamp,
+        Bug::ForgottenReadBound,
+        Bug::EarlyVote,
+        Bug::LostPromise,
+        Bug::EarlyRelease,
     ];
-    for name in CAUGHT {
+    for bug in CAUGHT {
         let caught = (0..1000u64).any(|seed| {
             let (shards, clients) = (1 + (seed % 4) as u16, 2 + (seed % 5) as u32);
             let run = || run::<Timestamps>(seed, shards, clients, false).0;
-            !matches!(crate::check::with_bug(name, run), Ok(None))
+            !matches!(crate::check::with_bug(bug, run), Ok(None))
         });
-        assert!(caught, "{name} was not caught within 1000 seeds");
+        assert!(caught, "{bug:?} was not caught within 1000 seeds");
     }
 }
 

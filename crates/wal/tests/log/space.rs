@@ -202,9 +202,7 @@ fn a_log_that_nothing_is_appended_to_asks_when_few_batches_hold_it_at_last() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_log_that_asks_at_its_opening_only_is_noticed() {
-    use timestone_wal::planted::{PlantedBugs, plant};
-    plant(PlantedBugs { ask_once: true, ..PlantedBugs::default() });
-    let (asked, _) = asked_by_an_old_log();
-    plant(PlantedBugs::default());
+    use timestone_types::planted::{Bug, with};
+    let (asked, _) = with(Bug::AsksOnce, asked_by_an_old_log);
     assert_eq!(asked, 0, "the planted bug is found");
 }

@@ -221,16 +221,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
 /// Whether a connection that is owed too much gets more all the same.
 fn ignores_limit() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::bugs().ignores_output_limit;
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    timestone_types::is_planted!(BoundlessOutput)
 }
 
 /// Whether a shutdown waits for peers that read nothing.
 fn waits_for_readers() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::bugs().waits_for_readers;
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    timestone_types::is_planted!(WaitsForReaders)
 }

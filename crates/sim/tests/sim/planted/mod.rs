@@ -16,7 +16,7 @@ mod recovery;
 mod redis;
 mod store;
 
-use timestone_server::planted::{Bug, plant};
+use timestone_server::planted::{Bug, set as plant};
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
 
 use crate::scores::{self, Score};

@@ -77,7 +77,7 @@ seconds = 2
 
 #[test]
 fn absence_that_leaves_no_mark_is_found() {
-    found_within(100, Bug::NoMarkOfAbsence, NEW_KEYS);
+    found_within(100, Bug::UnrecordedAbsence, NEW_KEYS);
 }
 
 #[test]
@@ -170,7 +170,7 @@ clock-jump = { every = "3s", lasting = "20s" }
 
 #[test]
 fn a_floor_that_moves_backwards_is_found() {
-    found_within(250, Bug::FallingFloor, LAGGING_CLIENTS);
+    found_within(250, Bug::FallingLowWater, LAGGING_CLIENTS);
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod pool;
 mod segment;
 
 use timestone_io::prefetch;
-use timestone_types::{KeyHash, Timestamp, Version};
+use timestone_types::{KeyHash, Timestamp, Version, is_planted};
 
 use pool::{Link, Node, Pool};
 use segment::{Head, Segment};
@@ -409,8 +409,7 @@ impl Index {
 
     /// Frees the nodes of dead versions and adds them to the dead count.
     fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().keep_dead_versions {
+        if is_planted!(DeadVersions) {
             return;
         }
         let head = *self.head(id, slot);
@@ -530,8 +529,7 @@ impl Index {
             return Assessment::Dead;
         }
         if head.version() == version && head.location.page() == page {
-            #[cfg(feature = "planted-bugs")]
-            if head.location.tombstone() && crate::planted::bugs().drop_tombstones_early {
+            if head.location.tombstone() && is_planted!(EarlyTombstone) {
                 self.remove_key(id, slot);
                 return Assessment::DroppedTombstone;
             }

@@ -22,13 +22,12 @@ mod keyspaces;
 mod recent;
 mod rules;
 
-use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version};
+use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
 use self::keyspaces::Keyspaces;
 use self::recent::RecentAccess;
 use super::{Case, KeyRead, ReadVerdict, Validation, Verdict};
 use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, WriteKind, Written};
-use crate::planted::bugs;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -41,8 +40,8 @@ impl Timestamps {
     /// Raises `latest_read` of a key whose record was looked up just before.
     #[inline]
     fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {
-        let bugs = bugs();
-        if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key))
+        if (is_planted!(UnrecordedAbsence) && absent)
+            || (is_planted!(KnownKeysOnly) && self.made_now(key))
         {
             return;
         }
@@ -53,14 +52,14 @@ impl Timestamps {
     /// Whether the record of a key carries nothing but the low-water timestamp: what the planted
     /// bug takes for "no entry".
     fn made_now(&mut self, key: KeyHash) -> bool {
-        assert!(bugs().mark_only_known_keys, "a key without a record is read as any other");
+        assert!(is_planted!(KnownKeysOnly), "a key without a record is read as any other");
         let low_water = self.recent.low_water();
         self.recent.record(key, LatestInStore::NONE).latest_read == low_water
     }
 
     /// Step 3, first half.
     fn note_reads(&mut self, prepare: &Prepare<'_>) {
-        if bugs().skip_step_3 {
+        if is_planted!(NoStep3) {
             return;
         }
         for item in prepare.reads {
@@ -150,15 +149,14 @@ impl Validation for Timestamps {
         others: InFlight<'_>,
         admit: impl FnOnce(Timestamp) -> Option<Timestamp>,
     ) -> ReadVerdict {
-        let bugs = bugs();
         self.recent.assert_sound();
         let record = self.recent.record(read.key, read.store);
         let (prepared, absent) = (record.prepared, record.absent);
         let Some(at) = admit(record.latest.timestamp) else { return ReadVerdict::NotAdmitted };
         if prepared.is_none()
             && self.keyspaces.is_quiet()
-            && !bugs.forget_absent_marks
-            && !bugs.mark_only_known_keys
+            && !is_planted!(UnrecordedAbsence)
+            && !is_planted!(KnownKeysOnly)
         {
             if at > record.latest_read {
                 record.latest_read = at;
@@ -193,7 +191,7 @@ impl Validation for Timestamps {
     fn retire(&mut self, now: Timestamp, written: impl Iterator<Item = KeyHash>) {
         if self.recent.is_due(now) {
             self.recent.rotate(now, written);
-            if bugs().lower_low_water {
+            if is_planted!(FallingLowWater) {
                 self.recent.lower_low_water();
             }
             self.keyspaces.drop_scans(self.recent.low_water());

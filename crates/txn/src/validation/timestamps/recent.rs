@@ -19,7 +19,7 @@
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use timestone_types::{KeyHash, Timestamp, Version, limits as shared};
+use timestone_types::{KeyHash, Timestamp, Version, is_planted, limits as shared};
 
 use crate::limits::MAX_GENERATION_ENTRIES;
 use crate::participant::{Holder, LatestInStore};
@@ -179,7 +179,7 @@ impl RecentAccess {
 
     /// Planted: what was read is forgotten.
     pub(super) fn lower_low_water(&mut self) {
-        assert!(crate::planted::bugs().lower_low_water, "what stands for dropped records rises");
+        assert!(is_planted!(FallingLowWater), "what stands for dropped records rises");
         self.low_water = Timestamp::ZERO;
     }
 

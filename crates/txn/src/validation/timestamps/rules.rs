@@ -1,11 +1,10 @@
 //! Rules 1 and 2, and the conditions of single-key writes: what a validation by timestamps asks.
 
-use timestone_types::{AbortKind, AbortReason, Timestamp, Version};
+use timestone_types::{AbortKind, AbortReason, Timestamp, Version, is_planted};
 
 use super::Timestamps;
 use crate::limits::FENCE_MARGIN;
 use crate::participant::{Holder, Prepare, ReadItem, WriteItem, WriteKind};
-use crate::planted::bugs;
 use crate::validation::{Case, Until, Verdict};
 
 /// What validation collects while it walks over the items.
@@ -98,9 +97,9 @@ impl Timestamps {
         };
         let (latest, absent) =
             if fence > record.latest { (fence, true) } else { (record.latest, record.absent) };
-        let gone_from_store = item.latest.absent && !bugs().tell_absences_apart;
+        let gone_from_store = item.latest.absent && !is_planted!(AbsencesApart);
         let put_since = record.last_present > prepare.begin.max(item.version.timestamp)
-            && !bugs().overlook_puts;
+            && !is_planted!(OverlookedPuts);
         let still_absent = item.absent && (absent || gone_from_store) && !put_since;
         let reason =
             |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
@@ -143,7 +142,7 @@ impl Timestamps {
             highest = highest.max(self.keyspaces.scanned_at(item.keyspace));
             highest = highest.max(self.keyspaces.fence(item.keyspace).timestamp);
         }
-        if highest > commit || (highest == commit && !bugs().equal_is_enough) {
+        if highest > commit || (highest == commit && !is_planted!(EqualIsEnough)) {
             found.later = found.later.max(highest.next());
         }
         if let Some(holder) =
@@ -198,9 +197,9 @@ impl Timestamps {
         case: &Case<'_>,
         commit: Timestamp,
     ) -> Option<Holder> {
-        let bugs = bugs();
         let tolerated = |holder: Holder| {
-            holder == case.own || (bugs.relax_rule_1 && case.others.may_commit_at(holder) > commit)
+            holder == case.own
+                || (is_planted!(RelaxedRule1) && case.others.may_commit_at(holder) > commit)
         };
         if !prepared.is_none() && !tolerated(prepared) {
             return Some(prepared);
@@ -240,14 +239,14 @@ impl Timestamps {
         // expired, may have been collected: no look-up finds it again. Whatever was put since is in
         // the store by now, or blocks the key.
         let is_absent_still =
-            !condition.present && item.latest.absent && !bugs().tell_absences_apart;
+            !condition.present && item.latest.absent && !is_planted!(AbsencesApart);
         if latest > condition.version.max(fence) && !is_absent_still {
             return Some(Verdict::Again(reason));
         }
         // A fence leaves no version at its keys: what was found below it is gone, and absence stays
         // absence.
         let is_removed = condition.present && fence > condition.version;
-        if is_removed && !bugs().keep_conditions_over_fences {
+        if is_removed && !is_planted!(ConditionOverFence) {
             return Some(Verdict::Again(AbortReason { at: fence.timestamp, ..reason }));
         }
         let expired_at = condition.expired_at.unwrap_or(Timestamp::ZERO);
