@@ -52,6 +52,28 @@ struct Member {
     refused: bool,
 }
 
+/// What was heard and sent since prepares last went out at a timestamp of their own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// Above every `Later` that came.
+    later: Timestamp,
+    resends: u32,
+    /// Prepares were sent more than once: an answer may be about a copy whose promise has come to
+    /// its end meanwhile.
+    repeated: bool,
+}
+
+/// When something is sent again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retry {
+    at: Timestamp,
+    pause: Duration,
+    /// When those that refused are sent their prepares again, if any did, and the pause before
+    /// that.
+    refused_until: Timestamp,
+    refused_pause: Duration,
+}
+
 /// One committing transaction. Pool them: [`Coordinator::reset`] keeps what was allocated.
 #[derive(Debug, Default)]
 pub struct Coordinator {
@@ -64,23 +86,23 @@ pub struct Coordinator {
     deadline: Timestamp,
     shards: ShardList,
     members: Vec<Member>,
-    rounds: u32,
-    later: Timestamp,
-    resends: u32,
-    /// Prepares of this round were sent more than once: an answer may be about a copy whose promise
-    /// has come to its end meanwhile.
-    repeated: bool,
-    retry_at: Timestamp,
-    pause: Duration,
-    /// When those that refused are sent their prepares again, if any did, and the pause before
-    /// that.
-    refused_until: Timestamp,
-    refused_pause: Duration,
+    /// How often the timestamp has moved.
+    moves: u32,
+    round: Round,
+    retry: Retry,
+    /// The member that was asked for termination last.
     asked: usize,
     outcome: Option<TxnOutcome>,
-    /// What the application is told if the outcome is abort.
+    /// What the application is told.
+    answer: Answer,
+}
+
+/// What the application is told, and whether it was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    /// If the outcome is abort.
     abort: Option<CommitResult>,
-    told: bool,
+    is_told: bool,
 }
 
 impl Coordinator {
@@ -96,7 +118,10 @@ impl Coordinator {
             (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
         members.clear();
         *self = Self { members, shards, ..Self::default() };
-        debug_assert!(self.is_idle() && !self.told, "nothing of the last transaction is left");
+        debug_assert!(
+            self.is_idle() && !self.answer.is_told,
+            "nothing of the last transaction is left"
+        );
     }
 
     /// Whether it has nothing to do: fresh, or `Done` was put out.
@@ -142,11 +167,11 @@ impl Coordinator {
         if self.is_idle() {
             return None;
         }
-        let mut next = self.retry_at;
+        let mut next = self.retry.at;
         if self.phase == Phase::Preparing && self.members.iter().any(|member| member.refused) {
-            next = next.min(self.refused_until);
+            next = next.min(self.retry.refused_until);
         }
-        if !self.told {
+        if !self.answer.is_told {
             next = next.min(match self.outcome {
                 Some(TxnOutcome::Committed(at)) => {
                     at.next().saturating_add(self.error_bound).min(self.deadline)
@@ -208,7 +233,7 @@ impl Coordinator {
             }
             Input::Disconnected { from } => {
                 if !self.is_idle() && self.shards.position(from).is_some() {
-                    self.retry_at = self.retry_at.min(now);
+                    self.retry.at = self.retry.at.min(now);
                 }
             }
             Input::Tick { error_bound } => {
@@ -222,19 +247,19 @@ impl Coordinator {
     /// What holds between inputs.
     fn assert_sound(&self) {
         debug_assert!(self.members.len() == self.participants().len(), "each has its member");
-        debug_assert!(self.rounds <= MAX_LATER_ROUNDS, "timestamps are moved so often and no more");
-        debug_assert!(self.resends <= MAX_PREPARE_RESENDS);
+        debug_assert!(self.moves <= MAX_LATER_ROUNDS, "timestamps are moved so often and no more");
+        debug_assert!(self.round.resends <= MAX_PREPARE_RESENDS);
         match self.phase {
-            Phase::Idle => debug_assert!(!self.told && self.outcome.is_none()),
+            Phase::Idle => debug_assert!(!self.answer.is_told && self.outcome.is_none()),
             Phase::Preparing | Phase::Resolving => {
                 debug_assert!(self.outcome.is_none(), "what is decided is not asked for");
                 debug_assert!(self.asked < self.members.len());
             }
             Phase::Deciding => {
                 debug_assert!(self.outcome.is_some(), "participants are told a decision");
-                debug_assert!(!self.members.iter().all(|one| one.acked) || !self.told);
+                debug_assert!(!self.members.iter().all(|one| one.acked) || !self.answer.is_told);
             }
-            Phase::Done => debug_assert!(self.told, "the application is told first"),
+            Phase::Done => debug_assert!(self.answer.is_told, "the application is told first"),
         }
         if let Some(TxnOutcome::Committed(at)) = self.outcome {
             debug_assert!(at == self.commit, "the timestamp is the one that was decided");
@@ -247,13 +272,11 @@ impl Coordinator {
     }
 
     fn begin_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        assert!(self.outcome.is_none() && !self.told, "a round follows no decision");
+        assert!(self.outcome.is_none() && !self.answer.is_told, "a round follows no decision");
         self.phase = Phase::Preparing;
-        self.later = Timestamp::ZERO;
-        self.resends = 0;
-        self.repeated = false;
-        self.retry_at = now.saturating_add(PREPARE_RESEND);
-        self.refused_pause = REFUSED_RESEND;
+        self.round = Round::default();
+        self.retry.at = now.saturating_add(PREPARE_RESEND);
+        self.retry.refused_pause = REFUSED_RESEND;
         self.members.fill(Member::default());
         self.send_prepares(|member| !member.voted, out);
     }
@@ -277,13 +300,13 @@ impl Coordinator {
     /// for it, so it is asked again soon.
     fn ask_again(&mut self, now: Timestamp, index: usize) {
         debug_assert!(self.phase == Phase::Preparing);
-        self.resends = 0;
+        self.round.resends = 0;
         if self.members[index].voted {
             return;
         }
         if !self.members.iter().any(|member| member.refused) {
-            self.refused_until = now.saturating_add(self.refused_pause);
-            self.refused_pause = (self.refused_pause * 2).min(PREPARE_RESEND);
+            self.retry.refused_until = now.saturating_add(self.retry.refused_pause);
+            self.retry.refused_pause = (self.retry.refused_pause * 2).min(PREPARE_RESEND);
         }
         self.members[index].refused = true;
     }
@@ -325,7 +348,7 @@ impl Coordinator {
             // Too old for a copy means too old to be remembered: an earlier one may have been
             // promised, and the participants may have committed among themselves since. Only they
             // can tell, if anybody can.
-            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.repeated => {
+            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.round.repeated => {
                 if self.phase == Phase::Preparing {
                     self.give_up(now, out);
                 }
@@ -333,12 +356,12 @@ impl Coordinator {
             }
             Vote::No(reason) => {
                 self.members[index].acked = true;
-                self.abort = Some(CommitResult::Aborted { reason, by: Some(from) });
+                self.answer.abort = Some(CommitResult::Aborted { reason, by: Some(from) });
                 return self.settle(now, TxnOutcome::Aborted, out);
             }
             // Termination was asked for: promises do not move any more.
             Vote::Later(_) if self.phase == Phase::Resolving => return,
-            Vote::Later(at) => self.later = self.later.max(at.saturating_add(step)),
+            Vote::Later(at) => self.round.later = self.round.later.max(at.saturating_add(step)),
             Vote::Yes => self.members[index].yes = true,
             Vote::Decided(_) => {}
         }
@@ -358,13 +381,13 @@ impl Coordinator {
     /// Everybody has voted, some with `Later`.
     fn next_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         debug_assert!(self.members.iter().all(|one| one.voted), "everybody has voted");
-        if self.rounds < MAX_LATER_ROUNDS {
-            self.rounds += 1;
-            self.commit = self.later.max(self.commit.next());
+        if self.moves < MAX_LATER_ROUNDS {
+            self.moves += 1;
+            self.commit = self.round.later.max(self.commit.next());
             return self.begin_round(now, out);
         }
-        let reason = AbortReason { at: self.later, ..AbortReason::of(AbortKind::Timestamp) };
-        self.abort = Some(CommitResult::Aborted { reason, by: None });
+        let reason = AbortReason { at: self.round.later, ..AbortReason::of(AbortKind::Timestamp) };
+        self.answer.abort = Some(CommitResult::Aborted { reason, by: None });
         self.give_up(now, out);
     }
 
@@ -376,7 +399,7 @@ impl Coordinator {
         }
         assert!(self.outcome.is_none(), "what is decided is not given up");
         self.phase = Phase::Resolving;
-        self.pause = RESOLVE_RESEND;
+        self.retry.pause = RESOLVE_RESEND;
         let lowest = self.shards.lowest().and_then(|lowest| self.shards.position(lowest));
         self.asked = lowest.unwrap_or(0);
         self.ask_termination(now, out);
@@ -384,7 +407,7 @@ impl Coordinator {
 
     fn ask_termination(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         assert!(self.phase == Phase::Resolving, "termination is asked for after giving up");
-        self.retry_at = now.saturating_add(self.pause);
+        self.retry.at = now.saturating_add(self.retry.pause);
         out.push(Output::Terminate { to: self.shards.as_slice()[self.asked] });
     }
 
@@ -397,7 +420,7 @@ impl Coordinator {
                 // Whether a copy of the prepare is still on its way is not known, so even this ends
                 // in a durable state.
                 if !matches!(refusal, Refusal::Terminating | Refusal::Contradiction) {
-                    self.abort = Some(CommitResult::Refused { refusal, by: from });
+                    self.answer.abort = Some(CommitResult::Refused { refusal, by: from });
                 }
                 self.give_up(now, out);
             }
@@ -427,7 +450,7 @@ impl Coordinator {
                     self.phase = Phase::Done;
                     return out.push(Output::Done);
                 }
-                self.retry_at = now;
+                self.retry.at = now;
             }
             TxnStatus::Unknown => {}
         }
@@ -435,8 +458,8 @@ impl Coordinator {
 
     fn tell(&mut self, result: CommitResult, out: &mut Vec<Output>) {
         assert!(!self.is_idle(), "the application is told of what is under way");
-        if !self.told {
-            self.told = true;
+        if !self.answer.is_told {
+            self.answer.is_told = true;
             out.push(Output::Finished(result));
         }
     }
@@ -446,8 +469,8 @@ impl Coordinator {
         assert!(self.outcome.is_none(), "a transaction is decided once");
         self.outcome = Some(outcome);
         self.phase = Phase::Deciding;
-        self.pause = RESOLVE_RESEND;
-        self.retry_at = now.saturating_add(self.pause);
+        self.retry.pause = RESOLVE_RESEND;
+        self.retry.at = now.saturating_add(self.retry.pause);
         match outcome {
             TxnOutcome::Committed(at) => {
                 self.commit = at;
@@ -455,7 +478,8 @@ impl Coordinator {
             }
             TxnOutcome::Aborted => {
                 let reason = AbortReason::of(AbortKind::Terminated);
-                let result = self.abort.unwrap_or(CommitResult::Aborted { reason, by: None });
+                let result =
+                    self.answer.abort.unwrap_or(CommitResult::Aborted { reason, by: None });
                 self.tell(result, out);
             }
         }
@@ -487,7 +511,10 @@ impl Coordinator {
 
     fn close(&mut self, out: &mut Vec<Output>) {
         debug_assert!(self.phase != Phase::Deciding || self.outcome.is_some());
-        if self.phase == Phase::Deciding && self.told && self.members.iter().all(|one| one.acked) {
+        if self.phase == Phase::Deciding
+            && self.answer.is_told
+            && self.members.iter().all(|one| one.acked)
+        {
             self.phase = Phase::Done;
             out.push(Output::Done);
         }
@@ -500,44 +527,44 @@ impl Coordinator {
         debug_assert!(!self.members.is_empty(), "what is under way has a participant");
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
-            if now >= self.deadline && !self.told && !is_planted!(OutwaitedDeadlines) {
+            if now >= self.deadline && !self.answer.is_told && !is_planted!(OutwaitedDeadlines) {
                 // It has committed, and others may see it; that no clock is behind it any more is
                 // not known in time.
                 self.tell(CommitResult::Unknown, out);
             }
             self.close(out);
-        } else if now >= self.deadline && !self.told {
+        } else if now >= self.deadline && !self.answer.is_told {
             if self.phase == Phase::Preparing {
                 self.give_up(now, out);
             }
             self.tell(CommitResult::Unknown, out);
         }
-        if self.phase == Phase::Preparing && now >= self.refused_until {
-            self.repeated |= self.members.iter().any(|member| member.refused);
+        if self.phase == Phase::Preparing && now >= self.retry.refused_until {
+            self.round.repeated |= self.members.iter().any(|member| member.refused);
             self.send_prepares(|member| member.refused, out);
         }
-        if now < self.retry_at {
+        if now < self.retry.at {
             return;
         }
         match self.phase {
             Phase::Preparing if is_planted!(AbortOnTimeout) => {
                 self.settle(now, TxnOutcome::Aborted, out)
             }
-            Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {
-                self.resends += 1;
-                self.repeated = true;
-                self.retry_at = now.saturating_add(PREPARE_RESEND);
+            Phase::Preparing if self.round.resends < MAX_PREPARE_RESENDS => {
+                self.round.resends += 1;
+                self.round.repeated = true;
+                self.retry.at = now.saturating_add(PREPARE_RESEND);
                 self.send_prepares(|member| !member.voted, out);
             }
             Phase::Preparing => self.give_up(now, out),
             Phase::Resolving => {
                 self.asked = (self.asked + 1) % self.members.len();
-                self.pause = (self.pause * 2).min(MAX_RESOLVE_BACKOFF);
+                self.retry.pause = (self.retry.pause * 2).min(MAX_RESOLVE_BACKOFF);
                 self.ask_termination(now, out);
             }
             Phase::Deciding => {
-                self.pause = (self.pause * 2).min(MAX_RESOLVE_BACKOFF);
-                self.retry_at = now.saturating_add(self.pause);
+                self.retry.pause = (self.retry.pause * 2).min(MAX_RESOLVE_BACKOFF);
+                self.retry.at = now.saturating_add(self.retry.pause);
                 self.send_decisions(out);
             }
             Phase::Idle | Phase::Done => {}

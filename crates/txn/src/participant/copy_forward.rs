@@ -83,7 +83,7 @@ impl Transactions {
 
 const fn promise_of(record: &Record) -> Option<KeptPromise> {
     let (txn, found) = (record.txn, record.found);
-    let (commit, is_decided) = match (record.phase, record.moving_to) {
+    let (commit, is_decided) = match (record.phase, record.moves.to) {
         (Phase::Committed { logged, .. }, _) => (record.commit, !logged),
         (Phase::Prepared { durable: true }, Some(later)) => (later, false),
         (Phase::Prepared { durable: true }, None) => (record.commit, false),

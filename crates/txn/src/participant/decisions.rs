@@ -80,8 +80,8 @@ impl<V: Validation> Lifecycle<V> {
             Phase::Prepared { .. } => {
                 record.phase = Phase::Prepared { durable: true };
                 record.commit = record.commit.max(commit);
-                if record.moving_to == Some(commit) {
-                    record.moving_to = None;
+                if record.moves.to == Some(commit) {
+                    record.moves.to = None;
                 }
                 let single = record.single;
                 self.wake_asking(slot, out);
@@ -338,13 +338,16 @@ impl<V: Validation> Lifecycle<V> {
     ) {
         self.txns.table.leave_timeouts(slot);
         #[cfg(feature = "planted-bugs")]
-        let at =
-            if is_planted!(AppliedAtPrepared) { self.txns.table.record(slot).first } else { at };
+        let at = if is_planted!(AppliedAtPrepared) {
+            self.txns.table.record(slot).moves.first
+        } else {
+            at
+        };
         let record = self.txns.table.record_mut(slot);
         assert!(matches!(record.phase, Phase::Prepared { .. }), "what is committed was promised");
         let (txn, applied) = (record.txn, record.writes.is_empty());
         record.phase = Phase::Committed { at, applied, logged };
-        record.moving_to = None;
+        record.moves.to = None;
         if !applied {
             out.push(Output::Apply { txn, commit: at });
             if is_planted!(EarlyRelease) {

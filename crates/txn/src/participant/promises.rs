@@ -207,7 +207,7 @@ impl<V: Validation> Lifecycle<V> {
     ) -> Repetition {
         let record = self.txns.table.record_mut(slot);
         debug_assert!(record.txn == prepare.txn, "a repeat is about its transaction");
-        debug_assert!(record.seen >= record.commit, "what is promised was seen");
+        debug_assert!(record.moves.seen >= record.commit, "what is promised was seen");
         let (token, commit) = (prepare.token, prepare.commit);
         match record.phase {
             Phase::Committed { at, logged: true, .. } => {
@@ -215,13 +215,15 @@ impl<V: Validation> Lifecycle<V> {
                 self.vote_as_committed(prepare, at, found, out);
             }
             Phase::Prepared { durable: true }
-                if commit == record.commit && commit == record.seen =>
+                if commit == record.commit && commit == record.moves.seen =>
             {
                 vote(prepare, Vote::Yes, out);
             }
-            Phase::Prepared { .. } if commit < record.seen => out.push(Output::Ignored { token }),
+            Phase::Prepared { .. } if commit < record.moves.seen => {
+                out.push(Output::Ignored { token })
+            }
             Phase::Prepared { .. }
-                if commit > record.commit && record.moving_to != Some(commit) && !record.single =>
+                if commit > record.commit && record.moves.to != Some(commit) && !record.single =>
             {
                 if record.frozen {
                     out.push(Output::Refuse { token, refusal: Refusal::Terminating });
@@ -252,14 +254,14 @@ impl<V: Validation> Lifecycle<V> {
     ) {
         let record = self.txns.table.record_mut(slot);
         assert!(!record.frozen && prepare.commit > record.commit, "a promise moves up, or not");
-        record.seen = prepare.commit;
+        record.moves.seen = prepare.commit;
         if is_planted!(DroppedPromise) {
             self.free_keys(slot, None);
         }
         match self.validate(now, expires_by, prepare, slot) {
             Verdict::Promise => {
                 self.validation.promise(slot, prepare);
-                self.txns.table.record_mut(slot).moving_to = Some(prepare.commit);
+                self.txns.table.record_mut(slot).moves.to = Some(prepare.commit);
                 self.log_promise(slot, prepare, out);
             }
             Verdict::Later(at) if self.config.vote_later => vote(prepare, Vote::Later(at), out),

@@ -91,6 +91,30 @@ impl Ends {
     pub(super) const EMPTY: Self = Self { head: u32::MAX, tail: u32::MAX };
 }
 
+/// How the timestamp of a promise moves up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Moves {
+    /// A later promise whose record is not durable yet.
+    pub(super) to: Option<Timestamp>,
+    /// The highest timestamp that was asked for.
+    pub(super) seen: Timestamp,
+    /// The timestamp of the very first promise.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) first: Timestamp,
+}
+
+impl Moves {
+    /// Of a promise that was never moved.
+    const fn none(commit: Timestamp) -> Self {
+        Self {
+            to: None,
+            seen: commit,
+            #[cfg(feature = "planted-bugs")]
+            first: commit,
+        }
+    }
+}
+
 /// A transaction in flight.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -98,13 +122,7 @@ pub(super) struct Record {
     pub(super) begin: Timestamp,
     /// The lowest promise that may still be decided: what reads have to respect.
     pub(super) commit: Timestamp,
-    /// A later promise whose record is not durable yet.
-    pub(super) moving_to: Option<Timestamp>,
-    /// The highest timestamp that was asked for.
-    pub(super) seen: Timestamp,
-    /// The timestamp of the very first promise.
-    #[cfg(feature = "planted-bugs")]
-    pub(super) first: Timestamp,
+    pub(super) moves: Moves,
     pub(super) phase: Phase,
     pub(super) single: bool,
     /// What a single-key write found.
@@ -350,8 +368,7 @@ impl Table {
         record.txn = txn;
         record.begin = begin;
         record.commit = commit;
-        record.seen = commit;
-        record.moving_to = None;
+        record.moves = Moves::none(commit);
         record.phase = phase;
         record.single = false;
         record.found = PreviousFound::Unasked;
@@ -359,10 +376,6 @@ impl Table {
         record.recovered = false;
         record.asked = false;
         record.slab.live_index = live_index;
-        #[cfg(feature = "planted-bugs")]
-        {
-            record.first = commit;
-        }
         debug_assert!(!self.record(slot).timeout.is_listed, "who is new waits for nothing yet");
         self.set_place(txn, Place::Flight(slot));
         self.assert_sound();
@@ -375,10 +388,7 @@ impl Table {
             txn: TxnId::default(),
             begin: Timestamp::ZERO,
             commit: Timestamp::ZERO,
-            moving_to: None,
-            seen: Timestamp::ZERO,
-            #[cfg(feature = "planted-bugs")]
-            first: Timestamp::ZERO,
+            moves: Moves::none(Timestamp::ZERO),
             phase: Phase::Aborting,
             single: false,
             found: PreviousFound::Unasked,

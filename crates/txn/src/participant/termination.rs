@@ -289,7 +289,7 @@ impl Termination {
                 let record = life.txns.table.record_mut(slot);
                 match record.phase {
                     Phase::Prepared { durable: true }
-                        if record.moving_to.is_none() && !record.single =>
+                        if record.moves.to.is_none() && !record.single =>
                     {
                         record.frozen |= !keeps_moving;
                         return out.push(answer(FrozenState::Prepared(record.commit)));

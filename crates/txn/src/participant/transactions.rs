@@ -176,7 +176,7 @@ impl Transactions {
     /// such a one may be told to anybody.
     pub(super) fn is_settled(&self, slot: Holder) -> bool {
         let record = self.table.record(slot);
-        record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none()
+        record.phase == Phase::Prepared { durable: true } && record.moves.to.is_none()
     }
 
     /// The record that a handle means, and what it is, unless it has gone meanwhile.
