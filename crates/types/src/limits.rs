@@ -26,8 +26,9 @@ pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// How far the watermark trails a server's own clock, at least.
 pub const WATERMARK_LAG: Duration = Duration::from_secs(1);
-/// Marks of keys untouched for this long are folded into the floor.
-pub const WINDOW: Duration = Duration::from_secs(2);
+/// Access records of keys untouched for this long are dropped: the low-water timestamp stands for
+/// them.
+pub const RECENT_ACCESS: Duration = Duration::from_secs(2);
 /// How far ahead of the clock the durable read bound is renewed.
 pub const READ_BOUND_AHEAD: Duration = Duration::from_secs(2);
 /// After this long without a decision, a participant asks for termination.
@@ -41,5 +42,5 @@ const _: () = assert!(MAX_VALUE_BYTES + MAX_KEY_BYTES < MAX_TXN_BYTES);
 const _: () = assert!(REPORT_INTERVAL.as_nanos() * 10 <= SESSION_TTL.as_nanos());
 // The floor trails the clock by the window, and a client may lead it by the clock lead: no lead may
 // reach the floor.
-const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < WINDOW.as_nanos());
+const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < RECENT_ACCESS.as_nanos());
 const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < READ_BOUND_AHEAD.as_nanos());

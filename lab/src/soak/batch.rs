@@ -39,9 +39,9 @@ impl Simulation<'_> {
         command.args(["--jobs", &self.jobs.to_string(), "--traces"]).arg(self.folder);
         let begin = Instant::now();
         // Those that fail write traces, which takes longer.
-        let patience =
+        let time_limit =
             PATIENCE_PER_SEED.saturating_mul(u32::try_from(self.seeds).unwrap_or(u32::MAX));
-        let ended = call(command, &answer, patience);
+        let ended = call(command, &answer, time_limit);
         let said =
             fs::read(&answer).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         let mut run = match (said, &ended) {
@@ -118,8 +118,8 @@ impl Fuzzing<'_> {
     }
 }
 
-/// Runs a command with its output in a file, for no longer than `patience`.
-fn call(mut command: Command, output: &Path, patience: Duration) -> Result<ExitStatus, String> {
+/// Runs a command with its output in a file, for no longer than `time_limit`.
+fn call(mut command: Command, output: &Path, time_limit: Duration) -> Result<ExitStatus, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let file = File::create(output)
         .map_err(|error| format!("could not write {}: {error}", output.display()))?;
@@ -129,13 +129,13 @@ fn call(mut command: Command, output: &Path, patience: Duration) -> Result<ExitS
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if begin.elapsed() < patience => sleep(LOOK),
+            Ok(None) if begin.elapsed() < time_limit => sleep(LOOK),
             Ok(None) => {
                 let ended = child.kill().and_then(|()| child.wait());
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 return Err(format!(
                     "{program} was not done after {} s, and was ended: {how}",
-                    patience.as_secs()
+                    time_limit.as_secs()
                 ));
             }
             Err(error) => return Err(format!("{program}: {error}")),

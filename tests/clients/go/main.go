@@ -57,11 +57,11 @@ func absent(err error) {
 	}
 }
 
-func goneWithin(patience time.Duration, db *redis.Client, key string) {
-	deadline := time.Now().Add(patience)
+func goneWithin(limit time.Duration, db *redis.Client, key string) {
+	deadline := time.Now().Add(limit)
 	for must(db.Exists(ctx, key).Result()) > 0 {
 		if time.Now().After(deadline) {
-			wrong("%s is still there after %v", key, patience)
+			wrong("%s is still there after %v", key, limit)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

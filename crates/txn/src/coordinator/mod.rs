@@ -33,7 +33,7 @@ use crate::participant::{TxnStatus, Vote};
 use crate::{Refusal, ShardList};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Phase {
+enum CommitPhase {
     #[default]
     Idle,
     Preparing,
@@ -65,7 +65,7 @@ struct Round {
 
 /// When something is sent again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Retry {
+struct RetryTimes {
     at: Timestamp,
     pause: Duration,
     /// When those that refused are sent their prepares again, if any did, and the pause before
@@ -77,7 +77,7 @@ struct Retry {
 /// One committing transaction. Pool them: [`Coordinator::reset`] keeps what was allocated.
 #[derive(Debug, Default)]
 pub struct Coordinator {
-    phase: Phase,
+    phase: CommitPhase,
     txn: TxnId,
     commit: Timestamp,
     strict: bool,
@@ -89,7 +89,7 @@ pub struct Coordinator {
     /// How often the timestamp has moved.
     moves: u32,
     round: Round,
-    retry: Retry,
+    retry: RetryTimes,
     /// The member that was asked for termination last.
     asked: usize,
     outcome: Option<TxnOutcome>,
@@ -127,7 +127,7 @@ impl Coordinator {
     /// Whether it has nothing to do: fresh, or `Done` was put out.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle | Phase::Done)
+        matches!(self.phase, CommitPhase::Idle | CommitPhase::Done)
     }
 
     /// The timestamp that is being tried, or that was decided.
@@ -168,7 +168,8 @@ impl Coordinator {
             return None;
         }
         let mut next = self.retry.at;
-        if self.phase == Phase::Preparing && self.members.iter().any(|member| member.refused) {
+        if self.phase == CommitPhase::Preparing && self.members.iter().any(|member| member.refused)
+        {
             next = next.min(self.retry.refused_until);
         }
         if !self.answer.is_told {
@@ -197,7 +198,7 @@ impl Coordinator {
                 deadline,
             } => {
                 assert!(
-                    self.phase == Phase::Idle,
+                    self.phase == CommitPhase::Idle,
                     "a coordinator commits one transaction between resets"
                 );
                 assert!(!participants.is_empty(), "a transaction that commits has a participant");
@@ -217,7 +218,7 @@ impl Coordinator {
             Input::Refused { from, refusal } => self.refused(now, from, refusal, out),
             Input::Acked { from } => {
                 if let Some(index) = self.shards.position(from)
-                    && self.phase == Phase::Deciding
+                    && self.phase == CommitPhase::Deciding
                 {
                     self.members[index].acked = true;
                     self.close(out);
@@ -250,16 +251,18 @@ impl Coordinator {
         debug_assert!(self.moves <= MAX_LATER_ROUNDS, "timestamps are moved so often and no more");
         debug_assert!(self.round.resends <= MAX_PREPARE_RESENDS);
         match self.phase {
-            Phase::Idle => debug_assert!(!self.answer.is_told && self.outcome.is_none()),
-            Phase::Preparing | Phase::Resolving => {
+            CommitPhase::Idle => debug_assert!(!self.answer.is_told && self.outcome.is_none()),
+            CommitPhase::Preparing | CommitPhase::Resolving => {
                 debug_assert!(self.outcome.is_none(), "what is decided is not asked for");
                 debug_assert!(self.asked < self.members.len());
             }
-            Phase::Deciding => {
+            CommitPhase::Deciding => {
                 debug_assert!(self.outcome.is_some(), "participants are told a decision");
                 debug_assert!(!self.members.iter().all(|one| one.acked) || !self.answer.is_told);
             }
-            Phase::Done => debug_assert!(self.answer.is_told, "the application is told first"),
+            CommitPhase::Done => {
+                debug_assert!(self.answer.is_told, "the application is told first")
+            }
         }
         if let Some(TxnOutcome::Committed(at)) = self.outcome {
             debug_assert!(at == self.commit, "the timestamp is the one that was decided");
@@ -273,7 +276,7 @@ impl Coordinator {
 
     fn begin_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         assert!(self.outcome.is_none() && !self.answer.is_told, "a round follows no decision");
-        self.phase = Phase::Preparing;
+        self.phase = CommitPhase::Preparing;
         self.round = Round::default();
         self.retry.at = now.saturating_add(PREPARE_RESEND);
         self.retry.refused_pause = REFUSED_RESEND;
@@ -282,7 +285,7 @@ impl Coordinator {
     }
 
     fn send_prepares(&mut self, to_whom: fn(&Member) -> bool, out: &mut Vec<Output>) {
-        assert!(self.phase == Phase::Preparing, "prepares are sent while votes count");
+        assert!(self.phase == CommitPhase::Preparing, "prepares are sent while votes count");
         let (commit, single) = (self.commit, self.decides_alone());
         for (&to, member) in self
             .shards
@@ -299,7 +302,7 @@ impl Coordinator {
     /// A participant is there, and cannot take the prepare just now: the others hold their promises
     /// for it, so it is asked again soon.
     fn ask_again(&mut self, now: Timestamp, index: usize) {
-        debug_assert!(self.phase == Phase::Preparing);
+        debug_assert!(self.phase == CommitPhase::Preparing);
         self.round.resends = 0;
         if self.members[index].voted {
             return;
@@ -320,7 +323,7 @@ impl Coordinator {
         step: Duration,
         out: &mut Vec<Output>,
     ) {
-        if !matches!(self.phase, Phase::Preparing | Phase::Resolving) {
+        if !matches!(self.phase, CommitPhase::Preparing | CommitPhase::Resolving) {
             return;
         }
         assert!(self.outcome.is_none(), "votes count before a decision");
@@ -349,7 +352,7 @@ impl Coordinator {
             // promised, and the participants may have committed among themselves since. Only they
             // can tell, if anybody can.
             Vote::No(reason) if reason.kind == AbortKind::TooOld && self.round.repeated => {
-                if self.phase == Phase::Preparing {
+                if self.phase == CommitPhase::Preparing {
                     self.give_up(now, out);
                 }
                 return;
@@ -360,7 +363,7 @@ impl Coordinator {
                 return self.settle(now, TxnOutcome::Aborted, out);
             }
             // Termination was asked for: promises do not move any more.
-            Vote::Later(_) if self.phase == Phase::Resolving => return,
+            Vote::Later(_) if self.phase == CommitPhase::Resolving => return,
             Vote::Later(at) => self.round.later = self.round.later.max(at.saturating_add(step)),
             Vote::Yes => self.members[index].yes = true,
             Vote::Decided(_) => {}
@@ -371,7 +374,7 @@ impl Coordinator {
         }
         if self.members.iter().all(|one| one.yes) {
             self.settle(now, TxnOutcome::Committed(self.commit), out);
-        } else if self.phase == Phase::Preparing {
+        } else if self.phase == CommitPhase::Preparing {
             // While it is resolved, there are no more rounds: it may have been reported as unknown
             // at the timestamp that it has.
             self.next_round(now, out);
@@ -398,7 +401,7 @@ impl Coordinator {
             return self.settle(now, TxnOutcome::Aborted, out);
         }
         assert!(self.outcome.is_none(), "what is decided is not given up");
-        self.phase = Phase::Resolving;
+        self.phase = CommitPhase::Resolving;
         self.retry.pause = RESOLVE_RESEND;
         let lowest = self.shards.lowest().and_then(|lowest| self.shards.position(lowest));
         self.asked = lowest.unwrap_or(0);
@@ -406,7 +409,7 @@ impl Coordinator {
     }
 
     fn ask_termination(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        assert!(self.phase == Phase::Resolving, "termination is asked for after giving up");
+        assert!(self.phase == CommitPhase::Resolving, "termination is asked for after giving up");
         self.retry.at = now.saturating_add(self.retry.pause);
         out.push(Output::Terminate { to: self.shards.as_slice()[self.asked] });
     }
@@ -415,8 +418,8 @@ impl Coordinator {
         let Some(index) = self.shards.position(from) else { return };
         debug_assert!(index < self.members.len());
         match self.phase {
-            Phase::Preparing if refusal.retryable() => self.ask_again(now, index),
-            Phase::Preparing => {
+            CommitPhase::Preparing if refusal.retryable() => self.ask_again(now, index),
+            CommitPhase::Preparing => {
                 // Whether a copy of the prepare is still on its way is not known, so even this ends
                 // in a durable state.
                 if !matches!(refusal, Refusal::Terminating | Refusal::Contradiction) {
@@ -426,28 +429,31 @@ impl Coordinator {
             }
             // It has recorded the opposite, which no repetition changes; its operator was told by
             // the refusal's text.
-            Phase::Deciding if refusal == Refusal::Contradiction => {
+            CommitPhase::Deciding if refusal == Refusal::Contradiction => {
                 self.members[index].acked = true;
                 self.close(out);
             }
-            Phase::Idle | Phase::Resolving | Phase::Deciding | Phase::Done => {}
+            CommitPhase::Idle
+            | CommitPhase::Resolving
+            | CommitPhase::Deciding
+            | CommitPhase::Done => {}
         }
     }
 
     fn status(&mut self, now: Timestamp, from: ShardId, status: TxnStatus, out: &mut Vec<Output>) {
         let Some(index) = self.shards.position(from) else { return };
-        if !matches!(self.phase, Phase::Resolving | Phase::Preparing) {
+        if !matches!(self.phase, CommitPhase::Resolving | CommitPhase::Preparing) {
             return;
         }
         debug_assert!(self.outcome.is_none(), "nothing is decided yet");
         match status {
             TxnStatus::Decided(outcome) => self.settle(now, outcome, out),
             TxnStatus::Prepared(_) => {}
-            TxnStatus::Unknown if self.phase == Phase::Resolving => {
+            TxnStatus::Unknown if self.phase == CommitPhase::Resolving => {
                 self.members[index].knows_nothing = true;
                 if self.members.iter().all(|one| one.knows_nothing) {
                     self.tell(CommitResult::Unknown, out);
-                    self.phase = Phase::Done;
+                    self.phase = CommitPhase::Done;
                     return out.push(Output::Done);
                 }
                 self.retry.at = now;
@@ -468,7 +474,7 @@ impl Coordinator {
     fn settle(&mut self, now: Timestamp, outcome: TxnOutcome, out: &mut Vec<Output>) {
         assert!(self.outcome.is_none(), "a transaction is decided once");
         self.outcome = Some(outcome);
-        self.phase = Phase::Deciding;
+        self.phase = CommitPhase::Deciding;
         self.retry.pause = RESOLVE_RESEND;
         self.retry.at = now.saturating_add(self.retry.pause);
         match outcome {
@@ -510,12 +516,12 @@ impl Coordinator {
     }
 
     fn close(&mut self, out: &mut Vec<Output>) {
-        debug_assert!(self.phase != Phase::Deciding || self.outcome.is_some());
-        if self.phase == Phase::Deciding
+        debug_assert!(self.phase != CommitPhase::Deciding || self.outcome.is_some());
+        if self.phase == CommitPhase::Deciding
             && self.answer.is_told
             && self.members.iter().all(|one| one.acked)
         {
-            self.phase = Phase::Done;
+            self.phase = CommitPhase::Done;
             out.push(Output::Done);
         }
     }
@@ -534,12 +540,12 @@ impl Coordinator {
             }
             self.close(out);
         } else if now >= self.deadline && !self.answer.is_told {
-            if self.phase == Phase::Preparing {
+            if self.phase == CommitPhase::Preparing {
                 self.give_up(now, out);
             }
             self.tell(CommitResult::Unknown, out);
         }
-        if self.phase == Phase::Preparing && now >= self.retry.refused_until {
+        if self.phase == CommitPhase::Preparing && now >= self.retry.refused_until {
             self.round.repeated |= self.members.iter().any(|member| member.refused);
             self.send_prepares(|member| member.refused, out);
         }
@@ -547,27 +553,27 @@ impl Coordinator {
             return;
         }
         match self.phase {
-            Phase::Preparing if is_planted!(AbortOnTimeout) => {
+            CommitPhase::Preparing if is_planted!(AbortOnTimeout) => {
                 self.settle(now, TxnOutcome::Aborted, out)
             }
-            Phase::Preparing if self.round.resends < MAX_PREPARE_RESENDS => {
+            CommitPhase::Preparing if self.round.resends < MAX_PREPARE_RESENDS => {
                 self.round.resends += 1;
                 self.round.repeated = true;
                 self.retry.at = now.saturating_add(PREPARE_RESEND);
                 self.send_prepares(|member| !member.voted, out);
             }
-            Phase::Preparing => self.give_up(now, out),
-            Phase::Resolving => {
+            CommitPhase::Preparing => self.give_up(now, out),
+            CommitPhase::Resolving => {
                 self.asked = (self.asked + 1) % self.members.len();
                 self.retry.pause = (self.retry.pause * 2).min(MAX_RESOLVE_BACKOFF);
                 self.ask_termination(now, out);
             }
-            Phase::Deciding => {
+            CommitPhase::Deciding => {
                 self.retry.pause = (self.retry.pause * 2).min(MAX_RESOLVE_BACKOFF);
                 self.retry.at = now.saturating_add(self.retry.pause);
                 self.send_decisions(out);
             }
-            Phase::Idle | Phase::Done => {}
+            CommitPhase::Idle | CommitPhase::Done => {}
         }
     }
 }

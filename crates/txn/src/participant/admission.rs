@@ -12,7 +12,7 @@ use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Lookup, Prepare, ReadAt, Token, Vote, Wait};
 use super::output::Output;
 use super::promises::{Repetition, vote};
-use super::table::{Holder, Place};
+use super::table::{Holder, TxnPlace};
 use crate::Refusal;
 use crate::validation::{KeyRead, ReadVerdict, Validation};
 
@@ -133,11 +133,11 @@ impl<V: Validation> Participant<V> {
         self.assert_serving();
         let token = prepare.token;
         match self.life.txns.table.find(prepare.txn) {
-            Some(Place::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
-            Some(Place::Kept(index)) if !is_planted!(LatePrepare) => {
+            Some(TxnPlace::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
+            Some(TxnPlace::Kept(index)) if !is_planted!(LatePrepare) => {
                 return self.life.vote_as_kept(index, prepare, out);
             }
-            Some(Place::Kept(_)) | None => {}
+            Some(TxnPlace::Kept(_)) | None => {}
         }
         if self.life.txns.is_acked(prepare.txn) {
             return out.push(Output::Refuse { token, refusal: Refusal::Finished });

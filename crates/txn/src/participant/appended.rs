@@ -22,7 +22,7 @@ use super::table::{Asker, Handle};
 
 /// What is waited for in the log, and what follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pending {
+pub(super) enum PendingRecord {
     Nothing,
     Promise { record: Handle, txn: TxnId, asker: Asker },
     AbortedPromise { record: Handle, txn: TxnId, asker: Asker, reason: AbortReason },
@@ -42,7 +42,7 @@ pub(super) enum AfterAbort {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Appended {
-    pending: VecDeque<(LogSequence, Pending)>,
+    pending: VecDeque<(LogSequence, PendingRecord)>,
     last: LogSequence,
     /// Everything up to here is durable.
     durable: LogSequence,
@@ -52,7 +52,12 @@ pub(super) struct Appended {
 
 impl Appended {
     /// Asks for a record; `pending` follows when it is durable.
-    pub(super) fn append(&mut self, intent: LogIntent, pending: Pending, out: &mut Vec<Output>) {
+    pub(super) fn append(
+        &mut self,
+        intent: LogIntent,
+        pending: PendingRecord,
+        out: &mut Vec<Output>,
+    ) {
         self.last = self.last.next();
         let sequence = self.last;
         debug_assert!(self.pending.back().is_none_or(|last| last.0 < sequence), "numbers rise");
@@ -111,7 +116,7 @@ impl Appended {
 
     /// What follows next, now that it is durable.
     #[inline]
-    pub(super) fn next_durable(&mut self) -> Option<Pending> {
+    pub(super) fn next_durable(&mut self) -> Option<PendingRecord> {
         let &(sequence, pending) = self.pending.front()?;
         if sequence > self.durable {
             return None;
@@ -138,13 +143,13 @@ mod tests {
         for n in 0..10 {
             let bound = Timestamp::from_nanos(n);
             let intent = LogIntent::ReadBound { bound, watermark: bound, is_propagating: false };
-            appended.append(intent, Pending::Bound { bound, watermark: bound }, &mut out);
+            appended.append(intent, PendingRecord::Bound { bound, watermark: bound }, &mut out);
         }
         let mut next = 0;
         let carried_out = ranges.iter().map(|&(first, last)| {
             appended.durable(LogRange { first: LogSequence(first), last: LogSequence(last) });
             let mut count = 0;
-            while let Some(Pending::Bound { bound, .. }) = appended.next_durable() {
+            while let Some(PendingRecord::Bound { bound, .. }) = appended.next_durable() {
                 assert_eq!(bound, Timestamp::from_nanos(next), "in order, each once");
                 (next, count) = (next + 1, count + 1);
             }

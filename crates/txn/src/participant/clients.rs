@@ -4,7 +4,7 @@
 //! Outcomes hang in one list per client, in the order in which they were finished (which need not
 //! be that of their begins), threaded through the transaction table, so that an acked bound frees
 //! them one by one without a search, and a silent client holds back nobody else's. A client is
-//! forgotten when it has said goodbye or been silent for [`shared::SESSION_TTL`], nothing is kept
+//! forgotten when it has closed or been silent for [`shared::SESSION_TTL`], nothing is kept
 //! for it, and the watermark has passed everything that it began: from then on the watermark
 //! refuses its replays.
 //!
@@ -25,7 +25,7 @@ pub(super) struct Client {
     pub(super) heard_at: Timestamp,
     /// Its clock is further behind than [`shared::MAX_CLOCK_LAG`].
     pub(super) lags: bool,
-    /// It has said goodbye. Reports that it sent before and that come later change nothing about
+    /// It has closed. Reports that it sent before and that come later change nothing about
     /// that.
     pub(super) left: bool,
     /// Every transaction below is finished and acknowledged.

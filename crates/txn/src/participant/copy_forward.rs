@@ -3,7 +3,7 @@
 
 use timestone_types::{AbortKind, PreviousFound, Timestamp, TxnId, TxnOutcome};
 
-use super::table::{Kept, Phase, Place, Record};
+use super::table::{Kept, Phase, Record, TxnPlace};
 use super::transactions::Transactions;
 use crate::ShardList;
 
@@ -67,12 +67,12 @@ impl Transactions {
         let mut copy = CopyForward { bound, ..CopyForward::default() };
         for (_, place) in self.table.places() {
             match place {
-                Place::Flight(slot) => {
+                TxnPlace::Flight(slot) => {
                     let record = self.table.record(slot);
                     copy.promises.extend(promise_of(record));
                     copy.outcomes.extend(outcome_of_record(record));
                 }
-                Place::Kept(index) => copy.outcomes.extend(outcome_of(self.table.kept(index))),
+                TxnPlace::Kept(index) => copy.outcomes.extend(outcome_of(self.table.kept(index))),
             }
         }
         copy.promises.sort_unstable_by_key(|promise| promise.txn);

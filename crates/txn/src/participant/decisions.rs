@@ -15,12 +15,12 @@ use timestone_types::{
     AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared,
 };
 
-use super::appended::{AfterAbort, Pending};
+use super::appended::{AfterAbort, PendingRecord};
 use super::horizon::Watermark;
 use super::input::{DecisionOrigin, Prepare, Token, Vote};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
-use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, Place};
+use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, TxnPlace};
 use crate::validation::Validation;
 use crate::{Refusal, ShardList};
 
@@ -37,13 +37,17 @@ pub(super) struct Decision {
 impl<V: Validation> Lifecycle<V> {
     /// What follows when a record is durable. Tells the transaction whose promise was taken back,
     /// if that has ended one.
-    pub(super) fn recorded(&mut self, pending: Pending, out: &mut Vec<Output>) -> Option<TxnId> {
+    pub(super) fn recorded(
+        &mut self,
+        pending: PendingRecord,
+        out: &mut Vec<Output>,
+    ) -> Option<TxnId> {
         match pending {
-            Pending::Nothing | Pending::Bound { .. } => {}
-            Pending::Promise { record, txn, asker } => {
+            PendingRecord::Nothing | PendingRecord::Bound { .. } => {}
+            PendingRecord::Promise { record, txn, asker } => {
                 self.promise_is_durable(record, txn, asker, out)
             }
-            Pending::AbortedPromise { record, txn, asker, reason } => {
+            PendingRecord::AbortedPromise { record, txn, asker, reason } => {
                 let slot = self.txns.alive(record);
                 if let Some(slot) = slot {
                     self.release(slot, None, out);
@@ -54,10 +58,10 @@ impl<V: Validation> Lifecycle<V> {
                 out.push(Output::Vote { token, txn, commit, vote: Vote::No(reason) });
                 return slot.map(|_| txn);
             }
-            Pending::Committed { record, txn, token } => {
+            PendingRecord::Committed { record, txn, token } => {
                 self.commit_is_durable(record, txn, token, out)
             }
-            Pending::Aborted { txn, then } => self.abort_is_durable(txn, then, out),
+            PendingRecord::Aborted { txn, then } => self.abort_is_durable(txn, then, out),
         }
         None
     }
@@ -120,7 +124,7 @@ impl<V: Validation> Lifecycle<V> {
     }
 
     fn abort_is_durable(&mut self, txn: TxnId, then: AfterAbort, out: &mut Vec<Output>) {
-        if let Some(Place::Kept(index)) = self.txns.table.find(txn) {
+        if let Some(TxnPlace::Kept(index)) = self.txns.table.find(txn) {
             let kept = self.txns.table.kept_mut(index);
             debug_assert!(kept.durable || kept.fate.outcome() == TxnOutcome::Aborted);
             kept.durable = true;
@@ -140,7 +144,7 @@ impl<V: Validation> Lifecycle<V> {
     /// A decision about a transaction that is known here; true when it was decided by it.
     pub(super) fn decide(
         &mut self,
-        place: Place,
+        place: TxnPlace,
         decision: Decision,
         out: &mut Vec<Output>,
     ) -> bool {
@@ -149,14 +153,14 @@ impl<V: Validation> Lifecycle<V> {
             "it is about what is there"
         );
         match place {
-            Place::Kept(index) => {
+            TxnPlace::Kept(index) => {
                 let kept = self.txns.table.kept_mut(index);
                 let (known, durable) = (kept.fate.outcome(), kept.durable);
                 kept.asked |= !durable;
                 self.answer_decided(&decision, known == decision.outcome, durable, out);
                 false
             }
-            Place::Flight(slot) => self.decide_in_flight(slot, decision, out),
+            TxnPlace::Flight(slot) => self.decide_in_flight(slot, decision, out),
         }
     }
 
@@ -227,7 +231,7 @@ impl<V: Validation> Lifecycle<V> {
         let Decision { token, txn, outcome: _, origin } = *decision;
         assert!(!self.txns.table.record(slot).single, "a lone participant decides by its log");
         let begin = self.txns.table.record(slot).begin;
-        let pending = Pending::Committed { record: self.txns.table.handle(slot), txn, token };
+        let pending = PendingRecord::Committed { record: self.txns.table.handle(slot), txn, token };
         self.wake_asking(slot, out);
         self.log.append(LogIntent::committed(txn, begin, at, origin), pending, out);
         self.commit(slot, at, false, out);
@@ -251,7 +255,7 @@ impl<V: Validation> Lifecycle<V> {
         kept.asked = asked;
         let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
         let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
-        self.log.append(intent, Pending::Aborted { txn, then }, out);
+        self.log.append(intent, PendingRecord::Aborted { txn, then }, out);
     }
 
     /// A decision about a transaction that is not known here. An abort that overtook its prepare is
@@ -309,7 +313,7 @@ impl<V: Validation> Lifecycle<V> {
         }
         self.txns.keep(Kept::aborted(txn, begin, AbortReason::of(kind)));
         let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
-        self.log.append(intent, Pending::Aborted { txn, then }, out);
+        self.log.append(intent, PendingRecord::Aborted { txn, then }, out);
         true
     }
 
@@ -323,7 +327,7 @@ impl<V: Validation> Lifecycle<V> {
         self.adopt(slot, single, prepare.participants, prepare.writes);
         let found = timestone_types::PreviousFound::Unasked;
         let intent = LogIntent::Prepare { txn, begin, commit, single, found };
-        self.log.append(intent, Pending::Nothing, out);
+        self.log.append(intent, PendingRecord::Nothing, out);
         let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Client);
         self.decide_in_flight(slot, Decision { token: Some(token), txn, outcome, origin }, out);
     }
@@ -364,7 +368,7 @@ impl<V: Validation> Lifecycle<V> {
 
     /// The writes can be read.
     pub(super) fn applied(&mut self, txn: TxnId, out: &mut Vec<Output>) {
-        let Some(Place::Flight(slot)) = self.txns.table.find(txn) else { return };
+        let Some(TxnPlace::Flight(slot)) = self.txns.table.find(txn) else { return };
         let Phase::Committed { at, applied: false, logged } = self.txns.table.record(slot).phase
         else {
             return;
@@ -393,7 +397,7 @@ impl<V: Validation> Lifecycle<V> {
     /// Turns a record into a durable outcome; its payload is not needed any more.
     fn finish(&mut self, slot: Holder, fate: Fate, out: &mut Vec<Output>) -> u32 {
         let txn = self.txns.table.record(slot).txn;
-        debug_assert!(self.txns.table.find(txn) == Some(Place::Flight(slot)));
+        debug_assert!(self.txns.table.find(txn) == Some(TxnPlace::Flight(slot)));
         self.waiting.wake(self.txns.table.record_mut(slot), out);
         self.wake_asking(slot, out);
         out.push(Output::ForgetPayload { txn });

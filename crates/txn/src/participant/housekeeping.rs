@@ -4,10 +4,10 @@
 use timestone_types::{Timestamp, TxnId, is_planted, limits as shared};
 
 use super::Participant;
-use super::appended::Pending;
+use super::appended::PendingRecord;
 use super::input::LogRange;
 use super::output::{LogIntent, Output};
-use super::recovery::Recovery;
+use super::recovery::LogReplay;
 use super::waiting::Timer;
 use crate::limits::RETURN_MARGIN;
 use crate::validation::Validation;
@@ -74,7 +74,7 @@ impl<V: Validation> Participant<V> {
         self.assert_serving();
         self.life.log.durable(range);
         while let Some(pending) = self.life.log.next_durable() {
-            if let Pending::Bound { bound, watermark } = pending {
+            if let PendingRecord::Bound { bound, watermark } = pending {
                 self.bound_is_durable(now, bound, watermark, out);
             } else if let Some(txn) = self.life.recorded(pending, out) {
                 self.termination.ended(txn);
@@ -104,12 +104,12 @@ impl<V: Validation> Participant<V> {
     /// reports, the oldest begin in flight, and the own clock less [`shared::WATERMARK_LAG`]; with
     /// no live session it stays where it is (docs/protocol/time.md, "Watermark").
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
-        let held_at = self.life.txns.hold_watermark(now, self.life.config.history_window);
+        let held_at = self.life.txns.hold_watermark(now, self.life.config.history);
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
         self.horizon.assert_sound();
         let is_propagating = self.propagation.is_active();
         let intent = LogIntent::ReadBound { bound, watermark, is_propagating };
-        self.life.log.append(intent, Pending::Bound { bound, watermark }, out);
+        self.life.log.append(intent, PendingRecord::Bound { bound, watermark }, out);
     }
 
     /// The log was read to its end: the run begins.
@@ -121,7 +121,7 @@ impl<V: Validation> Participant<V> {
     pub(super) fn recovery_done(
         &mut self,
         now: Timestamp,
-        recovery: Recovery,
+        recovery: LogReplay,
         out: &mut Vec<Output>,
     ) {
         assert!(self.recovery.is_none(), "a run begins once");

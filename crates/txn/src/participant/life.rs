@@ -24,7 +24,7 @@ use super::Config;
 use super::appended::Appended;
 use super::input::{Token, Wait, WriteItem};
 use super::output::Output;
-use super::table::{Holder, Place};
+use super::table::{Holder, TxnPlace};
 use super::transactions::Transactions;
 use super::waiting::Waiting;
 use crate::Refusal;
@@ -122,8 +122,8 @@ impl<V: Validation> Lifecycle<V> {
         }
         debug_assert!(
             self.txns.table.find(txn).is_some_and(|place| match place {
-                Place::Flight(slot) => self.txns.table.record(slot).asked,
-                Place::Kept(index) => self.txns.table.kept(index).asked,
+                TxnPlace::Flight(slot) => self.txns.table.record(slot).asked,
+                TxnPlace::Kept(index) => self.txns.table.kept(index).asked,
             }),
             "who waits is woken by what it asks about"
         );
@@ -136,7 +136,7 @@ impl<V: Validation> Lifecycle<V> {
         let record = self.txns.table.record_mut(slot);
         if core::mem::take(&mut record.asked) {
             let txn = record.txn;
-            debug_assert!(self.txns.table.find(txn) == Some(Place::Flight(slot)));
+            debug_assert!(self.txns.table.find(txn) == Some(TxnPlace::Flight(slot)));
             self.waiting.wake_asking(txn, out);
         }
     }

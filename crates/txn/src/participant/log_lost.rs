@@ -21,7 +21,7 @@ use timestone_types::{Timestamp, TxnOutcome};
 
 use super::input::{Input, TxnStatus};
 use super::output::Output;
-use super::transactions::{Known, Transactions};
+use super::transactions::{Knowledge, Transactions};
 use crate::Refusal;
 
 /// Deals with what would need the log; false when the input can be taken as ever.
@@ -35,15 +35,15 @@ pub(super) fn answer_without_log(
     match *input {
         Input::Prepare(prepare) if prepare.leaves_no_trace() => return false,
         Input::Prepare(prepare) => match txns.known(prepare.txn) {
-            Known::Durably => return false,
-            Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
-            Known::Not => {
+            Knowledge::Durably => return false,
+            Knowledge::Perhaps => out.push(Output::Ignored { token: prepare.token }),
+            Knowledge::Not => {
                 out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
             }
         },
         Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
         Input::Terminate { begin, .. } if begin < watermark => return false,
-        Input::Terminate { token, txn, .. } if txns.known(txn) == Known::Not => {
+        Input::Terminate { token, txn, .. } if txns.known(txn) == Knowledge::Not => {
             let status = TxnStatus::Decided(TxnOutcome::Aborted);
             out.push(Output::StatusIs { token, txn, status });
         }
@@ -51,7 +51,7 @@ pub(super) fn answer_without_log(
         Input::Decide { token, txn, .. }
         | Input::Freeze { token, txn, .. }
         | Input::Terminate { token, txn, .. } => {
-            if txns.known(txn) == Known::Durably {
+            if txns.known(txn) == Knowledge::Durably {
                 return false;
             }
             out.push(Output::Ignored { token });

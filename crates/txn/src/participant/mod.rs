@@ -59,7 +59,7 @@ use self::horizon::Horizon;
 use self::life::Lifecycle;
 use self::log_lost::answer_without_log;
 use self::propagation::Propagation;
-use self::recovery::Recovery;
+use self::recovery::LogReplay;
 pub use self::table::{Holder, InFlight, Written};
 use self::termination::{Ask, Termination};
 use self::transactions::Report;
@@ -74,7 +74,7 @@ pub struct Config {
     /// Vote `Later` where only the timestamp is too low; `false` is the paper's behaviour (abort).
     pub vote_later: bool,
     /// Holds the watermark back for reads in the past.
-    pub history_window: Duration,
+    pub history: Duration,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
 }
@@ -84,7 +84,7 @@ impl Default for Config {
         Self {
             prepared_wait: shared::PREPARED_WAIT,
             vote_later: true,
-            history_window: Duration::ZERO,
+            history: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
         }
     }
@@ -116,7 +116,7 @@ pub struct View {
 /// One shard's primary. Starts in recovery: hand it the log's records, then `Input::RecoveryDone`.
 #[derive(Debug)]
 pub struct Participant<V: Validation = Timestamps> {
-    recovery: Option<Recovery>,
+    recovery: Option<LogReplay>,
     horizon: Horizon,
     life: Lifecycle<V>,
     termination: Termination,
@@ -136,7 +136,7 @@ impl<V: Validation> Participant<V> {
     #[must_use]
     pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
-            recovery: Some(Recovery::default()),
+            recovery: Some(LogReplay::default()),
             horizon: Horizon::default(),
             life: Lifecycle::new(validation, config),
             termination: Termination::new(shard),

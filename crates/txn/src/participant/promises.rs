@@ -5,7 +5,7 @@
 
 use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome, is_planted};
 
-use super::appended::{AfterAbort, Pending};
+use super::appended::{AfterAbort, PendingRecord};
 use super::input::{DecisionOrigin, Prepare, Vote, Wait};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
@@ -95,7 +95,7 @@ impl<V: Validation> Lifecycle<V> {
         let asker = Asker { token: prepare.token, commit: prepare.commit };
         debug_assert!(self.txns.table.record(slot).txn == prepare.txn);
         let record = self.txns.table.handle(slot);
-        let pending = Pending::Promise { record, asker, txn: prepare.txn };
+        let pending = PendingRecord::Promise { record, asker, txn: prepare.txn };
         let Prepare { txn, begin, commit, single, .. } = *prepare;
         if is_planted!(EarlyVote) {
             vote(prepare, Vote::Yes, out);
@@ -127,7 +127,7 @@ impl<V: Validation> Lifecycle<V> {
         };
         self.txns.keep(Kept { found, ..Kept::aborted(txn, begin, reason) });
         let then = AfterAbort::Vote { asker: Asker { token, commit }, reason };
-        let (origin, pending) = (DecisionOrigin::Participant, Pending::Aborted { txn, then });
+        let (origin, pending) = (DecisionOrigin::Participant, PendingRecord::Aborted { txn, then });
         let (outcome, abort) = (TxnOutcome::Aborted, Some(reason.kind));
         let intent = LogIntent::Decision { txn, begin, outcome, abort, found, met, origin };
         self.log.append(intent, pending, out);
@@ -321,7 +321,7 @@ impl<V: Validation> Lifecycle<V> {
         table.record_mut(slot).phase = Phase::Aborting;
         table.leave_timeouts(slot);
         let (record, txn) = (table.handle(slot), prepare.txn);
-        let pending = Pending::AbortedPromise { record, txn, asker, reason };
+        let pending = PendingRecord::AbortedPromise { record, txn, asker, reason };
         let abort = Some(reason.kind);
         let intent = LogIntent::aborted(txn, prepare.begin, abort, DecisionOrigin::Participant);
         self.log.append(intent, pending, out);

@@ -40,7 +40,7 @@ use super::horizon::Horizon;
 use super::input::{DecisionOrigin, Recovered, WriteItem};
 use super::life::Lifecycle;
 use super::output::Output;
-use super::table::{Fate, Kept, Phase, Place};
+use super::table::{Fate, Kept, Phase, TxnPlace};
 use crate::ShardList;
 use crate::validation::Validation;
 
@@ -71,7 +71,7 @@ struct Decided {
 
 /// What the log has said so far.
 #[derive(Debug, Default)]
-pub(super) struct Recovery {
+pub(super) struct LogReplay {
     promises: BTreeMap<TxnId, Promise>,
     decisions: BTreeMap<TxnId, Decided>,
     /// What the next run will know of: it is durable.
@@ -84,7 +84,7 @@ pub(super) struct Recovery {
     certain: Option<Timestamp>,
 }
 
-impl Recovery {
+impl LogReplay {
     pub(super) fn add(&mut self, record: Recovered<'_>) {
         let before = (self.bound, self.began, self.watermark);
         match record {
@@ -133,7 +133,7 @@ impl Recovery {
 /// The sessions that are to be waited for: how long the outage was, and who is gone.
 pub(super) type Sessions = (Duration, BTreeSet<ClientId>);
 
-impl Recovery {
+impl LogReplay {
     /// The watermark that was in force.
     pub(super) const fn watermark(&self) -> Timestamp {
         self.watermark
@@ -232,7 +232,7 @@ fn restore_promise<V: Validation>(
             // again.
             let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Participant);
             let decision = Decision { token: None, txn, outcome, origin };
-            life.decide(Place::Flight(slot), decision, out);
+            life.decide(TxnPlace::Flight(slot), decision, out);
         }
         None => {
             life.txns.table.record_mut(slot).frozen = true;

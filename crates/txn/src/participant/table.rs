@@ -2,8 +2,8 @@
 //! asked for again.
 //!
 //! ```text
-//!   by_id: TxnId ──▶ Place::Flight(slot) ──▶ Record   promised, or committed and not yet applied and logged
-//!                └─▶ Place::Kept(index)  ──▶ Kept     an outcome, until everybody knows or nobody can ask
+//!   by_id: TxnId ──▶ TxnPlace::Flight(slot) ──▶ Record   promised, or committed and not yet applied and logged
+//!                └─▶ TxnPlace::Kept(index)  ──▶ Kept     an outcome, until everybody knows or nobody can ask
 //! ```
 //!
 //! Slabs with free lists: steady state allocates nothing, a record's lists keep their room. Slots
@@ -248,7 +248,7 @@ impl Kept {
 
 /// Where a transaction is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum TxnPlace {
     Flight(Holder),
     Kept(u32),
 }
@@ -256,7 +256,7 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Index {
     txn: TxnId,
-    place: Place,
+    place: TxnPlace,
 }
 
 /// See the module.
@@ -294,12 +294,12 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn find(&self, txn: TxnId) -> Option<Place> {
+    pub(super) fn find(&self, txn: TxnId) -> Option<TxnPlace> {
         self.by_id.find(hash_txn(txn), |one| one.txn == txn).map(|one| one.place)
     }
 
     /// Every transaction that is in some place, in no meaningful order.
-    pub(super) fn places(&self) -> impl Iterator<Item = (TxnId, Place)> + '_ {
+    pub(super) fn places(&self) -> impl Iterator<Item = (TxnId, TxnPlace)> + '_ {
         self.by_id.iter().map(|one| (one.txn, one.place))
     }
 
@@ -317,10 +317,10 @@ impl Table {
         debug_assert!(self.first_timeout.is_none() == self.last_timeout.is_none());
     }
 
-    fn set_place(&mut self, txn: TxnId, place: Place) {
+    fn set_place(&mut self, txn: TxnId, place: TxnPlace) {
         debug_assert!(match place {
-            Place::Flight(slot) => self.record(slot).txn == txn,
-            Place::Kept(index) => self.kept(index).txn == txn,
+            TxnPlace::Flight(slot) => self.record(slot).txn == txn,
+            TxnPlace::Kept(index) => self.kept(index).txn == txn,
         });
         match self.by_id.entry(hash_txn(txn), |one| one.txn == txn, |one| hash_txn(one.txn)) {
             Entry::Occupied(mut found) => found.get_mut().place = place,
@@ -377,7 +377,7 @@ impl Table {
         record.asked = false;
         record.slab.live_index = live_index;
         debug_assert!(!self.record(slot).timeout.is_listed, "who is new waits for nothing yet");
-        self.set_place(txn, Place::Flight(slot));
+        self.set_place(txn, TxnPlace::Flight(slot));
         self.assert_sound();
         slot
     }
@@ -440,7 +440,7 @@ impl Table {
     pub(super) fn finish(&mut self, slot: Holder, fate: Fate, durable: bool) -> u32 {
         let record = self.record(slot);
         let (txn, begin, found, asked) = (record.txn, record.begin, record.found, record.asked);
-        debug_assert!(self.find(txn) == Some(Place::Flight(slot)), "it is in flight until now");
+        debug_assert!(self.find(txn) == Some(TxnPlace::Flight(slot)), "it is in flight until now");
         self.free(slot);
         self.keep(Kept {
             txn,
@@ -482,7 +482,7 @@ impl Table {
                 self.kept.len() as u32 - 1
             }
         };
-        self.set_place(txn, Place::Kept(index));
+        self.set_place(txn, TxnPlace::Kept(index));
         self.assert_sound();
         index
     }
@@ -632,7 +632,7 @@ mod tests {
         let handle = table.handle(slot);
         assert_eq!(table.alive(handle), Some(slot));
         let kept = table.finish(slot, Fate::Aborted(AbortReason::of(AbortKind::Requested)), true);
-        assert_eq!(table.find(txn(1)), Some(Place::Kept(kept)));
+        assert_eq!(table.find(txn(1)), Some(TxnPlace::Kept(kept)));
         assert_eq!(
             table.insert(
                 txn(2),

@@ -26,8 +26,8 @@ use super::horizon::Watermark;
 use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
 use super::life::Lifecycle;
 use super::output::Output;
-use super::table::{Holder, Phase, Place};
-use super::transactions::Known;
+use super::table::{Holder, Phase, TxnPlace};
+use super::transactions::Knowledge;
 use super::waiting::Timer;
 use crate::Refusal;
 use crate::limits::MAX_TERMINATION_BACKOFF;
@@ -166,15 +166,15 @@ impl Termination {
         if effort.role == Role::AskedLowest {
             let pause = effort.pause;
             match life.txns.table.find(txn) {
-                Some(Place::Flight(slot)) if life.txns.is_settled(slot) => {
+                Some(TxnPlace::Flight(slot)) if life.txns.is_settled(slot) => {
                     self.collect(now, life, slot, out)
                 }
                 // Its client prepares it again, or was refused: it is looked at when that is
                 // durable.
-                Some(Place::Flight(_)) => {
+                Some(TxnPlace::Flight(_)) => {
                     life.waiting.set_timer(now.saturating_add(pause), Timer::Effort(txn));
                 }
-                Some(Place::Kept(_)) | None => self.ended(txn),
+                Some(TxnPlace::Kept(_)) | None => self.ended(txn),
             }
             return true;
         }
@@ -228,7 +228,7 @@ impl Termination {
         txn: TxnId,
         out: &mut Vec<Output>,
     ) {
-        let Some(Place::Flight(slot)) = life.txns.table.find(txn) else { return };
+        let Some(TxnPlace::Flight(slot)) = life.txns.table.find(txn) else { return };
         let record = life.txns.table.record(slot);
         if !record.recovered
             || record.phase != (Phase::Prepared { durable: true })
@@ -278,14 +278,14 @@ impl Termination {
         let keeps_moving = is_planted!(NoFreeze);
         let answer = |state| Output::FreezeAnswer { token, txn, state };
         match life.txns.table.find(txn) {
-            Some(Place::Kept(index)) => {
+            Some(TxnPlace::Kept(index)) => {
                 let kept = life.txns.table.kept_mut(index);
                 if kept.durable {
                     return out.push(answer(FrozenState::Decided(kept.fate.outcome())));
                 }
                 kept.asked = true;
             }
-            Some(Place::Flight(slot)) => {
+            Some(TxnPlace::Flight(slot)) => {
                 let record = life.txns.table.record_mut(slot);
                 match record.phase {
                     Phase::Prepared { durable: true }
@@ -318,7 +318,10 @@ impl Termination {
                 life.txns.note_asked(txn);
             }
         }
-        debug_assert!(life.txns.known(txn) == Known::Perhaps, "what is durable is told at once");
+        debug_assert!(
+            life.txns.known(txn) == Knowledge::Perhaps,
+            "what is durable is told at once"
+        );
         life.park_asking(txn, token, out);
     }
 
@@ -338,8 +341,8 @@ impl Termination {
             return out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
         }
         match life.txns.table.find(txn) {
-            Some(Place::Kept(_)) => {}
-            Some(Place::Flight(slot)) => {
+            Some(TxnPlace::Kept(_)) => {}
+            Some(TxnPlace::Flight(slot)) => {
                 let collects = self.efforts.get(&txn).is_some_and(|e| e.role == Role::Collecting);
                 if life.txns.is_settled(slot) && !life.txns.table.record(slot).single && !collects {
                     self.collect(now, life, slot, out);

@@ -21,7 +21,7 @@ use timestone_types::{
 
 use super::clients::Clients;
 use super::input::TxnStatus;
-use super::table::{Fate, Handle, Holder, Kept, Phase, Place, Table};
+use super::table::{Fate, Handle, Holder, Kept, Phase, Table, TxnPlace};
 use crate::limits::{MAX_KEPT_OUTCOMES, MAX_PREPARED};
 
 /// What a client says of itself. See [`super::Input::Report`].
@@ -36,7 +36,7 @@ pub(super) struct Report {
 
 /// What is known of a transaction when nothing more can be made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Known {
+pub(super) enum Knowledge {
     /// Its end, or that it has ended.
     Durably,
     /// Something, part of which may be on the device or not.
@@ -135,8 +135,8 @@ impl Transactions {
     /// Somebody waits for the end of a transaction.
     pub(super) fn note_asked(&mut self, txn: TxnId) {
         match self.table.find(txn) {
-            Some(Place::Kept(index)) => self.table.kept_mut(index).asked = true,
-            Some(Place::Flight(slot)) => self.table.record_mut(slot).asked = true,
+            Some(TxnPlace::Kept(index)) => self.table.kept_mut(index).asked = true,
+            Some(TxnPlace::Flight(slot)) => self.table.record_mut(slot).asked = true,
             None => debug_assert!(false, "somebody waits for the end of what is not known"),
         }
     }
@@ -145,11 +145,11 @@ impl Transactions {
     pub(super) fn status_of(&self, txn: TxnId) -> (TxnStatus, bool) {
         match self.table.find(txn) {
             None => (TxnStatus::Unknown, true),
-            Some(Place::Kept(index)) => {
+            Some(TxnPlace::Kept(index)) => {
                 let kept = self.table.kept(index);
                 (TxnStatus::Decided(kept.fate.outcome()), kept.durable)
             }
-            Some(Place::Flight(slot)) => {
+            Some(TxnPlace::Flight(slot)) => {
                 let record = self.table.record(slot);
                 match record.phase {
                     Phase::Prepared { durable } => (TxnStatus::Prepared(record.commit), durable),
@@ -163,12 +163,12 @@ impl Transactions {
     }
 
     /// What is known when nothing more can be made durable.
-    pub(super) fn known(&self, txn: TxnId) -> Known {
+    pub(super) fn known(&self, txn: TxnId) -> Knowledge {
         match self.table.find(txn) {
-            Some(Place::Kept(index)) if self.table.kept(index).durable => Known::Durably,
-            Some(_) => Known::Perhaps,
-            None if self.is_acked(txn) => Known::Durably,
-            None => Known::Not,
+            Some(TxnPlace::Kept(index)) if self.table.kept(index).durable => Knowledge::Durably,
+            Some(_) => Knowledge::Perhaps,
+            None if self.is_acked(txn) => Knowledge::Durably,
+            None => Knowledge::Not,
         }
     }
 
@@ -315,7 +315,7 @@ impl Transactions {
 
     /// Everybody has a decision that was propagated.
     pub(super) fn propagated(&mut self, txn: TxnId, keeps: bool) {
-        let Some(Place::Kept(index)) = self.table.find(txn) else { return };
+        let Some(TxnPlace::Kept(index)) = self.table.find(txn) else { return };
         let kept = self.table.kept(index);
         debug_assert!(kept.txn == txn, "an outcome is found by its transaction");
         if !kept.durable {
@@ -341,8 +341,8 @@ impl Transactions {
     pub(super) fn durable_outcomes(&self) -> Vec<(TxnId, u32)> {
         let places = self.table.places();
         let kept = places.filter_map(|(txn, place)| match place {
-            Place::Kept(index) if self.table.kept(index).durable => Some((txn, index)),
-            Place::Kept(_) | Place::Flight(_) => None,
+            TxnPlace::Kept(index) if self.table.kept(index).durable => Some((txn, index)),
+            TxnPlace::Kept(_) | TxnPlace::Flight(_) => None,
         });
         let mut outcomes: Vec<_> = kept.collect();
         outcomes.sort_unstable();
@@ -353,12 +353,12 @@ impl Transactions {
     /// lost before they have it.
     pub(super) fn owes_decisions(&self, until: Timestamp) -> bool {
         self.table.places().any(|(_, place)| match place {
-            Place::Flight(slot) => {
+            TxnPlace::Flight(slot) => {
                 let record = self.table.record(slot);
                 let Phase::Committed { at, logged: true, .. } = record.phase else { return false };
                 at <= until && !record.single && record.participants.as_slice().len() > 1
             }
-            Place::Kept(index) => {
+            TxnPlace::Kept(index) => {
                 let kept = self.table.kept(index);
                 let Fate::Committed { at, participants } = &kept.fate else { return false };
                 kept.durable && *at <= until && participants.as_slice().len() > 1
@@ -369,7 +369,7 @@ impl Transactions {
     /// Whether an abort of a transaction that began at or below `until` is kept.
     pub(super) fn keeps_aborts(&self, until: Timestamp) -> bool {
         self.table.places().any(|(_, place)| {
-            let Place::Kept(index) = place else { return false };
+            let TxnPlace::Kept(index) = place else { return false };
             let kept = self.table.kept(index);
             matches!(kept.fate, Fate::Aborted(_)) && kept.begin <= until
         })

@@ -454,7 +454,7 @@ impl<V: Validation + Default> World<V> {
         }
     }
 
-    /// The client says goodbye and comes back as another incarnation.
+    /// The client closes and comes back as another incarnation.
     fn leave(&mut self, client: usize) {
         self.report(client, true);
         let one = &mut self.clients[client];

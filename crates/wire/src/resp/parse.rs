@@ -235,7 +235,7 @@ impl<'p> Iterator for Args<'p> {
 impl ExactSizeIterator for Args<'_> {}
 
 /// How far one step of reading came.
-enum Step {
+enum ParseStep {
     /// A whole command.
     Whole,
     /// Something is done, go on.
@@ -275,9 +275,9 @@ impl CommandParser {
                 ParserState::Bulk { left, bytes: length } => self.bulk(bytes, left, length),
             };
             match step {
-                Step::On if self.state == ParserState::Start => skipped += self.restart(),
-                Step::On => {}
-                Step::Whole => {
+                ParseStep::On if self.state == ParserState::Start => skipped += self.restart(),
+                ParseStep::On => {}
+                ParseStep::Whole => {
                     let consumed = skipped + self.restart();
                     let bytes = if self.inline { &self.words } else { bytes };
                     return Ok(Parsed::Command(Command {
@@ -287,7 +287,9 @@ impl CommandParser {
                         inline: self.inline,
                     }));
                 }
-                Step::Wait(needed) => return Ok(Parsed::Incomplete { consumed: skipped, needed }),
+                ParseStep::Wait(needed) => {
+                    return Ok(Parsed::Incomplete { consumed: skipped, needed });
+                }
             }
         }
     }
@@ -331,30 +333,30 @@ impl CommandParser {
         core::mem::take(&mut self.position)
     }
 
-    fn start(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
+    fn start(&mut self, buffer: &[u8]) -> Result<ParseStep, ProtocolError> {
         self.give_back(KEEP_ARGS, KEEP_WORDS);
         self.inline = buffer.get(self.position).is_some_and(|&first| first != b'*');
         if self.inline { self.inline_command(buffer) } else { self.multibulk_length(buffer) }
     }
 
-    fn inline_command(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
+    fn inline_command(&mut self, buffer: &[u8]) -> Result<ParseStep, ProtocolError> {
         let Some(end) = self.find(buffer, b'\n') else {
             if buffer.len() - self.position > MAX_LINE_BYTES {
                 return Err(ProtocolError::TooBigInline);
             }
-            return Ok(Step::Wait(1));
+            return Ok(ParseStep::Wait(1));
         };
         let line = &buffer[self.position..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         self.advance(end + 1);
         split_words(line, &mut self.words, &mut self.args)?;
-        Ok(if self.args.is_empty() { Step::On } else { Step::Whole })
+        Ok(if self.args.is_empty() { ParseStep::On } else { ParseStep::Whole })
     }
 
-    fn multibulk_length(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
+    fn multibulk_length(&mut self, buffer: &[u8]) -> Result<ParseStep, ProtocolError> {
         let Some((count, after)) = self.number_line(buffer, ProtocolError::TooBigMultibulkCount)?
         else {
-            return Ok(Step::Wait(1));
+            return Ok(ParseStep::Wait(1));
         };
         let count = count.ok_or(ProtocolError::InvalidMultibulkLength)?;
         let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
@@ -365,13 +367,13 @@ impl CommandParser {
         if count > 0 {
             self.state = ParserState::Length { left: count };
         }
-        Ok(Step::On)
+        Ok(ParseStep::On)
     }
 
-    fn bulk_length(&mut self, buffer: &[u8], left: usize) -> Result<Step, ProtocolError> {
+    fn bulk_length(&mut self, buffer: &[u8], left: usize) -> Result<ParseStep, ProtocolError> {
         let Some((length, after)) = self.number_line(buffer, ProtocolError::TooBigBulkCount)?
         else {
-            return Ok(Step::Wait(1));
+            return Ok(ParseStep::Wait(1));
         };
         let first = buffer[self.position];
         if first != b'$' {
@@ -388,22 +390,22 @@ impl CommandParser {
         }
         self.advance(after);
         self.state = ParserState::Bulk { left, bytes };
-        Ok(Step::On)
+        Ok(ParseStep::On)
     }
 
-    fn bulk(&mut self, buffer: &[u8], left: usize, bytes: usize) -> Step {
+    fn bulk(&mut self, buffer: &[u8], left: usize, bytes: usize) -> ParseStep {
         let end = self.position + bytes;
         let have = buffer.len();
         if have < end + 2 {
-            return Step::Wait(end + 2 - have);
+            return ParseStep::Wait(end + 2 - have);
         }
         self.args.push(self.position..end);
         self.advance(end + 2);
         if left == 1 {
-            return Step::Whole;
+            return ParseStep::Whole;
         }
         self.state = ParserState::Length { left: left - 1 };
-        Step::On
+        ParseStep::On
     }
 
     /// The number of the line at `position`, after its first byte, and where the next line begins;

@@ -1,7 +1,7 @@
 //! The recent-access table: what a participant remembers of keys that were used lately.
 //!
 //! Two generations of hash tables. A record that is used moves from `old` to `young`; every
-//! [`shared::WINDOW`] the old generation is dropped as a whole, after the maximum of its timestamps
+//! [`shared::RECENT_ACCESS`] the old generation is dropped as a whole, after the maximum of its timestamps
 //! went into `low_water`, and the young one becomes old:
 //!
 //! ```text
@@ -211,7 +211,7 @@ impl RecentAccess {
         self.young_maximum = Timestamp::ZERO;
         core::mem::swap(&mut self.young, &mut self.old);
         self.young.clear();
-        self.rotate_at = now.saturating_add(shared::WINDOW);
+        self.rotate_at = now.saturating_add(shared::RECENT_ACCESS);
     }
 
     /// Notes a key as prepared by `holder`.
