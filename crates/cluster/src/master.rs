@@ -112,7 +112,18 @@ impl Master {
     /// Why the command is refused; nothing has changed then.
     pub fn step(&mut self, command: MasterCommand) -> Result<MasterStep, ClusterError> {
         let before = (self.next_client, self.state.next_keyspace, self.state.next_server);
-        let done = self.carry_out(command);
+        let done = match command {
+            MasterCommand::RegisterClient { count } => self.register_client(count),
+            MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted } => {
+                self.register_server(cluster, directory, addresses, shards_wanted)
+            }
+            MasterCommand::FetchMap => Ok(unchanged(MasterAnswer::Map(self.state.map.clone()))),
+            MasterCommand::CreateKeyspace { name, options } => self.create_keyspace(name, options),
+            MasterCommand::ListKeyspaces => {
+                Ok(unchanged(MasterAnswer::Keyspaces(self.state.keyspaces.clone())))
+            }
+            MasterCommand::DropKeyspace { name } => self.drop_keyspace(&name),
+        };
         let after = (self.next_client, self.state.next_keyspace, self.state.next_server);
         assert!(
             after.0 >= before.0 && after.1 >= before.1 && after.2 >= before.2,
@@ -130,21 +141,6 @@ impl Master {
             "a client id leaves only when it is reserved"
         );
         assert!(self.state.check() == Ok(()), "what is written can be read again");
-    }
-
-    fn carry_out(&mut self, command: MasterCommand) -> Result<MasterStep, ClusterError> {
-        match command {
-            MasterCommand::RegisterClient { count } => self.register_client(count),
-            MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted } => {
-                self.register_server(cluster, directory, addresses, shards_wanted)
-            }
-            MasterCommand::FetchMap => Ok(unchanged(MasterAnswer::Map(self.state.map.clone()))),
-            MasterCommand::CreateKeyspace { name, options } => self.create_keyspace(name, options),
-            MasterCommand::ListKeyspaces => {
-                Ok(unchanged(MasterAnswer::Keyspaces(self.state.keyspaces.clone())))
-            }
-            MasterCommand::DropKeyspace { name } => self.drop_keyspace(&name),
-        }
     }
 
     fn register_client(&mut self, count: u32) -> Result<MasterStep, ClusterError> {
@@ -230,6 +226,7 @@ impl Master {
         }
         let map = self.state.map.clone();
         let owned: Vec<ShardId> = map.owned_by(id).map(|shard| shard.id).collect();
+        assert!(owned.len() >= has, "a server that comes again keeps its shards");
         let hash_seed = self.state.hash_seed;
         Ok(MasterStep {
             answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map },
@@ -264,6 +261,7 @@ impl Master {
         let id = KeyspaceId::numbered(number, options.store == StoreKind::Dram);
         self.state.next_keyspace = KeyspaceId::new(number + 1);
         let keyspace = Keyspace { id, name, options };
+        assert!(self.state.keyspaces.iter().all(|one| one.id != id), "an id is given out once");
         self.state.keyspaces.push(keyspace.clone());
         Ok(MasterStep { answer: MasterAnswer::Created(keyspace), persist: true })
     }
@@ -277,6 +275,7 @@ impl Master {
             return Err(ClusterError::KeyspaceUnknown { name: name.to_string() });
         };
         let dropped = self.state.keyspaces.remove(index);
+        assert!(self.keyspace(name.as_str()).is_none(), "a name is that of one keyspace");
         Ok(MasterStep { answer: MasterAnswer::Dropped { id: dropped.id }, persist: true })
     }
 }

@@ -52,7 +52,7 @@ impl Context {
 
     /// How far this clock may be from true time.
     pub(crate) const fn error_bound(&self) -> Duration {
-        self.timing.error_bound()
+        self.timing.error_bound
     }
 
     #[inline]
@@ -248,12 +248,14 @@ impl Context {
     /// An operation is finished; its result waits where `at` says.
     #[inline]
     pub(crate) fn finish(&mut self, op: crate::OpId, at: ResultAt) {
+        debug_assert!(!matches!(at, ResultAt::Failed(_)), "what failed is told as that");
         self.results.push(op, at);
     }
 
     /// An operation has failed.
     #[cold]
     pub(crate) fn fail(&mut self, op: crate::OpId, error: SessionError) {
+        self.assert_sound();
         self.results.push(op, ResultAt::Failed(Box::new(error)));
     }
 
@@ -264,6 +266,7 @@ impl Context {
             Fault::SessionEnded => self.wants_client = true,
             _ => {}
         }
+        self.assert_sound();
     }
 
     /// A transaction is reported `Unknown`; `at` may know of it.
@@ -287,6 +290,7 @@ impl Context {
     #[inline]
     pub(crate) fn trim_unknown(&mut self) {
         self.unknown.trim(self.timing.now());
+        debug_assert!(self.unknown.iter().count() <= limits::MAX_UNKNOWN_OUTCOMES);
     }
 
     /// The counters, to be raised.
@@ -328,6 +332,7 @@ impl Context {
 
     /// Goes on under a new id, with sequences from the first.
     pub(super) fn renew(&mut self, client: ClientId) {
+        debug_assert!(client != self.client, "an id that is over is not used again");
         self.client = client;
         self.last_sequence = Sequence::ZERO;
         self.wants_client = false;

@@ -28,6 +28,7 @@ impl Sessions {
             return Err(SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE });
         };
         *clock = SessionClock::default();
+        debug_assert!(self.is_open(SlabKey { index, generation }));
         Ok(SessionId { index, generation })
     }
 

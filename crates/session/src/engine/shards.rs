@@ -150,7 +150,8 @@ impl Shards {
     }
 
     /// Tells that the routes leave a shard without a server: newer ones may name one.
-    pub const fn miss_route(&mut self) {
+    pub fn miss_route(&mut self) {
+        self.assert_sound();
         self.wants_routes = true;
     }
 
@@ -351,13 +352,17 @@ impl Shards {
     /// A frame came from a shard.
     #[inline]
     pub(crate) fn heard(&mut self, shard: ShardIndex) {
-        self.table[shard.index()].asked = None;
+        let shard = &mut self.table[shard.index()];
+        debug_assert!(shard.is_up, "a frame of {} over no connection", shard.id);
+        shard.asked = None;
     }
 
     /// A frame's header named this version of the map.
     #[inline]
     pub(crate) fn saw_map(&mut self, version: MapVersion) {
-        self.wants_routes |= version.get() > self.routes.version();
+        let is_newer = version.get() > self.routes.version();
+        self.wants_routes |= is_newer;
+        debug_assert!(self.wants_routes || !is_newer, "routes that are outdated are asked for");
     }
 
     /// An answer came. When it is the one that tells of its server's clock, the host is to say when
@@ -367,6 +372,7 @@ impl Shards {
         if self.at_mut(shard).offset.answered(request) {
             self.wants_arrival = Some(shard);
         }
+        debug_assert!(self.wants_arrival.is_none_or(|one| one.index() < self.table.len()));
     }
 
     /// Whether a shard's outbox is full.

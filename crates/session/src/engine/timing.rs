@@ -13,7 +13,8 @@ use crate::limits;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     now: Timestamp,
-    error_bound: Duration,
+    /// How far this clock may be from true time.
+    pub(super) error_bound: Duration,
     /// How far behind the latest reading of a server's clock this one was when that came, at least.
     lag: Duration,
     next_due: Timestamp,
@@ -41,17 +42,10 @@ impl Timing {
         self.now
     }
 
-    pub(super) const fn error_bound(&self) -> Duration {
-        self.error_bound
-    }
-
-    pub(super) const fn set_error_bound(&mut self, bound: Duration) {
-        self.error_bound = bound;
-    }
-
     /// A server's clock showed `reading` a moment ago.
     pub(super) fn compare(&mut self, reading: Timestamp) {
         self.lag = reading.since(self.now);
+        debug_assert!(self.lag.is_zero() || reading > self.now, "who is ahead does not lag");
     }
 
     /// How far this process's clock is behind the servers' by their latest reading, if that is why

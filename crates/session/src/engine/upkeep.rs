@@ -87,8 +87,9 @@ impl<M: Manager> Engine<M> {
 
     /// How far ahead of another client's clock this one's may be, for `external_wait`: both error
     /// bounds together.
-    pub const fn set_clock_error(&mut self, bound: Duration) {
-        self.context.timing.set_error_bound(bound);
+    pub fn set_clock_error(&mut self, bound: Duration) {
+        self.context.assert_sound();
+        self.context.timing.error_bound = bound;
     }
 
     /// How long to pause before attempt number `attempt` (from 1) of a whole transaction:

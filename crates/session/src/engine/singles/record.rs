@@ -207,12 +207,14 @@ impl Copies {
 
     /// The copy sent last was refused; another one follows.
     pub(super) fn refused(&mut self) {
+        debug_assert!(self.unanswered, "an answer to nothing");
         self.attempts += 1;
         self.unanswered = false;
     }
 
     /// The answer to the copy sent last asks for another timestamp.
     pub(super) fn next_round(&mut self) {
+        debug_assert!(self.unanswered, "an answer to nothing");
         self.round = self.round.wrapping_add(1);
         self.unanswered = false;
     }

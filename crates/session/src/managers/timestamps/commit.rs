@@ -342,5 +342,6 @@ fn aborted(
         Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
         None => TxnResult::Aborted { reason, entry },
     };
+    debug_assert!(entry.is_none() || reason.item.is_some(), "an entry that no item names");
     (result, reason.at.next())
 }

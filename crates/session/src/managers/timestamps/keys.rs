@@ -271,6 +271,7 @@ impl KeySet {
         {
             entry.read = ReadState::Asked(None);
         }
+        debug_assert!(self.entries.iter().all(|entry| entry.read != ReadState::Asked(Some(op))));
     }
 
     /// The entry of a key.
