@@ -35,6 +35,14 @@ impl ArgumentBuffer {
         }
         self.spans.clear();
         self.spans.shrink_to(KEPT_SPANS);
+        self.assert_sound();
+    }
+
+    /// The arguments fill the buffer, one after the other.
+    #[inline]
+    fn assert_sound(&self) {
+        let end = self.spans.last().map_or(0, |last| (last.start + last.length) as usize);
+        debug_assert_eq!(end, self.bytes.len(), "the last argument ends where the buffer does");
     }
 
     /// Gives back what a long command took; call it when nothing of them is needed any more.
@@ -43,6 +51,7 @@ impl ArgumentBuffer {
         if self.bytes.capacity() > KEPT_BYTES || self.spans.capacity() > KEPT_SPANS {
             self.clear();
         }
+        self.assert_sound();
     }
 
     /// Appends one argument.
@@ -59,6 +68,7 @@ impl ArgumentBuffer {
 
     /// Appends the arguments of a command; the range names them in [`ArgumentBuffer::args`].
     pub(crate) fn push_command(&mut self, command: &Command<'_>) -> Range<u32> {
+        self.assert_sound();
         let from = self.count();
         command.args().for_each(|argument| self.push(argument));
         from..self.count()
@@ -66,6 +76,7 @@ impl ArgumentBuffer {
 
     /// Appends the arguments of another list.
     pub(crate) fn push_args(&mut self, args: Args<'_>) -> Range<u32> {
+        self.assert_sound();
         let from = self.count();
         args.iter().for_each(|argument| self.push(argument));
         from..self.count()
@@ -123,6 +134,12 @@ impl<'a> Args<'a> {
     /// How many arguments, the name included.
     pub(crate) const fn len(&self) -> usize {
         self.spans.len()
+    }
+
+    /// The table of commands has checked that there are at least so many, the name included.
+    #[inline]
+    pub(crate) fn assert_at_least(&self, count: usize) {
+        debug_assert!(self.len() >= count, "{} arguments, {count} were checked", self.len());
     }
 
     /// An argument; empty when there are not so many.

@@ -270,6 +270,11 @@ impl Natural {
         while self.places.last() == Some(&0) {
             self.places.pop();
         }
+        self.assert_sound();
+    }
+
+    fn assert_sound(&self) {
+        debug_assert!(self.places.last() != Some(&0), "no zero is at the top");
     }
 
     fn is_zero(&self) -> bool {
@@ -290,6 +295,7 @@ impl Natural {
         if carry > 0 {
             self.places.push(carry as u32);
         }
+        self.assert_sound();
     }
 
     fn shift_left(&mut self, bits: usize) {
@@ -301,6 +307,7 @@ impl Natural {
             self.multiply_add(1 << part, 0);
         }
         self.places.splice(0..0, core::iter::repeat_n(0, whole));
+        self.assert_sound();
     }
 
     fn shift_right_one(&mut self) {
@@ -311,6 +318,7 @@ impl Natural {
             carry = next;
         }
         self.trim();
+        self.assert_sound();
     }
 
     fn compare(&self, other: &Self) -> Ordering {
@@ -328,6 +336,7 @@ impl Natural {
             *place = sum as u32;
             carry = sum >> 32;
         }
+        assert!(carry == 0, "a sum is one place longer at most");
         self.trim();
     }
 

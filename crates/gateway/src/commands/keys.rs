@@ -24,6 +24,7 @@ pub(crate) fn execute(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     match cmd {
         Cmd::Get => strings::get(args, view, reply),
         Cmd::Mget => strings::get_many(args, view, reply),
@@ -65,6 +66,7 @@ fn delete(
     view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     let mut deleted = 0;
     for key in args.iter().skip(1) {
         if view.get(key).is_some() {
@@ -131,6 +133,7 @@ fn expire(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(3);
     let only = ExpireOnly::parse(args)?;
     let key = args.get(1);
     let at = unit
@@ -167,6 +170,7 @@ fn persist(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     let key = args.get(1);
     let Some(found) = view.get(key).filter(|found| !found.expires_at.is_never()) else {
         reply.integer(0);

@@ -169,6 +169,7 @@ fn help(
     lines: &[&str],
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     exactly(args, 2, name)?;
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
@@ -186,6 +187,7 @@ pub(crate) fn execute(
     client: &mut ClientState,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(1);
     match cmd {
         Cmd::Ping | Cmd::Echo => greet(cmd, args, reply)?,
         Cmd::Select => match integer::parse(args.get(1)) {
@@ -214,6 +216,7 @@ pub(crate) fn execute(
 /// # Errors
 /// Too many arguments.
 pub(crate) fn greet(cmd: Cmd, args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(1);
     match args.len() {
         _ if cmd == Cmd::Echo => reply.bulk(args.get(1)),
         1 => reply.simple("PONG"),
@@ -225,6 +228,7 @@ pub(crate) fn greet(cmd: Cmd, args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Re
 
 /// Nobody has a password here: the default user may come in with any.
 fn auth(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(2);
     match args.len() {
         2 => Err(Failure::NO_PASSWORD),
         3 if args.get(1) == b"default" => {
@@ -245,6 +249,7 @@ pub(crate) fn hello(
     client: &mut ClientState,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(1);
     let mut protocol = client.protocol;
     let mut name = None;
     if args.len() > 1 {
@@ -310,6 +315,7 @@ fn exactly(args: Args<'_>, arguments: usize, name: &str) -> Result<(), Failure> 
 }
 
 fn on_or_off(args: Args<'_>, name: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(2);
     exactly(args, 3, name)?;
     if args.is(2, b"on") || args.is(2, b"off") {
         reply.ok();
@@ -324,6 +330,7 @@ fn client_command(
     client: &mut ClientState,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     match args.get(1).to_ascii_lowercase().as_slice() {
         b"id" => {
             exactly(args, 2, "client|id")?;
@@ -380,6 +387,7 @@ fn client_command(
 }
 
 fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(2);
     if args.is(1, b"RESETSTAT") {
         exactly(args, 2, "config|resetstat")?;
         reply.ok();
@@ -488,6 +496,7 @@ fn info(args: Args<'_>, status: &ServerStatus) -> String {
 }
 
 fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(1);
     if args.len() == 1 {
         reply.array(COMMANDS.len());
         COMMANDS.iter().for_each(|spec| describe(spec, reply));
@@ -546,6 +555,7 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
 
 /// One command as COMMAND INFO gives it.
 fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
+    debug_assert!(find(spec.name.as_bytes()).is_some(), "it is found by its name");
     reply.array(10);
     reply.bulk(spec.name.as_bytes());
     reply.integer(i64::from(spec.arity));
@@ -568,6 +578,7 @@ fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
 
 /// One command as COMMAND DOCS gives it.
 fn document(spec: &Spec, reply: &mut ReplyWriter<'_>) {
+    debug_assert!(find(spec.name.as_bytes()).is_some(), "it is found by its name");
     let group = match spec.class {
         Class::Read | Class::Write => "string",
         Class::Keyspace => "generic",

@@ -137,6 +137,7 @@ pub(crate) fn set(
     view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(3);
     let (options, value_at) = SetOptions::of_relatives(cmd, args, now)?;
     let (key, value) = (args.get(1), args.get(value_at));
     let blind =
@@ -164,6 +165,7 @@ pub(crate) fn get_and_delete(
     view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     let Some(found) = view.get(args.get(1)) else {
         reply.null();
         return Ok(());
@@ -180,6 +182,7 @@ pub(crate) fn get_and_expire(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     let (mut timed, mut persist) = (None, false);
     let mut at = 2;
     while at < args.len() {
@@ -214,6 +217,7 @@ pub(crate) fn get_and_expire(
 
 /// GET.
 pub(crate) fn get(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
+    args.assert_at_least(2);
     match view.get(args.get(1)) {
         Some(found) => reply.bulk(found.value),
         None => reply.null(),
@@ -222,6 +226,7 @@ pub(crate) fn get(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_
 
 /// MGET.
 pub(crate) fn get_many(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
+    args.assert_at_least(2);
     reply.array(args.len() - 1);
     for key in args.iter().skip(1) {
         match view.get(key) {
@@ -238,6 +243,7 @@ pub(crate) fn set_many(
     view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(3);
     let only_absent = cmd == Cmd::Msetnx;
     if args.len().is_multiple_of(2) {
         return Err(Failure::arity(if only_absent { "msetnx" } else { "mset" }));
@@ -265,6 +271,7 @@ pub(crate) fn increment(
     view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(2);
     let step = match cmd {
         Cmd::Incr => 1,
         Cmd::Decr => -1,
@@ -298,6 +305,7 @@ fn print_integer(value: i64, text: &mut [u8; 20]) -> &[u8] {
         at -= 1;
         text[at] = b'-';
     }
+    debug_assert_eq!(integer::parse(&text[at..]), Some(value), "it reads back as it was");
     &text[at..]
 }
 
@@ -308,6 +316,7 @@ pub(crate) fn increment_float(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(3);
     let key = args.get(1);
     let (value, expires_at) = match view.get(key) {
         Some(found) => {
@@ -331,6 +340,7 @@ pub(crate) fn append(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(3);
     let (key, tail) = (args.get(1), args.get(2));
     let found = view.get(key);
     let expires_at = found.map_or(Expiry::NEVER, |found| found.expires_at);
@@ -353,6 +363,7 @@ pub(crate) fn set_range(
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(4);
     let (key, part) = (args.get(1), args.get(3));
     let offset = usize::try_from(integer_of(args.get(2))?).map_err(|_| Failure::OFFSET)?;
     let found = view.get(key);
@@ -381,6 +392,7 @@ pub(crate) fn get_range(
     view: &dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
+    args.assert_at_least(4);
     let (start, end) = (integer_of(args.get(2))?, integer_of(args.get(3))?);
     let value = view.get(args.get(1)).map_or(&[][..], |found| found.value);
     let length = value.len() as i64;
@@ -396,6 +408,7 @@ pub(crate) fn get_range(
 
 /// STRLEN.
 pub(crate) fn length(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
+    args.assert_at_least(2);
     reply.integer(view.get(args.get(1)).map_or(0, |found| found.value.len() as i64));
 }
 

@@ -54,11 +54,17 @@ impl KeyView for TransactionView<'_> {
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {
         let put = self.engine.put(self.now, self.txn, KEYSPACE, key, value, expires_at);
+        debug_assert!(
+            put.is_err() || self.engine.peek(self.txn, KEYSPACE, key).is_some(),
+            "a transaction reads what it has written"
+        );
         put.map_err(Failure::from)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Failure> {
-        self.engine.delete(self.now, self.txn, KEYSPACE, key).map_err(Failure::from)
+        let deleted = self.engine.delete(self.now, self.txn, KEYSPACE, key);
+        debug_assert!(deleted.is_err() || self.get(key).is_none(), "what is deleted is absent");
+        deleted.map_err(Failure::from)
     }
 }
 
@@ -73,10 +79,12 @@ impl KeyView for OneKeyView<'_> {
     }
 
     fn put(&mut self, _key: &[u8], _value: &[u8], _expires_at: Expiry) -> Result<(), Failure> {
+        debug_assert!(false, "a command that reads one key writes nothing");
         Err(SessionError::ReadOnly.into())
     }
 
     fn delete(&mut self, _key: &[u8]) -> Result<(), Failure> {
+        debug_assert!(false, "a command that reads one key writes nothing");
         Err(SessionError::ReadOnly.into())
     }
 }

@@ -51,6 +51,7 @@ impl ClientState {
 
     /// As RESET leaves it.
     pub(crate) fn reset(&mut self) {
+        debug_assert!(self.queued.is_none() && self.watched == 0, "its transaction is over");
         self.protocol = Protocol::Resp2;
         self.name.clear();
         self.queued = None;

@@ -49,8 +49,15 @@ impl Inbox {
         if needed_from * 2 >= self.bytes.len() {
             self.drop_front(needed_from);
         }
+        self.assert_sound();
         self.bytes.extend_from_slice(&received);
         received
+    }
+
+    /// What holds between calls.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.parsed <= self.bytes.len(), "only what is here is carried out");
     }
 
     fn drop_front(&mut self, count: usize) {
@@ -66,6 +73,7 @@ impl Inbox {
 
     /// Looks for the next command.
     pub(crate) fn parse(&mut self) -> Result<Parsed<'_>, ProtocolError> {
+        self.assert_sound();
         self.parser.parse(&self.bytes[self.parsed..])
     }
 
@@ -93,6 +101,7 @@ impl Inbox {
     /// Makes room for so many bytes more, and no more than that.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.bytes.reserve_exact(bytes);
+        self.assert_sound();
     }
 
     /// Goes on behind a command that was carried out, or behind bytes that hold nothing.
@@ -113,6 +122,7 @@ impl Inbox {
         arguments: &mut ArgumentBuffer,
     ) -> Option<Range<u32>> {
         let from = self.offset(position);
+        debug_assert!(from < self.parsed, "it was read before");
         let mut parser = CommandParser::new(RespLimits::default());
         match parser.parse(self.bytes.get(from..)?) {
             Ok(Parsed::Command(command)) => Some(arguments.push_command(&command)),
@@ -122,6 +132,7 @@ impl Inbox {
 
     /// Gives the buffer back when everything is carried out; only while nothing is under way.
     pub(crate) fn release(&mut self) -> Option<Vec<u8>> {
+        self.assert_sound();
         if self.parsed < self.bytes.len() || self.bytes.capacity() == 0 {
             return None;
         }
@@ -139,6 +150,7 @@ impl Inbox {
     /// Drops everything that is not carried out: the connection is at its end.
     pub(crate) fn discard(&mut self) {
         self.bytes.truncate(self.parsed);
+        self.assert_sound();
     }
 }
 

@@ -115,6 +115,7 @@ impl KeyAccesses {
     /// two commands under way are of one key.
     #[inline]
     pub(crate) fn judge(&mut self, owner: ReplyId, found: KeyState, may_wait: bool) -> ReadOrder {
+        self.assert_sound();
         if !self.share_a_key {
             return ReadOrder::InOrder;
         }
@@ -149,6 +150,7 @@ impl KeyAccesses {
     /// way must not find less. They may have been read before, for a read that is refused is sent
     /// again.
     pub(crate) fn answers(&mut self, owner: ReplyId, found: KeyState) {
+        self.assert_sound();
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
             return;
         };
@@ -165,6 +167,7 @@ impl KeyAccesses {
     /// Whether an earlier read of the same key was answered with a later state than this one has
     /// found. It is to be asked for again then, and whatever it finds is right.
     pub(crate) fn is_outdated(&mut self, owner: ReplyId, found: KeyState) -> bool {
+        self.assert_sound();
         if timestone_types::is_planted!(OutdatedReads) {
             return false;
         }
@@ -192,6 +195,11 @@ impl KeyAccesses {
         self.accesses.push(access);
         self.owners.push(owner.0);
         self.answered.push(KeyState::NONE);
+        self.assert_sound();
+    }
+
+    #[inline]
+    fn assert_sound(&self) {
         debug_assert!(
             self.owners.len() == self.accesses.len() && self.answered.len() == self.accesses.len(),
             "every access has an owner and what was answered"

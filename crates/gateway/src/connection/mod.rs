@@ -77,6 +77,7 @@ impl Multi {
         if let Some(charge) = &mut self.charge {
             charge.set(0);
         }
+        debug_assert!(self.charge.as_ref().is_none_or(|charge| charge.bytes() == 0));
     }
 }
 
@@ -242,7 +243,8 @@ impl Connection {
     }
 
     /// The net stage has written so much of what it was sent.
-    pub(crate) const fn written(&mut self, bytes: usize) {
+    pub(crate) fn written(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.usage.unwritten, "what is written was sent");
         self.usage.unwritten = self.usage.unwritten.saturating_sub(bytes);
     }
 
@@ -286,6 +288,7 @@ impl Connection {
         reply_id: ReplyId,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Option<CommandStart> {
+        debug_assert!(self.replies.pending(reply_id).is_some(), "a command is answered once");
         let asked = self.replies.start_of(reply_id);
         #[cfg(feature = "planted-bugs")]
         if asked.is_some() && timestone_types::planted::loses_answer() {
@@ -307,6 +310,7 @@ impl Connection {
 
     /// Answers a command at once with an error.
     pub(crate) fn refuse(&mut self, position: StreamPosition, failure: &crate::failure::Failure) {
+        debug_assert!(!self.life.gone, "somebody is there to be answered");
         self.replies
             .now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
     }
@@ -320,12 +324,14 @@ impl Connection {
 
     /// Ends the transaction state, as EXEC, DISCARD and RESET do.
     pub(crate) fn end_multi(&mut self) -> Option<Box<Multi>> {
+        debug_assert_eq!(self.client.queued.is_some(), self.transaction.multi.is_some());
         self.client.queued = None;
         self.transaction.multi.take()
     }
 
     /// Ends the watch over keys, as EXEC, UNWATCH, DISCARD and RESET do.
     pub(crate) fn unwatch(&mut self) {
+        debug_assert_eq!(self.client.watched, self.transaction.watched.len());
         self.transaction.watched.clear();
         self.transaction.watched_charge = None;
         self.transaction.watch_lost = false;
@@ -337,6 +343,7 @@ impl Connection {
     pub(crate) fn lose_watched(&mut self) {
         self.unwatch();
         self.transaction.watch_lost = true;
+        debug_assert_eq!(self.transaction.watched_bytes(), 0, "nothing of it is left");
     }
 
     /// What is admitted and need not be counted any longer. What waits for commands before it stays

@@ -110,6 +110,14 @@ impl ReplyQueue {
         }
     }
 
+    /// What holds between calls.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.ready as usize <= self.pending.len(), "ready answers are pending");
+        debug_assert!(self.shed as usize <= self.pending.len(), "dropped answers are pending");
+        debug_assert!(self.full.is_empty() == (self.full_bytes == 0), "full buffers are counted");
+    }
+
     /// Commands that are not answered.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
@@ -137,6 +145,7 @@ impl ReplyQueue {
         protocol: Protocol,
         position: StreamPosition,
     ) -> ReplyId {
+        self.assert_sound();
         let id = ReplyId(self.first.wrapping_add(self.pending.len() as u32));
         self.returning += u32::from(reply_kind == ReplyKind::Previous);
         self.pending.push_back(PendingReply {
@@ -158,6 +167,7 @@ impl ReplyQueue {
         position: StreamPosition,
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) {
+        self.assert_sound();
         if self.pending.is_empty() {
             write(&mut ReplyWriter::new(&mut self.out, protocol));
             return self.close_full();
@@ -168,6 +178,7 @@ impl ReplyQueue {
 
     /// The same with an answer that is written already.
     pub(crate) fn now_bytes(&mut self, position: StreamPosition, answer: &[u8]) {
+        self.assert_sound();
         if self.pending.is_empty() {
             self.out.extend_from_slice(answer);
             return self.close_full();
@@ -180,6 +191,7 @@ impl ReplyQueue {
     #[inline]
     pub(crate) fn note_start(&mut self, id: ReplyId, asked: CommandStart) {
         if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            debug_assert!(pending.asked.is_none(), "a command starts once");
             pending.asked = Some(asked);
         }
     }
@@ -201,6 +213,7 @@ impl ReplyQueue {
     /// Notes that a fast write has entered its key as busy; `None`: that it has left.
     #[inline]
     pub(crate) fn note_entered(&mut self, id: ReplyId, hash: Option<u64>) {
+        self.assert_sound();
         if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize) {
             pending.entered = hash;
         }
@@ -236,6 +249,7 @@ impl ReplyQueue {
     /// A command under way was answered with so many bytes.
     #[inline]
     fn note_answer(&mut self, place: usize, length: usize) {
+        debug_assert!(self.returning as usize <= self.pending.len());
         self.note_length(length);
         if self.returning > 0
             && self
@@ -252,6 +266,7 @@ impl ReplyQueue {
     #[inline]
     fn note_length(&mut self, length: usize) {
         self.longest = length.max(self.longest - self.longest / 16);
+        debug_assert!(self.longest >= length, "no answer was longer");
     }
 
     /// What the commands under way will about add to what waits.
@@ -279,6 +294,7 @@ impl ReplyQueue {
     pub(crate) fn shed(&mut self, id: ReplyId, length: usize) {
         self.note_length(length);
         self.drop_answer(id);
+        self.assert_sound();
     }
 
     /// The answer to a command is not taken: it is asked for again when those before it are
@@ -289,6 +305,7 @@ impl ReplyQueue {
         {
             self.shed += 1;
         }
+        self.assert_sound();
     }
 
     /// Whether answers wait to be asked for again.
@@ -351,10 +368,12 @@ impl ReplyQueue {
             self.full_memory += full.capacity();
             self.full.push_back(full);
         }
+        self.assert_sound();
     }
 
     /// Takes the next buffer of answers that can leave.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        self.assert_sound();
         match self.full.pop_front() {
             Some(full) => {
                 self.full_bytes -= full.len();
@@ -375,6 +394,7 @@ impl ReplyQueue {
         (self.full, self.full_bytes, self.full_memory) = (VecDeque::new(), 0, 0);
         self.out.clear();
         give_back(&mut self.out);
+        self.assert_sound();
     }
 }
 

@@ -138,10 +138,12 @@ impl Connections {
         if !core::mem::replace(&mut connection.turn.listed, true) {
             self.listed.push(index);
         }
+        debug_assert!(self.listed.len() <= self.table.len(), "each is listed once");
     }
 
     /// Takes the list of connections to look after; give it back with [`Self::relist`].
     pub(crate) fn take_listed(&mut self) -> Vec<ConnectionIndex> {
+        debug_assert!(self.listed.len() <= self.table.len(), "each is listed once");
         core::mem::take(&mut self.listed)
     }
 
@@ -175,6 +177,7 @@ impl Connections {
         {
             self.ready.push_back(index);
         }
+        debug_assert!(self.ready.len() <= self.table.len(), "each is ready once");
     }
 
     /// The next connection whose waiting commands may go on.
@@ -198,6 +201,7 @@ impl Connections {
 
     /// Lets the connections go on that had their share of the last turn.
     pub(crate) fn resume_postponed(&mut self, memory: &mut MemoryBudget) {
+        debug_assert!(self.postponed.len() <= self.table.len(), "each is postponed once");
         for index in core::mem::take(&mut self.postponed) {
             if let Some(connection) = self.get_mut(index) {
                 connection.turn.postponed = false;
@@ -224,6 +228,8 @@ impl Connections {
             connection.end_multi();
             self.answered(index, memory);
         }
+        let waits = |one: &Connection| one.turn.blocked && !one.life.closing;
+        debug_assert!(!self.table.iter().flatten().any(|one| waits(one)), "nothing more is begun");
     }
 
     /// Whether nothing that was received is under way.
