@@ -14,7 +14,7 @@
 
 use timestone_cluster::{MapVersion, ServerInfo, ShardMap};
 use timestone_session::{
-    Condition, Done, Engine, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError,
+    Condition, Engine, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError,
     SessionId, Step, TxnHandle, TxnOptions, ValueView,
 };
 use timestone_types::{ClientId, HashSeed, ShardId, Timestamp, hash_key};
@@ -42,6 +42,8 @@ impl Backend {
     /// and their own gateways move their watermarks.
     pub(crate) fn reach_only(&mut self, shards: &[ShardId]) {
         self.engine.shards_mut().reach_only(shards);
+        let is_reached = |one: &ShardId| !self.engine.shards().is_out_of_reach(*one);
+        assert!(shards.iter().all(is_reached), "what is here is reached");
     }
 
     /// What refusals call the servers that this gateway has no way to.
@@ -50,6 +52,7 @@ impl Backend {
             let name = map
                 .primary(entry.id)
                 .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
+            debug_assert!(!name.is_empty(), "the server of {} has a name", entry.id);
             self.engine.shards_mut().name_server(entry.id, &name);
         }
     }
@@ -71,12 +74,6 @@ impl Backend {
         hash_key(self.seed, KEYSPACE, key).0
     }
 
-    /// The next result of an operation.
-    #[inline]
-    pub(crate) fn next_done(&mut self) -> Option<Done<'_>> {
-        self.engine.next_done()
-    }
-
     /// How many shards the cluster has.
     pub(crate) fn shard_count(&self) -> usize {
         self.engine.shards().routes().shards().len()
@@ -96,6 +93,7 @@ impl Backend {
         key: &[u8],
         operation: Operation,
     ) -> Result<(), SessionError> {
+        operation.assert_packs();
         let (options, op) = (RequestOptions::default(), OpId(operation.pack()));
         self.engine.get_latest(now, self.session, KEYSPACE, key, options, op).map(drop)
     }
@@ -114,6 +112,7 @@ impl Backend {
         previous: bool,
         operation: Operation,
     ) -> Result<(), SessionError> {
+        operation.assert_packs();
         let options = RequestOptions { return_previous: previous, ..RequestOptions::default() };
         let op = OpId(operation.pack());
         self.engine
@@ -130,7 +129,9 @@ impl Backend {
     /// There are too many.
     pub(crate) fn begin_strict(&mut self, now: Timestamp) -> Result<TxnHandle, SessionError> {
         let options = TxnOptions { strict: true, ..TxnOptions::default() };
-        self.engine.begin(now, self.session, options)
+        let txn = self.engine.begin(now, self.session, options)?;
+        debug_assert!(self.engine.begin_timestamp(txn).is_ok(), "what has begun is under way");
+        Ok(txn)
     }
 
     /// Begins a transaction that only reads, and tells its snapshot.
@@ -145,7 +146,9 @@ impl Backend {
         self.engine.shards().reaches_all()?;
         let options = TxnOptions { read_only: true, ..TxnOptions::default() };
         let txn = self.engine.begin(now, self.session, options)?;
-        Ok((txn, self.engine.begin_timestamp(txn)?))
+        let at = self.engine.begin_timestamp(txn)?;
+        debug_assert!(at > Timestamp::ZERO, "a snapshot of nothing");
+        Ok((txn, at))
     }
 
     /// Asks for a key's value in a transaction; whether a result follows.
@@ -159,6 +162,7 @@ impl Backend {
         key: &[u8],
         operation: Operation,
     ) -> Result<bool, SessionError> {
+        operation.assert_packs();
         let step = self.engine.get(now, txn, KEYSPACE, key, OpId(operation.pack()))?;
         Ok(matches!(step, Step::Pending(_)))
     }
@@ -174,7 +178,8 @@ impl Backend {
     }
 
     /// The keys of a transaction, for commands.
-    pub(crate) const fn view(&mut self, txn: TxnHandle, now: Timestamp) -> TransactionView<'_> {
+    pub(crate) fn view(&mut self, txn: TxnHandle, now: Timestamp) -> TransactionView<'_> {
+        debug_assert!(self.engine.begin_timestamp(txn).is_ok(), "commands see what is under way");
         TransactionView { engine: &mut self.engine, txn, now }
     }
 
@@ -187,7 +192,9 @@ impl Backend {
         now: Timestamp,
         txn: TxnHandle,
     ) -> Result<(), SessionError> {
-        self.engine.fence(now, txn, KEYSPACE)
+        let cleared = self.engine.fence(now, txn, KEYSPACE);
+        debug_assert!(cleared.is_err() || self.engine.begin_timestamp(txn).is_ok());
+        cleared
     }
 
     /// Commits a transaction; whether a result follows.
@@ -200,6 +207,7 @@ impl Backend {
         txn: TxnHandle,
         operation: Operation,
     ) -> Result<bool, SessionError> {
+        operation.assert_packs();
         let step = self.engine.commit(now, txn, OpId(operation.pack()))?;
         Ok(matches!(step, Step::Pending(_)))
     }
@@ -207,6 +215,7 @@ impl Backend {
     /// Ends a transaction without effect, if it is not over.
     pub(crate) fn abort(&mut self, txn: TxnHandle) {
         self.engine.abort(txn);
+        debug_assert!(self.engine.begin_timestamp(txn).is_err(), "what is ended is over");
     }
 }
 
@@ -223,6 +232,7 @@ impl Backend {
         operation: Operation,
         encode: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) -> Result<(), SessionError> {
+        operation.assert_packs();
         let routes = self.engine.shards().routes();
         let &(shard, epoch) = routes.shards().get(place).ok_or(SessionError::NoShard)?;
         let map_version = MapVersion::new(routes.version());
@@ -237,7 +247,8 @@ impl Backend {
     pub(crate) fn saw(&mut self, at: Timestamp) {
         // Only the session, which began with this gateway, can be missing: then the attempt that
         // follows says so.
-        let _ = self.engine.saw(self.session, at);
+        let seen = self.engine.saw(self.session, at);
+        debug_assert!(seen.is_ok(), "the session began with this gateway");
     }
 
     /// Planted: the shard in a place is another server's, and counts as read to its end.
@@ -254,6 +265,7 @@ impl Backend {
     /// # Errors
     /// They cannot be read; the requests will be sent again.
     pub(crate) fn deliver(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+        debug_assert!(!bytes.is_empty(), "an answer of nothing");
         self.engine.deliver_batch(now, bytes)
     }
 }

@@ -77,12 +77,13 @@ pub(crate) struct Dispatcher<'a> {
 
 impl<'a> Dispatcher<'a> {
     /// For the command of a connection that begins at `position`.
-    pub(crate) const fn new(
+    pub(crate) fn new(
         parts: &'a mut Parts,
         now: Timestamp,
         index: ConnectionIndex,
         position: StreamPosition,
     ) -> Self {
+        debug_assert!(parts.connections.get(index).is_some(), "a command comes from somebody");
         Self { parts, now, index, position, answer_bytes: 0 }
     }
 
@@ -97,6 +98,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Answers the command with an error.
     fn refuse(&mut self, failure: &Failure) -> Disposition {
+        debug_assert_eq!(self.answer_bytes, 0, "a command is answered once");
         let position = self.position;
         if let Some(connection) = self.connection() {
             connection.refuse(position, failure);
@@ -106,6 +108,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Takes a command; `arguments` holds nothing else.
     pub(crate) fn dispatch(&mut self, arguments: &ArgumentBuffer) -> Disposition {
+        debug_assert!(arguments.count() > 0, "a command has a name");
         let args = arguments.all();
         let position = self.position;
         let Some(connection) = self.connection() else { return Disposition::Taken };
@@ -137,6 +140,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn local(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        debug_assert_eq!(spec.class, Class::Local);
         let mut scratch = core::mem::take(&mut self.parts.scratch);
         scratch.clear();
         let status = match spec.cmd {
@@ -175,6 +179,7 @@ impl<'a> Dispatcher<'a> {
 
     /// SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
     fn keyspace(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        debug_assert_eq!(spec.class, Class::Keyspace);
         let kind = match spec.cmd {
             Cmd::Flushdb | Cmd::Flushall => match args.len() {
                 1 => Ok(JobKind::Flush),
@@ -194,6 +199,7 @@ impl<'a> Dispatcher<'a> {
 
     /// A command that nothing else of its connection may overlap.
     fn alone(&mut self, spec: &'static Spec, args: Args<'_>, kind: JobKind) -> Disposition {
+        debug_assert!(spec.accepts(args.len()), "{} was checked", spec.name);
         let Some(connection) = self.connection() else { return Disposition::Taken };
         if !connection.replies.is_empty() {
             return Disposition::Wait;
@@ -212,6 +218,7 @@ impl<'a> Dispatcher<'a> {
         let protocol = connection.client.protocol;
         let reply_id = connection.replies.expect(ReplyKind::Job, protocol, position);
         connection.replies.note_start(reply_id, CommandStart { cmd, at: now });
+        debug_assert!(connection.replies.pending(reply_id).is_some(), "its answer is expected");
         match reservation {
             KeyReservation::Alone => connection.set_barrier(reply_id),
             KeyReservation::Key(access) => connection.accesses.add(access, reply_id),
@@ -226,6 +233,7 @@ impl<'a> Dispatcher<'a> {
 /// Commands over keys.
 impl Dispatcher<'_> {
     fn over_keys(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        debug_assert!(matches!(spec.class, Class::Read | Class::Write));
         let one_key = spec.key_places(args.len()).count() == 1;
         if spec.class == Class::Write && one_key {
             return match OneWrite::of(spec.cmd, args, self.now) {
@@ -254,6 +262,7 @@ impl Dispatcher<'_> {
     fn write_one(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
         let Parts { connections, backend, jobs, .. } = &mut *self.parts;
         let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
+        debug_assert!(connection.transaction.multi.is_none(), "what MULTI queues is not sent");
         let mut path = FastPath {
             backend,
             now: self.now,
@@ -269,6 +278,7 @@ impl Dispatcher<'_> {
 
     /// A command that reads one key and writes it: it belongs into the key's queue.
     fn queue_on_key(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        debug_assert_eq!(spec.class, Class::Write);
         let key = args.get(1);
         let Some(reservation) = self.reserve_key(key, AccessKind::Queued) else {
             return Disposition::Wait;
@@ -315,6 +325,7 @@ impl Dispatcher<'_> {
 /// MULTI and its kin.
 impl Dispatcher<'_> {
     fn state(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        debug_assert_eq!(spec.class, Class::State);
         let position = self.position;
         let Parts { connections, memory, .. } = &mut *self.parts;
         let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
@@ -362,6 +373,7 @@ impl Dispatcher<'_> {
     fn exec(&mut self) -> Disposition {
         let position = self.position;
         let Some(connection) = self.connection() else { return Disposition::Taken };
+        debug_assert!(connection.transaction.multi.is_some(), "EXEC without MULTI is refused");
         let Some(multi) = connection.end_multi() else { return Disposition::Taken };
         let protocol = connection.client.protocol;
         if multi.dirty {
@@ -453,6 +465,7 @@ fn queue(
     args: Args<'_>,
     position: StreamPosition,
 ) {
+    debug_assert!(spec.class != Class::Keyspace, "{} is not queued", spec.name);
     let Some(multi) = &mut connection.transaction.multi else { return };
     let bytes = args.memory_bytes();
     if !multi.dirty

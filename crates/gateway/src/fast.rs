@@ -26,6 +26,7 @@ use crate::dispatch::Disposition;
 use crate::failure::Failure;
 use crate::jobs::job::Operation;
 use crate::jobs::key_queues::BusyKeys;
+use crate::limits::MAX_IN_FLIGHT;
 
 /// A command in its plainest form, in the receive buffer.
 #[derive(Clone, Copy, Debug)]
@@ -125,9 +126,16 @@ pub(crate) struct FastPath<'a> {
 }
 
 impl FastPath<'_> {
+    /// So many commands of one connection may be under way, and this one.
+    #[inline]
+    fn assert_room(&self) {
+        debug_assert!(self.replies.len() < MAX_IN_FLIGHT, "its connection has to wait");
+    }
+
     /// Sends a simple command to the backend.
     #[inline]
     pub(crate) fn start(&mut self, command: SimpleCommand<'_>) -> Disposition {
+        self.assert_room();
         match command {
             SimpleCommand::Get(key) => self.read(key),
             SimpleCommand::Set(key, value) => {
@@ -141,6 +149,7 @@ impl FastPath<'_> {
 
     #[inline]
     fn read(&mut self, key: &[u8]) -> Disposition {
+        self.assert_room();
         let access = KeyAccess::new(self.backend.hash(key), AccessKind::Read);
         if self.accesses.blocks(access) {
             return Disposition::Wait;
@@ -156,6 +165,7 @@ impl FastPath<'_> {
     /// belongs into the key's queue.
     #[inline]
     pub(crate) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
+        self.assert_room();
         let hash = self.backend.hash(write.key);
         if self.busy.is_busy(hash) {
             return Disposition::Dispatch;

@@ -108,6 +108,7 @@ impl GatewayFigures {
 
     /// The gateway begins to serve.
     pub(crate) fn begin(&mut self, now: Timestamp) {
+        assert_eq!(self.started, Timestamp::ZERO, "a gateway begins once");
         self.started = now;
         self.gauges.begin();
     }
@@ -125,6 +126,7 @@ impl GatewayFigures {
     /// So many commands were carried out, or begun.
     #[inline]
     pub(crate) const fn took(&mut self, commands: u64) {
+        debug_assert!(commands <= 1, "commands are taken one by one");
         self.commands += commands;
     }
 
@@ -136,6 +138,7 @@ impl GatewayFigures {
     /// A turn at `now`.
     #[inline]
     pub(crate) fn look(&mut self, now: Timestamp) {
+        debug_assert!(now >= self.started, "a turn before the first");
         self.rate.look(now, self.commands);
     }
 
@@ -165,6 +168,7 @@ impl CommandRate {
     /// So many commands were carried out up to now.
     #[inline]
     pub(crate) fn look(&mut self, now: Timestamp, commands: u64) {
+        debug_assert!(commands >= self.before, "commands are counted up");
         if now < self.since.saturating_add(SECOND) {
             return;
         }

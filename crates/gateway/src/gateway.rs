@@ -92,12 +92,19 @@ impl Gateway {
         }
     }
 
+    /// Time never runs backwards.
+    #[inline]
+    fn assert_time(&self, now: Timestamp) {
+        debug_assert!(now >= self.now, "{now} is before {}", self.now);
+    }
+
     fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
+        self.assert_time(ctx.now());
         let now = ctx.now();
         if self.shutdown.gave_up() {
             let is_own = frame_batch.reply_to.stage == self.own.stage;
             return if is_own {
-                ctx.give_buffer(frame_batch.bytes)
+                ctx.buffers().give(frame_batch.bytes)
             } else {
                 ctx.finish_frame_batch(frame_batch)
             };
@@ -109,14 +116,14 @@ impl Gateway {
                 // twice.
                 self.parts.run(now);
             }
-            return ctx.give_buffer(frame_batch.bytes);
+            return ctx.buffers().give(frame_batch.bytes);
         }
         let (frames, bytes) = (u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         let Some(index) = self.parts.connections.find(frame_batch.reply_to) else {
             return ctx.finish_frame_batch(frame_batch);
         };
         let spare = self.parts.received(now, index, frame_batch.bytes);
-        ctx.give_buffer(spare);
+        ctx.buffers().give(spare);
         if let Some(connection) = self.parts.connections.get_mut(index) {
             connection.usage.admitted.0 += frames;
             connection.usage.admitted.1 += bytes;
@@ -129,6 +136,7 @@ impl Gateway {
 
     /// Takes reply frames of shards, or of the node.
     fn replies(&mut self, now: Timestamp, bytes: &[u8]) {
+        debug_assert!(!self.shutdown.gave_up(), "nothing is waited for any more");
         let answer = first_frame(without_clock(bytes));
         match Frame::parse(answer).ok().filter(NodeClient::is_answer) {
             Some(frame) => NodeClient::replied(&mut self.parts, now, &frame),
@@ -142,6 +150,7 @@ impl Gateway {
     }
 
     fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
+        self.assert_time(ctx.now());
         match event {
             NetEvent::Connected(view) => {
                 self.parts.connections.connect(ctx.now(), view.reply_to, view.peer)
@@ -168,6 +177,7 @@ impl Gateway {
     fn ship(&mut self, ctx: &mut Turn<'_>) {
         while let Some((shard, outbox)) = self.parts.backend.engine().shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
+            debug_assert!(!bytes.is_empty(), "{shard} is asked nothing");
             ctx.send(Output::ToShard { shard, frame_batch: FrameBatch::new(self.own, bytes) });
         }
     }
@@ -180,8 +190,9 @@ impl Gateway {
         }
         // What could not be done now was listed again.
         if self.parts.connections.relist(listed) {
-            ctx.want_turn();
+            ctx.wants_turn = true;
         }
+        debug_assert!(self.parts.connections.is_nobody_listed() || ctx.wants_turn());
     }
 
     fn flush_connection(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
@@ -190,6 +201,7 @@ impl Gateway {
         let Parts { connections, memory, .. } = &mut self.parts;
         let Some(connection) = connections.get_mut(index) else { return };
         memory.count(connection);
+        debug_assert_eq!(connection.usage.counted.1, connection.replies.memory_bytes() as u64);
         if let Some(pause) = memory.change_of_pause(ctx.now(), connection) {
             let reply_to = connection.reply_to;
             let command =
@@ -217,11 +229,12 @@ impl Gateway {
             let frame_batch = FrameBatch { charge, ..FrameBatch::new(reply_to, bytes) };
             ctx.send(Output::Answer(frame_batch));
         }
+        debug_assert!(!connection.replies.has_output(), "all that can leave has left");
         // An answer that had to wait for room may have been all that held its connection's next
         // commands back.
         if connection.turn.blocked && connection.may_start(bound) {
             self.parts.answered(index);
-            ctx.want_turn();
+            ctx.wants_turn = true;
         }
     }
 
@@ -230,6 +243,7 @@ impl Gateway {
     fn settle_connection(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
         let Parts { connections, memory, .. } = &mut self.parts;
         let Some(connection) = connections.get_mut(index) else { return };
+        debug_assert!(!connection.replies.has_output(), "answers leave before a connection ends");
         let (frames, bytes) = connection.give_up_admitted();
         ctx.release(frames, bytes);
         if !connection.replies.is_empty() {
@@ -238,12 +252,12 @@ impl Gateway {
         if connection.life.gone {
             if let Some(connection) = connections.remove(index) {
                 memory.forget(&connection);
-                ctx.give_buffer(connection.inbox.into_bytes());
+                ctx.buffers().give(connection.inbox.into_bytes());
             }
             return;
         }
         if let Some(bytes) = connection.inbox.release() {
-            ctx.give_buffer(bytes);
+            ctx.buffers().give(bytes);
         }
         let life = &mut connection.life;
         let done = life.closing || life.half_closed && !connection.turn.blocked;
@@ -266,11 +280,13 @@ impl Gateway {
 impl Gateway {
     /// Begins to serve; once, before anything else.
     pub fn start(&mut self, ctx: &mut Turn<'_>) {
+        assert_eq!(self.now, Timestamp::ZERO, "a gateway starts once, before its first turn");
         self.parts.figures.begin(ctx.now());
     }
 
     /// Takes what it is told.
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
+        self.assert_time(ctx.now());
         match input {
             Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::Net(event) => self.net_event(ctx, event),
@@ -283,6 +299,7 @@ impl Gateway {
 
     /// The end of a turn, or a deadline that has passed.
     pub fn turn(&mut self, ctx: &mut Turn<'_>) {
+        self.assert_time(ctx.now());
         let now = ctx.now();
         if !self.shutdown.has_closed_session() {
             self.parts.tick(now);
@@ -294,7 +311,7 @@ impl Gateway {
             memory.end_idle(now, connections, figures.gauges());
             self.parts.run(now);
             if self.parts.goes_on() {
-                ctx.want_turn();
+                ctx.wants_turn = true;
             }
             self.node.ask(ctx, &self.parts.backend, self.own);
         }
@@ -309,7 +326,7 @@ impl Gateway {
                 self.shutdown.end();
                 self.parts.figures.gauges().end();
             } else {
-                ctx.want_turn();
+                ctx.wants_turn = true;
             }
         }
     }

@@ -39,7 +39,9 @@ impl Parts {
         };
         connection.client.last_seen = now;
         let oldest = connection.replies.oldest();
+        let count = bytes.len();
         let spare = connection.inbox.append(bytes, oldest);
+        debug_assert!(connection.inbox.backlog() >= count, "what came is to be carried out");
         if connection.inbox.backlog() > MAX_BACKLOG_BYTES {
             tracing::warn!(
                 peer = %connection.client.peer,
@@ -128,6 +130,7 @@ impl Parts {
                 connection.turn.blocked = true;
                 return;
             }
+            debug_assert!(consumed <= connection.inbox.backlog(), "a command came whole");
             connection.inbox.consume(consumed);
         }
     }
@@ -140,6 +143,7 @@ impl Parts {
         index: ConnectionIndex,
         position: StreamPosition,
     ) -> (Disposition, usize) {
+        debug_assert!(self.arguments.count() > 0, "a command has a name");
         let arguments = core::mem::take(&mut self.arguments);
         let mut dispatcher = Dispatcher::new(self, now, index, position);
         let disposition = dispatcher.dispatch(&arguments);
@@ -178,6 +182,7 @@ impl Parts {
     /// Asks again for values that had found no room, as far as there is some now.
     #[inline]
     fn ask_again(&mut self, now: Timestamp, index: ConnectionIndex, bound: usize) {
+        debug_assert!(bound > 0, "some answer always has room");
         let Self { connections, backend, .. } = self;
         let Some(connection) = connections.get_mut(index) else { return };
         if connection.replies.has_shed() && ask_again(backend, connection, index, now, bound) {
@@ -195,6 +200,7 @@ fn ask_again(
     now: Timestamp,
     bound: usize,
 ) -> bool {
+    debug_assert!(connection.replies.has_shed(), "something is to be asked for again");
     if connection.life.gone {
         // Nobody reads them. Unanswered they would keep the connection for ever.
         while let Some((id, _)) = connection.replies.ask_again(|_, _| true) {
@@ -222,6 +228,7 @@ fn ask_again(
 
 /// Answers bytes that are no command, and closes the connection.
 fn refuse_bytes(connection: &mut Connection, position: StreamPosition, error: &ProtocolError) {
+    debug_assert!(!connection.life.gone, "somebody is there to be answered");
     let mut text = b"ERR ".to_vec();
     error.write(&mut text);
     let protocol = connection.client.protocol;
@@ -233,6 +240,7 @@ fn refuse_bytes(connection: &mut Connection, position: StreamPosition, error: &P
 /// Answers whoever is no Redis client in its own protocol, and closes the connection: nothing more
 /// of what it has sent is carried out.
 fn turn_away(connection: &mut Connection, position: StreamPosition, stranger: Stranger) {
+    debug_assert!(!connection.life.gone, "somebody is there to be answered");
     tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; \
         the connection is closed");
     connection.replies.now_bytes(position, &stranger.answer());

@@ -41,6 +41,7 @@ impl NodeClient {
 
     /// Takes an answer of the node.
     pub(crate) fn replied(parts: &mut Parts, now: Timestamp, frame: &Frame<'_>) {
+        debug_assert!(Self::is_answer(frame), "an answer of the node");
         let engine = parts.backend.engine();
         match frame.kind() {
             Kind::MapIs => {

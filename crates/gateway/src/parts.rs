@@ -17,6 +17,7 @@ use std::sync::Arc;
 use timestone_cluster::ShardMap;
 use timestone_seda::{Memory, ReplyAddress};
 use timestone_session::{OpResult, Routes, SessionError};
+use timestone_types::limits::MAX_VALUE_BYTES;
 use timestone_types::{ClientId, Timestamp};
 use timestone_wire::resp::ReplyWriter;
 
@@ -89,6 +90,7 @@ impl Parts {
             return;
         }
         self.backend.name_servers(map);
+        debug_assert!(self.backend.shard_count() >= map.shards().len(), "no shard goes");
     }
 
     /// Memory that is kept for the next command.
@@ -100,6 +102,7 @@ impl Parts {
     /// A command of a connection was answered: what waited for it may go on.
     #[inline]
     pub(crate) fn answered(&mut self, index: ConnectionIndex) {
+        debug_assert!(self.connections.get(index).is_some(), "who is answered is there");
         self.connections.answered(index, &mut self.memory);
     }
 
@@ -108,10 +111,12 @@ impl Parts {
         if let Some(index) = self.connections.disconnect(reply_to) {
             self.answered(index);
         }
+        debug_assert!(self.connections.find(reply_to).is_none(), "who has left is not found");
     }
 
     /// The net stage has written so much of what it was sent for a connection.
     pub(crate) fn written(&mut self, index: ConnectionIndex, bytes: usize) {
+        debug_assert!(self.connections.get(index).is_some(), "what was sent was sent to somebody");
         if let Some(connection) = self.connections.get_mut(index) {
             connection.written(bytes);
             self.answered(index);
@@ -142,9 +147,9 @@ impl Parts {
     pub(crate) fn run(&mut self, now: Timestamp) {
         self.figures.look(now);
         loop {
-            JobRunner::new(self, now).resume_waiting();
+            JobRunner { parts: self, now }.resume_waiting();
             while let Some(job) = self.jobs.next_start() {
-                JobRunner::new(self, now).start(job);
+                JobRunner { parts: self, now }.start(job);
             }
             let mut any = false;
             while self.take_result(now) {
@@ -155,6 +160,7 @@ impl Parts {
                 self.advance(now, index);
             }
             if !any && !self.jobs.has_starts() {
+                debug_assert!(!self.connections.has_ready(), "nothing is left to do");
                 return self.give_back();
             }
         }
@@ -166,12 +172,14 @@ impl Parts {
         if self.scratch.capacity() > KEPT_BUFFER_BYTES {
             self.scratch = Vec::new();
         }
+        debug_assert!(self.scratch.capacity() <= KEPT_BUFFER_BYTES, "no more is kept");
     }
 
     /// Takes one result of the backend to whom it belongs.
     fn take_result(&mut self, now: Timestamp) -> bool {
         let Self { backend, connections, jobs, scratch, memory, figures, .. } = self;
-        let Some(done) = backend.next_done() else { return false };
+        let Some(done) = backend.engine().next_done() else { return false };
+        debug_assert_eq!(Operation::unpack(done.op.0).pack(), done.op.0, "an operation of here");
         let action = match Operation::unpack(done.op.0) {
             Operation::Fast(index, id) => match connections.get_mut(index) {
                 Some(connection) => {
@@ -202,7 +210,7 @@ impl Parts {
             ResultAction::Nothing => {}
             ResultAction::Answered(index) => self.answered(index),
             ResultAction::RunAsJob(index, id) => self.run_as_job(now, index, id),
-            ResultAction::Proceed(job) => JobRunner::new(self, now).proceed(job),
+            ResultAction::Proceed(job) => JobRunner { parts: self, now }.proceed(job),
         }
         true
     }
@@ -212,11 +220,12 @@ impl Parts {
         let engine = self.backend.engine();
         if engine.next_deadline().is_some_and(|at| at <= now) {
             engine.tick(now);
+            debug_assert!(engine.next_deadline().is_none_or(|at| at > now), "what is due is done");
         }
         self.connections.resume_postponed(&mut self.memory);
         for _ in 0..self.jobs.begin_turn() {
             let Some(id) = self.jobs.next_yielded() else { break };
-            JobRunner::new(self, now).proceed(id);
+            JobRunner { parts: self, now }.proceed(id);
         }
         self.jobs.resume_backed_off(now);
     }
@@ -249,6 +258,7 @@ fn take_fast_result(
     memory: &Memory,
 ) -> ResultAction {
     let Some(&expected) = connection.replies.pending(id) else { return ResultAction::Nothing };
+    debug_assert!(expected.entered.is_none(), "its key is free for others");
     if let OpResult::Value(view) = result
         && let Some(length) =
             view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
@@ -322,6 +332,7 @@ fn write_fast_answer(out: &mut Vec<u8>, expected: &PendingReply, result: &OpResu
 
 #[inline]
 fn bulk_or_null(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {
+    debug_assert!(value.is_none_or(|value| value.len() <= MAX_VALUE_BYTES), "a value is bounded");
     match value {
         Some(value) => reply.bulk(value),
         None => reply.null(),

@@ -52,7 +52,8 @@ pub struct Turn<'a> {
     now: Timestamp,
     is_shutting_down: bool,
     has_unsent: bool,
-    wants_turn: bool,
+    /// The gateway wants another call at once.
+    pub(crate) wants_turn: bool,
     released: (u64, u64),
     buffers: &'a mut FrameBatchPool,
     outputs: &'a mut Vec<Output>,
@@ -65,6 +66,7 @@ impl<'a> Turn<'a> {
         buffers: &'a mut FrameBatchPool,
         outputs: &'a mut Vec<Output>,
     ) -> Self {
+        debug_assert!(outputs.is_empty(), "what was wanted before was carried out");
         Self {
             now,
             has_unsent: false,
@@ -119,36 +121,41 @@ impl<'a> Turn<'a> {
 
     /// An empty buffer.
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
-        self.buffers.take()
+        let buffer = self.buffers.take();
+        debug_assert!(buffer.is_empty(), "a buffer that was given back is empty");
+        buffer
     }
 
-    /// Gives a buffer back.
-    pub(crate) fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.buffers.give(buffer);
+    /// Where buffers are given back.
+    pub(crate) const fn buffers(&mut self) -> &mut FrameBatchPool {
+        self.buffers
     }
 
     /// So much of what was let in need not be counted any longer.
     pub(crate) const fn release(&mut self, requests: u64, bytes: u64) {
         self.released.0 += requests;
         self.released.1 += bytes;
+        debug_assert!(self.released.0 >= requests && self.released.1 >= bytes, "they are few");
     }
 
     /// A batch of frames is dealt with. What stages of one process send each other comes without a
     /// count of frames: it passed no door, so there is nothing to release.
     pub(crate) fn finish_frame_batch(&mut self, frame_batch: FrameBatch) {
+        debug_assert!(frame_batch.frames == 0 || !frame_batch.bytes.is_empty());
         if frame_batch.frames > 0 {
             self.release(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
         self.buffers.give(frame_batch.bytes);
     }
 
-    /// Another call at once.
-    pub(crate) const fn want_turn(&mut self) {
-        self.wants_turn = true;
-    }
-
     #[inline]
     pub(crate) fn send(&mut self, output: Output) {
+        let is_empty = match &output {
+            Output::Answer(batch) | Output::ToNode(batch) => batch.bytes.is_empty(),
+            Output::ToShard { frame_batch, .. } => frame_batch.bytes.is_empty(),
+            Output::Net { .. } => false,
+        };
+        debug_assert!(!is_empty, "nothing is sent for nothing");
         self.outputs.push(output);
     }
 }

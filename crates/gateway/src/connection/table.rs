@@ -190,6 +190,11 @@ impl Connections {
         Some(index)
     }
 
+    /// Whether waiting commands of some connection may go on.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// A connection has had its share of this turn.
     pub(crate) fn postpone(&mut self, index: ConnectionIndex) {
         if let Some(connection) = self.get_mut(index) {

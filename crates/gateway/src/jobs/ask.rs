@@ -79,6 +79,7 @@ impl Job {
         now: Timestamp,
         id: JobId,
     ) -> Result<(), SessionError> {
+        debug_assert_eq!(self.attempt.left, 0, "keys are asked for when those before them came");
         match (&self.kind, self.txn) {
             (JobKind::OneRead | JobKind::Watch, _) => self.ask_latest(backend, now, id),
             (_, Some(txn)) => self.ask_in_transaction(backend, now, id, txn),
@@ -133,6 +134,7 @@ impl Job {
 
     /// A key could not be asked for: no attempt can do without it.
     pub(crate) fn cannot_ask(&mut self, error: &SessionError) {
+        debug_assert!(self.attempt.failure.is_none(), "an attempt fails once");
         self.attempt.again |= error.retryable();
         let at = self.attempt.cursor.command;
         let failure = Failure::from(error);
@@ -161,6 +163,7 @@ fn next_read<'j>(
         }
         (cursor.command, cursor.key) = (cursor.command + 1, 0);
     }
+    debug_assert_eq!(cursor.command, commands.len(), "every command was asked for");
     None
 }
 
@@ -169,6 +172,7 @@ fn next_watched<'j>(
     watched: &'j [(Box<[u8]>, Watched)],
     cursor: &mut AskCursor,
 ) -> Option<&'j [u8]> {
+    debug_assert!(cursor.watched <= watched.len());
     let (key, _) = watched.get(cursor.watched)?;
     cursor.watched += 1;
     Some(key)

@@ -146,6 +146,7 @@ fn execute_one(
     job: &mut Job,
     place: usize,
 ) -> Result<(), Failure> {
+    debug_assert!(place >= job.attempt.executed, "no command is carried out twice");
     let Job { commands, arguments, reply, .. } = job;
     let command = &commands[place];
     let args = arguments.args(command.arguments.clone());

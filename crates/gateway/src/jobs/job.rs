@@ -171,6 +171,7 @@ impl Job {
         spec: &'static Spec,
         args: Args<'_>,
     ) {
+        debug_assert!(spec.accepts(args.len()), "{} was checked", spec.name);
         let arguments = self.arguments.push_args(args);
         self.commands.push(JobCommand { requester, spec, arguments, reply: 0..0 });
     }
@@ -197,6 +198,7 @@ impl Job {
 
     /// The answer of a command that has nothing to say.
     pub(crate) fn answer_ok(&mut self) {
+        debug_assert_eq!(self.commands.len(), 1, "it is one command");
         let Some(command) = self.commands.first_mut() else { return };
         self.reply.clear();
         ReplyWriter::new(&mut self.reply, command.requester.protocol).ok();
@@ -213,6 +215,7 @@ impl Attempt {
 
     /// Nobody waits for the operations under way any more.
     pub(crate) const fn stop_waiting(&mut self) {
+        debug_assert!(self.left <= self.ops, "each operation has a number");
         (self.left, self.ops) = (0, 0);
     }
 
@@ -240,6 +243,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// Whose result it will be is found again.
+    #[inline]
+    pub(crate) fn assert_packs(self) {
+        debug_assert_eq!(Self::unpack(self.pack()), self, "a result finds whom it is for");
+    }
+
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         match self {

@@ -35,12 +35,17 @@ impl KeyQueues {
 
     /// Sets a key's queue.
     pub(crate) fn set(&mut self, hash: u64, queue: KeyQueue) {
-        self.queues.insert(hash, queue);
+        let before = self.queues.insert(hash, queue);
+        debug_assert!(before.is_none_or(|before| before != queue), "a queue changes");
     }
 
     /// Removes the queue of a key in which nothing waits.
     pub(crate) fn remove(&mut self, hash: u64) {
-        self.queues.remove(&hash);
+        let before = self.queues.remove(&hash);
+        debug_assert!(
+            before.is_some_and(|queue| queue.running == queue.last),
+            "nothing waits in it"
+        );
     }
 }
 
@@ -73,6 +78,7 @@ impl BusyKeys {
     #[inline]
     pub(crate) fn enter(&mut self, hash: u64) {
         self.counts[Self::bucket(hash)] += 1;
+        debug_assert!(self.is_busy(hash));
     }
 
     /// So many writes are over.

@@ -130,7 +130,14 @@ impl KeyspaceScan {
         Ok(scan)
     }
 
+    /// No more places than shards are looked at.
+    fn assert_sound(&self) {
+        debug_assert!(self.places.len() <= self.shards.max(1), "{} places", self.places.len());
+        debug_assert!(self.looked_through <= self.shards, "no shard is looked through twice");
+    }
+
     fn scan_options(&mut self, args: Args<'_>) -> Result<(), Failure> {
+        debug_assert!(self.places.is_empty(), "options are read once");
         let cursor = integer::parse_unsigned(args.get(1)).ok_or(Failure::CURSOR)?;
         let mut at = 2;
         while at < args.len() {
@@ -207,6 +214,7 @@ impl KeyspaceScan {
                 });
             }
         }
+        self.assert_sound();
     }
 
     /// Takes a shard's answer.
@@ -219,6 +227,8 @@ impl KeyspaceScan {
         bytes: &[u8],
         arguments: &ArgumentBuffer,
     ) -> Result<(), Failure> {
+        self.assert_sound();
+        debug_assert!(place < self.shards.max(1), "a shard that is there has answered");
         let frame = Frame::parse(bytes).map_err(|_| Failure::INTERNAL)?;
         if frame.kind() == Kind::NewestIs {
             self.newest =
@@ -263,6 +273,7 @@ impl KeyspaceScan {
 
     /// Whether another round of questions is needed, after every shard asked has answered.
     fn goes_on(&mut self) -> bool {
+        self.assert_sound();
         match self.kind {
             ScanKind::Scan => false,
             ScanKind::Keys | ScanKind::Count => self.places.iter().any(|place| !place.done),
@@ -303,6 +314,7 @@ impl KeyspaceScan {
     /// Forgets the keys that were found.
     pub(crate) fn forget(&mut self) {
         self.found = Vec::new();
+        self.assert_sound();
     }
 
     /// The answer, and where in the buffer it begins.
@@ -323,6 +335,7 @@ impl KeyspaceScan {
         if self.found.len() <= HEAD_BYTES {
             return (head, 0);
         }
+        debug_assert!(head.len() <= HEAD_BYTES, "there is room for the head");
         let start = HEAD_BYTES - head.len();
         self.found[start..HEAD_BYTES].copy_from_slice(&head);
         (core::mem::take(&mut self.found), start)

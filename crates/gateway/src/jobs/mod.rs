@@ -77,6 +77,7 @@ impl Jobs {
     ) -> JobId {
         let id = self.table.open(kind, now);
         if let Some(job) = self.table.get_mut(id) {
+            debug_assert!(job.commands.is_empty(), "a job that is new has no command");
             job.push_command(requester, spec, args);
         }
         id
@@ -93,6 +94,7 @@ impl Jobs {
     ) -> JobId {
         let id = self.open_idle(now, kind, requester, spec, args);
         self.start_soon(id);
+        debug_assert!(self.table.get(id).is_some_and(|job| job.queue.is_none()));
         id
     }
 
@@ -138,12 +140,14 @@ impl Jobs {
 
     /// A job is to be started.
     pub(crate) fn start_soon(&mut self, id: JobId) {
+        debug_assert!(self.table.get(id).is_some(), "a job that is worked on starts later");
         self.starts.push_back(id);
     }
 
     /// The next job to start.
     #[inline]
     pub(crate) fn next_start(&mut self) -> Option<JobId> {
+        debug_assert!(self.starts.len() <= self.table.len(), "a job starts once");
         self.starts.pop_front()
     }
 
@@ -155,6 +159,7 @@ impl Jobs {
 
     /// A job goes on in the next turn.
     pub(crate) fn yield_turn(&mut self, id: JobId) {
+        debug_assert!(!self.yielded.contains(&id), "a job goes on once a turn");
         self.yielded.push_back(id);
     }
 
@@ -165,17 +170,20 @@ impl Jobs {
 
     /// A turn begins: how many jobs wait for it.
     pub(crate) fn begin_turn(&mut self) -> usize {
+        debug_assert!(self.yielded.len() <= self.table.len(), "a job goes on once a turn");
         self.carried_out = 0;
         self.yielded.len()
     }
 
     /// The next job that goes on in this turn, unless jobs have had their share of it.
     pub(crate) fn next_yielded(&mut self) -> Option<JobId> {
+        debug_assert!(self.yielded.len() <= self.table.len(), "a job goes on once a turn");
         if self.has_had_its_share() { None } else { self.yielded.pop_front() }
     }
 
     /// Jobs have carried out so much more in this turn, in bytes.
-    pub(crate) const fn carried_out(&mut self, bytes: usize) {
+    pub(crate) fn carried_out(&mut self, bytes: usize) {
+        debug_assert!(self.table.len() > 0, "some job carries it out");
         self.carried_out = self.carried_out.saturating_add(bytes);
     }
 
@@ -193,6 +201,7 @@ impl Jobs {
         job.retry.paused_until = until;
         job.attempt.stop_waiting();
         self.table.put_back(id, job);
+        debug_assert!(!self.backing_off.contains(&id), "a job pauses once at a time");
         self.backing_off.push(id);
     }
 
@@ -208,6 +217,7 @@ impl Jobs {
                 at += 1;
             }
         }
+        debug_assert!(self.next_deadline().is_none_or(|until| until > now), "pauses that are over");
     }
 
     /// When the next pause is over.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use timestone_seda::{Memory, MemoryUse};
+use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpResult, SessionError};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
@@ -99,6 +99,10 @@ impl Job {
         if timestone_types::is_planted!(UncountedKeys) && matches!(self.kind, JobKind::Scan(_)) {
             return true;
         }
+        debug_assert!(
+            self.memory.read_bytes < CHARGED_READ_BYTES || self.memory.read_charge.is_some(),
+            "what is much is charged"
+        );
         self.memory.read_bytes += bytes;
         let wanted = 2 * self.memory.read_bytes as u64;
         match &mut self.memory.read_charge {
@@ -136,6 +140,8 @@ impl Job {
                 none.is_some()
             }
         };
+        let covered = self.memory.read_charge.as_ref().map_or(0, Charge::bytes);
+        debug_assert!(!has_room || bytes < CHARGED_READ_BYTES || covered >= wanted);
         if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) }
     }
 }

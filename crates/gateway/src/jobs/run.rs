@@ -26,19 +26,15 @@ use crate::parts::Parts;
 
 /// Takes jobs on, with the parts that they need.
 pub(crate) struct JobRunner<'a> {
-    parts: &'a mut Parts,
-    now: Timestamp,
+    pub(crate) parts: &'a mut Parts,
+    pub(crate) now: Timestamp,
 }
 
-impl<'a> JobRunner<'a> {
-    /// A runner at `now`.
-    pub(crate) const fn new(parts: &'a mut Parts, now: Timestamp) -> Self {
-        Self { parts, now }
-    }
-
+impl JobRunner<'_> {
     /// Starts a job, for the first time or again.
     pub(crate) fn start(&mut self, id: JobId) {
         let Some(mut job) = self.parts.jobs.table.take(id) else { return };
+        debug_assert_eq!(job.attempt.left, 0, "an attempt begins when the last one is over");
         if job.retry.unread && (!self.has_reader(&job, 0) || self.overtakes(&job)) {
             return self.wait_for_reader(id, job);
         }
@@ -88,6 +84,7 @@ impl<'a> JobRunner<'a> {
     /// Asks for the next keys of a job. With nothing to wait for, since all of these were known, it
     /// goes on in the next turn.
     fn ask_more(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert_eq!(job.attempt.left, 0, "keys are asked for when those before them came");
         let Parts { jobs, backend, .. } = &mut *self.parts;
         if let Err(error) = job.ask_more(backend, self.now, id) {
             job.attempt.asks_more = false;
@@ -101,12 +98,14 @@ impl<'a> JobRunner<'a> {
 
     /// Planted: a commit that succeeded is taken for one that met a conflict.
     fn repeats_commit(&mut self, job: &Job) -> bool {
+        debug_assert!(job.attempt.committing, "there is a commit to repeat");
         timestone_types::is_planted!(RepeatedCommits)
             && job.retry.attempts == 1
             && self.parts.jobs.draw().is_multiple_of(8)
     }
 
     fn proceed_scan(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(matches!(job.kind, JobKind::Scan(_)));
         let Parts { jobs, backend, .. } = &mut *self.parts;
         match keyspace_scan::proceed(jobs, backend, self.now, id, &mut job) {
             ScanStep::Restart => {
@@ -121,6 +120,7 @@ impl<'a> JobRunner<'a> {
 
     /// Runs a job's commands over its view, and commits.
     fn execute(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(!job.attempt.committing, "what is committed is not carried out again");
         match execute(self.parts, self.now, &mut job) {
             Ok(Execution::Commit) => self.commit(id, job),
             Ok(Execution::Yielded) => {
@@ -140,6 +140,7 @@ impl<'a> JobRunner<'a> {
     }
 
     fn commit(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(!job.attempt.committing, "an attempt commits once");
         let Some(txn) = job.txn else { return self.finish(id, job, Some(&Failure::INTERNAL)) };
         let Parts { jobs, backend, .. } = &mut *self.parts;
         jobs.table.number(&mut job, 1);
@@ -170,6 +171,7 @@ impl<'a> JobRunner<'a> {
 
     /// An attempt met a conflict: another one follows after a pause, unless there were enough.
     fn retry(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert_eq!(job.attempt.left, 0, "an attempt is over when nothing is under way");
         let Parts { connections, backend, memory, .. } = &mut *self.parts;
         if let Some(txn) = job.txn.take() {
             backend.abort(txn);
@@ -193,6 +195,7 @@ impl<'a> JobRunner<'a> {
 
     /// Answers a job's clients, and lets the next in its queue start.
     fn finish(&mut self, id: JobId, mut job: Box<Job>, failure: Option<&Failure>) {
+        debug_assert_eq!(job.attempt.left, 0, "a job is over when nothing is under way");
         let Parts { connections, backend, memory, figures, jobs, .. } = &mut *self.parts;
         if let Some(txn) = job.txn.take() {
             // Without effect when it was committed.
@@ -231,6 +234,7 @@ impl<'a> JobRunner<'a> {
 impl JobRunner<'_> {
     /// A read of one key has its answer: tells it, unless it must wait.
     fn answer_read(&mut self, id: JobId, job: Box<Job>) {
+        debug_assert!(matches!(job.kind, JobKind::OneRead));
         let length = job.reply.len();
         let has_no_reader = length >= SHED_FROM_BYTES && !self.has_reader(&job, length);
         if has_no_reader || self.overtakes(&job) || self.is_outdated(&job) {
@@ -266,6 +270,7 @@ impl JobRunner<'_> {
     /// Whether an earlier read of its connection was answered with a later state of the key than
     /// this read has found.
     fn is_outdated(&mut self, job: &Job) -> bool {
+        debug_assert!(matches!(job.kind, JobKind::OneRead));
         let Some((requester, found)) = job.requester().zip(job.attempt.found) else { return false };
         let connection = self.parts.connections.get_mut(requester.connection);
         connection
@@ -275,6 +280,7 @@ impl JobRunner<'_> {
     /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may
     /// be answered: what it has read is given back meanwhile.
     fn wait_for_reader(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(matches!(job.kind, JobKind::OneRead), "only reads are asked for again");
         job.retry.unread = true;
         job.retry.began = self.now;
         job.reply = Vec::new();
@@ -282,6 +288,7 @@ impl JobRunner<'_> {
     }
 
     fn watch(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(matches!(job.kind, JobKind::Watch));
         job.answer_ok();
         let Parts { connections, memory, .. } = &mut *self.parts;
         let connection =
@@ -297,6 +304,7 @@ impl JobRunner<'_> {
     /// There is no memory for what a job makes: it starts again when there is, and holds nothing
     /// until then.
     fn wait_for_memory(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(!job.attempt.committing, "what is made is made before the commit");
         let Parts { jobs, backend, memory, .. } = &mut *self.parts;
         if let Some(txn) = job.txn.take() {
             backend.abort(txn);
@@ -314,6 +322,7 @@ impl JobRunner<'_> {
         while let Some(id) = self.parts.memory.derived.first_waiting() {
             let Parts { jobs, memory, .. } = &mut *self.parts;
             let Some(job) = jobs.table.get_mut(id) else { return };
+            debug_assert!(job.txn.is_none() && job.reply.is_empty(), "who waits holds nothing");
             let queued = job.memory.queued_charge.as_ref().map_or(0, Charge::bytes);
             match memory.derived.resume(self.now, &mut job.memory.derived, queued) {
                 None => return,
@@ -351,11 +360,13 @@ fn watch(connection: &mut Connection, job: &mut Job, memory: &Arc<Memory>) -> Re
 
 /// Counts so many bytes of input more, if they fit.
 fn grow(charge: &mut Option<Charge>, memory: &Arc<Memory>, bytes: u64) -> bool {
-    match charge {
+    let fits = match charge {
         Some(charge) => charge.try_grow(bytes),
-        none => {
-            *none = memory.try_charge(MemoryUse::Input, bytes);
-            none.is_some()
+        None => {
+            *charge = memory.try_charge(MemoryUse::Input, bytes);
+            charge.is_some()
         }
-    }
+    };
+    debug_assert!(!fits || charge.as_ref().is_some_and(|charge| charge.bytes() >= bytes));
+    fits
 }

@@ -50,7 +50,9 @@ impl JobTable {
 
     /// Takes a job out to work on it.
     pub(crate) fn take(&mut self, id: JobId) -> Option<Box<Job>> {
-        self.table.get_mut(id.0 as usize)?.take()
+        let job = self.table.get_mut(id.0 as usize)?.take();
+        debug_assert!(job.is_none() || !self.free.contains(&id), "a free place has no job");
+        job
     }
 
     /// Puts it back.
@@ -71,6 +73,7 @@ impl JobTable {
 
     /// Numbers for `count` operations of a job, which waits for all of them.
     pub(crate) fn number(&mut self, job: &mut Job, count: u64) {
+        debug_assert_eq!(job.attempt.left, 0, "operations are numbered when none are under way");
         job.attempt.expect(self.next_op, count);
         self.next_op += count;
     }

@@ -56,7 +56,8 @@ impl Derived {
     }
 
     /// Planted: what the job has waited, which does not count as time for which it was tried.
-    pub(crate) const fn forget_wait(&mut self) -> Duration {
+    pub(crate) fn forget_wait(&mut self) -> Duration {
+        assert!(timestone_types::is_planted!(EndlessWaits), "what has waited has waited");
         self.waits_since = None;
         core::mem::replace(&mut self.waited, Duration::ZERO)
     }
@@ -113,6 +114,7 @@ impl DerivedValues {
         if timestone_types::is_planted!(UncountedMaking) {
             return true;
         }
+        debug_assert!(job.charged <= job.counted && job.counted <= self.total);
         if more == 0 {
             return true;
         }
@@ -183,6 +185,7 @@ impl DerivedValues {
     /// There is no memory for what a job makes: it starts again when there is, and is counted for
     /// nothing until then.
     pub(crate) fn wait(&mut self, now: Timestamp, id: JobId, job: &mut Derived) {
+        debug_assert!(!self.waiting.contains(&id), "a job waits once");
         // A transaction of many commands asks for a quarter more than it needed so far: it would
         // begin again at each of them.
         let ahead = if job.counted > 0 { job.bytes / 4 } else { 0 };

@@ -166,6 +166,7 @@ impl MemoryBudget {
             return;
         }
         self.next_idle_check = now.saturating_add(STALL_LIMIT / 4);
+        assert!(self.next_idle_check > now, "nobody is looked at twice in a turn");
         let is_scarce = self.process.is_scarce(MemoryUse::Input);
         let share = if is_scarce {
             self.fair_share(connections.clients().max(1) as u64 * gauges.gateways())
@@ -212,6 +213,7 @@ impl MemoryBudget {
             self.input.change(before.0, held);
             self.output.change(before.1, owed);
         }
+        debug_assert!(self.input.bytes() >= held, "what a connection holds is counted");
     }
 
     /// A connection that was removed holds nothing any more.
@@ -239,6 +241,7 @@ impl MemoryBudget {
         let bound = if is_scarce { SCARCE_BACKLOG_BYTES } else { PAUSE_BACKLOG_BYTES };
         let bound = if connection.turn.paused { bound / 2 } else { bound };
         let pause = should_pause(connection, bound);
+        debug_assert!(!pause || !connection.life.gone, "nobody who has left is paused");
         let changes = core::mem::replace(&mut connection.turn.paused, pause) != pause;
         if changes && !pause && !blames_unread() {
             // It was not silent as long as nobody has read from it.
@@ -257,6 +260,7 @@ fn is_silent(connection: &Connection, now: Timestamp) -> bool {
 
 /// Ends what a silent client holds above `share` bytes; whether its connection is closed by that.
 fn end_idle_connection(connection: &mut Connection, share: u64) -> bool {
+    debug_assert!(!connection.life.closing, "who is closed holds nothing for long");
     let queued = connection.transaction.queued_bytes();
     let watched = connection.transaction.watched_bytes();
     // What waits for other commands is not begun only.
