@@ -3,8 +3,16 @@
 //! A *slot* is a place for one session at a time. Its plans go on where they stopped when the
 //! client of its session dies, so that elements stay unique; its process number in the history
 //! changes then, as it does after every unknown outcome.
+//!
+//! ```text
+//!   slots ── what begins and ends ──► recorder: the history        settings: what sessions do
+//!   sessions ── loaded, acknowledged, found ──► data               complaints ◄── wrong answers
+//! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+mod complaints;
+mod data;
+mod recorder;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,16 +20,20 @@ use std::time::Duration;
 use timestone_client::ClockOffset;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::{ShardId, Timestamp};
-use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
+use timestone_workload::history::{MicroOp, Process};
 use timestone_workload::{
     Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec,
 };
 
-use crate::clock::TrueTime;
+pub(crate) use self::complaints::Complaints;
+pub(crate) use self::data::KnownData;
+pub use self::recorder::Tally;
+use self::recorder::name;
+pub(crate) use self::recorder::{Account, OpenTransaction, Recorder, TxnEnd};
+use crate::clock::{TrueTime, moment};
 use crate::keyspaces::Keyspaces;
 use crate::redis::{Calls, Mode};
 use crate::single::{Single, WAYS};
-use crate::{names, words};
 use timestone_types::random::{Dice, Seed};
 
 /// Closed sessions begin within this time.
@@ -55,69 +67,10 @@ impl ClientWork {
     }
 }
 
-/// How often what happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Transactions begun.
-    pub begun: u64,
-    /// That were told that they committed.
-    pub committed: u64,
-    /// That certainly did not.
-    pub aborted: u64,
-    /// Of which nobody knows.
-    pub unknown: u64,
-    /// Of the aborted: by errors other than conflicts.
-    pub errors: u64,
-}
-
-impl Tally {
-    /// Both together.
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            begun: self.begun + other.begun,
-            committed: self.committed + other.committed,
-            aborted: self.aborted + other.aborted,
-            unknown: self.unknown + other.unknown,
-            errors: self.errors + other.errors,
-        }
-    }
-
-    const fn count(&mut self, fate: TxnEnd) {
-        match fate {
-            TxnEnd::Committed => self.committed += 1,
-            TxnEnd::Aborted => self.aborted += 1,
-            TxnEnd::Failed => {
-                self.aborted += 1;
-                self.errors += 1;
-            }
-            TxnEnd::Unknown => self.unknown += 1,
-        }
-    }
-}
-
-/// A transaction under way.
-#[derive(Clone, Debug)]
-pub(crate) struct Open {
-    /// The index of its invocation: how the history calls it.
-    pub(crate) index: u64,
-    pub(crate) ops: Vec<MicroOp>,
-    /// What it adds to which account, once it asked to be committed.
-    adds: Vec<(KeyIndex, i64)>,
-}
-
-/// What happened to an account of the bank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    /// The sum of what was acknowledged.
-    pub(crate) acknowledged: i64,
-    /// What is of unknown outcome.
-    pub(crate) unknown: Vec<i64>,
-}
-
 #[derive(Debug)]
 struct BoardSlot {
-    process: u64,
-    open: Option<Open>,
+    process: Process,
+    open: Option<OpenTransaction>,
     generator: Option<Generator>,
     dice: Dice,
     /// None before the first.
@@ -126,52 +79,22 @@ struct BoardSlot {
     running: bool,
 }
 
-/// How a transaction ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TxnEnd {
-    Committed,
-    Aborted,
-    Failed,
-    Unknown,
-}
-
 #[derive(Debug)]
 struct BoardState {
     slots: Vec<BoardSlot>,
     next_process: u64,
-    events: Vec<Event>,
-    successors: BTreeMap<Process, Process>,
-    accounts: BTreeMap<KeyIndex, Account>,
-    tally: Tally,
-    /// Why an answer cannot be right, whatever the order of things was.
-    wrong: Vec<String>,
-    last_words: Option<String>,
-    /// By slot: how often its sessions were told that their client's clock is late.
-    told_late: BTreeMap<usize, u64>,
-    /// Writes of keys once more, attempts included.
-    touched: u64,
-    /// What sessions did, in words, until the trace takes it.
-    notes: Vec<(VirtualTime, String)>,
-    /// The highest timestamp of what was loaded.
-    loaded: Timestamp,
-    /// The highest timestamp of a write that was acknowledged, by the number of its keyspace.
-    acknowledged: BTreeMap<u64, Timestamp>,
-    /// Walks of the whole ring.
-    walked: u64,
-    /// How many numbers writes were given.
+    /// The number of the last write that was given one.
     numbered: i64,
     is_over: bool,
+    /// Loading and auditing that have not ended.
     tasks: usize,
-    found: BTreeMap<KeyIndex, Seen>,
 }
 
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Board {
-    truth: TrueTime,
-    pub(crate) work: ClientWork,
+/// What sessions do beside the plans of their workload, and what they are held to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionSettings {
     /// From one transaction of a session to its next, on average.
-    interval: Duration,
+    pub(crate) interval: Duration,
     /// Nothing but how often is written down.
     pub(crate) closed: bool,
     /// Some appends are acknowledged and never made: whoever checks must find that.
@@ -192,18 +115,22 @@ pub(crate) struct Board {
     pub(crate) expires: Option<Duration>,
     /// So many bytes has every third value.
     pub(crate) large: Option<u32>,
-    /// Where keys are kept.
-    pub(crate) keyspaces: Keyspaces,
-    /// What sessions do is noted in words.
-    pub(crate) notes: bool,
-    /// What the Redis clients share, if there are any.
-    pub(crate) redis: Option<Arc<Calls>>,
-    state: Mutex<BoardState>,
 }
 
-/// A transaction and who runs it, as checkers call them.
-fn name(index: u64, process: u64) -> String {
-    format!("{} (process {process})", names::transaction(index))
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Board {
+    truth: TrueTime,
+    pub(crate) work: ClientWork,
+    pub(crate) settings: SessionSettings,
+    /// Where keys are kept.
+    pub(crate) keyspaces: Keyspaces,
+    /// What the Redis clients share, if there are any.
+    pub(crate) redis: Option<Arc<Calls>>,
+    pub(crate) recorder: Recorder,
+    pub(crate) data: KnownData,
+    pub(crate) complaints: Complaints,
+    state: Mutex<BoardState>,
 }
 
 impl BoardSlot {
@@ -218,7 +145,7 @@ impl Board {
         truth: TrueTime,
         work: ClientWork,
         slots: u32,
-        interval: Duration,
+        settings: SessionSettings,
         seed: Seed,
     ) -> Result<Self, WorkloadError> {
         let mut made = Vec::new();
@@ -229,7 +156,7 @@ impl Board {
             };
             let dice = seed.derive("slot", u64::from(slot)).dice();
             made.push(BoardSlot {
-                process: u64::from(slot),
+                process: Process(u64::from(slot)),
                 open: None,
                 generator,
                 dice,
@@ -240,42 +167,20 @@ impl Board {
         let state = BoardState {
             slots: made,
             next_process: u64::from(slots),
-            events: Vec::new(),
-            successors: BTreeMap::new(),
-            accounts: BTreeMap::new(),
-            tally: Tally::default(),
-            wrong: Vec::new(),
-            last_words: None,
-            told_late: BTreeMap::new(),
-            touched: 0,
-            notes: Vec::new(),
-            loaded: Timestamp::ZERO,
-            acknowledged: BTreeMap::new(),
-            walked: 0,
             numbered: 0,
             is_over: false,
             tasks: 0,
-            found: BTreeMap::new(),
         };
-        let state = Mutex::new(state);
         Ok(Self {
-            truth,
             work,
-            interval,
-            closed: false,
-            canary: false,
-            external: false,
-            clocks_agree: false,
-            deadline: None,
-            outcomes_known: false,
-            singles: false,
-            expires: None,
-            large: None,
+            settings,
             keyspaces: Keyspaces::default(),
-            scans: 0,
-            notes: false,
             redis: None,
-            state,
+            recorder: Recorder::new(truth.clone()),
+            data: KnownData::default(),
+            complaints: Complaints::new(truth.clone()),
+            state: Mutex::new(state),
+            truth,
         })
     }
 
@@ -290,8 +195,8 @@ impl Board {
         if state.is_over {
             return None;
         }
-        let interval = self.interval.as_nanos() as u64;
-        let closed = self.closed;
+        let interval = self.settings.interval.as_nanos() as u64;
+        let closed = self.settings.closed;
         let slot = &mut state.slots[slot];
         let Some(next_start) = slot.next_start else {
             // In step for ever, were closed sessions to begin together: all with the client, then
@@ -338,7 +243,7 @@ impl Board {
 
     /// The operation on one key that carries a plan out, if one does.
     pub(crate) fn single(&self, slot: usize, plan: &TxnPlan) -> Option<Single> {
-        if !self.singles {
+        if !self.settings.singles {
             return None;
         }
         let way = self.roll(slot, WAYS);
@@ -347,7 +252,7 @@ impl Board {
 
     /// When a value that is written now expires, if any does.
     fn until(&self, slot: usize) -> Option<Timestamp> {
-        self.expires.map(|span| {
+        self.settings.expires.map(|span| {
             let span = span.as_nanos() as u64;
             self.at().saturating_add(Duration::from_nanos(span / 2 + self.roll(slot, span)))
         })
@@ -402,7 +307,7 @@ impl Board {
                 name(open.index, slot.process),
                 open.ops.len()
             ),
-            None => format!("process {} is between transactions", slot.process),
+            None => format!("process {} is between transactions", slot.process.0),
         };
         let redis = self.redis.iter().flat_map(|calls| calls.unfinished());
         running.map(one).chain(redis).collect()
@@ -419,38 +324,9 @@ impl Board {
         self.lock().is_over = false;
     }
 
-    /// So many keys are about to be written once more.
-    pub(crate) fn touch(&self, keys: usize) {
-        self.lock().touched += keys as u64;
-    }
-
-    /// Something was loaded at `at`.
-    pub(crate) fn load(&self, at: Timestamp) {
-        let mut state = self.lock();
-        state.loaded = state.loaded.max(at);
-    }
-
-    /// Whether a snapshot is of a time when not everything was loaded: a clock that is behind sees
-    /// how things were.
-    pub(crate) fn precedes_load(&self, snapshot: Timestamp) -> bool {
-        snapshot < self.lock().loaded
-    }
-
-    /// A write of a key was acknowledged, at `at`.
-    pub(crate) fn acknowledge(&self, key: KeyIndex, at: Timestamp) {
-        let mut state = self.lock();
-        let latest = state.acknowledged.entry(self.keyspaces.number_of(key)).or_default();
-        *latest = at.max(*latest);
-    }
-
-    /// The highest timestamp of a write to a keyspace that was acknowledged by now.
-    pub(crate) fn acknowledged(&self, keyspace: u64) -> Timestamp {
-        self.lock().acknowledged.get(&keyspace).copied().unwrap_or_default()
-    }
-
     /// Whether the slot's next transaction is a scan.
     pub(crate) fn draws_scan(&self, slot: usize) -> bool {
-        self.scans > 0 && self.roll(slot, 100) < self.scans
+        self.settings.scans > 0 && self.roll(slot, 100) < self.settings.scans
     }
 
     /// The number of the keyspace of the slot's next scan.
@@ -459,35 +335,20 @@ impl Board {
         if count > 1 { self.roll(slot, count) } else { 0 }
     }
 
-    /// The whole ring was walked and looked at.
-    pub(crate) fn walk(&self) {
-        self.lock().walked += 1;
-    }
-
-    pub(crate) fn walked(&self) -> u64 {
-        self.lock().walked
-    }
-
     pub(crate) fn touched(&self) -> u64 {
-        self.lock().touched + self.redis.as_ref().map_or(0, |calls| calls.touched())
+        self.data.touched() + self.redis.as_ref().map_or(0, |calls| calls.touched())
     }
 
     /// Now, counted from the run's begin.
     pub(crate) fn at(&self) -> Timestamp {
-        Timestamp::from_nanos(self.truth.now().as_nanos())
+        moment(self.truth.now())
     }
 
     /// A transaction of the slot begins.
     pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>) {
-        let time = self.at();
-        let mut state = self.lock();
-        state.tally.begun += 1;
-        let index = state.events.len() as u64;
-        let entry = &mut state.slots[slot];
-        let process = Process(entry.process);
-        entry.open = Some(Open { index, ops: ops.clone(), adds: Vec::new() });
-        self.note(&mut state, index, process, "begins", &ops);
-        state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
+        let slot = &mut self.lock().slots[slot];
+        assert!(slot.open.is_none(), "a session runs one transaction at a time");
+        slot.open = Some(self.recorder.invoke(slot.process, ops));
     }
 
     /// The slot's transaction asks to be committed; what it adds to which account, in a bank.
@@ -504,76 +365,22 @@ impl Board {
     pub(crate) fn complete(&self, slot: usize, fate: TxnEnd, seen: Vec<MicroOp>) {
         let mut state = self.lock();
         if self.end(&mut state, slot, fate, seen) && fate == TxnEnd::Unknown {
-            let before = Process(state.slots[slot].process);
+            let before = state.slots[slot].process;
             state.rename(slot);
-            let after = Process(state.slots[slot].process);
-            state.successors.insert(before, after);
-        }
-    }
-
-    fn note(
-        &self,
-        state: &mut BoardState,
-        index: u64,
-        process: Process,
-        what: &str,
-        ops: &[MicroOp],
-    ) {
-        if self.notes {
-            let steps = words::steps(ops);
-            let colon = if steps.is_empty() { "" } else { ":" };
-            state.notes.push((
-                self.truth.now(),
-                format!("{} {what}{colon}{steps}", name(index, process.0)),
-            ));
+            self.recorder.succeed(before, state.slots[slot].process);
         }
     }
 
     /// Writes down how a slot's transaction ended, if it has one.
     fn end(&self, state: &mut BoardState, slot: usize, fate: TxnEnd, seen: Vec<MicroOp>) -> bool {
-        let entry = &mut state.slots[slot];
-        let Some(Open { index: invocation, ops: invoked, adds }) = entry.open.take() else {
-            return false;
-        };
-        let process = Process(entry.process);
-        let (kind, ended, ops) = match fate {
-            TxnEnd::Committed => (EventKind::Ok, "committed", seen),
-            TxnEnd::Aborted => (EventKind::Fail, "aborted", invoked),
-            TxnEnd::Failed => (EventKind::Fail, "failed", invoked),
-            TxnEnd::Unknown => (EventKind::Info, "ended, and nobody knows how", invoked),
-        };
-        state.tally.count(fate);
-        for (key, delta) in adds {
-            let account = state.accounts.entry(key).or_default();
-            match fate {
-                TxnEnd::Committed => account.acknowledged += delta,
-                TxnEnd::Unknown => account.unknown.push(delta),
-                TxnEnd::Aborted | TxnEnd::Failed => {}
-            }
-        }
-        self.note(state, invocation, process, ended, &ops);
-        let index = state.events.len() as u64;
-        state.events.push(Event { kind, process, index, time: self.at(), ops });
+        let slot = &mut state.slots[slot];
+        let Some(open) = slot.open.take() else { return false };
+        self.recorder.complete(slot.process, open, fate, seen);
         true
     }
 
-    /// A session was told that its client's clock is too far behind.
-    pub(crate) fn clock_is_late(&self, slot: usize) {
-        *self.lock().told_late.entry(slot).or_default() += 1;
-    }
-
-    /// How often that was told to sessions of these slots.
-    pub(crate) fn told_late(&self, slots: Range<usize>) -> u64 {
-        self.lock().told_late.range(slots).map(|(_, times)| *times).sum()
-    }
-
-    /// Takes what sessions did since the last time.
-    pub(crate) fn take_notes(&self) -> Vec<(VirtualTime, String)> {
-        std::mem::take(&mut self.lock().notes)
-    }
-
     /// The transactions under way in these slots.
-    pub(crate) fn open(&self, slots: std::ops::Range<usize>) -> Vec<Open> {
+    pub(crate) fn open(&self, slots: Range<usize>) -> Vec<OpenTransaction> {
         self.lock().slots[slots].iter().filter_map(|slot| slot.open.clone()).collect()
     }
 
@@ -584,17 +391,13 @@ impl Board {
         if state.is_over {
             return false;
         }
-        state.tally.begun += 1;
+        self.recorder.begin_closed();
         self.draw(&mut state, slot, plan);
         true
     }
 
-    pub(crate) fn end_closed(&self, fate: TxnEnd) {
-        self.lock().tally.count(fate);
-    }
-
     /// The client of these slots has died: what they were doing is unknown.
-    pub(crate) fn abandon(&self, slots: std::ops::Range<usize>) {
+    pub(crate) fn abandon(&self, slots: Range<usize>) {
         let mut state = self.lock();
         for slot in slots {
             self.end(&mut state, slot, TxnEnd::Unknown, Vec::new());
@@ -606,27 +409,21 @@ impl Board {
     /// A server has restarted that has these shards, of `total`: what it had in memory is gone. The
     /// history tells that as deletions, each of one key and by nobody's session.
     pub(crate) fn lose_memory(&self, shards: &[ShardId], total: u16) {
-        let (keys, time) = (self.written_keys(), self.at());
+        let keys = self.recorder.written_keys();
         let shape = self.work.spec().key_shape();
         let mut state = self.lock();
         for key in self.keyspaces.in_memory_of(shards, total, shape, keys.into_iter()) {
-            let process = Process(state.next_process);
-            state.next_process += 1;
-            for kind in [EventKind::Invoke, EventKind::Ok] {
-                let index = state.events.len() as u64;
-                let ops = vec![MicroOp::Write { key, value: None }];
-                state.events.push(Event { kind, process, index, time, ops });
-            }
-            self.keyspaces.lose(key, state.events.len() - 1);
+            let process = state.next_process();
+            self.keyspaces.lose(key, self.recorder.delete(process, key));
         }
     }
 
     /// Judges what a client has learned of the clocks of servers.
     pub(crate) fn judge_clocks(&self, offsets: &[(ShardId, ClockOffset)]) {
-        for (shard, offset) in offsets.iter().filter(|_| self.clocks_agree) {
+        for (shard, offset) in offsets.iter().filter(|_| self.settings.clocks_agree) {
             if offset.least_ns > 0 || offset.most_ns < 0 {
                 let (least, most) = (offset.least_ns, offset.most_ns);
-                self.wrong(format!(
+                self.complaints.wrong(format!(
                     "the clock of shard {shard}'s server is said to be {least} to {most} ns ahead, \
                      and is not"
                 ));
@@ -634,24 +431,16 @@ impl Board {
         }
     }
 
-    /// Notes an answer that is wrong by itself.
-    pub(crate) fn wrong(&self, what: String) {
-        let at = self.truth.now();
-        let mut state = self.lock();
-        if state.wrong.len() < 20 {
-            state.wrong.push(format!("at {at}: {what}"));
-        }
-    }
-
     /// An operation that began at `invoked` has ended, and nobody knows how.
     pub(crate) fn ended_unknown(&self, invoked: VirtualTime) {
         let allowed = self
+            .settings
             .deadline
             .unwrap_or_else(|| timestone_client::EngineConfig::default().default_deadline);
         let took = self.truth.now().since(invoked);
         // A client's clock may run a little faster than true time.
-        if self.outcomes_known && took.saturating_add(took / 10) < allowed {
-            self.wrong(format!(
+        if self.settings.outcomes_known && took.saturating_add(took / 10) < allowed {
+            self.complaints.wrong(format!(
                 "nobody knows how an operation ended that took {took:?} of {allowed:?}"
             ));
         }
@@ -662,69 +451,38 @@ impl Board {
         self.truth.now()
     }
 
-    pub(crate) fn said(&self, words: String) {
-        self.lock().last_words = Some(words);
-    }
-
     pub(crate) fn last_words(&self) -> Option<String> {
-        self.lock().last_words.clone().or_else(|| self.redis.as_ref()?.last_error())
-    }
-
-    pub(crate) fn found(&self, key: KeyIndex, seen: Seen) {
-        self.lock().found.insert(key, seen);
-    }
-
-    pub(crate) fn all_found(&self) -> BTreeMap<KeyIndex, Seen> {
-        self.lock().found.clone()
-    }
-
-    pub(crate) fn accounts(&self) -> BTreeMap<KeyIndex, Account> {
-        self.lock().accounts.clone()
+        self.complaints.last_words().or_else(|| self.redis.as_ref()?.last_error())
     }
 
     pub(crate) fn all_wrong(&self) -> Vec<String> {
-        let mut wrong = self.lock().wrong.clone();
+        let mut wrong = self.complaints.all_wrong();
         wrong.extend(self.redis.iter().flat_map(|calls| calls.all_wrong()));
         wrong
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        let native = self.lock().tally;
+        let native = self.recorder.tally();
         self.redis.as_ref().map_or(native, |calls| native.plus(calls.tally()))
     }
 
     /// The same of those whose history is judged for liveness: sessions of the native protocol, or
     /// calls of Redis clients where those do nothing.
     pub(crate) fn tally_of_sessions(&self) -> Tally {
-        let native = self.lock().tally;
+        let native = self.recorder.tally();
         if native.begun > 0 { native } else { self.tally() }
-    }
-
-    /// Every key that somebody tried to write.
-    pub(crate) fn written_keys(&self) -> BTreeSet<KeyIndex> {
-        let mut keys = BTreeSet::new();
-        for op in self.lock().events.iter().flat_map(|event| &event.ops) {
-            if !matches!(op, MicroOp::Read { .. }) {
-                keys.insert(op.key());
-            }
-        }
-        keys
-    }
-
-    /// Takes the history out, at the end.
-    pub(crate) fn take_history(&self) -> History {
-        let mut state = self.lock();
-        History {
-            head: None,
-            events: std::mem::take(&mut state.events),
-            successors: std::mem::take(&mut state.successors),
-        }
     }
 }
 
 impl BoardState {
-    fn rename(&mut self, slot: usize) {
-        self.slots[slot].process = self.next_process;
+    /// The number of a process that was not there yet.
+    const fn next_process(&mut self) -> Process {
+        let process = Process(self.next_process);
         self.next_process += 1;
+        process
+    }
+
+    fn rename(&mut self, slot: usize) {
+        self.slots[slot].process = self.next_process();
     }
 }

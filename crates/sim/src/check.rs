@@ -120,7 +120,7 @@ pub(crate) fn all(
         // They are looked at once more, without what may be lost.
         CheckResult { transactions: 0, anomalies, ..verdict }
     };
-    let found = board.all_found();
+    let found = board.data.all_found();
     match &board.work {
         ClientWork::Ring { nodes, .. } => {
             if complete
@@ -130,7 +130,7 @@ pub(crate) fn all(
                 findings.push(Finding::new("ring", what));
             }
             // Transactions that turn a part of the ring are seen by those that walk all of it.
-            return board.walked();
+            return board.data.walked();
         }
         ClientWork::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
@@ -157,7 +157,8 @@ pub(crate) fn all(
                     findings.push(Finding::new("totals", what));
                 }
                 if complete
-                    && let Err(what) = balances(&found, spec.initial_balance, &board.accounts())
+                    && let Err(what) =
+                        balances(&found, spec.initial_balance, &board.recorder.accounts())
                 {
                     findings.push(Finding::new("durability", what));
                 }
@@ -173,7 +174,7 @@ pub(crate) fn all(
                     judge("serializability", made_up(check_register(history, promise)));
                 }
                 judge("serializability", check_register(told, promise));
-                if board.singles && !matches!(trust, Trust::LiedTo) {
+                if board.settings.singles && !matches!(trust, Trust::LiedTo) {
                     let end = if complete && is_whole { found.clone() } else { BTreeMap::new() };
                     let verdict = check_single_keys(before, &end, clock_slack);
                     // They are the same ones.

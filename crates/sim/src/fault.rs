@@ -615,7 +615,7 @@ fn set_slowness(world: &World, id: ProcessId, times: u32) {
 /// How often a client was told that its clock is too late.
 fn told_late(world: &World, id: ProcessId) -> u64 {
     match &world.processes[id].role {
-        Role::Client(client) => world.board.told_late(client.slots.clone()),
+        Role::Client(client) => world.board.complaints.told_late(client.slots.clone()),
         Role::Server(_) | Role::Redis(_) => 0,
     }
 }

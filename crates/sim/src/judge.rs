@@ -38,7 +38,7 @@ impl Judge {
         let ClientWork::Plans(spec) = &board.work else {
             return Err("no checker knows this workload's histories");
         };
-        if board.closed {
+        if board.settings.closed {
             return Err("there is nothing in it to judge, for closed sessions write nothing down");
         }
         if !is_whole {
@@ -59,7 +59,7 @@ pub(crate) fn head_of(board: &Board, promise: Promise, judge: Result<Judge, &'st
     Head {
         judged,
         isolation: "serializable".to_owned(),
-        external: if board.external { "wait" } else { "none" }.to_owned(),
+        external: if board.settings.external { "wait" } else { "none" }.to_owned(),
         protocol: "simulated".to_owned(),
         promise,
         void: judge.err().map(str::to_owned),

@@ -20,7 +20,7 @@ use timestone_wire::{Frame, Get, Kind, Message, Prepare, PrepareBody, RequestId}
 use timestone_workload::history::MicroOp;
 use timestone_workload::{KeyIndex, KeyShape, ValueKind, write_list_element};
 
-use crate::board::{Board, Open};
+use crate::board::{Board, OpenTransaction};
 use crate::network::ProcessId;
 
 /// The number of a workload's key.
@@ -126,7 +126,7 @@ impl Names {
             .open(slots.clone())
             .into_iter()
             .filter(|open| fits(&open.ops, &prepare.body));
-        let fitting: Vec<u64> = fitting.map(|open: Open| open.index).collect();
+        let fitting: Vec<u64> = fitting.map(|open: OpenTransaction| open.index).collect();
         let identified = &self.identified;
         let known = self.transactions.entry(prepare.txn).or_insert_with(|| {
             fitting.iter().copied().filter(|index| !identified.contains(index)).collect()

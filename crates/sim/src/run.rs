@@ -22,7 +22,7 @@ use timestone_workload::check::{AnomalyKind, Calm, CheckResult, Promise, check_l
 
 pub use self::report::{Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
-use crate::board::Board;
+use crate::board::{Board, SessionSettings};
 use crate::check::{self, Finding, Trust};
 use crate::clock::TrueTime;
 use crate::error::SimError;
@@ -137,23 +137,26 @@ fn run_with(
     world.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
-    let mut board = Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0))
+    let settings = SessionSettings {
+        interval,
+        closed: scenario.workload.closed,
+        canary: scenario.workload.canary,
+        external,
+        clocks_agree: world.skew == SkewModel::Perfect && faults.is_empty(),
+        deadline: scenario.workload.deadline.map(|span| span.0),
+        outcomes_known: scenario.workload.outcomes_known,
+        singles: scenario.workload.singles,
+        scans: scenario.workload.scans.unwrap_or(0),
+        expires: scenario.workload.expires.map(|span| span.0),
+        large: scenario.workload.large,
+    };
+    let mut board = Board::new(truth.clone(), work, slots, settings, seed.derive("board", 0))
         .map_err(SimError::world)?;
     board.redis = redis.map(|work| Arc::new(Calls::new(truth.clone(), work)));
     board.keyspaces = Keyspaces::new(&scenario.keyspaces);
-    board.canary = scenario.workload.canary;
-    board.external = external;
-    board.clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();
-    board.closed = scenario.workload.closed;
-    board.singles = scenario.workload.singles;
-    board.expires = scenario.workload.expires.map(|span| span.0);
-    board.large = scenario.workload.large;
-    board.scans = scenario.workload.scans.unwrap_or(0);
-    board.deadline = scenario.workload.deadline.map(|span| span.0);
-    board.outcomes_known = scenario.workload.outcomes_known;
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
-    board.notes = keep_lines > 0;
+    board.recorder.notes = keep_lines > 0;
     let board = Arc::new(board);
     let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
@@ -316,7 +319,7 @@ impl Run {
     /// until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
-        if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }
+        if self.board.settings.external && within { Promise::RealTime } else { Promise::Conflicts }
     }
 
     /// How far the server's clock may have been wrong about a span of time, for keys that expire by
@@ -425,7 +428,7 @@ impl Run {
                     && !leaving
                     && !self.clocks_lag()
                 {
-                    if self.board.closed {
+                    if self.board.settings.closed {
                         return true;
                     }
                     self.calm.since = Some(self.moment());
@@ -610,13 +613,13 @@ impl Run {
 
     fn begin_audit(&mut self) {
         self.board.set_redis_mode(Mode::Audit);
-        let keys = self.board.written_keys();
+        let keys = self.board.recorder.written_keys();
         self.begin_task(move |db, board| crate::session::audit(db, board, keys));
     }
 
     fn begin_touching(&mut self) {
         self.board.set_redis_mode(Mode::Touch);
-        let keys = self.board.written_keys();
+        let keys = self.board.recorder.written_keys();
         self.begin_task(move |db, board| crate::session::touch(db, board, keys));
     }
 
@@ -637,7 +640,7 @@ impl Run {
     }
 
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
-        let mut history = self.board.take_history();
+        let mut history = self.board.recorder.take_history();
         let redis = self.board.redis.as_ref().map(|calls| calls.take_history(self.clock_slack()));
         let over = self.phase == Phase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();

@@ -75,7 +75,7 @@ pub(crate) async fn run(
     slot: usize,
     counter: Counter,
 ) -> Result<()> {
-    let db = board.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
+    let db = board.settings.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
     let mut session = Session {
         db,
         board: Arc::clone(&board),
@@ -86,7 +86,7 @@ pub(crate) async fn run(
         seen: Vec::new(),
         began: Timestamp::ZERO,
     };
-    if board.closed {
+    if board.settings.closed {
         session.run_closed(&counter).await?;
     } else {
         session.run_open().await?;
@@ -134,7 +134,7 @@ impl Session {
             if fate == TxnEnd::Unknown {
                 board.ended_unknown(invoked);
             }
-            if board.clocks_agree {
+            if board.settings.clocks_agree {
                 board.judge_clocks(&self.db.clock_offsets());
             }
             board.complete(slot, fate, std::mem::take(&mut self.seen));
@@ -156,7 +156,7 @@ impl Session {
             let ended = self.execute(&plan).await;
             self.seen.clear();
             let (fate, pause) = self.fate(ended);
-            board.end_closed(fate);
+            board.recorder.end_closed(fate);
             if pause {
                 self.db.sleep(ERROR_PAUSE).await?;
             }
@@ -172,13 +172,13 @@ impl Session {
             Err(Ending::Unknown) => (TxnEnd::Unknown, true),
             Err(Ending::Failed(error)) => {
                 if error.code() == ErrorCode::ClientClockBehind {
-                    self.board.clock_is_late(self.slot);
+                    self.board.complaints.clock_is_late(self.slot);
                 }
-                self.board.said(error.to_string());
+                self.board.complaints.said(error.to_string());
                 (TxnEnd::Failed, true)
             }
             Err(Ending::Broken(what)) => {
-                self.board.wrong(what);
+                self.board.complaints.wrong(what);
                 (TxnEnd::Aborted, true)
             }
         }
@@ -191,7 +191,10 @@ impl Session {
     }
 
     fn options(&self) -> TransactionOptions {
-        TransactionOptions { external_wait: self.board.external, ..TransactionOptions::default() }
+        TransactionOptions {
+            external_wait: self.board.settings.external,
+            ..TransactionOptions::default()
+        }
     }
 
     async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), Ending> {
@@ -203,7 +206,7 @@ impl Session {
         self.board.commits(self.slot, moved(&self.seen));
         let at = tx.commit().await.map_err(commit_failed)?;
         for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
-            self.board.acknowledge(op.key(), at);
+            self.board.data.acknowledge(self.board.keyspaces.number_of(op.key()), at);
         }
         Ok(())
     }
@@ -217,7 +220,7 @@ impl Session {
     /// history's eyes.
     async fn scan(&mut self, keyspace: u64) -> std::result::Result<(), Ending> {
         let board = Arc::clone(&self.board);
-        let acknowledged = board.acknowledged(keyspace);
+        let acknowledged = board.data.acknowledged(keyspace);
         // The number of a keyspace is that of its first key.
         let db = self.db.in_keyspace(board.keyspaces.of(KeyIndex(keyspace)));
         let mut scan = db.scan(&ScanOptions::default()).await?;
@@ -290,7 +293,7 @@ impl Session {
         self.key(key);
         self.value.clear();
         match op {
-            Op::Get(_) if self.board.closed => {
+            Op::Get(_) if self.board.settings.closed => {
                 // Looked at where it lies, as an application would that does not keep it.
                 let bytes = tx.get_with(&self.key, |found| found.map_or(0, <[u8]>::len)).await?;
                 std::hint::black_box(bytes);
@@ -337,7 +340,7 @@ impl Session {
                 self.value.extend_from_slice(found.as_deref().unwrap_or_default());
                 write_list_element(element, &mut self.value);
                 self.seen.push(MicroOp::Append { key, element });
-                if self.board.canary && element % 10 == 0 {
+                if self.board.settings.canary && element % 10 == 0 {
                     return Ok(());
                 }
             }
@@ -396,7 +399,7 @@ impl Session {
     /// no attempt.
     async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, Ending> {
         let found = tx.get_in(self.keyspace, &self.key).await?;
-        if found.is_none() && self.board.precedes_load(tx.begin_timestamp()?) {
+        if found.is_none() && self.board.data.precedes_load(tx.begin_timestamp()?) {
             tx.abort();
             return Err(Ending::Aborted);
         }
@@ -417,7 +420,7 @@ impl Session {
         if walks {
             let length = self.walk(&tx, start, nodes).await?;
             tx.commit().await.map_err(commit_failed)?;
-            self.board.walk();
+            self.board.data.walk();
             if length != Some(nodes) {
                 let found = length
                     .map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
@@ -519,7 +522,7 @@ fn write_numbered(work: &ClientWork, key: KeyIndex, number: i64, out: &mut Vec<u
 /// Appends what a write of this number puts: of some writes, more than a block holds.
 fn write_value_of(board: &Board, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
     write_numbered(&board.work, key, number, out);
-    if let Some(bytes) = board.large
+    if let Some(bytes) = board.settings.large
         && number % 3 == 0
     {
         out.push(SEPARATOR);
@@ -587,7 +590,7 @@ fn read_value(
 /// Writes what a workload expects to find.
 pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
     while let Err(error) = board.keyspaces.create(&db).await {
-        board.said(error.to_string());
+        board.complaints.said(error.to_string());
         db.sleep(ERROR_PAUSE).await?;
     }
     let count = if let ClientWork::Ring { nodes, .. } = board.work {
@@ -600,12 +603,12 @@ pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
         loop {
             match load_some(&db, &board, chunk).await {
                 Ok(at) => {
-                    board.load(at);
+                    board.data.load(at);
                     break;
                 }
                 // Loading writes the same values whenever it is repeated.
                 Err(error) => {
-                    board.said(error.to_string());
+                    board.complaints.said(error.to_string());
                     db.sleep(ERROR_PAUSE).await?;
                 }
             }
@@ -649,14 +652,14 @@ pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
                 Ok(found) => {
                     for (key, seen) in found {
                         match seen {
-                            Ok(seen) => board.found(key, seen),
-                            Err(what) => board.wrong(format!("in the end, {what}")),
+                            Ok(seen) => board.data.found(key, seen),
+                            Err(what) => board.complaints.wrong(format!("in the end, {what}")),
                         }
                     }
                     break;
                 }
                 Err(error) => {
-                    board.said(error.to_string());
+                    board.complaints.said(error.to_string());
                     db.sleep(ERROR_PAUSE).await?;
                 }
             }
@@ -671,7 +674,7 @@ pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
 pub(crate) async fn touch(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
     for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
         while let Err(error) = touch_all(&db, &board, chunk).await {
-            board.said(error.to_string());
+            board.complaints.said(error.to_string());
             db.sleep(ERROR_PAUSE).await?;
         }
     }
@@ -680,7 +683,7 @@ pub(crate) async fn touch(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
 }
 
 async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()> {
-    board.touch(keys.len());
+    board.data.touch(keys.len());
     let tx = db.begin(&TransactionOptions::default())?;
     for &index in keys {
         let mut key = Vec::new();

@@ -124,7 +124,7 @@ impl Trace {
     /// whoever ran last. It is not hashed: it follows from what is.
     fn tell_sessions(&mut self) {
         if self.keep > 0 {
-            for (at, what) in self.names.board().take_notes() {
+            for (at, what) in self.names.board().recorder.take_notes() {
                 self.push(SESSION.to_owned(), at, what);
             }
         }
