@@ -510,9 +510,14 @@ mod tests {
                 "it lies between 9000000 and",
             ),
             (
-                "[workload]\nkind = \"register\"\nlarge = 9",
+                "[workload]\nkind = \"list-append\"\nlarge = 9",
                 3,
-                "is for scenarios with singles = true",
+                "is for kind = \"register\", which is not closed",
+            ),
+            (
+                "[workload]\nkind = \"register\"\nclosed = true\nlarge = 9",
+                4,
+                "is for kind = \"register\", which is not closed",
             ),
             (
                 "[workload]\nkind = \"register\"\nsingles = true",
@@ -535,6 +540,7 @@ mod tests {
             "[workload]\nkind = \"retwis\"\nkeys = 98304",
             "[storage]\nas-served = true\nlog-file-bytes = 65536\n[swarm]\ndraw = true",
             "[storage]\nlog-block-bytes = 32768\nlog-file-bytes = 65536",
+            "[workload]\nkind = \"register\"\nlarge = 9",
         ] {
             Scenario::read("file.toml", right).unwrap();
         }
