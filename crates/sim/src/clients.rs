@@ -42,7 +42,8 @@ impl World {
         let now = self.truth.now();
         let process = &self.processes[id];
         let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
-        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let costs =
+            Costs::of_process(kinds, &process.counter, self.config.machine.stopwatch.as_ref());
         let config = SimulatedConfig {
             spin: spin_of(&self.config, layout.threads.len()),
             costs: Box::new(costs),

@@ -86,7 +86,8 @@ const NEAR_GLITCH: Duration = Duration::from_millis(200);
 /// How far ahead a server's clock may be when it starts. It takes that for true, for it has nothing
 /// to tell it by; what Redis clients let expire goes by as much earlier.
 pub(crate) const fn most_ahead_at_start(world: &WorldConfig) -> Duration {
-    if world.servers == 1 && world.redis_clients == 0 { RESTART_GLITCH } else { NEAR_GLITCH }
+    let members = &world.members;
+    if members.servers == 1 && members.redis_clients == 0 { RESTART_GLITCH } else { NEAR_GLITCH }
 }
 
 /// How far behind a client's clock is that is too late to be believed: from a bit more than is
@@ -535,7 +536,7 @@ impl Injector {
         seed: Seed,
         dice: &mut Dice,
     ) -> bool {
-        let regions = world.config.regions.max(1);
+        let regions = world.config.members.regions.max(1);
         let region = dice.below(u64::from(regions)) as u32;
         let lost: Vec<ProcessId> = world
             .processes
@@ -584,7 +585,7 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
     world.trace.note(world.now(), id, &format!("its flash is damaged: {kind}"));
     match kind {
         FaultKind::Rot => {
-            let pages = u64::from(world.config.flash.pages_per_block) * 16;
+            let pages = u64::from(world.config.storage.flash.pages_per_block) * 16;
             // Most pages hold nothing yet: a few tries find one that does.
             (0..64).any(|_| {
                 medium.flip_bit(PageId(dice.below(pages) as u32), dice.below(32_768) as usize)

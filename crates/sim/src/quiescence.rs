@@ -92,9 +92,10 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let config = &world.config;
     // One id for each client that lives; those of the dead leave after the session's time to live.
     // Servers have a client for each thread's gateway.
-    let clients = u64::from(config.clients) + u64::from(config.servers) * config.threads as u64;
-    let block = config.tuning.block_bytes;
-    let shards_each = u64::from(config.shards_per_server.max(1));
+    let (members, threads) = (&config.members, config.machine.threads as u64);
+    let clients = u64::from(members.clients) + u64::from(members.servers) * threads;
+    let block = config.storage.tuning.block_bytes;
+    let shards_each = u64::from(members.shards_per_server.max(1));
     let mut all = Vec::new();
     for (whose, server, figures) in shards(world) {
         let cache = server.cache_bytes / shards_each;
@@ -119,10 +120,10 @@ fn bounded(world: &World) -> Vec<Quantity> {
     }
     // Beyond the files that wait to be carried forward, each shard may hold up two: one by its
     // oldest put, one by its oldest outcome.
-    let log = &config.tuning.log;
+    let log = &config.storage.tuning.log;
     let files =
-        log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(config.shards_per_server);
-    let bound = files * log.file_bytes * config.threads as u64;
+        log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(members.shards_per_server);
+    let bound = files * log.file_bytes * threads;
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);
         all.push(Quantity { whose: server.name.clone(), what: "bytes of log", held, bound });

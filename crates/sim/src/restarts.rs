@@ -87,7 +87,7 @@ impl Vary {
     ) -> Vec<Change> {
         let before = server.clone();
         if self.threads {
-            let threads = seed.derive("threads", 0).dice().between(1, world.threads as u64);
+            let threads = seed.derive("threads", 0).dice().between(1, world.machine.threads as u64);
             server.threads = Some(threads as usize);
         }
         if is_first {

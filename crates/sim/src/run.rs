@@ -134,9 +134,9 @@ fn run_with(
 ) -> Result<Option<RunReport>, SimError> {
     let Drawn { mut world, work, redis, faults, length, interval, jump, external } =
         draw(scenario, seed, &scenario.costs()?);
-    world.stopwatch = stopwatch.cloned();
+    world.machine.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
-    let slots = world.clients * world.sessions;
+    let slots = world.members.clients * world.members.sessions;
     let settings = SessionSettings {
         interval,
         closed: scenario.workload.closed,
@@ -532,7 +532,7 @@ impl Run {
     }
 
     fn take_times(&self, on: bool) {
-        if let Some(stopwatch) = &self.world.config.stopwatch {
+        if let Some(stopwatch) = &self.world.config.machine.stopwatch {
             stopwatch.run(on);
         }
     }

@@ -28,7 +28,7 @@ use crate::network::LinkModel;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
 use crate::scenario::{Scenario, StoragePart, WorkloadChoice};
-use crate::world::WorldConfig;
+use crate::world::{MachineConfig, Members, StorageConfig, WorldConfig};
 use timestone_costmodel::Costs;
 use timestone_costmodel::DevicePace;
 use timestone_types::random::{Dice, Seed};
@@ -77,7 +77,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         let mut dice = seed.derive("swarm", 0).dice();
         draw_cluster(&mut world, &mut dice);
         let staged = seed.derive("layout", 0).dice().chance(0.3);
-        world.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
+        world.machine.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
         world.vary = draw_vary(seed);
         draw_storage(&mut world, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
@@ -87,10 +87,11 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     if swarm {
         world.engine.silence_limit = world.engine.request_timeout * SILENT_TIMEOUTS;
     }
-    world.tuning.block_bytes = u64::from(world.flash.pages_per_block) * 4096;
+    world.storage.tuning.block_bytes = u64::from(world.storage.flash.pages_per_block) * 4096;
     // A drawn layout costs nothing more on several cores: how slow machines are is drawn as well.
     let staged = scenario.cluster.layout == Some(StageLayout::Staged);
-    world.costs = world.costs.placed(world.together, world.cores, staged);
+    world.machine.costs =
+        world.machine.costs.placed(world.machine.together, world.machine.cores, staged);
     let external = scenario
         .workload
         .external
@@ -101,7 +102,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         WorkloadChoice::Plans(_) | WorkloadChoice::Redis => ClientWork::Plans(spec),
     };
     let redis = redis_work(&mut world, scenario, seed);
-    let sessions = f64::from(world.clients * world.sessions);
+    let sessions = f64::from(world.members.clients * world.members.sessions);
     Drawn {
         work,
         redis,
@@ -129,18 +130,18 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
     let drawn =
         scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
     let usual = if alone || drawn { REDIS_CLIENTS } else { 0 };
-    world.redis_clients = part.clients.unwrap_or(usual);
+    world.members.redis_clients = part.clients.unwrap_or(usual);
     if alone {
-        world.clients = 0;
+        world.members.clients = 0;
     }
-    if world.redis_clients == 0 {
+    if world.members.redis_clients == 0 {
         return None;
     }
     if !several {
-        world.servers = scenario.cluster.servers.unwrap_or(1);
+        world.members.servers = scenario.cluster.servers.unwrap_or(1);
     }
-    say(&mut world.redis_connections, part.connections);
-    let connections = u64::from(world.redis_clients * world.redis_connections);
+    say(&mut world.members.redis_connections, part.connections);
+    let connections = u64::from(world.members.redis_clients * world.members.redis_connections);
     let prefix = if alone { String::new() } else { REDIS_PREFIX.to_owned() };
     Some(RedisWork {
         mix: Mix { keys: part.keys, depth: part.depth, prefix, alone, lists: true },
@@ -156,34 +157,40 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
     let sizes = Sizes::of(storage);
     let links = LinkModel::default();
     WorldConfig {
-        servers: SERVERS,
-        shards_per_server: SHARDS,
-        threads: 1,
+        members: Members {
+            servers: SERVERS,
+            shards_per_server: SHARDS,
+            clients: 8,
+            sessions: 2,
+            redis_clients: 0,
+            redis_connections: REDIS_CONNECTIONS,
+            regions: 1,
+        },
+        machine: MachineConfig {
+            threads: 1,
+            layout: StageLayout::Fused,
+            cores: 2,
+            together,
+            costs: costs.clone(),
+            stopwatch: None,
+        },
+        storage: StorageConfig {
+            pace: if storage.as_served { costs.pace() } else { pace() },
+            flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
+            tuning: sizes.tuning,
+            cache_bytes: sizes.cache_bytes,
+            capacity_bytes: sizes.capacity_bytes,
+            dram_bytes: scenario.keyspaces.dram_bytes,
+            log: device(storage),
+        },
         vary: Vary::default(),
-        layout: StageLayout::Fused,
-        cores: 2,
-        together,
-        clients: 8,
-        sessions: 2,
-        redis_clients: 0,
-        redis_connections: REDIS_CONNECTIONS,
-        regions: 1,
         // Within a machine, bytes are copied: that costs time of processors, not of a wire.
         links: LinkModel {
             bytes_per_second: if together { u64::MAX } else { links.bytes_per_second },
             ..links
         },
         skew: SkewModel::Ptp,
-        pace: if storage.as_served { costs.pace() } else { pace() },
-        flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
-        tuning: sizes.tuning,
-        cache_bytes: sizes.cache_bytes,
-        capacity_bytes: sizes.capacity_bytes,
-        dram_bytes: scenario.keyspaces.dram_bytes,
         engine: EngineConfig::default(),
-        log: device(storage),
-        costs: costs.clone(),
-        stopwatch: None,
     }
 }
 
@@ -269,19 +276,20 @@ fn say<T>(place: &mut T, said: Option<impl Into<T>>) {
 
 fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     let (part, network) = (&scenario.cluster, &scenario.network);
-    say(&mut world.servers, part.servers);
-    say(&mut world.shards_per_server, part.shards);
-    say(&mut world.threads, part.threads);
+    say(&mut world.members.servers, part.servers);
+    say(&mut world.members.shards_per_server, part.shards);
+    say(&mut world.machine.threads, part.threads);
     say(&mut world.vary.threads, part.vary_threads);
     say(&mut world.vary.layout, part.vary_layout);
-    say(&mut world.layout, part.layout);
-    say(&mut world.cores, part.cores);
-    say(&mut world.clients, part.clients);
-    say(&mut world.sessions, part.sessions);
-    say(&mut world.regions, part.regions);
+    say(&mut world.machine.layout, part.layout);
+    say(&mut world.machine.cores, part.cores);
+    say(&mut world.members.clients, part.clients);
+    say(&mut world.members.sessions, part.sessions);
+    say(&mut world.members.regions, part.regions);
     say(&mut world.skew, part.clocks);
-    say(&mut world.costs.scale, part.slowness);
-    world.costs.scale *= part.neighbours.map_or(1.0, |times| world.costs.beside(times));
+    say(&mut world.machine.costs.scale, part.slowness);
+    world.machine.costs.scale *=
+        part.neighbours.map_or(1.0, |times| world.machine.costs.beside(times));
     say(&mut world.links.near, network.near);
     say(&mut world.links.far, network.far);
     say(&mut world.links.jitter, network.jitter);
@@ -290,11 +298,11 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
 }
 
 fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
-    let (part, tuning) = (&scenario.storage, &mut world.tuning);
-    say(&mut world.flash.pages_per_block, part.block_pages);
-    say(&mut world.flash.shuffle, part.shuffle);
-    say(&mut world.capacity_bytes, part.capacity_bytes);
-    say(&mut world.cache_bytes, part.cache_bytes);
+    let (part, tuning) = (&scenario.storage, &mut world.storage.tuning);
+    say(&mut world.storage.flash.pages_per_block, part.block_pages);
+    say(&mut world.storage.flash.shuffle, part.shuffle);
+    say(&mut world.storage.capacity_bytes, part.capacity_bytes);
+    say(&mut world.storage.cache_bytes, part.cache_bytes);
     say(&mut world.vary.log, part.vary_log);
     if part.vary_cache.is_some() {
         world.vary.cache_bytes = part.vary_cache;
@@ -302,9 +310,9 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     if part.vary_capacity.is_some() {
         world.vary.capacity_bytes = part.vary_capacity;
     }
-    say(&mut world.pace.flash.read, part.read);
-    say(&mut world.pace.disk.write, part.log_write);
-    say(&mut world.pace.disk.change, part.log_change);
+    say(&mut world.storage.pace.flash.read, part.read);
+    say(&mut world.storage.pace.disk.write, part.log_write);
+    say(&mut world.storage.pace.disk.change, part.log_change);
     say(&mut tuning.checkpoint_bytes, part.checkpoint_bytes);
     say(&mut tuning.sync_interval, part.sync_interval);
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
@@ -320,13 +328,13 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
 }
 
 fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
-    world.servers = dice.between(1, 5) as u32;
-    world.shards_per_server = dice.between(1, 4) as u16;
-    world.threads = dice.between(1, 2) as usize;
-    world.cores = dice.between(1, 4) as usize;
-    world.clients = dice.between(1, 8) as u32;
-    world.sessions = dice.between(1, 4) as u32;
-    world.regions = dice.between(1, 3) as u32;
+    world.members.servers = dice.between(1, 5) as u32;
+    world.members.shards_per_server = dice.between(1, 4) as u16;
+    world.machine.threads = dice.between(1, 2) as usize;
+    world.machine.cores = dice.between(1, 4) as usize;
+    world.members.clients = dice.between(1, 8) as u32;
+    world.members.sessions = dice.between(1, 4) as u32;
+    world.members.regions = dice.between(1, 3) as u32;
     let models = [
         SkewModel::Perfect,
         SkewModel::Ptp,
@@ -341,7 +349,7 @@ fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
     world.engine.request_timeout = Duration::from_millis(dice.between(50, 1_000));
     world.engine.report_interval = Duration::from_millis(dice.between(20, 200));
     world.engine.wait = dice.chance(0.7);
-    world.costs.scale = dice.between(1, 20) as f64 / 2.0;
+    world.machine.costs.scale = dice.between(1, 20) as f64 / 2.0;
 }
 
 /// What a swarm's servers change from start to start: each in a quarter of the worlds, threads in
@@ -358,9 +366,9 @@ fn draw_vary(seed: Seed) -> Vary {
 }
 
 fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
-    let tuning = &mut world.tuning;
-    world.flash.pages_per_block = 1 << dice.between(2, 6);
-    world.cache_bytes = [0, 16 * 1024, 256 * 1024, 4 * 1024 * 1024][dice.below(4) as usize];
+    let tuning = &mut world.storage.tuning;
+    world.storage.flash.pages_per_block = 1 << dice.between(2, 6);
+    world.storage.cache_bytes = [0, 16 * 1024, 256 * 1024, 4 * 1024 * 1024][dice.below(4) as usize];
     tuning.checkpoint_bytes = 1 << dice.between(14, 22);
     tuning.packing_delay = Duration::from_micros(dice.between(50, 10_000));
     tuning.partial_page_delay = tuning.packing_delay * dice.between(1, 8) as u32;
@@ -371,7 +379,7 @@ fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
     tuning.participant.decision_timeout = Duration::from_millis(dice.between(100, 2_000));
     tuning.participant.prepared_wait = Duration::from_millis(dice.between(1, 60));
     tuning.participant.vote_later = dice.chance(0.8);
-    world.flash.shuffle = dice.chance(0.8);
+    world.storage.flash.shuffle = dice.chance(0.8);
 }
 
 /// Each kind of fault is on in two of five worlds, each with its own frequency.
@@ -412,9 +420,9 @@ mod tests {
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
     const SAID: [Said; 35] = [
-        ("cluster", "servers = 7", |drawn| shown(drawn.world.servers), "7"),
-        ("cluster", "shards = 7", |drawn| shown(drawn.world.shards_per_server), "7"),
-        ("cluster", "threads = 5", |drawn| shown(drawn.world.threads), "5"),
+        ("cluster", "servers = 7", |drawn| shown(drawn.world.members.servers), "7"),
+        ("cluster", "shards = 7", |drawn| shown(drawn.world.members.shards_per_server), "7"),
+        ("cluster", "threads = 5", |drawn| shown(drawn.world.machine.threads), "5"),
         ("cluster", "vary-threads = false", |drawn| shown(drawn.world.vary.threads), "false"),
         ("cluster", "vary-threads = true", |drawn| shown(drawn.world.vary.threads), "true"),
         ("cluster", "vary-layout = true", |drawn| shown(drawn.world.vary.layout), "true"),
@@ -428,14 +436,14 @@ mod tests {
             |drawn| shown(drawn.world.vary.capacity_bytes),
             "Some(50000000)",
         ),
-        ("cluster", "layout = \"fused\"", |drawn| shown(drawn.world.layout), "Fused"),
-        ("cluster", "layout = \"staged\"", |drawn| shown(drawn.world.layout), "Staged"),
-        ("cluster", "cores = 9", |drawn| shown(drawn.world.cores), "9"),
-        ("cluster", "clients = 17", |drawn| shown(drawn.world.clients), "17"),
-        ("cluster", "sessions = 17", |drawn| shown(drawn.world.sessions), "17"),
-        ("cluster", "regions = 9", |drawn| shown(drawn.world.regions), "9"),
+        ("cluster", "layout = \"fused\"", |drawn| shown(drawn.world.machine.layout), "Fused"),
+        ("cluster", "layout = \"staged\"", |drawn| shown(drawn.world.machine.layout), "Staged"),
+        ("cluster", "cores = 9", |drawn| shown(drawn.world.machine.cores), "9"),
+        ("cluster", "clients = 17", |drawn| shown(drawn.world.members.clients), "17"),
+        ("cluster", "sessions = 17", |drawn| shown(drawn.world.members.sessions), "17"),
+        ("cluster", "regions = 9", |drawn| shown(drawn.world.members.regions), "9"),
         ("cluster", "clocks = \"7ms\"", |drawn| shown(drawn.world.skew), "Given(7ms)"),
-        ("cluster", "slowness = 0.25", |drawn| shown(drawn.world.costs.scale), "0.25"),
+        ("cluster", "slowness = 0.25", |drawn| shown(drawn.world.machine.costs.scale), "0.25"),
         ("workload", "external = \"wait\"", |drawn| shown(drawn.external), "true"),
         ("network", "near = \"3ms\"", |drawn| shown(drawn.world.links.near), "3ms"),
         ("network", "far = \"77ms\"", |drawn| shown(drawn.world.links.far), "77ms"),
@@ -452,46 +460,51 @@ mod tests {
             |drawn| shown(drawn.world.engine.request_timeout),
             "20ms",
         ),
-        ("storage", "block-pages = 3", |drawn| shown(drawn.world.tuning.block_bytes), "12288"),
-        ("storage", "cache-bytes = 7", |drawn| shown(drawn.world.cache_bytes), "7"),
+        (
+            "storage",
+            "block-pages = 3",
+            |drawn| shown(drawn.world.storage.tuning.block_bytes),
+            "12288",
+        ),
+        ("storage", "cache-bytes = 7", |drawn| shown(drawn.world.storage.cache_bytes), "7"),
         (
             "storage",
             "checkpoint-bytes = 9999",
-            |drawn| shown(drawn.world.tuning.checkpoint_bytes),
+            |drawn| shown(drawn.world.storage.tuning.checkpoint_bytes),
             "9999",
         ),
         (
             "storage",
             "packing-delay = \"20ms\"",
-            |drawn| shown(drawn.world.tuning.packing_delay),
+            |drawn| shown(drawn.world.storage.tuning.packing_delay),
             "20ms",
         ),
         (
             "storage",
             "sync-interval = \"300ms\"",
-            |drawn| shown(drawn.world.tuning.sync_interval),
+            |drawn| shown(drawn.world.storage.tuning.sync_interval),
             "300ms",
         ),
         (
             "storage",
             "log-file-bytes = 999999",
-            |drawn| shown(drawn.world.tuning.log.file_bytes),
+            |drawn| shown(drawn.world.storage.tuning.log.file_bytes),
             "1003520",
         ),
         (
             "storage",
             "log-block-bytes = 99999",
-            |drawn| shown(drawn.world.tuning.log.block_bytes),
+            |drawn| shown(drawn.world.storage.tuning.log.block_bytes),
             "102400",
         ),
         (
             "storage",
             "decision-timeout = \"50ms\"",
-            |drawn| shown(drawn.world.tuning.participant.decision_timeout),
+            |drawn| shown(drawn.world.storage.tuning.participant.decision_timeout),
             "50ms",
         ),
-        ("storage", "shuffle = false", |drawn| shown(drawn.world.flash.shuffle), "false"),
-        ("storage", "shuffle = true", |drawn| shown(drawn.world.flash.shuffle), "true"),
+        ("storage", "shuffle = false", |drawn| shown(drawn.world.storage.flash.shuffle), "false"),
+        ("storage", "shuffle = true", |drawn| shown(drawn.world.storage.flash.shuffle), "true"),
     ];
 
     #[test]
@@ -516,14 +529,14 @@ mod tests {
         for seed in 0..20 {
             let world = drawn(&format!("{text}[swarm]\ndraw = true"), seed).world;
             assert_eq!(world.engine.silence_limit, Duration::from_millis(100));
-            assert_eq!(world.tuning.partial_page_delay, Duration::from_millis(80));
-            assert_eq!(world.tuning.log.file_bytes, 2 * 4_194_304);
+            assert_eq!(world.storage.tuning.partial_page_delay, Duration::from_millis(80));
+            assert_eq!(world.storage.tuning.log.file_bytes, 2 * 4_194_304);
         }
     }
 
     #[test]
     fn neighbours_slow_work_down_by_more_than_arithmetic() {
-        let scale = |text: &str| drawn(text, 1).world.costs.scale;
+        let scale = |text: &str| drawn(text, 1).world.machine.costs.scale;
         let (alone, beside) = (
             scale("[cluster]\nslowness = 2.0"),
             scale("[cluster]\nslowness = 2.0\nneighbours = 1.1"),
@@ -542,8 +555,11 @@ mod tests {
             for seed in 0..500 {
                 let world = drawn(text, seed).world;
                 assert!(world.links.near <= slowest.near && world.links.far <= slowest.far);
-                assert!(world.links.jitter <= slowest.jitter && world.regions <= slowest.regions);
-                assert!(world.costs.scale <= slowest.slowness);
+                assert!(
+                    world.links.jitter <= slowest.jitter
+                        && world.members.regions <= slowest.regions
+                );
+                assert!(world.machine.costs.scale <= slowest.slowness);
             }
         }
     }
@@ -552,12 +568,16 @@ mod tests {
     fn what_nobody_says_is_usual() {
         let usual = drawn("", 1);
         assert_eq!(
-            (usual.world.servers, usual.world.shards_per_server, usual.faults.len()),
+            (
+                usual.world.members.servers,
+                usual.world.members.shards_per_server,
+                usual.faults.len()
+            ),
             (SERVERS, SHARDS, 0)
         );
         let served = drawn("[storage]\nas-served = true\nread = \"7ms\"", 1).world;
         assert_eq!(
-            (served.cache_bytes, served.pace.flash.read),
+            (served.storage.cache_bytes, served.storage.pace.flash.read),
             (1 << 30, Duration::from_millis(7))
         );
     }

@@ -73,10 +73,10 @@ impl Unread {
             return Some(("liveness", words));
         }
         let owed = world.board.redis.as_ref().map_or(0, |calls| calls.owed()) as u64;
-        let everybody = &world.config;
+        let (everybody, machine) = (&world.config.members, &world.config.machine);
         let redis = u64::from(everybody.redis_clients * everybody.redis_connections);
         let others =
-            u64::from(everybody.clients + everybody.servers) * everybody.threads as u64 + redis;
+            u64::from(everybody.clients + everybody.servers) * machine.threads as u64 + redis;
         let bound = owed * (OUTPUT_BOUND as u64 + BEYOND_BOUND) + others * OWED_TO_OTHERS;
         for process in &world.processes {
             let above = self.above.remove(&process.id);

@@ -26,7 +26,7 @@ use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joi
 use timestone_types::ShardId;
 use timestone_workload::check::Loss;
 
-pub(crate) use self::config::WorldConfig;
+pub(crate) use self::config::{MachineConfig, Members, StorageConfig, WorldConfig};
 use self::interruptions::Interruptions;
 use self::population::{Population, counter_of};
 use self::queue::{EventQueue, Occurrence, Planned};
@@ -109,9 +109,9 @@ impl World {
         keep_lines: usize,
     ) -> Self {
         let mut links = config.links.clone();
-        let everybody = config.servers + config.clients + config.redis_clients;
+        let everybody = config.members.processes();
         for process in 0..everybody {
-            links.regions.insert(ProcessId(process), process % config.regions.max(1));
+            links.regions.insert(ProcessId(process), process % config.members.regions.max(1));
         }
         let network = SimNetwork::new(links, seed.derive("network", 0));
         let mut world = Self {
@@ -121,8 +121,8 @@ impl World {
             board,
             processes: Processes::default(),
             machines: vec![
-                Cores::new(config.cores);
-                if config.together { 1 } else { everybody as usize }
+                Cores::new(config.machine.cores);
+                if config.machine.together { 1 } else { everybody as usize }
             ],
             queue: EventQueue::default(),
             ready: Vec::new(),
@@ -140,13 +140,13 @@ impl World {
             processes: &mut world.processes,
             queue: &mut world.queue,
         };
-        for number in 0..population.config.servers {
+        for number in 0..population.config.members.servers {
             population.add_server(number);
         }
-        for number in 0..population.config.clients {
+        for number in 0..population.config.members.clients {
             population.add_client(number);
         }
-        for number in 0..population.config.redis_clients {
+        for number in 0..population.config.members.redis_clients {
             population.add_redis_client(number);
         }
         world
@@ -225,7 +225,7 @@ impl World {
     /// Lists whom a turn of a process would wake by what it writes; on other machines, that is
     /// nobody's CPU time here.
     fn list_sleepers(&mut self, id: ProcessId, at: VirtualTime) {
-        if !self.config.together {
+        if !self.config.machine.together {
             return;
         }
         let mut network = self.network.lock();
@@ -421,13 +421,14 @@ impl World {
         let connections = Box::new(built.connections());
         if server.starts > 1 {
             let shards: Vec<ShardId> = built.shards.iter().map(|(shard, _)| *shard).collect();
-            let total = u32::from(self.config.shards_per_server) * self.config.servers;
+            let total = self.config.members.shards();
             self.board.lose_memory(&shards, u16::try_from(total).unwrap_or(u16::MAX));
         }
         let devices = devices(&server.environment, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
-        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let costs =
+            Costs::of_process(kinds, &process.counter, self.config.machine.stopwatch.as_ref());
         let config = SimulatedConfig {
             admission: admission.clone(),
             spin: spin_of(&self.config, layout.threads.len()),
@@ -469,7 +470,7 @@ impl World {
 
     /// Writes down what a server that dies now may lose, because it has no log.
     pub(crate) fn note_loss(&mut self, id: ProcessId) {
-        let tuning = &self.config.tuning;
+        let tuning = &self.config.storage.tuning;
         // A put waits for its page, that for its program, and for the sync after the one that is
         // under way; a decision that got lost is asked for.
         let delay = tuning.partial_page_delay
@@ -689,7 +690,11 @@ impl World {
 /// How long the threads of a process with so many look around before they sleep: not at all where
 /// its peers want the cores as well.
 pub(crate) fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
-    if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
+    if config.machine.together && threads < config.machine.cores {
+        Spin::default()
+    } else {
+        Spin::Off
+    }
 }
 
 impl Drop for World {

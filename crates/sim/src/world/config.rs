@@ -13,24 +13,48 @@ use crate::restarts::Vary;
 /// How a world is made.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldConfig {
-    pub(crate) servers: u32,
-    pub(crate) shards_per_server: u16,
-    pub(crate) threads: usize,
+    pub(crate) members: Members,
+    pub(crate) machine: MachineConfig,
+    pub(crate) storage: StorageConfig,
     /// What a server draws at every start.
     pub(crate) vary: Vary,
-    pub(crate) layout: StageLayout,
-    pub(crate) cores: usize,
-    /// Whether all processes are on one machine.
-    pub(crate) together: bool,
+    pub(crate) links: LinkModel,
+    pub(crate) skew: SkewModel,
+    pub(crate) engine: EngineConfig,
+}
+
+/// Who lives in a world, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    pub(crate) servers: u32,
+    pub(crate) shards_per_server: u16,
     pub(crate) clients: u32,
+    /// Sessions of each client.
     pub(crate) sessions: u32,
     /// Processes of Redis clients; without any, servers have no port for them.
     pub(crate) redis_clients: u32,
     /// Connections of each.
     pub(crate) redis_connections: u32,
     pub(crate) regions: u32,
-    pub(crate) links: LinkModel,
-    pub(crate) skew: SkewModel,
+}
+
+/// What processes run on, and what their work costs there.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineConfig {
+    /// Threads of a server.
+    pub(crate) threads: usize,
+    pub(crate) layout: StageLayout,
+    pub(crate) cores: usize,
+    /// Whether all processes are on one machine.
+    pub(crate) together: bool,
+    pub(crate) costs: Costs,
+    /// Takes the stages' times, for calibration.
+    pub(crate) stopwatch: Option<Stopwatch>,
+}
+
+/// What servers keep data on.
+#[derive(Clone, Debug)]
+pub(crate) struct StorageConfig {
     pub(crate) pace: DevicePace,
     pub(crate) flash: FlashShape,
     pub(crate) tuning: Tuning,
@@ -38,9 +62,17 @@ pub(crate) struct WorldConfig {
     pub(crate) capacity_bytes: u64,
     /// Memory of a server for keyspaces in memory, unless it is the usual.
     pub(crate) dram_bytes: Option<u64>,
-    pub(crate) engine: EngineConfig,
     pub(crate) log: DeviceKind,
-    pub(crate) costs: Costs,
-    /// Takes the stages' times, for calibration.
-    pub(crate) stopwatch: Option<Stopwatch>,
+}
+
+impl Members {
+    /// Processes of all kinds.
+    pub(crate) const fn processes(&self) -> u32 {
+        self.servers + self.clients + self.redis_clients
+    }
+
+    /// Shards of all servers.
+    pub(crate) const fn shards(&self) -> u32 {
+        self.shards_per_server as u32 * self.servers
+    }
 }

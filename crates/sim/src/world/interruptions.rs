@@ -28,8 +28,8 @@ impl Interruptions {
     /// there: parts of what is large are done one after another. With a single core, that is in
     /// what the device costs.
     pub(super) fn plan(&mut self, config: &WorldConfig, processes: &Processes, now: VirtualTime) {
-        let shared = config.together && config.cores > 1;
-        let cores = config.cores.max(processes.len()) as u64;
+        let shared = config.machine.together && config.machine.cores > 1;
+        let cores = config.machine.cores.max(processes.len()) as u64;
         for (count, done) in self.pending.drain(..).filter(|_| shared) {
             let each = done.since(now) / u32::try_from(count).unwrap_or(u32::MAX);
             for part in 1..=count {

@@ -39,7 +39,7 @@ pub(super) fn counter_of(
     life: u64,
 ) -> Counter {
     let core = seed.derive("core", u64::from(id.0)).derive("life", life);
-    Counter::new(&config.costs, net_kind(role), core)
+    Counter::new(&config.machine.costs, net_kind(role), core)
 }
 
 /// The kind of the net stages of a process.
@@ -60,7 +60,7 @@ impl Population<'_> {
             role,
             life: Life::Down,
             lives: 0,
-            machine: if self.config.together { 0 } else { id.0 as usize },
+            machine: if self.config.machine.together { 0 } else { id.0 as usize },
             clock,
             counter,
             paused: false,
@@ -87,33 +87,33 @@ impl Population<'_> {
         } else {
             MasterPlace::Remote(address_of(ProcessId(0), PORT))
         };
-        let total = u32::from(config.shards_per_server) * config.servers;
+        let total = config.members.shards();
         let usual = ServerConfig::new("simulated".into());
         let server = ServerConfig {
             listen: Some(listen),
-            resp: (config.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
+            resp: (config.members.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
             http: None,
-            shards: Some(config.shards_per_server),
-            threads: Some(config.threads),
-            layout: config.layout,
+            shards: Some(config.members.shards_per_server),
+            threads: Some(config.machine.threads),
+            layout: config.machine.layout,
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
-            cache_bytes: config.cache_bytes,
-            capacity_bytes: Some(config.capacity_bytes),
-            log: config.log,
+            cache_bytes: config.storage.cache_bytes,
+            capacity_bytes: Some(config.storage.capacity_bytes),
+            log: config.storage.log,
             master,
             insecure: true,
-            tuning: Some(config.tuning.clone()),
-            dram_bytes: config.dram_bytes.unwrap_or(usual.dram_bytes),
+            tuning: Some(config.storage.tuning.clone()),
+            dram_bytes: config.storage.dram_bytes.unwrap_or(usual.dram_bytes),
             ..usual
         };
         let clock = self.clock(id.0);
         let seed = self.seed.derive("server", u64::from(number));
         let environment = SimEnvironment::new(
             seed,
-            config.shards_per_server,
+            config.members.shards_per_server,
             clock.clone(),
-            config.flash,
-            config.pace,
+            config.storage.flash,
+            config.storage.pace,
         );
         let unlogged = Unlogged::default();
         let role =
@@ -122,10 +122,10 @@ impl Population<'_> {
     }
 
     pub(super) fn add_client(&mut self, number: u32) {
-        let addresses: Vec<String> = (0..self.config.servers)
+        let addresses: Vec<String> = (0..self.config.members.servers)
             .map(|server| address_of(ProcessId(server), PORT).to_string())
             .collect();
-        let sessions = self.config.sessions as usize;
+        let sessions = self.config.members.sessions as usize;
         let slots = number as usize * sessions..(number as usize + 1) * sessions;
         self.trace.name_client(self.processes.next_id(), slots.clone());
         let role = Role::Client(ClientRole {
@@ -134,21 +134,21 @@ impl Population<'_> {
             seed: self.seed.derive("client", u64::from(number)),
             lives: 0,
         });
-        let clock = self.clock(self.config.servers + number);
+        let clock = self.clock(self.config.members.servers + number);
         self.add_process(format!("client-{number}"), role, clock);
     }
 
     pub(super) fn add_redis_client(&mut self, number: u32) {
-        let connections = self.config.redis_connections as usize;
+        let connections = self.config.members.redis_connections as usize;
         let role = Role::Redis(RedisRole {
-            servers: (0..self.config.servers)
+            servers: (0..self.config.members.servers)
                 .map(|server| address_of(ProcessId(server), RESP_PORT))
                 .collect(),
             places: number as usize * connections..(number as usize + 1) * connections,
             seed: self.seed.derive("redis", u64::from(number)),
             lives: 0,
         });
-        let clock = self.clock(self.config.servers + self.config.clients + number);
+        let clock = self.clock(self.config.members.servers + self.config.members.clients + number);
         self.add_process(format!("redis-{number}"), role, clock);
     }
 }
