@@ -18,7 +18,7 @@ use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
 use crate::fault::FaultKind;
-use crate::scenario::{Scenario, Span, WorkloadChoice};
+use crate::scenario::{ExternalWait, LogDevice, Scenario, Span, WorkloadChoice};
 use crate::swarm::{SERVERS, SHARDS, Sizes, Slowest};
 
 /// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
@@ -171,7 +171,7 @@ fn check_workload(scenario: &Scenario) -> Checked {
     let part = &scenario.workload;
     within(&["workload", "rate"], Some(part.rate), 0.01..=1e6)?;
     within(&["workload", "seconds"], Some(part.seconds), 0.01..=86_400.0)?;
-    lasts(&["workload", "watermark-lag"], part.watermark_lag, WATERMARK_LAG)?;
+    lasts(&["workload", "watermark-lag"], part.demands.watermark_lag, WATERMARK_LAG)?;
     if part.warmup.0.as_secs_f64() >= part.seconds {
         let what =
             format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
@@ -183,39 +183,40 @@ fn check_workload(scenario: &Scenario) -> Checked {
         return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
     }
     let is_single =
-        part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && part.ops == Some(1);
-    if part.singles && !(is_single && part.external == Some(false)) {
+        part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && part.mix.ops == Some(1);
+    if part.registers.singles && !(is_single && part.demands.external == Some(ExternalWait(false)))
+    {
         let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
         return Err(Wrong::new(&["workload", "singles"], what.to_owned()));
     }
     let is_register = part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && !part.closed;
-    if part.scans.is_some_and(|scans| scans > 0) && !is_register {
+    if part.registers.scans.is_some_and(|scans| scans > 0) && !is_register {
         return Err(Wrong::new(
             &["workload", "scans"],
             "is for kind = \"register\", which is not closed".to_owned(),
         ));
     }
-    within(&["workload", "scans"], part.scans, 0..=100)?;
-    if part.large.is_some() && !is_register {
+    within(&["workload", "scans"], part.registers.scans, 0..=100)?;
+    if part.registers.large.is_some() && !is_register {
         let what = "is for kind = \"register\", which is not closed".to_owned();
         return Err(Wrong::new(&["workload", "large"], what));
     }
-    if !part.singles && part.expires.is_some() {
+    if !part.registers.singles && part.registers.expires.is_some() {
         let what = "is for scenarios with singles = true".to_owned();
         return Err(Wrong::new(&["workload", "expires"], what));
     }
-    lasts(&["workload", "deadline"], part.deadline, DEADLINE)?;
-    lasts(&["workload", "expires"], part.expires, DEADLINE)?;
-    within(&["workload", "large"], part.large, 1..=MOST_VALUE_BYTES)?;
-    within(&["workload", "ops"], part.ops, 1..=MOST_OPS)?;
-    within(&["workload", "appends-per-key"], part.appends_per_key, 1..=MOST_APPENDS)?;
-    within(&["workload", "deletes"], part.deletes, 0..=100)?;
-    within(&["workload", "expiring"], part.expiring, 0..=100)?;
+    lasts(&["workload", "deadline"], part.demands.deadline, DEADLINE)?;
+    lasts(&["workload", "expires"], part.registers.expires, DEADLINE)?;
+    within(&["workload", "large"], part.registers.large, 1..=MOST_VALUE_BYTES)?;
+    within(&["workload", "ops"], part.mix.ops, 1..=MOST_OPS)?;
+    within(&["workload", "appends-per-key"], part.mix.appends_per_key, 1..=MOST_APPENDS)?;
+    within(&["workload", "deletes"], part.mix.deletes, 0..=100)?;
+    within(&["workload", "expiring"], part.mix.expiring, 0..=100)?;
     let spec = scenario.spec(0);
     spec.validate()
         .map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
     let keys = if part.kind == WorkloadChoice::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
-    within(&["workload", "keys"], part.keys, keys)?;
+    within(&["workload", "keys"], part.mix.keys, keys)?;
     check_room(scenario, &spec)?;
     check_audit(scenario, &spec)
 }
@@ -233,8 +234,10 @@ fn check_keyspaces(scenario: &Scenario) -> Checked {
     if part.stores.len() > MOST_KEYSPACES {
         return wrong(&format!("names {} keyspaces; {MOST_KEYSPACES} at most", part.stores.len()));
     }
-    let varies = scenario.storage.vary_log.unwrap_or(scenario.swarm.draw);
-    if part.has_memory() && (scenario.storage.log != Some(DeviceKind::None) || varies) {
+    let varies = scenario.storage.vary.log.unwrap_or(scenario.swarm.draw);
+    if part.has_memory()
+        && (scenario.storage.log.device != Some(LogDevice(DeviceKind::None)) || varies)
+    {
         return wrong(
             "has a keyspace in memory, for which servers have no log: it asks for log = \"none\" in \
              [storage], and for vary-log = false where a seed draws it",
@@ -334,26 +337,26 @@ fn check_storage(scenario: &Scenario) -> Checked {
     let least = u64::from(MIN_BLOCKS) * block * u64::from(shards);
     within(&["storage", "capacity-bytes"], part.capacity_bytes, least..=MOST_BYTES)?;
     let least = part.capacity_bytes.unwrap_or(usual.capacity_bytes);
-    within(&["storage", "vary-capacity"], part.vary_capacity, least..=MOST_BYTES)?;
+    within(&["storage", "vary-capacity"], part.vary.capacity, least..=MOST_BYTES)?;
     within(&["storage", "cache-bytes"], part.cache_bytes, 0..=MOST_CACHE_BYTES)?;
-    within(&["storage", "vary-cache"], part.vary_cache, 0..=MOST_CACHE_BYTES)?;
+    within(&["storage", "vary-cache"], part.vary.cache, 0..=MOST_CACHE_BYTES)?;
     within(&["storage", "checkpoint-bytes"], part.checkpoint_bytes, 4096..=MOST_BYTES)?;
-    within(&["storage", "log-block-bytes"], part.log_block_bytes, SECTOR_BYTES..=MAX_BLOCK_BYTES)?;
+    within(&["storage", "log-block-bytes"], part.log.block_bytes, SECTOR_BYTES..=MAX_BLOCK_BYTES)?;
     // Two blocks fit a file. A seed draws blocks that do in any case.
-    let drawn = scenario.swarm.draw && part.log_block_bytes.is_none();
+    let drawn = scenario.swarm.draw && part.log.block_bytes.is_none();
     let log_block = if drawn {
         SECTOR_BYTES
     } else {
-        part.log_block_bytes.unwrap_or(usual.tuning.log.block_bytes)
+        part.log.block_bytes.unwrap_or(usual.tuning.log.block_bytes)
     };
     let least = MIN_FILE_BYTES.max(2 * log_block.next_multiple_of(SECTOR_BYTES) as u64);
-    within(&["storage", "log-file-bytes"], part.log_file_bytes, least..=MOST_LOG_FILE_BYTES)?;
+    within(&["storage", "log-file-bytes"], part.log.file_bytes, least..=MOST_LOG_FILE_BYTES)?;
     lasts(&["storage", "packing-delay"], part.packing_delay, PACKING_DELAY)?;
     lasts(&["storage", "sync-interval"], part.sync_interval, SYNC_INTERVAL)?;
     let is_slowed = scenario.swarm.draw || scenario.faults.contains_key(&FaultKind::SlowDisk);
     let operation = if is_slowed { SLOWED_OPERATION } else { OPERATION };
-    lasts(&["storage", "log-write"], part.log_write, operation.clone())?;
-    lasts(&["storage", "log-change"], part.log_change, operation.clone())?;
+    lasts(&["storage", "log-write"], part.log.write, operation.clone())?;
+    lasts(&["storage", "log-change"], part.log.change, operation.clone())?;
     lasts(&["storage", "read"], part.read, operation)?;
     lasts(&["storage", "decision-timeout"], part.decision_timeout, DECISION_TIMEOUT)
 }

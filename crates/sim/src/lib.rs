@@ -55,8 +55,9 @@ pub use network::{LinkModel, LinkQuality, ProcessId};
 pub use restarts::Change;
 pub use run::{Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
-    ClusterPart, FaultPart, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart,
-    WorkloadChoice, WorkloadPart,
+    ClusterPart, DemandsPart, ExternalWait, FaultPart, LogDevice, LogPart, MixPart, NetworkPart,
+    RedisPart, RegistersPart, Scenario, Span, StoragePart, SwarmPart, VaryPart, WorkloadChoice,
+    WorkloadPart,
 };
 pub use timestone_costmodel::{
     CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,

@@ -143,12 +143,12 @@ fn run_with(
         canary: scenario.workload.canary,
         external,
         clocks_agree: world.skew == SkewModel::Perfect && faults.is_empty(),
-        deadline: scenario.workload.deadline.map(|span| span.0),
-        outcomes_known: scenario.workload.outcomes_known,
-        singles: scenario.workload.singles,
-        scans: scenario.workload.scans.unwrap_or(0),
-        expires: scenario.workload.expires.map(|span| span.0),
-        large: scenario.workload.large,
+        deadline: scenario.workload.demands.deadline.map(|span| span.0),
+        outcomes_known: scenario.workload.demands.outcomes_known,
+        singles: scenario.workload.registers.singles,
+        scans: scenario.workload.registers.scans.unwrap_or(0),
+        expires: scenario.workload.registers.expires.map(|span| span.0),
+        large: scenario.workload.registers.large,
     };
     let mut board = Board::new(truth.clone(), work, slots, settings, seed.derive("board", 0))
         .map_err(SimError::world)?;
@@ -162,7 +162,7 @@ fn run_with(
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
         clients_lives: vec![0; world.processes.len()],
-        watchdog: Watchdog::new(&world, scenario.workload.watermark_lag.map(|span| span.0)),
+        watchdog: Watchdog::new(&world, scenario.workload.demands.watermark_lag.map(|span| span.0)),
         world,
         board,
         injector,

@@ -4,10 +4,14 @@
 //! file, the line, the key and what would be allowed. `draw = true` in `[swarm]` lets the seed
 //! choose what the file does not say.
 
+mod grouped;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
 use timestone_server::StageLayout;
@@ -15,6 +19,7 @@ use timestone_wal::DeviceKind;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
 
+use self::grouped::read_grouped;
 use crate::bounds;
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
@@ -155,33 +160,44 @@ fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StageLayo
     }
 }
 
-fn log_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DeviceKind>, D::Error> {
-    match String::deserialize(deserializer)?.as_str() {
-        "ssd" => Ok(Some(DeviceKind::Ssd)),
-        "none" => Ok(Some(DeviceKind::None)),
-        other => Err(de::Error::custom(format!(
-            "there is no log device {other:?}; here they are ssd and none"
-        ))),
-    }
-}
-
 fn skew<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SkewModel>, D::Error> {
     String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
-fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    match String::deserialize(deserializer)?.as_str() {
-        "none" => Ok(Some(false)),
-        "wait" => Ok(Some(true)),
-        other => {
-            Err(de::Error::custom(format!("there is no mode {other:?}; external is none or wait")))
+/// Whether commits are acknowledged only when the clock's error bound has passed: `none` or `wait`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExternalWait(pub bool);
+
+impl<'de> Deserialize<'de> for ExternalWait {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "none" => Ok(Self(false)),
+            "wait" => Ok(Self(true)),
+            other => Err(de::Error::custom(format!(
+                "there is no mode {other:?}; external is none or wait"
+            ))),
+        }
+    }
+}
+
+/// The device of a log: `ssd`, or `none`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogDevice(pub DeviceKind);
+
+impl<'de> Deserialize<'de> for LogDevice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "ssd" => Ok(Self(DeviceKind::Ssd)),
+            "none" => Ok(Self(DeviceKind::None)),
+            other => Err(de::Error::custom(format!(
+                "there is no log device {other:?}; here they are ssd and none"
+            ))),
         }
     }
 }
 
 /// `[workload]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[derive(Clone, Debug)]
 pub struct WorkloadPart {
     /// `cycle`, or one of the workloads of `timestone bench`.
     pub kind: WorkloadChoice,
@@ -190,6 +206,24 @@ pub struct WorkloadPart {
     /// Each session begins its next transaction when the last one has ended, whatever the rate, and
     /// nothing is checked: for predictions of throughput.
     pub closed: bool,
+    /// What transactions are drawn from.
+    pub mix: MixPart,
+    /// What sessions of registers do beside transactions on values of some bytes.
+    pub registers: RegistersPart,
+    /// What a run is held to.
+    pub demands: DemandsPart,
+    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What
+    /// finds nothing here finds nothing.
+    pub canary: bool,
+    /// For how long transactions are begun and faults strike.
+    pub seconds: f64,
+    /// What the run says of its pace begins after this much of it.
+    pub warmup: Span,
+}
+
+/// Of `[workload]`: what transactions are drawn from.
+#[derive(Clone, Debug, Default)]
+pub struct MixPart {
     /// Keys; the workload's usual number when left out.
     pub keys: Option<u64>,
     /// Contention.
@@ -204,11 +238,32 @@ pub struct WorkloadPart {
     /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it
     /// is left out.
     pub expiring: Option<u64>,
-    /// Whether commits are acknowledged only when the clock's error bound has passed: `none` or
-    /// `wait`. List-append and register histories are then held to real time, as long as no fault
-    /// of a clock strikes. A swarm draws it when it is left out.
-    #[serde(deserialize_with = "external")]
-    pub external: Option<bool>,
+}
+
+/// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
+#[derive(Clone, Debug, Default)]
+pub struct RegistersPart {
+    /// With `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a
+    /// delete, a take, or a put that depends on what is there or returns it; each key is then held
+    /// to an order of its operations.
+    pub singles: bool,
+    /// With `singles`: for about how long values are there that expire, as every third does; none
+    /// does when it is left out.
+    pub expires: Option<Span>,
+    /// Bytes of every third value, to be larger than a page or a block, or to fill memory.
+    pub large: Option<u32>,
+    /// How many of a hundred transactions are scans of all keys, each at one point in time, which
+    /// must hold everything that was acknowledged before it was asked for. Their pages hold a few
+    /// keys only.
+    pub scans: Option<u64>,
+}
+
+/// Of `[workload]`: what a run is held to.
+#[derive(Clone, Debug, Default)]
+pub struct DemandsPart {
+    /// Whether commits wait for their clocks. List-append and register histories are then held to
+    /// real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
+    pub external: Option<ExternalWait>,
     /// How long an application waits for one operation; the client's usual time when left out. What
     /// takes longer has an unknown outcome.
     pub deadline: Option<Span>,
@@ -220,27 +275,6 @@ pub struct WorkloadPart {
     /// own; unbounded when left out. Prepared transactions may wait for a server that is gone, so
     /// it is for those of one shard.
     pub watermark_lag: Option<Span>,
-    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get,
-    /// a put, a delete, a take, or a put that depends on what is there or returns it; each key is
-    /// then held to an order of its operations.
-    pub singles: bool,
-    /// With `singles`: for about how long values are there that expire, as every third does; none
-    /// does when it is left out.
-    pub expires: Option<Span>,
-    /// Register: bytes of every third value, to be larger than a page or a block, or to fill
-    /// memory.
-    pub large: Option<u32>,
-    /// Register: how many of a hundred transactions are scans of all keys, each at one point in
-    /// time, which must hold everything that was acknowledged before it was asked for. Their pages
-    /// hold a few keys only.
-    pub scans: Option<u64>,
-    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What
-    /// finds nothing here finds nothing.
-    pub canary: bool,
-    /// For how long transactions are begun and faults strike.
-    pub seconds: f64,
-    /// What the run says of its pace begins after this much of it.
-    pub warmup: Span,
 }
 
 impl Default for WorkloadPart {
@@ -249,26 +283,38 @@ impl Default for WorkloadPart {
             kind: WorkloadChoice::Plans(WorkloadKind::ListAppend),
             rate: 200.0,
             closed: false,
-            keys: None,
-            zipf: None,
-            ops: None,
-            appends_per_key: None,
-            deletes: None,
-            expiring: None,
-            external: None,
-            deadline: None,
-            outcomes_known: false,
-            watermark_lag: None,
-            singles: false,
-            expires: None,
-            large: None,
-            scans: None,
+            mix: MixPart::default(),
+            registers: RegistersPart::default(),
+            demands: DemandsPart::default(),
             canary: false,
             seconds: 10.0,
             warmup: Span(Duration::ZERO),
         }
     }
 }
+
+read_grouped!(WorkloadPart, WorkloadKey {
+    Kind => kind,
+    Rate => rate,
+    Closed => closed,
+    Keys => mix.keys,
+    Zipf => mix.zipf,
+    Ops => mix.ops,
+    AppendsPerKey => mix.appends_per_key,
+    Deletes => mix.deletes,
+    Expiring => mix.expiring,
+    External => demands.external,
+    Deadline => demands.deadline,
+    OutcomesKnown => demands.outcomes_known,
+    WatermarkLag => demands.watermark_lag,
+    Singles => registers.singles,
+    Expires => registers.expires,
+    Large => registers.large,
+    Scans => registers.scans,
+    Canary => canary,
+    Seconds => seconds,
+    Warmup => warmup,
+});
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -323,21 +369,15 @@ impl Default for RedisPart {
 }
 
 /// `[storage]`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[derive(Clone, Debug, Default)]
 pub struct StoragePart {
     /// Sizes and delays that are not named are those of `timestone serve`, not the small ones that
     /// make rare paths common.
     pub as_served: bool,
-    /// The log's device: `ssd`, or `none`.
-    #[serde(deserialize_with = "log_device")]
-    pub log: Option<DeviceKind>,
-    /// Whether a server draws at every start but its first whether it has a log.
-    pub vary_log: Option<bool>,
-    /// At every start but its first, a server's cache has between none and so many bytes.
-    pub vary_cache: Option<u64>,
-    /// With every start, a server's devices may take more bytes, up to so many.
-    pub vary_capacity: Option<u64>,
+    /// The log of a server.
+    pub log: LogPart,
+    /// What a server draws at every start but its first.
+    pub vary: VaryPart,
     /// Pages of 4 KiB in an erase block.
     pub block_pages: Option<u32>,
     /// Bytes that all flash devices of a server may take.
@@ -350,14 +390,6 @@ pub struct StoragePart {
     pub packing_delay: Option<Span>,
     /// Shortest time between two syncs of a flash device.
     pub sync_interval: Option<Span>,
-    /// Bytes of a log file; rounded up to whole sectors of 4 KiB, as are those of a block.
-    pub log_file_bytes: Option<u64>,
-    /// Bytes of a log block.
-    pub log_block_bytes: Option<usize>,
-    /// What a log write with its sync takes.
-    pub log_write: Option<Span>,
-    /// What making, renaming or removing a log file takes.
-    pub log_change: Option<Span>,
     /// What reading a page takes.
     pub read: Option<Span>,
     /// How long a prepared transaction waits before its participants end it themselves.
@@ -365,6 +397,53 @@ pub struct StoragePart {
     /// Whether devices complete operations out of order.
     pub shuffle: Option<bool>,
 }
+
+/// Of `[storage]`: the log of a server, by keys that begin with `log`.
+#[derive(Clone, Debug, Default)]
+pub struct LogPart {
+    /// Its device.
+    pub device: Option<LogDevice>,
+    /// Bytes of a file; rounded up to whole sectors of 4 KiB, as are those of a block.
+    pub file_bytes: Option<u64>,
+    /// Bytes of a block.
+    pub block_bytes: Option<usize>,
+    /// What a write with its sync takes.
+    pub write: Option<Span>,
+    /// What making, renaming or removing a file takes.
+    pub change: Option<Span>,
+}
+
+/// Of `[storage]`: what a server draws at its starts, by keys that begin with `vary`.
+#[derive(Clone, Debug, Default)]
+pub struct VaryPart {
+    /// Whether a server draws at every start but its first whether it has a log.
+    pub log: Option<bool>,
+    /// At every start but its first, a server's cache has between none and so many bytes.
+    pub cache: Option<u64>,
+    /// With every start, a server's devices may take more bytes, up to so many.
+    pub capacity: Option<u64>,
+}
+
+read_grouped!(StoragePart, StorageKey {
+    AsServed => as_served,
+    Log => log.device,
+    VaryLog => vary.log,
+    VaryCache => vary.cache,
+    VaryCapacity => vary.capacity,
+    BlockPages => block_pages,
+    CapacityBytes => capacity_bytes,
+    CacheBytes => cache_bytes,
+    CheckpointBytes => checkpoint_bytes,
+    PackingDelay => packing_delay,
+    SyncInterval => sync_interval,
+    LogFileBytes => log.file_bytes,
+    LogBlockBytes => log.block_bytes,
+    LogWrite => log.write,
+    LogChange => log.change,
+    Read => read,
+    DecisionTimeout => decision_timeout,
+    Shuffle => shuffle,
+});
 
 /// `[network]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -454,12 +533,12 @@ impl Scenario {
             _ => 1_000,
         };
         WorkloadSpec {
-            keys: part.keys.unwrap_or(fewer),
-            zipf: part.zipf.unwrap_or(usual.zipf),
-            ops_per_txn: part.ops.unwrap_or(usual.ops_per_txn),
-            appends_per_key: part.appends_per_key.unwrap_or(64),
-            delete_percent: part.deletes.unwrap_or(0),
-            expire_percent: part.expiring.unwrap_or(0),
+            keys: part.mix.keys.unwrap_or(fewer),
+            zipf: part.mix.zipf.unwrap_or(usual.zipf),
+            ops_per_txn: part.mix.ops.unwrap_or(usual.ops_per_txn),
+            appends_per_key: part.mix.appends_per_key.unwrap_or(64),
+            delete_percent: part.mix.deletes.unwrap_or(0),
+            expire_percent: part.mix.expiring.unwrap_or(0),
             seed,
             ..usual
         }
@@ -528,6 +607,15 @@ mod tests {
             (
                 "[cluster]\nserver = 3",
                 vec!["broken.toml", "line 2", "unknown field `server`", "servers"],
+            ),
+            (
+                "[storage]\nlogs = \"ssd\"",
+                vec!["line 2", "unknown field `logs`", "`log-file-bytes`", "`vary-capacity`"],
+            ),
+            ("[storage]\nlog = \"tape\"", vec!["line 2", "\"tape\"", "ssd and none"]),
+            (
+                "[workload]\nrate = 1\nkeyz = 2",
+                vec!["line 3", "unknown field `keyz`", "`keys`", "`watermark-lag`"],
             ),
             ("[workload]\nkind = \"tpcc\"", vec!["line 2", "\"tpcc\"", "list-append"]),
             ("[workload]\nrate = \"fast\"", vec!["line 2", "expected a number"]),

@@ -92,10 +92,10 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     let staged = scenario.cluster.layout == Some(StageLayout::Staged);
     world.machine.costs =
         world.machine.costs.placed(world.machine.together, world.machine.cores, staged);
-    let external = scenario
-        .workload
-        .external
-        .unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
+    let external = scenario.workload.demands.external.map_or_else(
+        || swarm && seed.derive("external", 0).dice().chance(0.25),
+        |external| external.0,
+    );
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
         WorkloadChoice::Cycle => ClientWork::Ring { nodes: spec.keys, spec },
@@ -218,7 +218,7 @@ pub(crate) fn pace() -> DevicePace {
 }
 
 fn device(storage: &StoragePart) -> DeviceKind {
-    storage.log.unwrap_or(DeviceKind::Ssd)
+    storage.log.device.map_or(DeviceKind::Ssd, |log| log.0)
 }
 
 /// Sizes that hold unless the file says otherwise: small ones, or those of `timestone serve`.
@@ -303,16 +303,16 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.storage.flash.shuffle, part.shuffle);
     say(&mut world.storage.capacity_bytes, part.capacity_bytes);
     say(&mut world.storage.cache_bytes, part.cache_bytes);
-    say(&mut world.vary.log, part.vary_log);
-    if part.vary_cache.is_some() {
-        world.vary.cache_bytes = part.vary_cache;
+    say(&mut world.vary.log, part.vary.log);
+    if part.vary.cache.is_some() {
+        world.vary.cache_bytes = part.vary.cache;
     }
-    if part.vary_capacity.is_some() {
-        world.vary.capacity_bytes = part.vary_capacity;
+    if part.vary.capacity.is_some() {
+        world.vary.capacity_bytes = part.vary.capacity;
     }
     say(&mut world.storage.pace.flash.read, part.read);
-    say(&mut world.storage.pace.disk.write, part.log_write);
-    say(&mut world.storage.pace.disk.change, part.log_change);
+    say(&mut world.storage.pace.disk.write, part.log.write);
+    say(&mut world.storage.pace.disk.change, part.log.change);
     say(&mut tuning.checkpoint_bytes, part.checkpoint_bytes);
     say(&mut tuning.sync_interval, part.sync_interval);
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
@@ -320,9 +320,9 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut tuning.partial_page_delay, part.packing_delay.map(|delay| delay.0 * 4));
     say(
         &mut tuning.log.block_bytes,
-        part.log_block_bytes.map(|bytes| bytes.next_multiple_of(4096)),
+        part.log.block_bytes.map(|bytes| bytes.next_multiple_of(4096)),
     );
-    say(&mut tuning.log.file_bytes, part.log_file_bytes.map(|bytes| bytes.next_multiple_of(4096)));
+    say(&mut tuning.log.file_bytes, part.log.file_bytes.map(|bytes| bytes.next_multiple_of(4096)));
     // A file of which nothing is said has room for two blocks of which something is.
     tuning.log.file_bytes = tuning.log.file_bytes.max(2 * tuning.log.block_bytes as u64);
 }

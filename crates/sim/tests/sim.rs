@@ -354,7 +354,7 @@ client-leave = { every = "200ms", lasting = "20ms" }
 #[test]
 fn a_world_whose_servers_can_never_start_is_an_error_and_no_finding() {
     let mut scenario = Scenario::read("test.toml", CALM).unwrap();
-    scenario.storage.log_block_bytes = Some(0);
+    scenario.storage.log.block_bytes = Some(0);
     let error = run(&scenario, Seed(1), RunOptions::default())
         .map(|report| report.findings)
         .unwrap_err()
