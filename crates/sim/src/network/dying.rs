@@ -24,12 +24,12 @@ impl SimNetwork {
             if end.process != process {
                 continue;
             }
-            let kept = dice.below(end.out.len() as u64 + 1) as usize;
-            let is_whole = kept == end.out.len() && dice.chance(0.5);
-            end.out.truncate(kept);
+            let kept = dice.below(end.outbound.bytes.len() as u64 + 1) as usize;
+            let is_whole = kept == end.outbound.bytes.len() && dice.chance(0.5);
+            end.outbound.bytes.truncate(kept);
             if !is_whole {
                 // The calls that come after the last write were not made.
-                end.shut = end.out_last;
+                end.shut = end.outbound.last;
                 end.closed = false;
                 end.dialling = None;
             }

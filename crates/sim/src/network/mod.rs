@@ -25,6 +25,7 @@
 //!   virtual time.
 
 mod dying;
+mod end;
 mod link;
 mod sleepers;
 mod stream;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use timestone_seda::simulated::VirtualTime;
 use timestone_seda::{Readiness, StageSlot};
 
+use end::{StreamEnd, StreamPhase};
 pub use link::{LinkModel, LinkQuality};
 pub(crate) use sleepers::Sleepers;
 pub(crate) use stream::HostNetwork;
@@ -98,46 +100,6 @@ pub(crate) enum Packet {
     Timeout { to: EndId, since: VirtualTime },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Connecting,
-    Open,
-    Refused,
-    Reset,
-}
-
-#[derive(Debug)]
-struct End {
-    process: ProcessId,
-    far: ProcessId,
-    peer: Option<EndId>,
-    slot: Option<StageSlot>,
-    phase: Phase,
-    inbound: VecDeque<u8>,
-    inbound_last: bool,
-    out: Vec<u8>,
-    /// The segments of `out`: where each ends, and how far the turn was when it left.
-    segments: Vec<(usize, Duration)>,
-    /// Bytes at the end of `out` that have not left yet.
-    gathered: usize,
-    out_last: bool,
-    closed: bool,
-    shut: bool,
-    /// Asked for by this process: the address dialled, until the request has left.
-    dialling: Option<SocketAddr>,
-    listed: bool,
-    /// Written and not yet read by the peer.
-    unread: usize,
-    blocked: bool,
-    owes_credit: bool,
-    last_arrival: VirtualTime,
-    link_free_at: VirtualTime,
-    held: Vec<Packet>,
-    held_since: Option<VirtualTime>,
-    /// Something on the way has forgotten the connection: nothing that is sent here arrives.
-    forgotten: bool,
-}
-
 #[derive(Debug)]
 struct Listening {
     process: ProcessId,
@@ -148,7 +110,7 @@ struct Listening {
 /// All of the network.
 #[derive(Debug)]
 pub(crate) struct NetworkState {
-    ends: Vec<Option<Box<End>>>,
+    ends: Vec<Option<Box<StreamEnd>>>,
     listeners: BTreeMap<SocketAddr, Listening>,
     /// Ends with something to send at the end of the turn.
     dirty: Vec<EndId>,
@@ -169,11 +131,11 @@ pub(crate) struct NetworkState {
 }
 
 impl NetworkState {
-    fn end(&mut self, id: EndId) -> Option<&mut End> {
+    fn end(&mut self, id: EndId) -> Option<&mut StreamEnd> {
         self.ends.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    fn add(&mut self, end: End) -> EndId {
+    fn add(&mut self, end: StreamEnd) -> EndId {
         let id = EndId(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
         self.ends.push(Some(Box::new(end)));
         id
@@ -190,13 +152,13 @@ impl NetworkState {
     fn tell(&mut self, id: EndId, readable: bool, writable: bool) {
         let Some(end) = self.ends.get(id.0 as usize).and_then(Option::as_deref) else { return };
         let Some(slot) = end.slot else { return };
-        let broken = matches!(end.phase, Phase::Reset | Phase::Refused);
+        let broken = end.is_broken();
         let process = end.process;
         let readiness = Readiness {
             token: slot.token,
             readable: readable || broken,
             writable: writable || broken,
-            read_closed: end.inbound_last || broken,
+            read_closed: end.inbound.last || broken,
             write_closed: broken,
         };
         if !self.unreading.contains(&process) {
@@ -222,13 +184,10 @@ impl NetworkState {
             self.ends[id.0 as usize] = None;
             return;
         }
-        if matches!(end.phase, Phase::Reset | Phase::Refused) {
+        if end.is_broken() {
             return;
         }
-        end.phase = if end.phase == Phase::Connecting { Phase::Refused } else { Phase::Reset };
-        end.inbound.clear();
-        end.out.clear();
-        end.held.clear();
+        end.break_off();
         self.resets += 1;
         self.tell(id, true, true);
     }
@@ -288,7 +247,7 @@ impl SimNetwork {
         for id in std::mem::take(&mut state.credits) {
             let Some(end) = state.end(id) else { continue };
             end.owes_credit = false;
-            let (from, to, peer) = (end.process, end.far, end.peer.filter(|_| !end.forgotten));
+            let (from, to, peer) = (end.process, end.far, end.peer.filter(|_| !end.path.forgotten));
             if let Some(peer) = peer {
                 let latency = state.latency(from, to);
                 later(at.after(latency), Packet::Credit { to: peer });
@@ -307,8 +266,9 @@ impl SimNetwork {
         match packet {
             Packet::Syn { from, address } => state.asked(from, address, at, &mut later),
             Packet::SynAck { to } => {
-                if let Some(end) = state.end(to).filter(|end| end.phase == Phase::Connecting) {
-                    end.phase = Phase::Open;
+                if let Some(end) = state.end(to).filter(|end| end.phase == StreamPhase::Connecting)
+                {
+                    end.phase = StreamPhase::Open;
                     let readable = !end.inbound.is_empty();
                     state.tell(to, readable, true);
                 }
@@ -318,16 +278,15 @@ impl SimNetwork {
             }
             Packet::Credit { to } => {
                 if let Some(end) = state.end(to)
-                    && end.blocked
-                    && end.unread <= WINDOW / 2
+                    && end.outbound.has_room_again()
                 {
-                    end.blocked = false;
+                    end.outbound.blocked = false;
                     state.tell(to, false, true);
                 }
             }
             Packet::Reset { to } => state.reset(to),
             Packet::Timeout { to, since } => {
-                if let Some(end) = state.end(to).filter(|end| end.held_since == Some(since)) {
+                if let Some(end) = state.end(to).filter(|end| end.path.held_since == Some(since)) {
                     let peer = end.peer;
                     state.reset(to);
                     if let Some(peer) = peer {
@@ -361,18 +320,17 @@ impl SimNetwork {
         state.cuts.retain(|cut| link.is_some_and(|link| link != *cut));
         for index in 0..state.ends.len() {
             let id = EndId(index as u32);
-            let Some(end) = state.end(id).filter(|end| end.held_since.is_some()) else { continue };
-            let (from, to, since) = (end.process, end.far, end.held_since);
+            let Some(end) = state.end(id).filter(|end| end.path.held_since.is_some()) else {
+                continue;
+            };
+            let (from, to, since) = (end.process, end.far, end.path.held_since);
             if state.is_cut(from, to) {
                 continue;
             }
             // The next retransmission gets through; its pause has doubled meanwhile.
             let waited = since.map_or(Duration::ZERO, |since| at.since(since)).max(RETRANSMIT);
             let pause = Duration::from_nanos(state.dice.below(waited.as_nanos() as u64 / 2 + 1));
-            let held = state.end(id).map(|end| {
-                end.held_since = None;
-                std::mem::take(&mut end.held)
-            });
+            let held = state.end(id).map(|end| end.path.release());
             for packet in held.into_iter().flatten() {
                 let arrival = state.arrival(id, at.after(pause), 0);
                 later(arrival, packet);
@@ -396,9 +354,7 @@ impl SimNetwork {
         let (end, peer) = state.pick_open(dice)?;
         for id in [end, peer] {
             if let Some(end) = state.end(id) {
-                end.forgotten = true;
-                end.held.clear();
-                end.held_since = None;
+                end.path.forget();
             }
         }
         state.end(end).map(|end| (end.process, end.far))
@@ -424,7 +380,7 @@ impl SimNetwork {
             if let Some(far) = state.end(peer) {
                 far.peer = None;
             }
-            if !silent && !end.forgotten && !state.is_cut(process, end.far) {
+            if !silent && !end.path.forgotten && !state.is_cut(process, end.far) {
                 let latency = state.latency(process, end.far);
                 later(at.after(latency), Packet::Reset { to: peer });
             }
@@ -471,10 +427,12 @@ impl SimNetwork {
         if state.unreading.is_empty() {
             return Vec::new();
         }
-        let is_full = |end: &End| {
-            let peer = end.peer.filter(|_| !end.forgotten && end.phase == Phase::Open);
+        let is_full = |end: &StreamEnd| {
+            let peer = end.peer.filter(|_| !end.path.forgotten && end.phase == StreamPhase::Open);
             let peer = peer.and_then(|peer| state.ends.get(peer.0 as usize)?.as_deref());
-            peer.is_some_and(|peer| peer.blocked && !peer.closed && peer.phase == Phase::Open)
+            peer.is_some_and(|peer| {
+                peer.outbound.blocked && !peer.closed && peer.phase == StreamPhase::Open
+            })
         };
         let owned =
             (0u32..).zip(&state.ends).filter_map(|(index, end)| Some((index, end.as_deref()?)));
@@ -523,9 +481,12 @@ impl NetworkState {
 
     /// A connection that is open at both ends.
     fn pick_open(&mut self, dice: &mut Dice) -> Option<(EndId, EndId)> {
-        let is_open = |end: &Option<Box<End>>| {
-            let open = |end: &&End| {
-                end.phase == Phase::Open && !end.closed && !end.forgotten && end.peer.is_some()
+        let is_open = |end: &Option<Box<StreamEnd>>| {
+            let open = |end: &&StreamEnd| {
+                end.phase == StreamPhase::Open
+                    && !end.closed
+                    && !end.path.forgotten
+                    && end.peer.is_some()
             };
             end.as_deref().filter(open).is_some()
         };
@@ -546,10 +507,7 @@ impl NetworkState {
         let latency = self.passage(from, to);
         let sending = self.links.sending(bytes);
         let Some(end) = self.end(id) else { return at };
-        end.link_free_at = end.link_free_at.max(at).after(sending);
-        let arrival = end.link_free_at.after(latency).max(end.last_arrival);
-        end.last_arrival = arrival;
-        arrival
+        end.path.arrival(at, sending, latency)
     }
 
     /// Sends, or holds back where the link is cut.
@@ -563,11 +521,9 @@ impl NetworkState {
     ) {
         let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return };
         let cut = self.is_cut(from, to);
-        let Some(end) = self.end(id).filter(|end| !end.forgotten) else { return };
-        if cut || !end.held.is_empty() {
-            end.held.push(packet);
-            if end.held_since.is_none() {
-                end.held_since = Some(at);
+        let Some(end) = self.end(id).filter(|end| !end.path.forgotten) else { return };
+        if cut || !end.path.held.is_empty() {
+            if end.path.hold(packet, at) {
                 later(at.after(STALL_TIMEOUT), Packet::Timeout { to: id, since: at });
             }
             return;
@@ -585,8 +541,8 @@ impl NetworkState {
         }
         let Some(end) = self.end(id) else { return };
         let (peer, closed) = (end.peer, end.closed);
-        let (bytes, segments) = (std::mem::take(&mut end.out), std::mem::take(&mut end.segments));
-        let last = end.shut && !std::mem::replace(&mut end.out_last, end.shut);
+        let (bytes, segments) = end.outbound.take();
+        let last = end.shut && !std::mem::replace(&mut end.outbound.last, end.shut);
         let unread = !end.inbound.is_empty();
         self.bytes += bytes.len() as u64;
         let Some(peer) = peer else {
@@ -601,7 +557,7 @@ impl NetworkState {
             }
             return;
         };
-        if self.end(id).is_some_and(|end| end.forgotten && closed) {
+        if self.end(id).is_some_and(|end| end.path.forgotten && closed) {
             self.ends[id.0 as usize] = None;
         } else if closed && unread {
             // As the operating system does: closing a socket with unread input resets the stream.
@@ -650,12 +606,12 @@ impl NetworkState {
             return;
         };
         let (owner, slot) = listening;
-        let end = self.add(End {
+        let end = self.add(StreamEnd {
             process: owner,
             far: process,
             peer: Some(from),
-            phase: Phase::Open,
-            ..End::new(owner, process)
+            phase: StreamPhase::Open,
+            ..StreamEnd::new(owner, process)
         });
         if let Some(dialler) = self.end(from) {
             dialler.peer = Some(end);
@@ -686,9 +642,10 @@ impl NetworkState {
         at: VirtualTime,
         later: Later<'_>,
     ) {
-        if let Some(end) = self.end(to).filter(|end| !end.closed && end.phase != Phase::Reset) {
-            end.inbound.extend(bytes);
-            end.inbound_last |= last;
+        if let Some(end) = self.end(to).filter(|end| !end.closed && end.phase != StreamPhase::Reset)
+        {
+            end.inbound.bytes.extend(bytes);
+            end.inbound.last |= last;
             self.tell(to, true, false);
             return;
         }
@@ -702,42 +659,6 @@ impl NetworkState {
         }
         if last && self.end(to).is_some_and(|end| end.closed) {
             self.ends[to.0 as usize] = None;
-        }
-    }
-}
-
-impl End {
-    /// What was written and has not left yet leaves, so far into the turn.
-    fn leave(&mut self, elapsed: Duration) {
-        self.segments.push((self.out.len(), elapsed));
-        self.gathered = 0;
-    }
-
-    fn new(process: ProcessId, far: ProcessId) -> Self {
-        Self {
-            process,
-            far,
-            peer: None,
-            slot: None,
-            phase: Phase::Connecting,
-            inbound: VecDeque::new(),
-            inbound_last: false,
-            out: Vec::new(),
-            segments: Vec::new(),
-            gathered: 0,
-            out_last: false,
-            closed: false,
-            shut: false,
-            dialling: None,
-            listed: false,
-            unread: 0,
-            blocked: false,
-            owes_credit: false,
-            last_arrival: VirtualTime::ZERO,
-            link_free_at: VirtualTime::ZERO,
-            held: Vec::new(),
-            held_since: None,
-            forgotten: false,
         }
     }
 }

@@ -9,7 +9,7 @@ use timestone_seda::{
 };
 
 use super::{
-    End, EndId, Listening, NetworkState, Phase, ProcessId, SEGMENT, SimNetwork, WINDOW, process_at,
+    EndId, Listening, NetworkState, ProcessId, SimNetwork, StreamEnd, StreamPhase, process_at,
     would_block,
 };
 use timestone_costmodel::Counter;
@@ -49,7 +49,8 @@ impl Network for HostNetwork {
         self.counter.open();
         let far = process_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut state = self.network.lock();
-        let end = state.add(End { dialling: Some(address), ..End::new(self.process, far) });
+        let end =
+            state.add(StreamEnd { dialling: Some(address), ..StreamEnd::new(self.process, far) });
         state.list(end);
         drop(state);
         Ok(Stream::Given(Box::new(SimStream {
@@ -142,19 +143,19 @@ impl Read for SimStream {
             return Err(would_block());
         }
         let end = state.end(self.end).ok_or_else(reset)?;
-        if end.phase == Phase::Reset {
+        if end.phase == StreamPhase::Reset {
             return Err(reset());
         }
-        let bytes = end.inbound.read(into)?;
+        let bytes = end.inbound.bytes.read(into)?;
         self.counter.read(bytes);
         if bytes == 0 && !into.is_empty() {
-            return if end.inbound_last { Ok(0) } else { Err(would_block()) };
+            return if end.inbound.last { Ok(0) } else { Err(would_block()) };
         }
         let (peer, owes) = (end.peer, std::mem::replace(&mut end.owes_credit, true));
         if let Some(peer) = peer {
             let was_full = state.end(peer).is_some_and(|peer| {
-                peer.unread = peer.unread.saturating_sub(bytes);
-                peer.blocked
+                peer.outbound.read(bytes);
+                peer.outbound.blocked
             });
             if was_full && !owes {
                 state.credits.push(self.end);
@@ -171,28 +172,23 @@ impl SimStream {
     fn put(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.network.lock();
         let mut end = state.end(self.end).ok_or_else(reset)?;
-        if end.phase != Phase::Open || end.shut {
+        if end.phase != StreamPhase::Open || end.shut {
             return Err(reset());
         }
-        let room = WINDOW.saturating_sub(end.unread).min(bytes.len());
+        let room = end.outbound.reserve(bytes.len());
         if room == 0 && !bytes.is_empty() {
-            end.blocked = true;
             return Err(would_block());
         }
-        end.blocked |= room < bytes.len();
-        end.unread += room;
         let mut rest = &bytes[..room];
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(SEGMENT - end.gathered));
-            end.out.extend_from_slice(now);
-            end.gathered += now.len();
-            let elapsed = self.counter.written(now.len());
-            if end.gathered == SEGMENT {
-                end.leave(elapsed);
+            let taken = end.outbound.gather(rest);
+            let elapsed = self.counter.written(taken);
+            if end.outbound.is_segment_full() {
+                end.outbound.leave(elapsed);
                 self.wake(&mut state, elapsed);
                 end = state.end(self.end).ok_or_else(reset)?;
             }
-            rest = later;
+            rest = &rest[taken..];
         }
         state.list(self.end);
         Ok(room)
@@ -201,9 +197,11 @@ impl SimStream {
     /// A call has written what it could: the rest of it leaves.
     fn push(&self) {
         let mut state = self.network.lock();
-        let Some(end) = state.end(self.end).filter(|end| end.gathered > 0) else { return };
+        let Some(end) = state.end(self.end).filter(|end| end.outbound.has_gathered()) else {
+            return;
+        };
         let elapsed = self.counter.written(0);
-        end.leave(elapsed);
+        end.outbound.leave(elapsed);
         self.wake(&mut state, elapsed);
     }
 
@@ -253,7 +251,7 @@ impl StreamSocket for SimStream {
         let Some(end) = state.end(self.end) else { return };
         end.slot = Some(slot);
         let (decided, readable) =
-            (end.phase != Phase::Connecting, !end.inbound.is_empty() || end.inbound_last);
+            (end.phase != StreamPhase::Connecting, !end.inbound.is_empty() || end.inbound.last);
         if decided {
             state.tell(self.end, readable, true);
         }
@@ -267,17 +265,17 @@ impl StreamSocket for SimStream {
 
     fn connected(&self) -> io::Result<()> {
         match self.network.lock().end(self.end).map(|end| end.phase) {
-            Some(Phase::Open) => Ok(()),
-            Some(Phase::Connecting) => Err(io::ErrorKind::NotConnected.into()),
-            Some(Phase::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
-            Some(Phase::Reset) | None => Err(reset()),
+            Some(StreamPhase::Open) => Ok(()),
+            Some(StreamPhase::Connecting) => Err(io::ErrorKind::NotConnected.into()),
+            Some(StreamPhase::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(StreamPhase::Reset) | None => Err(reset()),
         }
     }
 
     fn shut_write(&mut self) -> io::Result<()> {
         let mut state = self.network.lock();
         let end = state.end(self.end).ok_or_else(reset)?;
-        if end.phase != Phase::Open {
+        if end.phase != StreamPhase::Open {
             return Err(reset());
         }
         end.shut = true;
@@ -293,7 +291,7 @@ impl Drop for SimStream {
         end.closed = true;
         end.shut = true;
         end.slot = None;
-        if end.phase == Phase::Open {
+        if end.phase == StreamPhase::Open {
             state.list(self.end);
         } else {
             let peer = end.peer;
