@@ -53,7 +53,7 @@ pub use judge::Judge;
 pub use keyspaces::KeyspacesPart;
 pub use network::{LinkModel, LinkQuality, ProcessId};
 pub use restarts::Change;
-pub use run::{Pace, RunOptions, RunReport, Watch, measure, run, watch};
+pub use run::{Histories, Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, DemandsPart, ExternalWait, FaultPart, LogDevice, LogPart, MixPart, NetworkPart,
     RedisPart, RegistersPart, Scenario, Span, StoragePart, SwarmPart, VaryPart, WorkloadChoice,

@@ -20,7 +20,7 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::check::{AnomalyKind, Calm, CheckResult, Promise, check_liveness};
 
-pub use self::report::{Pace, RunOptions, RunReport, Watch};
+pub use self::report::{Histories, Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
 use crate::board::{Board, SessionSettings};
 use crate::check::{self, Finding, Trust};
@@ -682,9 +682,11 @@ impl Run {
             checked,
             findings: self.findings,
             lines: self.world.take_trace_lines(),
-            history: options.keep_history.then_some(history),
-            redis: redis.filter(|_| options.keep_history),
-            judge,
+            histories: Histories {
+                sessions: options.keep_history.then_some(history),
+                redis: redis.filter(|_| options.keep_history),
+                judge,
+            },
         }
     }
 }

@@ -469,7 +469,7 @@ fn a_trace_calls_transactions_as_the_history_does() {
     let scenario = Scenario::read("test.toml", STORMY).unwrap();
     let options = RunOptions { keep_lines: usize::MAX, keep_history: true, words: false };
     let report = run(&scenario, Seed(7), options).unwrap();
-    let history = report.history.unwrap();
+    let history = report.histories.sessions.unwrap();
     let (mut named, mut of_others) = (BTreeMap::<String, &str>::new(), 0);
     for line in &report.lines {
         let Some((_, prepare)) = line.what.split_once("Prepare to shard ") else { continue };
@@ -521,6 +521,6 @@ fn lines_are_kept_when_they_are_asked_for() {
     assert!(
         report.lines.iter().any(|line| line.process == "server-1" && line.what.contains("shard"))
     );
-    let history = report.history.map(|history| history.events.len()).unwrap_or_default();
+    let history = report.histories.sessions.map(|history| history.events.len()).unwrap_or_default();
     assert!(history as u64 > report.tally.committed);
 }

@@ -293,8 +293,8 @@ impl<'a> Batch<'a> {
     fn one(&self, seed: u64) -> Result<Option<(RunReport, String)>, Failure> {
         let options = RunOptions { keep_history: self.history.is_some(), ..RunOptions::default() };
         let Some(report) = self.watched(seed, "seed", options)? else { return Ok(None) };
-        if let (Some(file), Some(history)) = (&self.history, &report.history) {
-            match &report.redis {
+        if let (Some(file), Some(history)) = (&self.history, &report.histories.sessions) {
+            match &report.histories.redis {
                 Some(calls) if history.events.is_empty() => self.write_redis(&lock(file), calls)?,
                 _ => self.write_history(&lock(file), history)?,
             }
@@ -382,7 +382,7 @@ impl<'a> Batch<'a> {
     fn judged_by(&self, report: &RunReport) -> String {
         let file =
             self.args.history.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
-        match report.judge {
+        match report.histories.judge {
             Ok(judge) => format!("{file}; judge it by: timestone check {} {judge}", quoted(&file)),
             Err(why) => format!("{file}; {why}"),
         }

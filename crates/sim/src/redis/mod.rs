@@ -69,7 +69,7 @@ impl Protocol for Bytes {
 }
 
 /// A request without its answer.
-struct Open {
+struct OpenCall {
     call: CallId,
     request: Request,
     sent: Timestamp,
@@ -95,29 +95,65 @@ struct Round {
     keys: Vec<String>,
 }
 
-struct Connection {
-    /// Among the connections of all processes.
-    place: usize,
+/// What a connection is made of at present, or is to be made of.
+struct Dialled {
     /// The number of the present connection, and the server that it was made to, or is being made
     /// to.
     number: u64,
     server: usize,
-    generator: Generator,
-    dice: Dice,
     reply_to: Option<ReplyAddress>,
     /// When the present connection began to be made, by true time: what is forgotten on its way
     /// later may be this connection, whether it reads or not.
     made: Timestamp,
+    /// The attempt to connect that is under way.
+    attempt: Option<(DialId, Timestamp)>,
+    again_at: Timestamp,
+}
+
+impl Dialled {
+    const fn nowhere() -> Self {
+        Self {
+            number: 0,
+            server: 0,
+            reply_to: None,
+            made: Timestamp::ZERO,
+            attempt: None,
+            again_at: Timestamp::ZERO,
+        }
+    }
+
+    /// An attempt to connect to a server begins.
+    fn begin(&mut self, dial: DialId, server: usize, now: Timestamp, true_now: Timestamp) {
+        assert!(self.reply_to.is_none() && self.attempt.is_none(), "one connection at a time");
+        (self.attempt, self.made, self.server) = (Some((dial, now)), true_now, server);
+    }
+
+    /// It stands, under this number.
+    fn stands(&mut self, reply_to: ReplyAddress, number: u64) {
+        assert!(self.attempt.is_some(), "what stands was asked for");
+        (self.reply_to, self.attempt, self.number) = (Some(reply_to), None, number);
+    }
+
+    /// It is gone, and is made anew at the earliest at `again_at`. Whom it is to be ended with.
+    fn end(&mut self, again_at: Timestamp) -> Option<ReplyAddress> {
+        (self.attempt, self.again_at) = (None, again_at);
+        self.reply_to.take()
+    }
+}
+
+struct RedisConnection {
+    /// Among the connections of all processes.
+    place: usize,
+    dialled: Dialled,
+    generator: Generator,
+    dice: Dice,
     /// When it began to read again, if it ever read nothing, by the local time; it is so far behind
     /// with its answers.
     read_again: Timestamp,
     /// It has asked for much that it does not read.
     has_asked: bool,
-    /// The attempt to connect that is under way.
-    dial: Option<(DialId, Timestamp)>,
-    again_at: Timestamp,
     next_start: Timestamp,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenCall>,
     alone: Alone,
     round: Round,
     inbox: Vec<u8>,
@@ -127,7 +163,7 @@ struct Connection {
 struct RedisStage {
     calls: Arc<Calls>,
     servers: Vec<SocketAddr>,
-    connections: Vec<Connection>,
+    connections: Vec<RedisConnection>,
     dials: u64,
     owners: Owners,
     out: Vec<u8>,
@@ -140,27 +176,25 @@ impl RedisStage {
     }
 
     fn of_reply_address(&mut self, reply_to: ReplyAddress) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.reply_to == Some(reply_to))
+        self.connections.iter().position(|connection| connection.dialled.reply_to == Some(reply_to))
     }
 
     fn of_dial(&mut self, dial: DialId) -> Option<usize> {
         self.connections
             .iter()
-            .position(|connection| connection.dial.is_some_and(|(id, _)| id == dial))
+            .position(|connection| connection.dialled.attempt.is_some_and(|(id, _)| id == dial))
     }
 
     /// The connection is gone, and so is what is known of its open calls.
     fn broken(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
         let connection = &mut self.connections[at];
-        if let Some(reply_to) = connection.reply_to.take() {
+        if let Some(reply_to) = connection.dialled.end(ctx.now().saturating_add(PAUSE)) {
             Self::command(ctx, NetCommand::Abort(reply_to));
         }
         self.calls.abandon(connection.open.len());
         connection.open.clear();
         connection.inbox.clear();
         connection.alone = Alone::No;
-        connection.dial = None;
-        connection.again_at = ctx.now().saturating_add(PAUSE);
     }
 
     fn received(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, bytes: &[u8]) {
@@ -198,7 +232,13 @@ impl RedisStage {
             return;
         }
         let Some(open) = connection.open.pop_front() else { return };
-        self.owners.judge(&self.calls, &self.servers, connection.server, &open.request, &reply);
+        self.owners.judge(
+            &self.calls,
+            &self.servers,
+            connection.dialled.server,
+            &open.request,
+            &reply,
+        );
         self.calls.answer(open.call, reply.clone());
         self.goes_on(ctx, at, &reply);
     }
@@ -227,13 +267,19 @@ impl RedisStage {
     /// Sends requests at once.
     fn send(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, requests: Vec<Request>) {
         let connection = &mut self.connections[at];
-        let Some(reply_to) = connection.reply_to else { return };
+        let Some(reply_to) = connection.dialled.reply_to else { return };
         self.out.clear();
         for request in requests {
             encode(&request, &mut self.out);
-            let call = self.calls.invoke(connection.number, request.clone());
+            let call = self.calls.invoke(connection.dialled.number, request.clone());
             let (sent, asked) = (ctx.now(), self.calls.now());
-            connection.open.push_back(Open { call, left: request.answers(), request, sent, asked });
+            connection.open.push_back(OpenCall {
+                call,
+                left: request.answers(),
+                request,
+                sent,
+                asked,
+            });
         }
         let frame_batch = FrameBatch::new(reply_to, self.out.clone());
         if !Self::command(ctx, NetCommand::Send(frame_batch)) {
@@ -252,29 +298,34 @@ impl RedisStage {
         let read_again = connection.read_again;
         let is_late = |since: Timestamp, timeout| now.since(since.max(read_again)) > timeout;
         let silent = connection.open.front().filter(|open| is_late(open.sent, ANSWER_TIMEOUT));
-        if let Some(open) = silent.filter(|open| self.calls.is_owed(connection.made, open.asked)) {
+        if let Some(open) =
+            silent.filter(|open| self.calls.is_owed(connection.dialled.made, open.asked))
+        {
             self.calls.wrong(format!(
                 "connection {} has had no answer to {} for {ANSWER_TIMEOUT:?}, and nothing was in its way",
-                connection.number, open.request
+                connection.dialled.number, open.request
             ));
         }
         let silent = silent.is_some();
-        if silent || connection.dial.is_some_and(|(_, since)| is_late(since, DIAL_TIMEOUT)) {
+        if silent
+            || connection.dialled.attempt.is_some_and(|(_, since)| is_late(since, DIAL_TIMEOUT))
+        {
             self.broken(ctx, at);
         }
         let connection = &mut self.connections[at];
         connection.has_asked &= unreading;
-        if connection.reply_to.is_none() {
-            if connection.dial.is_none() && now >= connection.again_at && mode != Mode::Idle {
+        if connection.dialled.reply_to.is_none() {
+            if connection.dialled.attempt.is_none()
+                && now >= connection.dialled.again_at
+                && mode != Mode::Idle
+            {
                 self.dials += 1;
                 let dial = DialId::new(self.dials);
-                connection.dial = Some((dial, now));
-                connection.made = self.calls.now();
                 let drawn = connection.dice.below(self.servers.len() as u64) as usize;
                 let walks = matches!(mode, Mode::Touch | Mode::Audit);
-                connection.server =
-                    if walks { connection.place % self.servers.len() } else { drawn };
-                let address = self.servers[connection.server];
+                let server = if walks { connection.place % self.servers.len() } else { drawn };
+                connection.dialled.begin(dial, server, now, self.calls.now());
+                let address = self.servers[server];
                 Self::command(ctx, NetCommand::Dial { dial, address, owner: CLIENT });
             }
         } else {
@@ -353,7 +404,9 @@ impl RedisStage {
         if !connection.open.is_empty() {
             return;
         }
-        if connection.server != connection.place % self.servers.len() && self.servers.len() > 1 {
+        if connection.dialled.server != connection.place % self.servers.len()
+            && self.servers.len() > 1
+        {
             // Each server is walked by somebody.
             return self.broken(ctx, at);
         }
@@ -399,9 +452,7 @@ impl Stage<ClientStageEvent> for RedisStage {
                         continue;
                     };
                     let number = self.calls.connect();
-                    let connection = &mut self.connections[at];
-                    (connection.reply_to, connection.dial, connection.number) =
-                        (Some(view.reply_to), None, number);
+                    self.connections[at].dialled.stands(view.reply_to, number);
                 }
                 NetEvent::FrameBatch(frame_batch) => {
                     if let Some(at) = self.of_reply_address(frame_batch.reply_to) {
@@ -447,19 +498,14 @@ pub(crate) fn stages(
     network: Arc<dyn Network>,
 ) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout) {
     let work = &calls.work;
-    let connection = |place: usize| Connection {
+    let connection = |place: usize| RedisConnection {
         place,
-        number: 0,
-        server: 0,
+        dialled: Dialled::nowhere(),
         // Another life of the process writes other values.
         generator: Generator::new(work.mix.clone(), seed.0, calls.connect(), VALUES_APART),
         dice: seed.derive("connection", place as u64).dice(),
-        reply_to: None,
-        made: Timestamp::ZERO,
         read_again: Timestamp::ZERO,
         has_asked: false,
-        dial: None,
-        again_at: Timestamp::ZERO,
         next_start: Timestamp::ZERO,
         open: VecDeque::new(),
         alone: Alone::No,

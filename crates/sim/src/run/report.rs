@@ -66,11 +66,18 @@ pub struct RunReport {
     pub findings: Vec<Finding>,
     /// What happened last, in words, when asked for.
     pub lines: Vec<TraceLine>,
-    /// The history, when asked for.
-    pub history: Option<History>,
+    /// What clients did.
+    pub histories: Histories,
+}
+
+/// What clients did, as histories, and who can judge it.
+#[derive(Clone, Debug)]
+pub struct Histories {
+    /// The history of the sessions, when asked for.
+    pub sessions: Option<History>,
     /// That of the Redis clients, when asked for and there are any.
     pub redis: Option<RedisHistory>,
-    /// How the history is judged, or why it cannot be, as a sentence about it.
+    /// How they are judged, or why they cannot be, as a sentence about them.
     pub judge: Result<Judge, &'static str>,
 }
 
