@@ -1,7 +1,7 @@
 //! What befalls the core of a process by chance: it comes late when it is called, and is taken away
 //! for moments.
 //!
-//! Interruptions (timers, the host, other guests) are what pulls client and server out of step: one
+//! Interruptions (timers, the host, other tenants) are what pulls client and server out of step: one
 //! that strikes a writer between two segments lets the reader see the first one alone. They come at
 //! random in the CPU time of a process, and lengthen whatever runs; those of devices come when
 //! something completes.

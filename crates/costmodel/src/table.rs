@@ -104,7 +104,7 @@ pub struct Varying([f64; Self::FRACTIONS.len()]);
 
 impl Varying {
     /// The quantiles that are kept. Both tails matter: who wakes early finds a writer at work, and
-    /// whoever is late is waited for. One time in a thousand is another guest's, of milliseconds:
+    /// whoever is late is waited for. One time in a thousand is another tenant's, of milliseconds:
     /// what is between must not be taken for half of that.
     pub const FRACTIONS: [f64; 8] = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.997, 0.999];
 

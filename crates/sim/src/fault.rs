@@ -144,8 +144,9 @@ impl Injector {
         let is_left = |undo: &Undo| {
             !matches!(undo, Undo::StopTimeout(..) | Undo::StopBound(..) | Undo::Reader(_))
         };
-        let is_well =
-            |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
+        let is_well = |process: &Process| {
+            process.is_up() && !process.paused && process.planned_crash.is_none()
+        };
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
     }
@@ -203,7 +204,7 @@ impl Injector {
         world.network.set_quality(LinkQuality::default());
         for id in world.processes.ids() {
             world.processes[id].clock.repair();
-            world.processes[id].doomed = None;
+            world.processes[id].planned_crash = None;
             world.processes.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
             world.start_at(id, world.now());
         }

@@ -82,7 +82,7 @@ pub(crate) struct Serving {
 
 /// A death that comes in the middle of the next turn's system calls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Doom {
+pub(crate) struct PlannedCrash {
     /// The machine goes as well: nobody is told.
     pub(crate) silent: bool,
     pub(crate) seed: Seed,
@@ -156,7 +156,7 @@ pub(crate) struct Process {
     pub(crate) counter: Counter,
     pub(crate) paused: bool,
     /// It dies within its next turn.
-    pub(crate) doomed: Option<Doom>,
+    pub(crate) planned_crash: Option<PlannedCrash>,
     /// It ends as soon as it has brought everything to its end, and another one takes its place
     /// then.
     pub(crate) leaving: Option<VirtualTime>,

@@ -145,7 +145,7 @@ pub struct ClusterPart {
     pub jump: Option<Span>,
     /// How much slower than the measured machine the simulated ones are.
     pub slowness: Option<f64>,
-    /// How many times as long arithmetic takes than on cores that no other guest shares; what work
+    /// How many times as long arithmetic takes than on cores that nobody else shares; what work
     /// takes more then is in the costs.
     pub neighbours: Option<f64>,
 }

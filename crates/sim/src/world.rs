@@ -34,7 +34,9 @@ use crate::board::Board;
 use crate::clock::TrueTime;
 use crate::error::SimError;
 use crate::network::{ProcessId, SimNetwork};
-use crate::process::{ClientRole, Doom, Life, RedisRole, Role, Serving, SharedNetwork, devices};
+use crate::process::{
+    ClientRole, Life, PlannedCrash, RedisRole, Role, Serving, SharedNetwork, devices,
+};
 use crate::processes::Processes;
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 use crate::restarts::{Change, FLUSH_SLACK};
@@ -200,12 +202,12 @@ impl World {
         let process = &mut self.processes[id];
         process.counter.begins(at);
         let cores = &mut self.machines[process.machine];
-        let submitted = process.doomed.map(|_| process.submitted());
+        let submitted = process.planned_crash.map(|_| process.submitted());
         if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
             self.turns += 1;
             process.turns += 1;
-            if let (Some(doom), Some(submitted)) = (process.doomed.take(), submitted) {
-                self.die_within(id, doom, turn, &submitted);
+            if let (Some(crash), Some(submitted)) = (process.planned_crash.take(), submitted) {
+                self.die_within(id, crash, turn, &submitted);
                 self.pass_on_readiness(at);
                 return Ok(());
             }
@@ -581,13 +583,13 @@ impl World {
         seed: Seed,
         until: VirtualTime,
     ) {
-        self.processes[id].doomed.get_or_insert(Doom { silent, seed, until });
+        self.processes[id].planned_crash.get_or_insert(PlannedCrash { silent, seed, until });
     }
 
     /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before
     /// it.
-    fn die_within(&mut self, id: ProcessId, doom: Doom, turn: Turn, submitted: &[u64]) {
-        let (Doom { silent, seed, until }, Turn { begin, end, .. }) = (doom, turn);
+    fn die_within(&mut self, id: ProcessId, crash: PlannedCrash, turn: Turn, submitted: &[u64]) {
+        let (PlannedCrash { silent, seed, until }, Turn { begin, end, .. }) = (crash, turn);
         let words = if silent {
             "its machine loses power within a turn"
         } else {
@@ -625,7 +627,7 @@ impl World {
     fn take_life(&mut self, id: ProcessId) -> Life {
         let process = &mut self.processes[id];
         let life = std::mem::replace(&mut process.life, Life::Down);
-        (process.paused, process.doomed, process.leaving, process.scheduled) =
+        (process.paused, process.planned_crash, process.leaving, process.scheduled) =
             (false, None, None, None);
         process.lives += 1;
         if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {

@@ -320,7 +320,7 @@ fn scans_are_transactions_that_read_every_key() {
     }
 }
 
-/// A goodbye was lost where answers were on their way: closing a socket that has unread input
+/// The close of a session was lost where answers were on their way: closing a socket that has unread input
 /// resets the stream.
 #[test]
 fn who_leaves_before_all_answers_came_is_heard_nevertheless() {

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::stem;
 
 /// What no call takes, on however slow a machine: seconds for each seed.
-const PATIENCE_PER_SEED: Duration = Duration::from_secs(120);
+const TIMEOUT_PER_SEED: Duration = Duration::from_secs(120);
 /// Beyond a fuzz target's own time, for building it.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1800);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1800);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Seeds of one scenario, one after another.
@@ -39,9 +39,9 @@ impl Simulation<'_> {
         command.args(["--jobs", &self.jobs.to_string(), "--traces"]).arg(self.folder);
         let begin = Instant::now();
         // Those that fail write traces, which takes longer.
-        let time_limit =
-            PATIENCE_PER_SEED.saturating_mul(u32::try_from(self.seeds).unwrap_or(u32::MAX));
-        let ended = call(command, &answer, time_limit);
+        let timeout =
+            TIMEOUT_PER_SEED.saturating_mul(u32::try_from(self.seeds).unwrap_or(u32::MAX));
+        let ended = call(command, &answer, timeout);
         let said =
             fs::read(&answer).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         let mut run = match (said, &ended) {
@@ -98,7 +98,7 @@ impl Fuzzing<'_> {
         // Where `fuzz/run` builds is its own choice: its programs are built otherwise than ours.
         command.arg(seconds.to_string()).arg(&target).env_remove("CARGO_MANIFEST_DIR");
         command.env("CARGO_TARGET_DIR", self.folder.join("fuzz"));
-        let detail = match call(command, &log, self.length + BUILD_PATIENCE) {
+        let detail = match call(command, &log, self.length + BUILD_TIMEOUT) {
             Ok(status) if status.success() => None,
             Ok(status) => Some(format!(
                 "fuzz/run ended with {status}; see {} and fuzz/artifacts/{target}",
@@ -118,8 +118,8 @@ impl Fuzzing<'_> {
     }
 }
 
-/// Runs a command with its output in a file, for no longer than `time_limit`.
-fn call(mut command: Command, output: &Path, time_limit: Duration) -> Result<ExitStatus, String> {
+/// Runs a command with its output in a file, for no longer than `timeout`.
+fn call(mut command: Command, output: &Path, timeout: Duration) -> Result<ExitStatus, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let file = File::create(output)
         .map_err(|error| format!("could not write {}: {error}", output.display()))?;
@@ -129,13 +129,13 @@ fn call(mut command: Command, output: &Path, time_limit: Duration) -> Result<Exi
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if begin.elapsed() < time_limit => sleep(LOOK),
+            Ok(None) if begin.elapsed() < timeout => sleep(LOOK),
             Ok(None) => {
                 let ended = child.kill().and_then(|()| child.wait());
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 return Err(format!(
                     "{program} was not done after {} s, and was ended: {how}",
-                    time_limit.as_secs()
+                    timeout.as_secs()
                 ));
             }
             Err(error) => return Err(format!("{program}: {error}")),

@@ -1,6 +1,6 @@
 //! By how much others on the same hardware slow a core down.
 //!
-//! On a rented machine, other guests have the other half of each core now and then: arithmetic
+//! On a rented machine, other tenants have the other half of each core now and then: arithmetic
 //! takes a quarter longer meanwhile, and stages, which share their caches as well, three times as
 //! much more. A piece of arithmetic that is done in a few microseconds, in registers alone, tells:
 //! its time is the same to a hundredth as long as nobody else is there, and what stages take
@@ -24,7 +24,7 @@ const MOST: f64 = 1.4;
 /// A core is as good as alone when arithmetic takes no more than so many times as long.
 const NEARLY_ALONE: f64 = 1.03;
 /// How long cores are watched before anything else, for the fastest probe: kept busy, since hosts
-/// move guests that are busy to cores that are free.
+/// move tenants that are busy to cores that are free.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// From one probe of a core to the next, where others are measured meanwhile, and where this thread
 /// is.

@@ -101,8 +101,8 @@ pub(crate) fn measure(
     for (run, cluster) in RUNS {
         let from = Instant::now();
         let slices = Slices::new(cores_alone);
-        let looking = slices.clone();
-        let stopwatch = Stopwatch::new(cpu_nanos).following(move |_| looking.now());
+        let clock_slices = slices.clone();
+        let stopwatch = Stopwatch::new(cpu_nanos).following(move |_| clock_slices.now());
         run_one(run, cluster, &stopwatch)?;
         let (workload, sessions) = (run.0, run.2);
         let layout = if cluster == STAGED { "staged, one core" } else { "fused, two cores" };
@@ -195,7 +195,7 @@ fn apart(
     for _ in 0..APART_ROUNDS {
         let [near, far] = [[one, one], [one, another]].map(|cores| -> Result<_, Box<dyn Error>> {
             let (here, slices) = (AtomicUsize::new(usize::MAX), Slices::new(cores_alone));
-            let looking = slices.clone();
+            let clock_slices = slices.clone();
             let follow = move |virtual_core: usize| {
                 // A core that cannot be had leaves things as they are.
                 if here.swap(virtual_core, Ordering::Relaxed) != virtual_core {
@@ -204,7 +204,7 @@ fn apart(
                         .and_then(|()| pin(one))
                         .and_then(|()| pin(cores[virtual_core % 2]));
                 }
-                looking.now()
+                clock_slices.now()
             };
             let stopwatch = Stopwatch::new(cpu_nanos).following(follow);
             for one in APART {

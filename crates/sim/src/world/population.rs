@@ -64,7 +64,7 @@ impl Population<'_> {
             clock,
             counter,
             paused: false,
-            doomed: None,
+            planned_crash: None,
             leaving: None,
             scheduled: None,
             turns: 0,
