@@ -58,11 +58,11 @@ pub struct Costs {
     far: bool,
     /// The stages of servers are on several cores.
     spread: bool,
-    figures: Arc<Figures>,
+    figures: Arc<CostFigures>,
 }
 
 #[derive(Debug)]
-struct Figures {
+struct CostFigures {
     table: CostTable,
     /// On one core, and on several.
     stages: [Vec<Compiled>; 2],
@@ -72,7 +72,12 @@ impl Costs {
     /// From a table.
     pub fn new(table: CostTable) -> Self {
         let stages = [false, true].map(|several_cores| Compiled::all(&table, several_cores));
-        Self { scale: 1.0, far: false, spread: false, figures: Arc::new(Figures { table, stages }) }
+        Self {
+            scale: 1.0,
+            far: false,
+            spread: false,
+            figures: Arc::new(CostFigures { table, stages }),
+        }
     }
 
     /// The same for processes that share a machine or not, where connections are between its cores

@@ -288,7 +288,7 @@ impl Counts {
 
 /// A stage in the turn under way.
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenTurn {
     features: Vec<f64>,
     nanos: u64,
 }
@@ -300,7 +300,7 @@ pub(super) struct Taking {
     counts: Arc<Counts>,
     /// Of the turn under way.
     group: usize,
-    open: Vec<Open>,
+    open: Vec<OpenTurn>,
     touched: Vec<usize>,
     begun: u64,
     counted: [u64; 4],
@@ -315,7 +315,7 @@ impl Taking {
         for &kind in Kind::ALL {
             places[kind as usize] = u8::try_from(frame(kind)).unwrap_or(u8::MAX);
         }
-        let open = vec![Open { features: vec![0.0; width], nanos: 0 }; kinds.len()];
+        let open = vec![OpenTurn { features: vec![0.0; width], nanos: 0 }; kinds.len()];
         Self {
             watch,
             kinds,
@@ -360,7 +360,7 @@ impl Taking {
         }
     }
 
-    fn touch(&mut self, stage: StageId) -> &mut Open {
+    fn touch(&mut self, stage: StageId) -> &mut OpenTurn {
         let stage = stage.index();
         if !self.touched.contains(&stage) {
             self.touched.push(stage);

@@ -27,7 +27,7 @@ use timestone_workload::{
 
 pub(crate) use self::complaints::Complaints;
 pub(crate) use self::data::KnownData;
-pub use self::recorder::Tally;
+pub use self::recorder::TxnTally;
 use self::recorder::name;
 pub(crate) use self::recorder::{Account, OpenTransaction, Recorder, TxnEnd};
 use crate::clock::{TrueTime, moment};
@@ -461,14 +461,14 @@ impl Board {
         wrong
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> TxnTally {
         let native = self.recorder.tally();
         self.redis.as_ref().map_or(native, |calls| native.plus(calls.tally()))
     }
 
     /// The same of those whose history is judged for liveness: sessions of the native protocol, or
     /// calls of Redis clients where those do nothing.
-    pub(crate) fn tally_of_sessions(&self) -> Tally {
+    pub(crate) fn tally_of_sessions(&self) -> TxnTally {
         let native = self.recorder.tally();
         if native.begun > 0 { native } else { self.tally() }
     }

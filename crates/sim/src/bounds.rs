@@ -18,7 +18,7 @@ use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
 use crate::fault::FaultKind;
-use crate::scenario::{ExternalWait, LogDevice, Scenario, Span, WorkloadChoice};
+use crate::scenario::{ExternalWait, LogDevice, Scenario, TimeSpan, WorkloadChoice};
 use crate::swarm::{SERVERS, SHARDS, Sizes, Slowest};
 
 /// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
@@ -128,7 +128,11 @@ fn within<T: PartialOrd + Debug>(
 }
 
 /// The same for a span of time.
-fn lasts(path: &[&'static str], span: Option<Span>, allowed: RangeInclusive<Duration>) -> Checked {
+fn lasts(
+    path: &[&'static str],
+    span: Option<TimeSpan>,
+    allowed: RangeInclusive<Duration>,
+) -> Checked {
     within(path, span.map(Duration::from), allowed)
 }
 

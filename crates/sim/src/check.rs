@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, CheckResult, Kept, Loss, Promise, check_bank, check_durability, check_last_values,
-    check_list_append, check_redis, check_register, check_single_keys, history_until,
+    AnomalyKind, CheckResult, KeptHistory, Loss, Promise, check_bank, check_durability,
+    check_last_values, check_list_append, check_redis, check_register, check_single_keys,
+    history_until,
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::redis::RedisHistory;
@@ -134,7 +135,7 @@ pub(crate) fn all(
         }
         ClientWork::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
-                let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
+                let kept = (!losses.is_empty()).then(|| KeptHistory::of(history, losses));
                 let (told, end) = kept.as_ref().map_or_else(
                     || (history, found.clone()),
                     |kept| (&kept.history, kept.end(&found)),
@@ -165,7 +166,7 @@ pub(crate) fn all(
             }
             // Registers, and fillings that are numbered as registers are.
             _ => {
-                let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
+                let kept = (!losses.is_empty()).then(|| KeptHistory::of(history, losses));
                 let (told, end) = kept.as_ref().map_or_else(
                     || (history, found.clone()),
                     |kept| (&kept.history, kept.end(&found)),

@@ -9,7 +9,7 @@ use timestone_seda::{Layout, Stage};
 
 use crate::error::SimError;
 use crate::network::ProcessId;
-use crate::process::{Life, Role, SharedNetwork};
+use crate::process::{ProcessLife, Role, SharedNetwork};
 use crate::world::{World, spin_of};
 use timestone_costmodel::{Costs, StageKind};
 
@@ -27,7 +27,7 @@ impl World {
         let (stages, layout) =
             crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
         let runtime = self.client_runtime(id, stages, &layout)?;
-        self.processes[id].life = Life::Redis { runtime };
+        self.processes[id].life = ProcessLife::Redis { runtime };
         self.schedule(id);
         Ok(())
     }
@@ -77,7 +77,7 @@ impl World {
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let runtime = self.client_runtime(id, stages, &layout)?;
-        self.processes[id].life = Life::Client { runtime, db, event_loop };
+        self.processes[id].life = ProcessLife::Client { runtime, db, event_loop };
         self.schedule(id);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl World {
     /// Runs something on the event loop of a client that is up.
     pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
         let now = self.truth.now();
-        if let Life::Client { db, event_loop, .. } = &self.processes[id].life {
+        if let ProcessLife::Client { db, event_loop, .. } = &self.processes[id].life {
             begin(db);
             let event_loop = *event_loop;
             self.processes[id].call(now, event_loop);

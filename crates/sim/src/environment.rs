@@ -31,7 +31,7 @@ pub(crate) struct FlashShape {
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptDevices {
     media: BTreeMap<ShardId, MemoryMedia>,
     disks: BTreeMap<String, MemoryDisk>,
     master: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ pub(crate) struct SimEnvironment {
     clock: SimClock,
     shape: FlashShape,
     pace: DevicePace,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptDevices>>,
 }
 
 impl SimEnvironment {
@@ -67,7 +67,7 @@ impl SimEnvironment {
         Self { seed, shards, clock, shape, pace, kept: Arc::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptDevices> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

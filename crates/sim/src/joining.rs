@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What came of it, once it is there.
-pub(crate) type Outcome = Arc<Mutex<Option<Result<Registration, String>>>>;
+pub(crate) type JoinOutcome = Arc<Mutex<Option<Result<Registration, String>>>>;
 
 struct JoinStage {
     master: SocketAddr,
@@ -39,7 +39,7 @@ struct JoinStage {
     reply_to: Option<ReplyAddress>,
     dials: u64,
     again_at: Timestamp,
-    outcome: Outcome,
+    outcome: JoinOutcome,
 }
 
 impl JoinStage {
@@ -142,8 +142,8 @@ pub(crate) fn stages(
     master: SocketAddr,
     joining: Joining,
     network: Arc<dyn Network>,
-) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout, Outcome) {
-    let outcome = Outcome::default();
+) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout, JoinOutcome) {
+    let outcome = JoinOutcome::default();
     let config = NetConfig {
         name: "join-net".to_owned(),
         owner: Some(JOIN),

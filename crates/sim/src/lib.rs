@@ -45,18 +45,18 @@ mod unread;
 mod words;
 mod world;
 
-pub use board::Tally;
+pub use board::TxnTally;
 pub use check::Finding;
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use judge::Judge;
 pub use keyspaces::KeyspacesPart;
 pub use network::{LinkModel, LinkQuality, ProcessId};
-pub use restarts::Change;
+pub use restarts::RestartChange;
 pub use run::{Histories, Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, DemandsPart, ExternalWait, FaultPart, LogDevice, LogPart, MixPart, NetworkPart,
-    RedisPart, RegistersPart, Scenario, Span, StoragePart, SwarmPart, VaryPart, WorkloadChoice,
+    RedisPart, RegistersPart, Scenario, StoragePart, SwarmPart, TimeSpan, VaryPart, WorkloadChoice,
     WorkloadPart,
 };
 pub use timestone_costmodel::{

@@ -19,7 +19,7 @@ use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
 use crate::environment::SimEnvironment;
-use crate::joining::Outcome;
+use crate::joining::JoinOutcome;
 use crate::network::{ProcessId, Sleepers};
 use crate::restarts::Unlogged;
 use timestone_costmodel::{Counter, DeviceCosts};
@@ -61,9 +61,9 @@ pub(crate) enum Role {
 }
 
 /// The runtime of a process's present life.
-pub(crate) enum Life {
+pub(crate) enum ProcessLife {
     Down,
-    Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: Outcome },
+    Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: JoinOutcome },
     Serving(Box<Serving>),
     Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
     Redis { runtime: SimulatedRuntime<ClientStageEvent> },
@@ -147,7 +147,7 @@ pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) name: String,
     pub(crate) role: Role,
-    pub(crate) life: Life,
+    pub(crate) life: ProcessLife,
     /// Counts lives, so that what was planned for an earlier one is recognised.
     pub(crate) lives: u64,
     pub(crate) machine: usize,
@@ -173,7 +173,10 @@ impl<T: Observer<Event> + Observer<ClientStageEvent>> TurnObserver for T {}
 
 impl Process {
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.life, Life::Serving(_) | Life::Client { .. } | Life::Redis { .. })
+        matches!(
+            self.life,
+            ProcessLife::Serving(_) | ProcessLife::Client { .. } | ProcessLife::Redis { .. }
+        )
     }
 
     pub(crate) const fn is_server(&self) -> bool {
@@ -200,19 +203,19 @@ impl Process {
 
     pub(crate) fn due(&self) -> Option<Claim> {
         match &self.life {
-            Life::Down => None,
-            Life::Joining { runtime, .. } => runtime.due(),
-            Life::Serving(serving) => serving.runtime.due(),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.due(),
+            ProcessLife::Down => None,
+            ProcessLife::Joining { runtime, .. } => runtime.due(),
+            ProcessLife::Serving(serving) => serving.runtime.due(),
+            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => runtime.due(),
         }
     }
 
     pub(crate) fn ready(&mut self, at: VirtualTime, stage: StageId, readiness: Readiness) {
         match &mut self.life {
-            Life::Down => {}
-            Life::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
-            Life::Serving(serving) => serving.runtime.ready(at, stage, readiness),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+            ProcessLife::Down => {}
+            ProcessLife::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
+            ProcessLife::Serving(serving) => serving.runtime.ready(at, stage, readiness),
+            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
                 runtime.ready(at, stage, readiness)
             }
         }
@@ -221,19 +224,21 @@ impl Process {
     /// Lists the stages whose threads block.
     pub(crate) fn list_sleepers(&self, sleepers: &mut Sleepers) {
         match &self.life {
-            Life::Serving(serving) => sleepers.add(self.id, serving.runtime.sleepers()),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+            ProcessLife::Serving(serving) => sleepers.add(self.id, serving.runtime.sleepers()),
+            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
                 sleepers.add(self.id, runtime.sleepers())
             }
-            Life::Down | Life::Joining { .. } => {}
+            ProcessLife::Down | ProcessLife::Joining { .. } => {}
         }
     }
 
     pub(crate) fn call(&mut self, at: VirtualTime, stage: StageId) {
         match &mut self.life {
-            Life::Serving(serving) => serving.runtime.call(at, stage),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.call(at, stage),
-            Life::Down | Life::Joining { .. } => {}
+            ProcessLife::Serving(serving) => serving.runtime.call(at, stage),
+            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
+                runtime.call(at, stage)
+            }
+            ProcessLife::Down | ProcessLife::Joining { .. } => {}
         }
     }
 
@@ -245,15 +250,15 @@ impl Process {
     ) -> Option<Turn> {
         let clock = &self.clock;
         match &mut self.life {
-            Life::Down => None,
-            Life::Joining { runtime, .. } => runtime.run(now, cores, clock, observer),
-            Life::Serving(serving) => {
+            ProcessLife::Down => None,
+            ProcessLife::Joining { runtime, .. } => runtime.run(now, cores, clock, observer),
+            ProcessLife::Serving(serving) => {
                 if let Role::Server(server) = &self.role {
                     server.environment.set_now(now);
                 }
                 serving.runtime.run(now, cores, clock, observer)
             }
-            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
                 runtime.run(now, cores, clock, observer)
             }
         }

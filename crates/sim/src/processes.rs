@@ -10,7 +10,7 @@ use timestone_server::ShardFigures;
 use timestone_types::ShardId;
 
 use crate::network::ProcessId;
-use crate::process::{Life, Process, Role};
+use crate::process::{Process, ProcessLife, Role};
 
 /// See the module.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Processes {
     pub(crate) fn figures(&self) -> Vec<(ProcessId, ShardFigures)> {
         let mut all = Vec::new();
         for process in self {
-            if let Life::Serving(serving) = &process.life {
+            if let ProcessLife::Serving(serving) = &process.life {
                 all.extend((serving.figures)().into_iter().map(|figures| (process.id, figures)));
             }
         }
@@ -86,9 +86,11 @@ impl Processes {
         let mut all = Vec::new();
         for process in self {
             let metrics = match &process.life {
-                Life::Serving(serving) => serving.runtime.metrics(),
-                Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.metrics(),
-                Life::Down | Life::Joining { .. } => continue,
+                ProcessLife::Serving(serving) => serving.runtime.metrics(),
+                ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
+                    runtime.metrics()
+                }
+                ProcessLife::Down | ProcessLife::Joining { .. } => continue,
             };
             all.extend(
                 metrics
@@ -129,9 +131,11 @@ impl Processes {
         let mut busy = (Duration::ZERO, Duration::ZERO);
         for process in self {
             match &process.life {
-                Life::Serving(serving) => busy.0 += serving.runtime.busy(),
-                Life::Client { runtime, .. } | Life::Redis { runtime } => busy.1 += runtime.busy(),
-                Life::Down | Life::Joining { .. } => {}
+                ProcessLife::Serving(serving) => busy.0 += serving.runtime.busy(),
+                ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
+                    busy.1 += runtime.busy()
+                }
+                ProcessLife::Down | ProcessLife::Joining { .. } => {}
             }
         }
         busy

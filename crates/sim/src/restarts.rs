@@ -40,7 +40,7 @@ pub(crate) struct Vary {
 
 /// Something that was different after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Change {
+pub enum RestartChange {
     /// The number of threads, and with it the number of logs and the shards of each thread.
     Threads,
     /// Which stages share a thread.
@@ -55,7 +55,7 @@ pub enum Change {
     Capacity,
 }
 
-impl Change {
+impl RestartChange {
     /// What tables call it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -70,7 +70,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for RestartChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -84,7 +84,7 @@ impl Vary {
         server: &mut ServerConfig,
         is_first: bool,
         seed: Seed,
-    ) -> Vec<Change> {
+    ) -> Vec<RestartChange> {
         let before = server.clone();
         if self.threads {
             let threads = seed.derive("threads", 0).dice().between(1, world.machine.threads as u64);
@@ -114,14 +114,18 @@ impl Vary {
     }
 }
 
-fn changes(before: &ServerConfig, now: &ServerConfig) -> Vec<Change> {
-    let log = if now.log == DeviceKind::None { Change::LogDropped } else { Change::LogTaken };
+fn changes(before: &ServerConfig, now: &ServerConfig) -> Vec<RestartChange> {
+    let log = if now.log == DeviceKind::None {
+        RestartChange::LogDropped
+    } else {
+        RestartChange::LogTaken
+    };
     let all = [
-        (Change::Threads, before.threads != now.threads),
-        (Change::Layout, before.layout != now.layout),
+        (RestartChange::Threads, before.threads != now.threads),
+        (RestartChange::Layout, before.layout != now.layout),
         (log, before.log != now.log),
-        (Change::Cache, before.cache_bytes != now.cache_bytes),
-        (Change::Capacity, before.capacity_bytes != now.capacity_bytes),
+        (RestartChange::Cache, before.cache_bytes != now.cache_bytes),
+        (RestartChange::Capacity, before.capacity_bytes != now.capacity_bytes),
     ];
     all.into_iter().filter(|(_, changed)| *changed).map(|(change, _)| change).collect()
 }

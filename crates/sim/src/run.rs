@@ -30,7 +30,7 @@ use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
 use crate::keyspaces::Keyspaces;
 use crate::network::ProcessId;
-use crate::process::{Life, Role};
+use crate::process::{ProcessLife, Role};
 use crate::quiescence;
 use crate::redis::{Calls, Mode};
 use crate::scenario::Scenario;
@@ -76,7 +76,7 @@ impl Watch for Nobody {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum RunPhase {
     SettingUp,
     Loading,
     Running,
@@ -160,13 +160,13 @@ fn run_with(
     let board = Arc::new(board);
     let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
-    let mut run = Run {
+    let mut run = ScenarioRun {
         clients_lives: vec![0; world.processes.len()],
         watchdog: Watchdog::new(&world, scenario.workload.demands.watermark_lag.map(|span| span.0)),
         world,
         board,
         injector,
-        phase: Phase::SettingUp,
+        phase: RunPhase::SettingUp,
         since: VirtualTime::ZERO,
         length,
         jump,
@@ -197,11 +197,11 @@ fn run_with(
     Ok(Some(run.report(seed, options)))
 }
 
-struct Run {
+struct ScenarioRun {
     world: World,
     board: Arc<Board>,
     injector: Injector,
-    phase: Phase,
+    phase: RunPhase,
     since: VirtualTime,
     length: Duration,
     findings: Vec<Finding>,
@@ -237,7 +237,7 @@ struct CalmWork {
     at_rest_since: Option<VirtualTime>,
 }
 
-impl Run {
+impl ScenarioRun {
     /// Runs until it is over, or whoever watches breaks it off.
     fn go(&mut self, watch: &mut dyn Watch) -> Result<ControlFlow<()>, SimError> {
         self.world.look_at(VirtualTime::ZERO.after(LOOK), LOOK_TOKEN);
@@ -254,7 +254,7 @@ impl Run {
                 }
                 Paused::Look(token) => {
                     debug_assert!(token >= FAULT_TOKENS, "tokens are the injector's or the run's");
-                    let on = self.phase == Phase::Running;
+                    let on = self.phase == RunPhase::Running;
                     self.injector.look(&mut self.world, token, on);
                 }
                 Paused::Empty => return Ok(ControlFlow::Continue(())),
@@ -268,7 +268,7 @@ impl Run {
         watch.look(Duration::from_nanos(self.world.now().as_nanos()), &lines)
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: RunPhase) {
         self.phase = phase;
         self.since = self.world.now();
     }
@@ -345,7 +345,7 @@ impl Run {
         self.findings.extend(restless);
         if let Some(calls) = &self.board.redis {
             calls.set_calm(
-                self.phase != Phase::SettingUp
+                self.phase != RunPhase::SettingUp
                     && self.injector.is_calm(&self.world)
                     && !self.clocks_lag(),
             );
@@ -384,17 +384,17 @@ impl Run {
             return true;
         }
         match self.phase {
-            Phase::SettingUp => {
+            RunPhase::SettingUp => {
                 if self.world.processes.iter().all(crate::process::Process::is_up) {
                     self.begin_task(crate::session::load);
-                    self.enter(Phase::Loading);
+                    self.enter(RunPhase::Loading);
                 } else if self.waited() > SETUP_TIMEOUT {
                     return self.stuck("the cluster does not come up", self.down());
                 }
             }
-            Phase::Loading => {
+            RunPhase::Loading => {
                 if self.board.live() == 0 {
-                    self.enter(Phase::Running);
+                    self.enter(RunPhase::Running);
                     self.begin_sessions();
                     self.board.set_redis_mode(Mode::Work);
                     self.injector.begin(&mut self.world);
@@ -402,7 +402,7 @@ impl Run {
                     return self.stuck("the data cannot be loaded", Vec::new());
                 }
             }
-            Phase::Running => {
+            RunPhase::Running => {
                 self.begin_sessions();
                 let lagging = self.watchdog.trailing_watermark(&self.world);
                 self.findings.extend(lagging);
@@ -417,10 +417,10 @@ impl Run {
                         return true;
                     }
                     self.injector.end_all(&mut self.world);
-                    self.enter(Phase::Finishing);
+                    self.enter(RunPhase::Finishing);
                 }
             }
-            Phase::Finishing => {
+            RunPhase::Finishing => {
                 // Who is still coming to its end serves nobody.
                 let leaving = self.world.processes.iter().any(|process| process.leaving.is_some());
                 if self.board.live() == 0
@@ -437,32 +437,32 @@ impl Run {
                     self.board.set_redis_mode(Mode::Work);
                     self.clients_lives.fill(0);
                     self.begin_sessions();
-                    self.enter(Phase::Working);
+                    self.enter(RunPhase::Working);
                 } else if self.waited() > FINISH_TIMEOUT {
                     let mut open = self.down();
                     open.extend(self.board.unfinished());
                     return self.stuck("after the faults, transactions do not finish", open);
                 }
             }
-            Phase::Working => {
+            RunPhase::Working => {
                 // A slow world may have asked for one only by then, one may lose against another's
                 // promise or a read, and a client that dialled a machine without power dials again
                 // only when it gives that up.
                 let some = self.board.tally_of_sessions().committed > self.calm.committed_before;
                 if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_TIMEOUT) {
                     self.board.finish();
-                    self.enter(Phase::Resting);
+                    self.enter(RunPhase::Resting);
                 }
             }
-            Phase::Resting => {
+            RunPhase::Resting => {
                 if self.board.live() == 0 && self.was_lied_to() {
                     // Somebody may wait for ever for a decision that is gone: what can be read is
                     // what is left to judge.
                     self.begin_audit();
-                    self.enter(Phase::Auditing);
+                    self.enter(RunPhase::Auditing);
                 } else if self.board.live() == 0 {
                     self.calm.ended = self.moment();
-                    self.enter(Phase::Settling);
+                    self.enter(RunPhase::Settling);
                 } else if self.waited() > CALM_TIMEOUT {
                     let open = self.board.unfinished();
                     return self.stuck(
@@ -471,29 +471,29 @@ impl Run {
                     );
                 }
             }
-            Phase::Settling => {
+            RunPhase::Settling => {
                 let verdict =
                     quiescence::unsettled(&self.world, self.calm.ended, self.most_ahead());
                 if self.is_calm(&verdict) {
                     self.begin_touching();
-                    self.enter(Phase::Touching);
+                    self.enter(RunPhase::Touching);
                 }
             }
-            Phase::Touching => {
+            RunPhase::Touching => {
                 if self.board.live() == 0 {
-                    self.enter(Phase::Shrinking);
+                    self.enter(RunPhase::Shrinking);
                 } else if self.waited() > AUDIT_TIMEOUT {
                     return self.stuck("after the faults, the data cannot be written", Vec::new());
                 }
             }
-            Phase::Shrinking => {
+            RunPhase::Shrinking => {
                 let verdict = quiescence::versions(&self.world, self.board.touched());
                 if self.is_calm(&verdict) {
                     self.begin_audit();
-                    self.enter(Phase::Auditing);
+                    self.enter(RunPhase::Auditing);
                 }
             }
-            Phase::Auditing => {
+            RunPhase::Auditing => {
                 if self.board.live() == 0 {
                     return true;
                 }
@@ -585,7 +585,7 @@ impl Run {
     fn down(&self) -> Vec<String> {
         let down = self.world.processes.iter().filter(|process| !process.is_up());
         down.map(|process| {
-            let state = if matches!(process.life, Life::Joining { .. }) {
+            let state = if matches!(process.life, ProcessLife::Joining { .. }) {
                 "has not joined"
             } else {
                 "is down"
@@ -642,7 +642,7 @@ impl Run {
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
         let mut history = self.board.recorder.take_history();
         let redis = self.board.redis.as_ref().map(|calls| calls.take_history(self.clock_slack()));
-        let over = self.phase == Phase::Auditing && self.board.live() == 0;
+        let over = self.phase == RunPhase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();
         let damaged = self.is_damaged();
         if let Some(since) = self.calm.since.filter(|_| !self.was_lied_to()) {

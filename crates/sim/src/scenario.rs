@@ -28,21 +28,21 @@ use timestone_costmodel::{CostTable, Costs};
 
 /// A span of time as people write it: `250us`, `10ms`, `1.5s`, `2m`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl From<Span> for Duration {
-    fn from(span: Span) -> Self {
+impl From<TimeSpan> for Duration {
+    fn from(span: TimeSpan) -> Self {
         span.0
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -142,7 +142,7 @@ pub struct ClusterPart {
     #[serde(deserialize_with = "skew")]
     pub clocks: Option<SkewModel>,
     /// The furthest that a clock is set forward or back.
-    pub jump: Option<Span>,
+    pub jump: Option<TimeSpan>,
     /// How much slower than the measured machine the simulated ones are.
     pub slowness: Option<f64>,
     /// How many times as long arithmetic takes than on cores that nobody else shares; what work
@@ -218,7 +218,7 @@ pub struct WorkloadPart {
     /// For how long transactions are begun and faults strike.
     pub seconds: f64,
     /// What the run says of its pace begins after this much of it.
-    pub warmup: Span,
+    pub warmup: TimeSpan,
 }
 
 /// Of `[workload]`: what transactions are drawn from.
@@ -249,7 +249,7 @@ pub struct RegistersPart {
     pub singles: bool,
     /// With `singles`: for about how long values are there that expire, as every third does; none
     /// does when it is left out.
-    pub expires: Option<Span>,
+    pub expires: Option<TimeSpan>,
     /// Bytes of every third value, to be larger than a page or a block, or to fill memory.
     pub large: Option<u32>,
     /// How many of a hundred transactions are scans of all keys, each at one point in time, which
@@ -266,7 +266,7 @@ pub struct DemandsPart {
     pub external: Option<ExternalWait>,
     /// How long an application waits for one operation; the client's usual time when left out. What
     /// takes longer has an unknown outcome.
-    pub deadline: Option<Span>,
+    pub deadline: Option<TimeSpan>,
     /// Whether an outcome may be unknown only when its operation has taken as long as an
     /// application waits. That holds where servers are gone for a minute at most, with logs, and no
     /// client is: sessions outlive restarts.
@@ -274,7 +274,7 @@ pub struct DemandsPart {
     /// How far the watermark of a shard may trail while faults strike at other servers than its
     /// own; unbounded when left out. Prepared transactions may wait for a server that is gone, so
     /// it is for those of one shard.
-    pub watermark_lag: Option<Span>,
+    pub watermark_lag: Option<TimeSpan>,
 }
 
 impl Default for WorkloadPart {
@@ -288,7 +288,7 @@ impl Default for WorkloadPart {
             demands: DemandsPart::default(),
             canary: false,
             seconds: 10.0,
-            warmup: Span(Duration::ZERO),
+            warmup: TimeSpan(Duration::ZERO),
         }
     }
 }
@@ -387,13 +387,13 @@ pub struct StoragePart {
     /// Bytes of records between two checkpoints.
     pub checkpoint_bytes: Option<u64>,
     /// How long a full page waits for others.
-    pub packing_delay: Option<Span>,
+    pub packing_delay: Option<TimeSpan>,
     /// Shortest time between two syncs of a flash device.
-    pub sync_interval: Option<Span>,
+    pub sync_interval: Option<TimeSpan>,
     /// What reading a page takes.
-    pub read: Option<Span>,
+    pub read: Option<TimeSpan>,
     /// How long a prepared transaction waits before its participants end it themselves.
-    pub decision_timeout: Option<Span>,
+    pub decision_timeout: Option<TimeSpan>,
     /// Whether devices complete operations out of order.
     pub shuffle: Option<bool>,
 }
@@ -408,9 +408,9 @@ pub struct LogPart {
     /// Bytes of a block.
     pub block_bytes: Option<usize>,
     /// What a write with its sync takes.
-    pub write: Option<Span>,
+    pub write: Option<TimeSpan>,
     /// What making, renaming or removing a file takes.
-    pub change: Option<Span>,
+    pub change: Option<TimeSpan>,
 }
 
 /// Of `[storage]`: what a server draws at its starts, by keys that begin with `vary`.
@@ -450,16 +450,16 @@ read_grouped!(StoragePart, StorageKey {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct NetworkPart {
     /// One way within a region.
-    pub near: Option<Span>,
+    pub near: Option<TimeSpan>,
     /// One way between regions.
-    pub far: Option<Span>,
+    pub far: Option<TimeSpan>,
     /// Share of a latency by which it varies.
     pub jitter: Option<f64>,
     /// Bytes a second of every link, one way; 1.25 GB when left out, and no bound on processes that
     /// are together.
     pub bandwidth: Option<u64>,
     /// An unanswered request is asked again after this long.
-    pub request_timeout: Option<Span>,
+    pub request_timeout: Option<TimeSpan>,
 }
 
 /// One kind of fault: `{ every = "2s", lasting = "300ms" }`.
@@ -471,9 +471,9 @@ pub struct NetworkPart {
 )]
 pub struct FaultPart {
     /// From one to the next, on average.
-    pub every: Span,
+    pub every: TimeSpan,
     /// How long it lasts, on average.
-    pub lasting: Option<Span>,
+    pub lasting: Option<TimeSpan>,
 }
 
 /// `[swarm]`.

@@ -19,7 +19,7 @@ use timestone_workload::{
 };
 
 use crate::board::{Board, ClientWork, TxnEnd};
-use crate::single::{Change, Precondition, Single, expiry_at};
+use crate::single::{Precondition, Single, SingleChange, expiry_at};
 use timestone_costmodel::Counter;
 
 /// After an error that is no conflict, a session rests for this long.
@@ -28,14 +28,14 @@ const ERROR_PAUSE: Duration = Duration::from_millis(20);
 const KEYS_AT_ONCE: usize = 64;
 
 /// How an attempt ended, other than by a commit.
-enum Ending {
+enum AttemptEnd {
     Aborted,
     Failed(Error),
     Unknown,
     Broken(String),
 }
 
-impl From<Error> for Ending {
+impl From<Error> for AttemptEnd {
     fn from(error: Error) -> Self {
         match error.abort_kind() {
             Some(_) => Self::Aborted,
@@ -45,18 +45,18 @@ impl From<Error> for Ending {
     }
 }
 
-impl From<WorkloadError> for Ending {
+impl From<WorkloadError> for AttemptEnd {
     fn from(error: WorkloadError) -> Self {
         Self::Broken(error.to_string())
     }
 }
 
 /// What a failed commit means: what is not known to have had no effect may have had one.
-fn commit_failed(error: Error) -> Ending {
-    if error.had_no_effect() { error.into() } else { Ending::Unknown }
+fn commit_failed(error: Error) -> AttemptEnd {
+    if error.had_no_effect() { error.into() } else { AttemptEnd::Unknown }
 }
 
-struct Session {
+struct ClientSession {
     db: LocalDb,
     board: Arc<Board>,
     slot: usize,
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     counter: Counter,
 ) -> Result<()> {
     let db = board.settings.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
-    let mut session = Session {
+    let mut session = ClientSession {
         db,
         board: Arc::clone(&board),
         slot,
@@ -95,7 +95,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-impl Session {
+impl ClientSession {
     /// Transactions at their times, each written down.
     async fn run_open(&mut self) -> Result<()> {
         let (board, slot, mut plan) = (Arc::clone(&self.board), self.slot, TxnPlan::default());
@@ -165,19 +165,19 @@ impl Session {
     }
 
     /// What came of an attempt, and whether to rest before the next.
-    fn fate(&self, ended: std::result::Result<(), Ending>) -> (TxnEnd, bool) {
+    fn fate(&self, ended: std::result::Result<(), AttemptEnd>) -> (TxnEnd, bool) {
         match ended {
             Ok(()) => (TxnEnd::Committed, false),
-            Err(Ending::Aborted) => (TxnEnd::Aborted, false),
-            Err(Ending::Unknown) => (TxnEnd::Unknown, true),
-            Err(Ending::Failed(error)) => {
+            Err(AttemptEnd::Aborted) => (TxnEnd::Aborted, false),
+            Err(AttemptEnd::Unknown) => (TxnEnd::Unknown, true),
+            Err(AttemptEnd::Failed(error)) => {
                 if error.code() == ErrorCode::ClientClockBehind {
                     self.board.complaints.clock_is_late(self.slot);
                 }
                 self.board.complaints.said(error.to_string());
                 (TxnEnd::Failed, true)
             }
-            Err(Ending::Broken(what)) => {
+            Err(AttemptEnd::Broken(what)) => {
                 self.board.complaints.wrong(what);
                 (TxnEnd::Aborted, true)
             }
@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), Ending> {
+    async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), AttemptEnd> {
         let tx = self.db.begin(&self.options())?;
         for &op in &plan.ops {
             self.step(&tx, op).await?;
@@ -218,7 +218,7 @@ impl Session {
 
     /// Every key of the keyspace as of one point in time: a transaction that reads all keys, in the
     /// history's eyes.
-    async fn scan(&mut self, keyspace: u64) -> std::result::Result<(), Ending> {
+    async fn scan(&mut self, keyspace: u64) -> std::result::Result<(), AttemptEnd> {
         let board = Arc::clone(&self.board);
         let acknowledged = board.data.acknowledged(keyspace);
         // The number of a keyspace is that of its first key.
@@ -226,7 +226,7 @@ impl Session {
         let mut scan = db.scan(&ScanOptions::default()).await?;
         let at = scan.timestamp()?;
         if at < acknowledged {
-            return Err(Ending::Broken(format!(
+            return Err(AttemptEnd::Broken(format!(
                 "a scan begins at {at}, although a write at {acknowledged} was acknowledged before \
                  it was asked for"
             )));
@@ -234,7 +234,7 @@ impl Session {
         let mut found = BTreeMap::new();
         while let Some((name, value)) = scan.next().await? {
             if found.insert(name.clone(), value).is_some() {
-                return Err(Ending::Broken(format!(
+                return Err(AttemptEnd::Broken(format!(
                     "a scan finds key {} twice",
                     name.escape_ascii()
                 )));
@@ -247,7 +247,7 @@ impl Session {
             self.seen.push(read_of(key, seen));
         }
         match found.into_keys().next() {
-            Some(name) => Err(Ending::Broken(format!(
+            Some(name) => Err(AttemptEnd::Broken(format!(
                 "a scan finds key {}, which nobody wrote",
                 name.escape_ascii()
             ))),
@@ -256,12 +256,12 @@ impl Session {
     }
 
     /// One operation on one key, without a transaction.
-    async fn single(&mut self, single: Single) -> std::result::Result<(), Ending> {
+    async fn single(&mut self, single: Single) -> std::result::Result<(), AttemptEnd> {
         let key = single.key;
         self.key(key);
         self.value.clear();
-        let Change::Put { value, .. } = single.change else {
-            if let Change::Nothing = single.change {
+        let SingleChange::Put { value, .. } = single.change else {
+            if let SingleChange::Nothing = single.change {
                 let found = self.db().get(&self.key).await?;
                 let seen = self.read(key, found.as_deref())?;
                 self.seen = single.steps(seen, true);
@@ -278,7 +278,7 @@ impl Session {
         &mut self,
         single: &Single,
         found: Option<&Value>,
-    ) -> std::result::Result<(), Ending> {
+    ) -> std::result::Result<(), AttemptEnd> {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Precondition::Blind;
         let outcome =
@@ -288,7 +288,7 @@ impl Session {
         Ok(())
     }
 
-    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> std::result::Result<(), Ending> {
+    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> std::result::Result<(), AttemptEnd> {
         let key = op.key();
         self.key(key);
         self.value.clear();
@@ -306,13 +306,13 @@ impl Session {
                 return Ok(());
             }
             Op::Put(_) => {
-                return Err(Ending::Broken(format!(
+                return Err(AttemptEnd::Broken(format!(
                     "the plan puts a filling without a number to key {}",
                     key.0
                 )));
             }
             Op::PutFor { .. } => {
-                return Err(Ending::Broken(format!(
+                return Err(AttemptEnd::Broken(format!(
                     "the plan puts a filling without a number to key {}",
                     key.0
                 )));
@@ -330,7 +330,7 @@ impl Session {
                 let next = balance + delta;
                 if next < 0 {
                     tx.abort();
-                    return Err(Ending::Aborted);
+                    return Err(AttemptEnd::Aborted);
                 }
                 write_integer(next, &mut self.value);
                 self.seen.push(MicroOp::Write { key, value: Some(next) });
@@ -363,7 +363,7 @@ impl Session {
         &mut self,
         tx: &LocalTransaction,
         key: KeyIndex,
-    ) -> std::result::Result<Option<i64>, Ending> {
+    ) -> std::result::Result<Option<i64>, AttemptEnd> {
         let found = self.find(tx).await?;
         if found.is_none() && self.board.work.spec().delete_percent > 0 {
             self.seen.push(read_of(key, Seen::Nothing));
@@ -380,10 +380,10 @@ impl Session {
         tx: &LocalTransaction,
         account: KeyIndex,
         into: KeyIndex,
-    ) -> std::result::Result<(), Ending> {
+    ) -> std::result::Result<(), AttemptEnd> {
         let Some(moved) = self.balance(tx, account).await? else {
             tx.abort();
-            return Err(Ending::Aborted);
+            return Err(AttemptEnd::Aborted);
         };
         tx.delete(&self.key)?;
         self.key(into);
@@ -397,23 +397,27 @@ impl Session {
 
     /// Reads the key. A clock that is behind may show a time before everything was loaded: that is
     /// no attempt.
-    async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, Ending> {
+    async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, AttemptEnd> {
         let found = tx.get_in(self.keyspace, &self.key).await?;
         if found.is_none() && self.board.data.precedes_load(tx.begin_timestamp()?) {
             tx.abort();
-            return Err(Ending::Aborted);
+            return Err(AttemptEnd::Aborted);
         }
         Ok(found)
     }
 
     /// What was found under a key, as a history tells it.
-    fn read(&mut self, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Seen, Ending> {
-        read_value(&self.board.work, key, found).map_err(Ending::Broken)
+    fn read(
+        &mut self,
+        key: KeyIndex,
+        found: Option<&[u8]>,
+    ) -> std::result::Result<Seen, AttemptEnd> {
+        read_value(&self.board.work, key, found).map_err(AttemptEnd::Broken)
     }
 
     /// One transaction on the ring: mostly `r → a → b → c` becomes `r → b → a → c`; now and then
     /// all of it is walked.
-    async fn turn_ring(&mut self, nodes: u64) -> std::result::Result<(), Ending> {
+    async fn turn_ring(&mut self, nodes: u64) -> std::result::Result<(), AttemptEnd> {
         let start = self.board.roll(self.slot, nodes);
         let walks = self.board.roll(self.slot, 5) == 0;
         let tx = self.db.begin(&self.options())?;
@@ -424,7 +428,7 @@ impl Session {
             if length != Some(nodes) {
                 let found = length
                     .map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
-                return Err(Ending::Broken(format!(
+                return Err(AttemptEnd::Broken(format!(
                     "the ring of {nodes} keys {found}, walked from key {start}"
                 )));
             }
@@ -443,7 +447,11 @@ impl Session {
         Ok(())
     }
 
-    async fn next(&mut self, tx: &LocalTransaction, node: u64) -> std::result::Result<u64, Ending> {
+    async fn next(
+        &mut self,
+        tx: &LocalTransaction,
+        node: u64,
+    ) -> std::result::Result<u64, AttemptEnd> {
         self.key(KeyIndex(node));
         let found = self.find(tx).await?;
         Ok(integer_of(found.as_deref().unwrap_or_default())? as u64)
@@ -454,7 +462,7 @@ impl Session {
         tx: &LocalTransaction,
         start: u64,
         nodes: u64,
-    ) -> std::result::Result<Option<u64>, Ending> {
+    ) -> std::result::Result<Option<u64>, AttemptEnd> {
         let mut at = start;
         for length in 1..=nodes {
             at = self.next(tx, at).await?;
@@ -698,9 +706,9 @@ async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()>
     Ok(())
 }
 
-type Found = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
+type FoundKeys = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
 
-async fn read_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<Found> {
+async fn read_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<FoundKeys> {
     let work = &board.work;
     // A clock that is behind would show how things were.
     let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;

@@ -19,7 +19,7 @@ use crate::clock::EPOCH;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Change {
+pub(crate) enum SingleChange {
     /// It reads.
     Nothing,
     /// It writes a value, which expires then, counted from the run's begin.
@@ -49,7 +49,7 @@ pub(crate) enum Precondition {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single {
     pub(crate) key: KeyIndex,
-    pub(crate) change: Change,
+    pub(crate) change: SingleChange,
     pub(crate) look: Precondition,
 }
 
@@ -67,17 +67,17 @@ impl Single {
     pub(crate) fn of(plan: &TxnPlan, way: u64, until: Option<Timestamp>) -> Option<Self> {
         let (key, change) = match plan.ops[..] {
             [Op::Get(key)] => {
-                return Some(Self { key, change: Change::Nothing, look: Precondition::Tell });
+                return Some(Self { key, change: SingleChange::Nothing, look: Precondition::Tell });
             }
-            [Op::Get(_), Op::Delete(key)] => (key, Change::Delete),
+            [Op::Get(_), Op::Delete(key)] => (key, SingleChange::Delete),
             [Op::Get(_), Op::Write { key, value }] => {
-                (key, Change::Put { value, until: until.filter(|_| way.is_multiple_of(3)) })
+                (key, SingleChange::Put { value, until: until.filter(|_| way.is_multiple_of(3)) })
             }
             _ => return None,
         };
         let look = match (way, change) {
-            (_, Change::Delete) if way.is_multiple_of(2) => Precondition::Tell,
-            (_, Change::Delete) => Precondition::Blind,
+            (_, SingleChange::Delete) if way.is_multiple_of(2) => Precondition::Tell,
+            (_, SingleChange::Delete) => Precondition::Blind,
             (0..=2, _) => Precondition::Blind,
             (3 | 4, _) => Precondition::Tell,
             (5, _) => Precondition::IfPresent,
@@ -109,8 +109,8 @@ impl Single {
     /// What it does to the key, `value` being the bytes that it puts.
     pub(crate) fn mutation<'a>(&self, value: &'a [u8]) -> Mutation<'a> {
         match self.change {
-            Change::Delete | Change::Nothing => Mutation::Delete,
-            Change::Put { until, .. } => {
+            SingleChange::Delete | SingleChange::Nothing => Mutation::Delete,
+            SingleChange::Put { until, .. } => {
                 Mutation::Put { value, expires_at: until.map_or(Expiry::NEVER, expiry_at) }
             }
         }
@@ -126,12 +126,12 @@ impl Single {
         }
         match self.change {
             _ if !took_place => {}
-            Change::Nothing => {}
-            Change::Delete => steps.push(MicroOp::Write { key, value: None }),
-            Change::Put { value, until: None } => {
+            SingleChange::Nothing => {}
+            SingleChange::Delete => steps.push(MicroOp::Write { key, value: None }),
+            SingleChange::Put { value, until: None } => {
                 steps.push(MicroOp::Write { key, value: Some(value) })
             }
-            Change::Put { value, until: Some(until) } => {
+            SingleChange::Put { value, until: Some(until) } => {
                 steps.push(MicroOp::WriteUntil { key, value, until })
             }
         }

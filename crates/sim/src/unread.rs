@@ -14,7 +14,7 @@ use timestone_seda::limits::{OUTPUT_BOUND, STALL_LIMIT};
 use timestone_seda::simulated::VirtualTime;
 
 use crate::network::{EndId, ProcessId};
-use crate::process::Life;
+use crate::process::ProcessLife;
 use crate::world::World;
 
 /// What a connection may be owed beyond the bound: two answers more than are expected, and buffers
@@ -80,7 +80,7 @@ impl Unread {
         let bound = owed * (OUTPUT_BOUND as u64 + BEYOND_BOUND) + others * OWED_TO_OTHERS;
         for process in &world.processes {
             let above = self.above.remove(&process.id);
-            let Life::Serving(serving) = &process.life else { continue };
+            let ProcessLife::Serving(serving) = &process.life else { continue };
             let figures = (serving.connections)();
             let (life, closed) = self.seen.get(&process.id).copied().unwrap_or_default();
             let new = figures.stalled_total - if life == process.lives { closed } else { 0 };

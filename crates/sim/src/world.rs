@@ -35,11 +35,11 @@ use crate::clock::TrueTime;
 use crate::error::SimError;
 use crate::network::{ProcessId, SimNetwork};
 use crate::process::{
-    ClientRole, Life, PlannedCrash, RedisRole, Role, Serving, SharedNetwork, devices,
+    ClientRole, PlannedCrash, ProcessLife, RedisRole, Role, Serving, SharedNetwork, devices,
 };
 use crate::processes::Processes;
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
-use crate::restarts::{Change, FLUSH_SLACK};
+use crate::restarts::{FLUSH_SLACK, RestartChange};
 use crate::trace::{Trace, TraceLine};
 use timestone_costmodel::{Costs, StageKind};
 use timestone_types::random::Seed;
@@ -68,7 +68,7 @@ pub(crate) struct Incidents {
     /// Why a server will never start again: it found what a disk that lied had lost, and says so.
     pub(crate) refused: Option<Refusal>,
     /// What restarts changed, and how often.
-    pub(crate) changes: BTreeMap<Change, u64>,
+    pub(crate) changes: BTreeMap<RestartChange, u64>,
     /// When servers without a log may have lost what they had acknowledged.
     pub(crate) losses: Vec<Loss>,
     /// Whether acknowledgements may travel for long, so that what a server without a log holds may
@@ -261,7 +261,7 @@ impl World {
     fn plan_devices(&mut self, id: ProcessId) {
         let process = &mut self.processes[id];
         let (life, now) = (process.lives, self.truth.now());
-        let Life::Serving(serving) = &mut process.life else { return };
+        let ProcessLife::Serving(serving) = &mut process.life else { return };
         for (index, device) in serving.devices.iter_mut().enumerate() {
             let interruptions = device.charge(&process.counter);
             let due = device.kind.next_due();
@@ -287,7 +287,7 @@ impl World {
         if process.lives != life {
             return;
         }
-        let Life::Serving(serving) = &mut process.life else { return };
+        let ProcessLife::Serving(serving) = &mut process.life else { return };
         let Some(device) = serving.devices.get_mut(index) else { return };
         device.scheduled = None;
         let stage = device.stage;
@@ -298,7 +298,7 @@ impl World {
     // ---- lives ----
 
     fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
-        if !matches!(self.processes[id].life, Life::Down) {
+        if !matches!(self.processes[id].life, ProcessLife::Down) {
             return Ok(());
         }
         self.network.begin_process(id);
@@ -344,14 +344,14 @@ impl World {
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
             .map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
-        process.life = Life::Joining { runtime, outcome };
+        process.life = ProcessLife::Joining { runtime, outcome };
         self.schedule(id);
         Ok(())
     }
 
     fn look_at_joining(&mut self, id: ProcessId) -> Result<(), SimError> {
         let process = &mut self.processes[id];
-        let Life::Joining { outcome, .. } = &process.life else { return Ok(()) };
+        let ProcessLife::Joining { outcome, .. } = &process.life else { return Ok(()) };
         let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
@@ -361,7 +361,7 @@ impl World {
                     server.environment.registered(registration);
                 }
                 // The joining life ends as a process would: its sockets are closed.
-                process.life = Life::Down;
+                process.life = ProcessLife::Down;
                 let queue = &mut self.queue;
                 self.network.flush(self.truth.now(), self.truth.now(), |when, packet| {
                     queue.plan(when, Occurrence::Packet(packet))
@@ -370,7 +370,7 @@ impl World {
             }
             Err(words) => {
                 let words = format!("{} was refused by the master: {words}", process.name);
-                process.life = Life::Down;
+                process.life = ProcessLife::Down;
                 self.fail_start(id, words);
                 Ok(())
             }
@@ -411,7 +411,7 @@ impl World {
                         }
                     }
                 }
-                process.life = Life::Down;
+                process.life = ProcessLife::Down;
                 self.fail_start(id, words);
                 return Ok(());
             }
@@ -441,7 +441,7 @@ impl World {
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
             .map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
-        process.life = Life::Serving(Box::new(Serving {
+        process.life = ProcessLife::Serving(Box::new(Serving {
             runtime,
             devices,
             figures,
@@ -481,7 +481,8 @@ impl World {
         let delay = (!self.incidents.may_be_late).then_some(delay + FLUSH_SLACK);
         let now = self.truth.now();
         let process = &mut self.processes[id];
-        let (Role::Server(server), Life::Serving(_)) = (&mut process.role, &process.life) else {
+        let (Role::Server(server), ProcessLife::Serving(_)) = (&mut process.role, &process.life)
+        else {
             return;
         };
         self.incidents.losses.extend(server.unlogged.dies(now, delay));
@@ -536,9 +537,11 @@ impl World {
             return false;
         }
         match &mut process.life {
-            Life::Client { runtime, .. } => runtime.begin_shutdown(now),
-            Life::Serving(serving) => serving.runtime.begin_shutdown(now),
-            Life::Down | Life::Joining { .. } | Life::Redis { .. } => return false,
+            ProcessLife::Client { runtime, .. } => runtime.begin_shutdown(now),
+            ProcessLife::Serving(serving) => serving.runtime.begin_shutdown(now),
+            ProcessLife::Down | ProcessLife::Joining { .. } | ProcessLife::Redis { .. } => {
+                return false;
+            }
         }
         process.leaving = Some(until);
         self.trace.note(now, id, if process.is_server() { "is stopped" } else { "leaves" });
@@ -551,9 +554,9 @@ impl World {
         let process = &mut self.processes[id];
         let Some(until) = process.leaving else { return };
         let is_drained = match &process.life {
-            Life::Client { runtime, .. } => runtime.is_drained(),
-            Life::Serving(serving) => serving.runtime.is_drained(),
-            Life::Down | Life::Joining { .. } | Life::Redis { .. } => false,
+            ProcessLife::Client { runtime, .. } => runtime.is_drained(),
+            ProcessLife::Serving(serving) => serving.runtime.is_drained(),
+            ProcessLife::Down | ProcessLife::Joining { .. } | ProcessLife::Redis { .. } => false,
         };
         if !is_drained {
             return;
@@ -614,7 +617,7 @@ impl World {
     }
 
     /// Takes a process's life. Its peers are told at `told`, unless its machine is gone as well.
-    fn take_down(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
+    fn take_down(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> ProcessLife {
         let queue = &mut self.queue;
         self.network.end_process(id, silent, told, |when, packet| {
             queue.plan(when, Occurrence::Packet(packet))
@@ -624,13 +627,13 @@ impl World {
 
     /// Ends a life: nothing that was planned for it holds any more, and what its sessions had begun
     /// has an unknown end.
-    fn take_life(&mut self, id: ProcessId) -> Life {
+    fn take_life(&mut self, id: ProcessId) -> ProcessLife {
         let process = &mut self.processes[id];
-        let life = std::mem::replace(&mut process.life, Life::Down);
+        let life = std::mem::replace(&mut process.life, ProcessLife::Down);
         (process.paused, process.planned_crash, process.leaving, process.scheduled) =
             (false, None, None, None);
         process.lives += 1;
-        if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {
+        if let (Role::Client(client), ProcessLife::Client { .. }) = (&process.role, &life) {
             self.board.abandon(client.slots.clone());
         }
         if let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) {
@@ -644,7 +647,8 @@ impl World {
     /// on more than `admission`. `None`: it is as plentiful as at the start again.
     pub(crate) fn press_memory(&mut self, id: ProcessId, scarce: Option<(u64, AdmissionLimit)>) {
         let process = &self.processes[id];
-        let (Life::Serving(serving), Role::Server(server)) = (&process.life, &process.role) else {
+        let (ProcessLife::Serving(serving), Role::Server(server)) = (&process.life, &process.role)
+        else {
             return;
         };
         let usual = server.config.cache_bytes;
@@ -703,7 +707,7 @@ impl Drop for World {
     fn drop(&mut self) {
         // Clients end on the thread that they lived on, before the board that their tasks share.
         for process in self.processes.iter_mut() {
-            process.life = Life::Down;
+            process.life = ProcessLife::Down;
         }
     }
 }

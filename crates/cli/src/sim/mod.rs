@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use indicatif::ProgressBar;
-use timestone_sim::{RunOptions, RunReport, Scenario, Seed, Span, TraceLine, Watch, watch};
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, TimeSpan, TraceLine, Watch, watch};
 use timestone_workload::history::{self, History};
 use timestone_workload::redis::{self, RedisHistory};
 
@@ -99,10 +99,10 @@ pub(crate) struct SimArgs {
     server: Option<String>,
     /// Step: only from this virtual time on, such as 2.5s
     #[arg(long, value_name = "TIME", requires = "step")]
-    from: Option<Span>,
+    from: Option<TimeSpan>,
     /// Step: only up to this virtual time; the run ends there
     #[arg(long, value_name = "TIME", requires = "step")]
-    until: Option<Span>,
+    until: Option<TimeSpan>,
     /// List the scenarios that have names
     #[arg(long)]
     list: bool,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
-use timestone_sim::{Pace, RunReport, Tally};
+use timestone_sim::{Pace, RunReport, TxnTally};
 
 use super::seeds_of;
 use crate::output::table;
@@ -28,7 +28,7 @@ pub(super) struct Sums {
     virtual_time: Duration,
     /// Spent in runs, over all threads.
     run_time: Duration,
-    tally: Tally,
+    tally: TxnTally,
     checked: u64,
     /// By kind of fault or of change at a restart: how often, and in how many seeds.
     faults: BTreeMap<&'static str, (u64, u64)>,
@@ -46,7 +46,7 @@ impl Sums {
             seeds: 0,
             virtual_time: Duration::ZERO,
             run_time: Duration::ZERO,
-            tally: Tally::default(),
+            tally: TxnTally::default(),
             checked: 0,
             faults: BTreeMap::new(),
             failed: Vec::new(),
@@ -131,7 +131,7 @@ impl Sums {
         for (kind, (count, seeds)) in &self.faults {
             shown.add_row([(*kind).to_owned(), count.to_string(), seeds.to_string()]);
         }
-        let Tally { begun, committed, aborted, unknown, errors } = self.tally;
+        let TxnTally { begun, committed, aborted, unknown, errors } = self.tally;
         let mut text = if self.faults.is_empty() { String::new() } else { format!("{shown}\n") };
         text.push_str(&format!(
             "seeds         {} ({} failed)\nvirtual time  {:.1} s in {:.1} s: {:.0} virtual seconds \

@@ -16,7 +16,7 @@ use crate::{names, words};
 
 /// How often what happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct TxnTally {
     /// Transactions begun.
     pub begun: u64,
     /// That were told that they committed.
@@ -29,7 +29,7 @@ pub struct Tally {
     pub errors: u64,
 }
 
-impl Tally {
+impl TxnTally {
     /// Both together.
     pub(super) const fn plus(self, other: Self) -> Self {
         Self {
@@ -87,7 +87,7 @@ struct RecorderState {
     events: Vec<Event>,
     successors: BTreeMap<Process, Process>,
     accounts: BTreeMap<KeyIndex, Account>,
-    tally: Tally,
+    tally: TxnTally,
     /// What sessions did, in words, until the trace takes it.
     notes: Vec<(VirtualTime, String)>,
 }
@@ -219,7 +219,7 @@ impl Recorder {
         self.lock().tally.count(fate);
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> TxnTally {
         self.lock().tally
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use timestone_types::Timestamp;
 use timestone_workload::redis::{Call, Mix, RedisHistory, Reply, Request};
 
-use crate::board::Tally;
+use crate::board::TxnTally;
 use crate::clock::{TrueTime, moment};
 
 /// What connections do.
@@ -50,7 +50,7 @@ struct CallsState {
     round: u64,
     calls: Vec<Call>,
     next_connection: u64,
-    tally: Tally,
+    tally: TxnTally,
     /// By place: how many calls it has open, or that it has not ended its round.
     busy: BTreeMap<usize, usize>,
     wrong: Vec<String>,
@@ -82,7 +82,7 @@ impl Calls {
             round: 0,
             calls: Vec::new(),
             next_connection: 0,
-            tally: Tally::default(),
+            tally: TxnTally::default(),
             busy: BTreeMap::new(),
             wrong: Vec::new(),
             last_error: None,
@@ -243,7 +243,7 @@ impl Calls {
             .collect()
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> TxnTally {
         self.lock().tally
     }
 

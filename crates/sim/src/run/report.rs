@@ -8,11 +8,11 @@ use timestone_types::random::Seed;
 use timestone_workload::history::History;
 use timestone_workload::redis::RedisHistory;
 
-use crate::board::Tally;
+use crate::board::TxnTally;
 use crate::check::Finding;
 use crate::fault::FaultKind;
 use crate::judge::Judge;
-use crate::restarts::Change;
+use crate::restarts::RestartChange;
 #[cfg(doc)]
 use crate::run::watch;
 use crate::trace::TraceLine;
@@ -51,11 +51,11 @@ pub struct RunReport {
     /// CPU time that the virtual machines spent.
     pub busy: Duration,
     /// What became of transactions.
-    pub tally: Tally,
+    pub tally: TxnTally,
     /// Faults that struck, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// What restarts changed, and how often.
-    pub changes: BTreeMap<Change, u64>,
+    pub changes: BTreeMap<RestartChange, u64>,
     /// Connections that servers closed because their clients read nothing for too long.
     pub stalled: u64,
     /// How it ran until the sessions were told to end.

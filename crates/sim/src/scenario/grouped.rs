@@ -20,9 +20,9 @@ macro_rules! read_grouped {
 
         impl<'de> Deserialize<'de> for $part {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Table;
+                struct PartVisitor;
 
-                impl<'de> Visitor<'de> for Table {
+                impl<'de> Visitor<'de> for PartVisitor {
                     type Value = $part;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ macro_rules! read_grouped {
                     }
                 }
 
-                deserializer.deserialize_map(Table)
+                deserializer.deserialize_map(PartVisitor)
             }
         }
     };

@@ -10,7 +10,7 @@ use super::queue::{EventQueue, Occurrence};
 use crate::clock::{SimClock, TrueTime};
 use crate::environment::SimEnvironment;
 use crate::network::{ProcessId, address_of};
-use crate::process::{ClientRole, Life, Process, RedisRole, Role, ServerRole};
+use crate::process::{ClientRole, Process, ProcessLife, RedisRole, Role, ServerRole};
 use crate::processes::Processes;
 use crate::restarts::Unlogged;
 use crate::trace::Trace;
@@ -58,7 +58,7 @@ impl Population<'_> {
             id,
             name,
             role,
-            life: Life::Down,
+            life: ProcessLife::Down,
             lives: 0,
             machine: if self.config.machine.together { 0 } else { id.0 as usize },
             clock,

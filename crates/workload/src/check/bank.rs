@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::transactions::{End, Transactions};
+use super::transactions::{Transactions, TxnEnd};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
@@ -19,10 +19,10 @@ pub fn check_bank(history: &History, accounts: u64, total: i64) -> CheckResult {
     let transactions = Transactions::of(history, &mut verdict);
     let may_close =
         |op: &MicroOp| if let MicroOp::Write { key, value: None } = op { Some(*key) } else { None };
-    let in_effect = transactions.iter().filter(|(_, txn)| txn.end != End::Aborted);
+    let in_effect = transactions.iter().filter(|(_, txn)| txn.end != TxnEnd::Aborted);
     let closed: BTreeSet<KeyIndex> =
         in_effect.flat_map(|(_, txn)| txn.ops.iter().filter_map(may_close)).collect();
-    for (txn, found) in transactions.iter().filter(|(_, txn)| txn.end == End::Committed) {
+    for (txn, found) in transactions.iter().filter(|(_, txn)| txn.end == TxnEnd::Committed) {
         verdict.transactions += 1;
         let mut balances: BTreeMap<KeyIndex, i64> = BTreeMap::new();
         for op in found.ops {

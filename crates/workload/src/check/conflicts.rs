@@ -12,14 +12,14 @@
 //! ```
 
 use super::graph::{Edge, Why};
-use super::transactions::{End, Transactions, TxnRef};
+use super::transactions::{Transactions, TxnEnd, TxnRef};
 use crate::KeyIndex;
 
 /// Two transactions in the order of their key, and the real time that contradicts it.
 pub(super) type Contradiction = [Edge; 2];
 
 /// A walk along one key's versions.
-pub(super) struct Walk<'w, 'a> {
+pub(super) struct ConflictWalk<'w, 'a> {
     transactions: &'w Transactions<'a>,
     key: KeyIndex,
     found: &'w mut Vec<Contradiction>,
@@ -35,7 +35,7 @@ struct Latest {
     is_writer: bool,
 }
 
-impl<'w, 'a> Walk<'w, 'a> {
+impl<'w, 'a> ConflictWalk<'w, 'a> {
     /// From before the key's first version.
     pub(super) const fn new(
         transactions: &'w Transactions<'a>,
@@ -76,7 +76,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn judge(&mut self, by: TxnRef, before: Option<Latest>, wrote: bool, value: Option<i64>) {
         let txn = self.transactions.get(by);
         let (Some(before), Some(completed)) = (before, txn.completed) else { return };
-        if before.invoked < completed || txn.end != End::Committed || !txn.writes() {
+        if before.invoked < completed || txn.end != TxnEnd::Committed || !txn.writes() {
             return;
         }
         let why = match before.is_writer {

@@ -42,7 +42,7 @@ pub(super) fn report(
         add_real_time(transactions, &mut graph);
     }
     graph.seal();
-    let mut search = Search::new(&graph);
+    let mut search = CycleSearch::new(&graph);
     let contradictions = if promise >= Promise::Conflicts { contradictions } else { &[] };
     if contradictions.is_empty() && search.is_acyclic(u8::MAX) {
         return;
@@ -59,11 +59,14 @@ pub(super) fn report(
             return;
         }
         let found = if breaks == Promise::Conflicts {
-            contradictions.iter().map(|pair| Found { cycle: pair.to_vec(), concerned: 1 }).collect()
+            contradictions
+                .iter()
+                .map(|pair| FoundCycle { cycle: pair.to_vec(), concerned: 1 })
+                .collect()
         } else {
             search.run(order)
         };
-        for Found { cycle, concerned } in &found {
+        for FoundCycle { cycle, concerned } in &found {
             verdict.report_of(*concerned, kind_of(cycle), breaks, || {
                 tell(transactions, &graph, cycle)
             });
@@ -80,7 +83,7 @@ type Cycle = Vec<Edge>;
 
 /// The shortest cycle of a component, and how many of its transactions have an edge that closes one
 /// like it.
-struct Found {
+struct FoundCycle {
     cycle: Cycle,
     concerned: usize,
 }
@@ -88,7 +91,7 @@ struct Found {
 /// The shortest cycle of each component that has one.
 type Cycles = BTreeMap<u32, Cycle>;
 
-struct Search<'a> {
+struct CycleSearch<'a> {
     graph: &'a Graph,
     /// By which search a node was reached, by which edge, and at what cost.
     reached: Vec<(u32, Option<Edge>, u32)>,
@@ -105,7 +108,7 @@ struct SearchArea<'c> {
     below: usize,
 }
 
-impl<'a> Search<'a> {
+impl<'a> CycleSearch<'a> {
     fn new(graph: &'a Graph) -> Self {
         Self { graph, reached: vec![(0, None, 0); graph.len() as usize], searches: 0 }
     }
@@ -122,7 +125,7 @@ impl<'a> Search<'a> {
 
     /// The shortest cycle of each kind in each component, with these edges of order and the
     /// anti-dependencies that they bring.
-    fn run(&mut self, order: u8) -> Vec<Found> {
+    fn run(&mut self, order: u8) -> Vec<FoundCycle> {
         let writes = Why::Ww.bit() | (order & !RW);
         let reads = writes | Why::Wr.bit();
         let rw = Why::Rw.bit() | (order & RW);
@@ -131,7 +134,7 @@ impl<'a> Search<'a> {
             return Vec::new();
         }
         let graph = self.graph;
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FoundCycle> = Vec::new();
         for (first, back) in [(Why::Ww.bit(), writes), (Why::Wr.bit(), reads)] {
             let components = graph.components(back);
             let cycles = self.through(first, back, &components, &Cycles::new());
@@ -148,7 +151,7 @@ impl<'a> Search<'a> {
 
     /// Each cycle with how many transactions of its component have an edge of the kinds `first`
     /// that stays inside.
-    fn with_counts(&self, cycles: Cycles, first: u8, components: &[u32]) -> Vec<Found> {
+    fn with_counts(&self, cycles: Cycles, first: u8, components: &[u32]) -> Vec<FoundCycle> {
         let mut closing: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for edge in self.graph.edges().iter().filter(|edge| edge.why.bit() & first != 0) {
             let component = components[edge.from as usize];
@@ -161,7 +164,7 @@ impl<'a> Search<'a> {
         let count = |component: u32| closing.get(&component).map_or(1, BTreeSet::len);
         cycles
             .into_iter()
-            .map(|(component, cycle)| Found { concerned: count(component), cycle })
+            .map(|(component, cycle)| FoundCycle { concerned: count(component), cycle })
             .collect()
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::transactions::{End, Transactions, TxnRef};
+use super::transactions::{Transactions, TxnEnd, TxnRef};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
@@ -49,9 +49,9 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
                 format!("{element} is in key {}, from which {by} deleted it", key.0)
             });
         }
-        verdict.transactions += usize::from(found.end == End::Committed || !there.is_empty());
+        verdict.transactions += usize::from(found.end == TxnEnd::Committed || !there.is_empty());
         match found.end {
-            End::Committed => {
+            TxnEnd::Committed => {
                 for (key, element) in gone {
                     verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
                         format!(
@@ -62,7 +62,7 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
                     });
                 }
             }
-            End::Aborted => {
+            TxnEnd::Aborted => {
                 for (key, element) in there {
                     verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
                         format!(
@@ -73,7 +73,7 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
                     });
                 }
             }
-            End::Unknown => {
+            TxnEnd::Unknown => {
                 if let (Some((key, element)), Some(_)) = (gone.first(), there.first()) {
                     verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
                         format!(
@@ -106,12 +106,12 @@ struct Deleted {
 impl Deleted {
     fn of(transactions: &Transactions<'_>) -> Self {
         let mut deleted = Self::default();
-        for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != End::Aborted) {
+        for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != TxnEnd::Aborted) {
             let mut known: BTreeMap<KeyIndex, Vec<i64>> = BTreeMap::new();
             let mut is_read: BTreeSet<KeyIndex> = BTreeSet::new();
             for op in txn.ops {
                 match op {
-                    MicroOp::Read { key, seen } if txn.end == End::Committed => {
+                    MicroOp::Read { key, seen } if txn.end == TxnEnd::Committed => {
                         let list =
                             if let Seen::List(list) = seen { list.clone() } else { Vec::new() };
                         known.insert(*key, list);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::transactions::{End, Transaction, Transactions, TxnRef};
+use super::transactions::{HistoryTransaction, Transactions, TxnEnd, TxnRef};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
@@ -22,9 +22,9 @@ use crate::history::{History, MicroOp, Seen};
 pub fn check_last_values(history: &History, found: &BTreeMap<KeyIndex, Seen>) -> CheckResult {
     let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
-    let mut keys: BTreeMap<KeyIndex, Vec<Touch>> = BTreeMap::new();
+    let mut keys: BTreeMap<KeyIndex, Vec<KeyTouch>> = BTreeMap::new();
     for (by, txn) in transactions.iter() {
-        verdict.transactions += usize::from(txn.end == End::Committed && txn.writes());
+        verdict.transactions += usize::from(txn.end == TxnEnd::Committed && txn.writes());
         for (key, touch) in touches(by, txn) {
             keys.entry(key).or_default().push(touch);
         }
@@ -43,7 +43,7 @@ pub fn check_last_values(history: &History, found: &BTreeMap<KeyIndex, Seen>) ->
 }
 
 /// What a transaction did to a key that it wrote.
-struct Touch {
+struct KeyTouch {
     by: TxnRef,
     /// What it read there before it wrote, if it did.
     before: Option<Seen>,
@@ -53,7 +53,7 @@ struct Touch {
     expires: bool,
 }
 
-impl Touch {
+impl KeyTouch {
     fn last(&self) -> Option<i64> {
         self.wrote.last().copied().flatten()
     }
@@ -64,13 +64,13 @@ impl Touch {
     }
 }
 
-fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
-    let mut all: BTreeMap<KeyIndex, Touch> = BTreeMap::new();
+fn touches(by: TxnRef, txn: &HistoryTransaction<'_>) -> BTreeMap<KeyIndex, KeyTouch> {
+    let mut all: BTreeMap<KeyIndex, KeyTouch> = BTreeMap::new();
     for op in txn.ops {
         match op {
             MicroOp::Read { key, seen } => {
-                let known = txn.end == End::Committed;
-                let touch = Touch {
+                let known = txn.end == TxnEnd::Committed;
+                let touch = KeyTouch {
                     by,
                     before: known.then(|| seen.clone()),
                     wrote: Vec::new(),
@@ -79,7 +79,7 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
                 all.entry(*key).or_insert(touch);
             }
             MicroOp::Write { key, .. } | MicroOp::WriteUntil { key, .. } => {
-                let nothing = Touch { by, before: None, wrote: Vec::new(), expires: false };
+                let nothing = KeyTouch { by, before: None, wrote: Vec::new(), expires: false };
                 let touch = all.entry(*key).or_insert(nothing);
                 touch.wrote.push(op.written());
                 touch.expires = matches!(op, MicroOp::WriteUntil { .. });
@@ -95,10 +95,10 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
 /// that was acknowledged or, to the same session, told to be unknown.
 fn above<'t>(
     transactions: &Transactions<'_>,
-    touches: &'t [Touch],
+    touches: &'t [KeyTouch],
     version: &Seen,
-    below: Option<&Touch>,
-) -> Option<&'t Touch> {
+    below: Option<&KeyTouch>,
+) -> Option<&'t KeyTouch> {
     let below_txn = below.map(|touch| transactions.get(touch.by));
     touches.iter().find(|touch| {
         let txn = transactions.get(touch.by);
@@ -107,7 +107,7 @@ fn above<'t>(
             below.completed.is_some_and(|at| txn.invoked > at) || own && txn.invoked > below.invoked
         });
         let another = below.is_none_or(|below| below.by != touch.by);
-        another && txn.end == End::Committed && (later || touch.before.as_ref() == Some(version))
+        another && txn.end == TxnEnd::Committed && (later || touch.before.as_ref() == Some(version))
     })
 }
 
@@ -115,13 +115,13 @@ fn judge_value(
     transactions: &Transactions<'_>,
     key: KeyIndex,
     value: i64,
-    touches: &[Touch],
+    touches: &[KeyTouch],
     verdict: &mut CheckResult,
 ) {
     let Some(writer) = touches.iter().find(|touch| touch.wrote.contains(&Some(value))) else {
         // A write of unknown outcome that does not tell its value may have been it.
-        let is_vague = |touch: &Touch| {
-            transactions.get(touch.by).end == End::Unknown && touch.wrote.contains(&None)
+        let is_vague = |touch: &KeyTouch| {
+            transactions.get(touch.by).end == TxnEnd::Unknown && touch.wrote.contains(&None)
         };
         if !touches.iter().any(is_vague) {
             verdict.report(AnomalyKind::Garbage, Promise::Serializable, || {
@@ -130,8 +130,8 @@ fn judge_value(
         }
         return;
     };
-    let name = |touch: &Touch| transactions.name(touch.by);
-    if transactions.get(writer.by).end == End::Aborted {
+    let name = |touch: &KeyTouch| transactions.name(touch.by);
+    if transactions.get(writer.by).end == TxnEnd::Aborted {
         verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
             format!(
                 "in the end, key {} holds {value}, which {} wrote before it aborted",
@@ -158,20 +158,21 @@ fn judge_value(
 fn judge_absence(
     transactions: &Transactions<'_>,
     key: KeyIndex,
-    touches: &[Touch],
+    touches: &[KeyTouch],
     verdict: &mut CheckResult,
 ) {
-    let may_delete =
-        |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.leaves_nothing();
-    let deletions: Vec<&Touch> = touches.iter().filter(may_delete).collect();
+    let may_delete = |touch: &&KeyTouch| {
+        transactions.get(touch.by).end != TxnEnd::Aborted && touch.leaves_nothing()
+    };
+    let deletions: Vec<&KeyTouch> = touches.iter().filter(may_delete).collect();
     // Absence is what the latest deletion left. Only a write that is above all of them is certainly
     // lost.
     let lost = touches.iter().find(|touch| {
         let txn = transactions.get(touch.by);
-        let is_above = |deletion: &&Touch| {
+        let is_above = |deletion: &&KeyTouch| {
             transactions.get(deletion.by).completed.is_some_and(|completed| txn.invoked > completed)
         };
-        txn.end == End::Committed && !touch.leaves_nothing() && deletions.iter().all(is_above)
+        txn.end == TxnEnd::Committed && !touch.leaves_nothing() && deletions.iter().all(is_above)
     });
     if let Some(lost) = lost {
         verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {

@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::transactions::{End, Transactions, TxnRef};
+use super::transactions::{Transactions, TxnEnd, TxnRef};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Process, Seen, write_value};
@@ -42,7 +42,7 @@ pub fn check_single_keys(
     let mut verdict = CheckResult::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Vec<Op>> = BTreeMap::new();
-    for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != End::Aborted) {
+    for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != TxnEnd::Aborted) {
         match op_of(history, by, &transactions, slack) {
             Ok(Some((key, op))) => keys.entry(key).or_default().push(op),
             Ok(None) => {}
@@ -56,12 +56,12 @@ pub fn check_single_keys(
         if let Some(seen) = found.get(key) {
             ops.push(Op::last(history.events.len(), end, seen));
         }
-        match Search::new(ops).run() {
-            Outcome::Ordered => {
+        match OrderSearch::new(ops).run() {
+            OrderFound::Ordered => {
                 verdict.transactions += ops.iter().filter(|op| op.is_certain()).count()
             }
-            Outcome::Undecided => verdict.undecided += 1,
-            Outcome::Impossible(deepest) => {
+            OrderFound::Undecided => verdict.undecided += 1,
+            OrderFound::Impossible(deepest) => {
                 verdict.transactions += ops.iter().filter(|op| op.is_certain()).count();
                 verdict.report(AnomalyKind::NotLinear, Promise::RealTime, || {
                     tell(&transactions, *key, ops, &deepest)
@@ -159,7 +159,7 @@ fn op_of(
             }
         }
     }
-    let is_known = txn.end == End::Committed;
+    let is_known = txn.end == TxnEnd::Committed;
     if !is_known && effect.is_none() {
         return Ok(None);
     }
@@ -216,7 +216,7 @@ impl SearchState {
     }
 }
 
-enum Outcome {
+enum OrderFound {
     Ordered,
     Undecided,
     /// The furthest that any order came.
@@ -224,7 +224,7 @@ enum Outcome {
 }
 
 /// See the module.
-struct Search<'a> {
+struct OrderSearch<'a> {
     /// In the order of invocation.
     certain: Vec<&'a Op>,
     /// Of unknown outcome, with the first operation of their session that completed afterwards and
@@ -232,7 +232,7 @@ struct Search<'a> {
     unknown: Vec<(&'a Op, Option<u32>)>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> OrderSearch<'a> {
     fn new(ops: &'a [Op]) -> Self {
         let mut certain: Vec<&Op> = ops.iter().filter(|op| op.is_certain()).collect();
         certain.sort_by_key(|op| op.invoked);
@@ -266,17 +266,17 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn run(&self) -> Outcome {
+    fn run(&self) -> OrderFound {
         let mut tried = BTreeSet::new();
         let mut stack = vec![SearchState::default()];
         let mut deepest = SearchState::default();
         let mut next = Vec::new();
         while let Some(state) = stack.pop() {
             if state.count() == self.certain.len() {
-                return Outcome::Ordered;
+                return OrderFound::Ordered;
             }
             if tried.len() >= MAX_ORDER_STATES {
-                return Outcome::Undecided;
+                return OrderFound::Undecided;
             }
             if state.count() > deepest.count() {
                 deepest = state.clone();
@@ -289,7 +289,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Outcome::Impossible(deepest)
+        OrderFound::Impossible(deepest)
     }
 
     /// Those that may come next by real time, of the ones that completed.
@@ -389,7 +389,7 @@ fn tell(
     ops: &[Op],
     deepest: &SearchState,
 ) -> String {
-    let search = Search::new(ops);
+    let search = OrderSearch::new(ops);
     let holds = match deepest.held {
         None => "nothing".to_owned(),
         Some(held) => {

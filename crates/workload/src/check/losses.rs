@@ -30,7 +30,7 @@ pub struct Loss {
 
 /// A history without what may be lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Kept {
+pub struct KeptHistory {
     /// What is left of it.
     pub history: History,
     /// Elements of lists and values of registers that may be lost.
@@ -42,7 +42,7 @@ pub struct Kept {
     is_of_lists: bool,
 }
 
-impl Kept {
+impl KeptHistory {
     /// Takes everything that `losses` may have taken out of a history.
     #[must_use]
     pub fn of(history: &History, losses: &[Loss]) -> Self {
@@ -207,7 +207,7 @@ mod tests {
         Loss { from: Timestamp::from_nanos(from), to: Timestamp::from_nanos(to) }
     }
 
-    fn lists(kept: &Kept, list: &[i64]) -> BTreeMap<KeyIndex, Vec<i64>> {
+    fn lists(kept: &KeptHistory, list: &[i64]) -> BTreeMap<KeyIndex, Vec<i64>> {
         let end = kept.end(&[(KeyIndex(1), Seen::List(list.to_vec()))].into());
         let Some(Seen::List(list)) = end.get(&KeyIndex(1)) else { panic!("{end:?}") };
         [(KeyIndex(1), list.clone())].into()
@@ -221,12 +221,12 @@ mod tests {
             "0 . [:r 1 [7 8]]",
             "2 . [:r 1 [7]]",
         ]);
-        let whole = Kept::of(&told, &[]);
+        let whole = KeptHistory::of(&told, &[]);
         assert!(
             !check_durability(&told, &lists(&whole, &[7])).is_valid(),
             "nobody may lose 8 here"
         );
-        let kept = Kept::of(&told, &[loss(2, 5)]);
+        let kept = KeptHistory::of(&told, &[loss(2, 5)]);
         assert!(check_list_append(&kept.history, Promise::Conflicts).is_valid());
         assert!(check_durability(&kept.history, &lists(&kept, &[7])).is_valid());
         assert!(
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn what_aborted_is_never_there_whatever_was_lost() {
         let told = history(&["0 + [:append 1 7]", "0 ! [:append 1 7]"]);
-        let kept = Kept::of(&told, &[loss(0, 5)]);
+        let kept = KeptHistory::of(&told, &[loss(0, 5)]);
         let verdict = check_durability(&kept.history, &lists(&kept, &[7]));
         assert_eq!(kinds(&verdict)[0].0, AnomalyKind::G1a);
     }
@@ -252,7 +252,7 @@ mod tests {
             "0 ? [:append 1 7] [:append 2 8]",
             "1 . [:r 1 []]",
         ]);
-        let halves = |kept: &Kept| {
+        let halves = |kept: &KeptHistory| {
             let end = kept.end(
                 &[(KeyIndex(1), Seen::List(vec![7])), (KeyIndex(2), Seen::List(vec![]))].into(),
             );
@@ -262,8 +262,8 @@ mod tests {
             };
             check_durability(&kept.history, &end.into_iter().map(list).collect()).is_valid()
         };
-        assert!(halves(&Kept::of(&told, &[loss(2, 3)])));
-        assert!(!halves(&Kept::of(&told, &[])));
+        assert!(halves(&KeptHistory::of(&told, &[loss(2, 3)])));
+        assert!(!halves(&KeptHistory::of(&told, &[])));
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
             "1 . [:r 1 8]",
             "1 . [:r 1 7]",
         ]);
-        let kept = Kept::of(&told, &[loss(4, 6)]);
+        let kept = KeptHistory::of(&told, &[loss(4, 6)]);
         assert!(!check_register(&told, Promise::Session).is_valid());
         assert!(check_register(&kept.history, Promise::Session).is_valid());
         let end = |value| {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_deletion_within_the_loss_leaves_open_whether_the_key_is_there() {
         let told = history(&["0 . [:w 1 7]", "0 . [:w 1 nil]", "1 . [:r 1 nil]", "1 . [:r 1 7]"]);
-        let kept = Kept::of(&told, &[loss(2, 4)]);
+        let kept = KeptHistory::of(&told, &[loss(2, 4)]);
         assert!(check_register(&kept.history, Promise::Session).is_valid());
         for end in [Seen::Nothing, Seen::Integer(7)] {
             assert!(
@@ -305,7 +305,7 @@ mod tests {
     fn a_list_whose_deletion_may_be_lost_is_not_judged() {
         let told =
             history(&["0 . [:append 1 7]", "0 . [:w 1 nil]", "1 . [:r 1 []]", "1 . [:r 1 [7]]"]);
-        let kept = Kept::of(&told, &[loss(2, 4)]);
+        let kept = KeptHistory::of(&told, &[loss(2, 4)]);
         assert!(check_list_append(&kept.history, Promise::Conflicts).is_valid());
         assert!(kept.end(&[(KeyIndex(1), Seen::List(vec![7]))].into()).is_empty());
     }

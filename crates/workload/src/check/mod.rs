@@ -40,7 +40,7 @@ pub use durability::check_durability;
 pub use last::check_last_values;
 pub use linear::check_single_keys;
 pub use list_append::check_list_append;
-pub use losses::{Kept, Loss, history_until};
+pub use losses::{KeptHistory, Loss, history_until};
 pub use quiescence::{Calm, Quantity, check_bounds, check_left_over, check_liveness};
 pub use redis::check_redis;
 pub use register::check_register;

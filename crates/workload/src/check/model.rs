@@ -46,7 +46,7 @@ enum Value {
 
 type Registers = BTreeMap<KeyIndex, Value>;
 
-struct Open {
+struct ModelTransaction {
     plan: TxnPlan,
     snapshot: Registers,
     effect: Option<Option<Vec<MicroOp>>>,
@@ -61,7 +61,7 @@ struct World {
 
 impl World {
     /// Runs a plan on a snapshot; `None` when it aborts. Writes go to the state.
-    fn execute(&mut self, open: &Open) -> Option<Vec<MicroOp>> {
+    fn execute(&mut self, open: &ModelTransaction) -> Option<Vec<MicroOp>> {
         let at_begin = matches!(self.fault, Fault::NoValidation | Fault::WritesOnly);
         let is_stale =
             self.fault == Fault::StaleReads && open.plan.is_read_only() && self.random.percent(30);
@@ -158,7 +158,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
         WorkloadSpec { keys: 6, seed, delete_percent, expire_percent: 0, ..WorkloadSpec::of(kind) };
     let mut generators: Vec<Generator> =
         (0..SLOTS).map(|slot| Generator::new(&spec, slot, SLOTS).unwrap()).collect();
-    let mut open: Vec<Option<Open>> = (0..SLOTS).map(|_| None).collect();
+    let mut open: Vec<Option<ModelTransaction>> = (0..SLOTS).map(|_| None).collect();
     let mut recorder = HistoryRecorder::new(Vec::new(), SLOTS);
     let loaded =
         (0..spec.loaded_keys()).map(|key| (KeyIndex(key), Value::Integer(spec.initial_balance)));
@@ -191,7 +191,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
                 } else {
                     Registers::new()
                 };
-                open[place] = Some(Open { plan, snapshot, effect: None });
+                open[place] = Some(ModelTransaction { plan, snapshot, effect: None });
             }
             Some(mut txn) if txn.effect.is_none() => {
                 txn.effect = Some(world.execute(&txn));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-use super::transactions::{End, Transactions};
+use super::transactions::{Transactions, TxnEnd};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::history::{Event, History};
 
@@ -94,7 +94,7 @@ pub fn check_liveness(history: &History, calm: Calm) -> CheckResult {
         let invoked = history.events[found.invoked].time;
         let is_calm = invoked >= calm.since;
         let due = invoked.max(calm.since).saturating_add(calm.timeout);
-        committed += usize::from(is_calm && found.end == End::Committed);
+        committed += usize::from(is_calm && found.end == TxnEnd::Committed);
         if due > calm.until {
             continue;
         }
@@ -110,7 +110,7 @@ pub fn check_liveness(history: &History, calm: Calm) -> CheckResult {
                 let (name, due) = (transactions.name(txn), due.as_nanos());
                 format!("{name}, {since}, should have been completed by {due} ns, and {when}")
             });
-        } else if is_calm && found.end == End::Unknown {
+        } else if is_calm && found.end == TxnEnd::Unknown {
             verdict.report(AnomalyKind::Stuck, Promise::Serializable, || {
                 format!(
                     "{} was invoked in calm, and yet its outcome is unknown",

@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::conflicts::{Contradiction, Walk};
+use super::conflicts::{ConflictWalk, Contradiction};
 use super::cycles;
 use super::graph::{Edge, Graph, Node, Why};
-use super::transactions::{End, Transaction, Transactions, TxnRef};
+use super::transactions::{HistoryTransaction, Transactions, TxnEnd, TxnRef};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Process, Seen};
@@ -32,11 +32,11 @@ pub fn check_register(history: &History, promise: Promise) -> CheckResult {
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Facts> = BTreeMap::new();
     let writes = collect_writes(&transactions, &mut keys, &mut verdict);
-    for (reader, txn) in transactions.iter().filter(|(_, txn)| txn.end == End::Committed) {
+    for (reader, txn) in transactions.iter().filter(|(_, txn)| txn.end == TxnEnd::Committed) {
         collect_reads(reader, txn, &mut keys, &mut verdict);
     }
     let mut took_effect: Vec<bool> =
-        transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
+        transactions.iter().map(|(_, txn)| txn.end == TxnEnd::Committed).collect();
     for (key, facts) in &keys {
         for (reader, seen) in &facts.reads {
             if let Some(seen) = seen {
@@ -80,16 +80,16 @@ type Writes = BTreeMap<(KeyIndex, i64), Write>;
 type Seeing = Option<i64>;
 
 /// Who did it, and which version that was.
-type Touch<V> = (TxnRef, V);
+type ByTxn<V> = (TxnRef, V);
 
 #[derive(Default)]
 struct Facts {
     /// Who read which version from outside.
-    reads: Vec<Touch<Seeing>>,
+    reads: Vec<ByTxn<Seeing>>,
     /// Which version was replaced by whose last write to the key, or by whose deletion of it.
-    successors: BTreeMap<Seeing, Vec<Touch<Seeing>>>,
+    successors: BTreeMap<Seeing, Vec<ByTxn<Seeing>>>,
     /// Whose last write to the key which version is.
-    writers: Vec<Touch<i64>>,
+    writers: Vec<ByTxn<i64>>,
     /// Whether somebody deleted it, or may have: absence is not only the version before all.
     is_deleted: bool,
     /// Whether a write of unknown outcome does not tell its value.
@@ -113,13 +113,13 @@ fn collect_writes(
                 MicroOp::Write { key, value: Some(value) } => (key, value),
                 MicroOp::WriteUntil { key, value, .. } => {
                     // When it has expired, the key is as if it were deleted.
-                    keys.entry(key).or_default().is_deleted |= txn.end != End::Aborted;
+                    keys.entry(key).or_default().is_deleted |= txn.end != TxnEnd::Aborted;
                     (key, value)
                 }
                 MicroOp::Write { key, value: None } => {
                     let facts = keys.entry(key).or_default();
-                    facts.is_deleted |= txn.end != End::Aborted;
-                    facts.is_vague |= txn.end == End::Unknown;
+                    facts.is_deleted |= txn.end != TxnEnd::Aborted;
+                    facts.is_vague |= txn.end == TxnEnd::Unknown;
                     last.remove(&key);
                     continue;
                 }
@@ -156,18 +156,18 @@ fn collect_writes(
 
 fn collect_reads(
     reader: TxnRef,
-    txn: &Transaction<'_>,
+    txn: &HistoryTransaction<'_>,
     keys: &mut BTreeMap<KeyIndex, Facts>,
     verdict: &mut CheckResult,
 ) {
     /// What the transaction knows of a key: what it read from outside, and what the key holds for
     /// it now.
-    struct Known {
+    struct KnownVersion {
         outside: Option<Seeing>,
         now: Seeing,
         wrote: bool,
     }
-    let mut known: BTreeMap<KeyIndex, Known> = BTreeMap::new();
+    let mut known: BTreeMap<KeyIndex, KnownVersion> = BTreeMap::new();
     for op in txn.ops {
         match *op {
             MicroOp::Read { key, ref seen } => {
@@ -187,7 +187,7 @@ fn collect_reads(
                 };
                 match known.get(&key) {
                     None => {
-                        known.insert(key, Known { outside: Some(seen), now: seen, wrote: false });
+                        known.insert(key, KnownVersion { outside: Some(seen), now: seen, wrote: false });
                         keys.entry(key).or_default().reads.push((reader, seen));
                     }
                     Some(known) if known.now == seen => {}
@@ -202,7 +202,7 @@ fn collect_reads(
                 }
             }
             MicroOp::Write { .. } | MicroOp::WriteUntil { .. } => {
-                let known = known.entry(op.key()).or_insert(Known {
+                let known = known.entry(op.key()).or_insert(KnownVersion {
                     outside: None,
                     now: None,
                     wrote: false,
@@ -213,7 +213,7 @@ fn collect_reads(
         }
     }
     for (key, known) in known {
-        if let Known { outside: Some(before), now: after, wrote: true } = known
+        if let KnownVersion { outside: Some(before), now: after, wrote: true } = known
             && (before.is_some() || after.is_some())
         {
             keys.entry(key)
@@ -246,7 +246,7 @@ fn judge_read(
         }
         return;
     };
-    if transactions.get(write.by).end == End::Aborted {
+    if transactions.get(write.by).end == TxnEnd::Aborted {
         verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
             format!(
                 "{} read {seen} from key {}, which {} wrote before it aborted",
@@ -385,8 +385,8 @@ impl Drawing<'_, '_> {
 
     /// Readers of a version, and of versions with a value only, that did not write the key
     /// themselves.
-    fn mere_readers<'f>(facts: &'f Facts, writers: &BTreeSet<TxnRef>) -> Vec<Touch<i64>> {
-        let reads: &'f [Touch<Seeing>] = &facts.reads;
+    fn mere_readers<'f>(facts: &'f Facts, writers: &BTreeSet<TxnRef>) -> Vec<ByTxn<i64>> {
+        let reads: &'f [ByTxn<Seeing>] = &facts.reads;
         reads
             .iter()
             .filter(|(reader, _)| !writers.contains(reader))
@@ -404,7 +404,7 @@ impl Drawing<'_, '_> {
             reads.chain(facts.writers.iter().map(|(by, value)| (*by, true, *value))).collect();
         touches.sort_unstable();
         let mut known: BTreeMap<Process, Vec<i64>> = BTreeMap::new();
-        let mut later: BTreeMap<i64, Vec<Touch<i64>>> = BTreeMap::new();
+        let mut later: BTreeMap<i64, Vec<ByTxn<i64>>> = BTreeMap::new();
         for (by, is_write, value) in touches {
             let txn = self.transactions.get(by);
             let known = known.entry(txn.session).or_default();
@@ -510,7 +510,7 @@ impl Drawing<'_, '_> {
             });
         let starts: BTreeSet<Seeing> = starts.copied().collect();
         for start in starts {
-            let mut walk = Walk::new(self.transactions, key, &mut self.contradictions);
+            let mut walk = ConflictWalk::new(self.transactions, key, &mut self.contradictions);
             let mut version = start;
             if let Some((by, value)) =
                 start.and_then(|value| Some((self.writes.get(&(key, value))?.by, value)))

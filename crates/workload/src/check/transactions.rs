@@ -11,7 +11,7 @@ pub(super) struct TxnRef(pub(super) u32);
 
 /// How it ended, as far as its process knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum TxnEnd {
     Committed,
     Aborted,
     Unknown,
@@ -19,11 +19,11 @@ pub(super) enum End {
 
 /// One transaction of a history.
 #[derive(Debug)]
-pub(super) struct Transaction<'a> {
+pub(super) struct HistoryTransaction<'a> {
     pub(super) process: Process,
     /// The first process of its session.
     pub(super) session: Process,
-    pub(super) end: End,
+    pub(super) end: TxnEnd,
     /// What it did: of its completion when it committed, else of its invocation.
     pub(super) ops: &'a [MicroOp],
     /// Places among the events; an open transaction has not completed at all.
@@ -36,7 +36,7 @@ pub(super) struct Transaction<'a> {
     pub(super) index: u64,
 }
 
-impl Transaction<'_> {
+impl HistoryTransaction<'_> {
     /// Whether it wrote anything.
     pub(super) fn writes(&self) -> bool {
         self.ops.iter().any(|op| !matches!(op, MicroOp::Read { .. }))
@@ -45,13 +45,13 @@ impl Transaction<'_> {
 
 /// All transactions, by invocation.
 pub(super) struct Transactions<'a> {
-    pub(super) all: Vec<Transaction<'a>>,
+    pub(super) all: Vec<HistoryTransaction<'a>>,
 }
 
 impl<'a> Transactions<'a> {
     /// Pairs the events; what does not pair is reported.
     pub(super) fn of(history: &'a History, verdict: &mut CheckResult) -> Self {
-        let mut all: Vec<Transaction<'a>> = Vec::with_capacity(history.events.len() / 2);
+        let mut all: Vec<HistoryTransaction<'a>> = Vec::with_capacity(history.events.len() / 2);
         let mut open: BTreeMap<Process, usize> = BTreeMap::new();
         // Whoever goes on has a later number than who stopped.
         let mut sessions: BTreeMap<Process, Process> = BTreeMap::new();
@@ -68,10 +68,10 @@ impl<'a> Transactions<'a> {
                         "invokes a transaction before its last one was completed",
                     );
                 }
-                all.push(Transaction {
+                all.push(HistoryTransaction {
                     process: event.process,
                     session: sessions.get(&event.process).copied().unwrap_or(event.process),
-                    end: End::Unknown,
+                    end: TxnEnd::Unknown,
                     ops: &event.ops,
                     invoked: place,
                     completed: None,
@@ -94,9 +94,10 @@ impl<'a> Transactions<'a> {
                             "completes with other operations than it was invoked with",
                         );
                     }
-                    (txn.end, txn.ops, txn.completed) = (End::Committed, &event.ops, Some(place));
+                    (txn.end, txn.ops, txn.completed) =
+                        (TxnEnd::Committed, &event.ops, Some(place));
                 }
-                EventKind::Fail => (txn.end, txn.completed) = (End::Aborted, Some(place)),
+                EventKind::Fail => (txn.end, txn.completed) = (TxnEnd::Aborted, Some(place)),
                 // It may take effect at any time from now on, so it never counts as completed.
                 EventKind::Info => txn.is_settled = history.successors.contains_key(&txn.process),
                 EventKind::Invoke => {}
@@ -106,11 +107,11 @@ impl<'a> Transactions<'a> {
         Self { all }
     }
 
-    pub(super) fn get(&self, txn: TxnRef) -> &Transaction<'a> {
+    pub(super) fn get(&self, txn: TxnRef) -> &HistoryTransaction<'a> {
         &self.all[txn.0 as usize]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TxnRef, &Transaction<'a>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TxnRef, &HistoryTransaction<'a>)> {
         self.all.iter().enumerate().map(|(at, txn)| (TxnRef(at as u32), txn))
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{KeyLives, Life};
+use super::{KeyLives, ListLife};
 use crate::KeyIndex;
-use crate::check::conflicts::{Contradiction, Walk};
+use crate::check::conflicts::{ConflictWalk, Contradiction};
 use crate::check::graph::{Edge, Graph, Why};
 use crate::check::transactions::{Transactions, TxnRef};
 use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
@@ -21,7 +21,7 @@ impl Drawing<'_, '_> {
     /// One key's dependencies.
     pub(super) fn draw(&mut self, key: KeyIndex, facts: &KeyLives<'_>, verdict: &mut CheckResult) {
         let unseen = if facts.vague == 0 { self.unseen(facts) } else { Vec::new() };
-        let is_open = |life: &&Life<'_>| life.ends.is_empty();
+        let is_open = |life: &&ListLife<'_>| life.ends.is_empty();
         let last = if facts.lives.iter().filter(is_open).count() == 1 {
             facts.lives.iter().find(is_open)
         } else {
@@ -79,7 +79,7 @@ impl Drawing<'_, '_> {
         &mut self,
         key: KeyIndex,
         facts: &KeyLives<'_>,
-        life: &Life<'_>,
+        life: &ListLife<'_>,
         unseen: &[(i64, TxnRef)],
         verdict: &mut CheckResult,
     ) {
@@ -224,10 +224,10 @@ impl Drawing<'_, '_> {
         readers: &[(usize, TxnRef)],
         end: Option<TxnRef>,
     ) {
-        let mut walk = Walk::new(self.transactions, key, &mut self.contradictions);
+        let mut walk = ConflictWalk::new(self.transactions, key, &mut self.contradictions);
         let mut readers = readers.iter().peekable();
         let mut reached = 0;
-        let mut read_at = |walk: &mut Walk<'_, '_>, reached: usize| {
+        let mut read_at = |walk: &mut ConflictWalk<'_, '_>, reached: usize| {
             while let Some((_, reader)) = readers.next_if(|(length, _)| *length <= reached) {
                 walk.read(*reader);
             }

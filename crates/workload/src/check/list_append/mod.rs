@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use self::drawing::Drawing;
 use super::cycles;
 use super::graph::Graph;
-use super::transactions::{End, Transaction, Transactions, TxnRef};
+use super::transactions::{HistoryTransaction, Transactions, TxnEnd, TxnRef};
 use super::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
@@ -50,7 +50,7 @@ pub fn check_list_append(history: &History, promise: Promise) -> CheckResult {
     }
     let keys: Lives<'_> = keys.into_iter().map(|(key, facts)| (key, facts.into_lives())).collect();
     let mut took_effect: Vec<bool> =
-        transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
+        transactions.iter().map(|(_, txn)| txn.end == TxnEnd::Committed).collect();
     for (key, history) in &keys {
         history.lives.iter().for_each(|life| {
             judge_life(*key, history, life, &transactions, &mut took_effect, &mut verdict);
@@ -73,7 +73,7 @@ pub fn check_list_append(history: &History, promise: Promise) -> CheckResult {
 }
 
 /// Who read a list, and what it was.
-type Reading<'a> = (TxnRef, &'a [i64]);
+type ListRead<'a> = (TxnRef, &'a [i64]);
 
 /// What the history says of one key.
 #[derive(Default)]
@@ -81,9 +81,9 @@ struct Facts<'a> {
     /// Who appended which element.
     appends: BTreeMap<i64, Append>,
     /// Reads from outside the reader: without what it had appended itself.
-    reads: Vec<Reading<'a>>,
+    reads: Vec<ListRead<'a>>,
     /// Who deleted it, having found what.
-    deletions: Vec<Reading<'a>>,
+    deletions: Vec<ListRead<'a>>,
     /// How many deletions there are, or may be, that do not tell what they found.
     vague: usize,
 }
@@ -99,18 +99,18 @@ struct Append {
 
 /// From one deletion of a key to the next.
 #[derive(Default)]
-struct Life<'a> {
-    reads: Vec<Reading<'a>>,
+struct ListLife<'a> {
+    reads: Vec<ListRead<'a>>,
     /// The longest of them: the order of versions.
     longest: &'a [i64],
     /// Who deleted it, having found what. One at most, if all is right.
-    ends: Vec<Reading<'a>>,
+    ends: Vec<ListRead<'a>>,
 }
 
 /// One key's facts, life by life.
 struct KeyLives<'a> {
     appends: BTreeMap<i64, Append>,
-    lives: Vec<Life<'a>>,
+    lives: Vec<ListLife<'a>>,
     /// Whether it was ever deleted, or may have been.
     is_deleted: bool,
     vague: usize,
@@ -122,7 +122,7 @@ impl<'a> Facts<'a> {
         let is_deleted = vague > 0 || !deletions.is_empty();
         // Without a deletion there is one life, and absence is before its first element. With some,
         // absence may be of any time.
-        let mut lives: BTreeMap<Option<i64>, Life<'a>> = BTreeMap::new();
+        let mut lives: BTreeMap<Option<i64>, ListLife<'a>> = BTreeMap::new();
         for (reader, list) in reads {
             let first = if is_deleted { list.first().copied() } else { None };
             if is_deleted && first.is_none() {
@@ -150,8 +150,8 @@ type Lives<'a> = BTreeMap<KeyIndex, KeyLives<'a>>;
 
 fn committed<'t, 'a>(
     transactions: &'t Transactions<'a>,
-) -> impl Iterator<Item = (TxnRef, &'t Transaction<'a>)> {
-    transactions.iter().filter(|(_, txn)| txn.end == End::Committed)
+) -> impl Iterator<Item = (TxnRef, &'t HistoryTransaction<'a>)> {
+    transactions.iter().filter(|(_, txn)| txn.end == TxnEnd::Committed)
 }
 
 fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut CheckResult) -> Keys<'a> {
@@ -162,7 +162,7 @@ fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut CheckResul
         for op in txn.ops {
             if let MicroOp::Write { key, value: None } = *op {
                 let facts = keys.entry(key).or_default();
-                facts.vague += usize::from(txn.end == End::Unknown);
+                facts.vague += usize::from(txn.end == TxnEnd::Unknown);
                 last.remove(&key);
                 for element in own.remove(&key).into_iter().flatten() {
                     if let Some(append) = facts.appends.get_mut(&element) {
@@ -199,19 +199,19 @@ fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut CheckResul
 /// Takes a transaction's reads from outside, and checks that the others agree with it.
 fn collect_reads<'a>(
     reader: TxnRef,
-    txn: &Transaction<'a>,
+    txn: &HistoryTransaction<'a>,
     keys: &mut Keys<'a>,
     verdict: &mut CheckResult,
 ) {
     /// What the transaction knows of a key: what it saw of others, and its own appends since.
     #[derive(Default)]
-    struct Known<'a> {
+    struct KnownList<'a> {
         outside: Option<&'a [i64]>,
         /// It deleted what was there, and with it what it had appended.
         is_cleared: bool,
         own: Vec<i64>,
     }
-    let mut known: BTreeMap<KeyIndex, Known<'a>> = BTreeMap::new();
+    let mut known: BTreeMap<KeyIndex, KnownList<'a>> = BTreeMap::new();
     for op in txn.ops {
         match op {
             MicroOp::Append { key, element } => known.entry(*key).or_default().own.push(*element),
@@ -268,7 +268,7 @@ fn collect_reads<'a>(
     }
 }
 
-fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut CheckResult) {
+fn no_list(txn: &HistoryTransaction<'_>, key: KeyIndex, what: &str, verdict: &mut CheckResult) {
     verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
         format!(
             "T{} (process {}) {what} key {}, where this workload has lists",
@@ -281,7 +281,7 @@ fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut Check
 fn judge_life(
     key: KeyIndex,
     facts: &KeyLives<'_>,
-    life: &Life<'_>,
+    life: &ListLife<'_>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
     verdict: &mut CheckResult,
@@ -413,7 +413,7 @@ fn judge_element(
                 transactions.name(reader)
             )
         }),
-        Some(append) if transactions.get(append.by).end == End::Aborted => {
+        Some(append) if transactions.get(append.by).end == TxnEnd::Aborted => {
             verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
                 let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
                 format!(

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-use super::visit::{Life, Only, Step, Visit, Visits};
+use super::visit::{KeyStep, Lifetime, Only, Visit, Visits};
 use super::{name, told};
 use crate::check::verdict::{AnomalyKind, CheckResult, Promise};
 use crate::limits::MAX_LINEAR_STEPS;
@@ -49,11 +49,11 @@ struct Configuration {
 /// Checks every key.
 pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut CheckResult) {
     for (key, visits) in &visits.of {
-        let mut search = Search::new(visits, history.clock_slack);
+        let mut search = VisitSearch::new(visits, history.clock_slack);
         match search.run() {
-            Outcome::Explained => {}
-            Outcome::Undecided => verdict.undecided += 1,
-            Outcome::Unexplained { visit, before } => {
+            Explanation::Explained => {}
+            Explanation::Undecided => verdict.undecided += 1,
+            Explanation::Unexplained { visit, before } => {
                 verdict.report(AnomalyKind::NotLinearizable, Promise::Conflicts, || {
                     story(history, key, visits, visit, &before)
                 });
@@ -88,13 +88,13 @@ fn story(
     story
 }
 
-enum Outcome {
+enum Explanation {
     Explained,
     Undecided,
     Unexplained { visit: usize, before: BTreeSet<KeyState> },
 }
 
-struct Search<'v> {
+struct VisitSearch<'v> {
     visits: &'v [Visit],
     slack: Duration,
     /// The visit of the same connection that takes place before it.
@@ -111,7 +111,7 @@ struct Search<'v> {
     steps: usize,
 }
 
-impl<'v> Search<'v> {
+impl<'v> VisitSearch<'v> {
     fn new(visits: &'v [Visit], slack: Duration) -> Self {
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         let mut after = Vec::new();
@@ -127,7 +127,7 @@ impl<'v> Search<'v> {
         Self { visits, slack, after, pending: BTreeSet::new(), over, readers, alike, steps: 0 }
     }
 
-    fn run(&mut self) -> Outcome {
+    fn run(&mut self) -> Explanation {
         // Invocations before answers of the same moment: those prove no order.
         let begins = self.visits.iter().enumerate().map(|(at, visit)| (visit.begin, false, at));
         let known = self.visits.iter().enumerate().filter(|(_, visit)| visit.is_known());
@@ -141,15 +141,15 @@ impl<'v> Search<'v> {
                 continue;
             }
             let before: BTreeSet<KeyState> = ways.iter().map(|way| way.state.clone()).collect();
-            let Some(next) = self.end(ways, at) else { return Outcome::Undecided };
+            let Some(next) = self.end(ways, at) else { return Explanation::Undecided };
             if next.is_empty() {
-                return Outcome::Unexplained { visit: at, before };
+                return Explanation::Unexplained { visit: at, before };
             }
             self.pending.remove(&at);
             self.over[at] = true;
             ways = next;
         }
-        Outcome::Explained
+        Explanation::Explained
     }
 
     /// All ways in which a visit has taken place by now; `None` where there are too many to look
@@ -307,12 +307,12 @@ impl<'v> Search<'v> {
     }
 
     /// One step; `None` where it does not fit what the key holds.
-    fn step(&self, state: KeyState, step: &Step, visit: &Visit) -> Option<KeyState> {
+    fn step(&self, state: KeyState, step: &KeyStep, visit: &Visit) -> Option<KeyState> {
         let fits = match step {
-            Step::Read(seen) => state.as_ref().map(|cell| &cell.value) == seen.as_ref(),
-            Step::Present(seen) => state.is_some() == *seen,
-            Step::Length(length) => state.as_ref().map_or(0, |cell| cell.value.len()) == *length,
-            Step::TimeToLive(left) => match (&state, left) {
+            KeyStep::Read(seen) => state.as_ref().map(|cell| &cell.value) == seen.as_ref(),
+            KeyStep::Present(seen) => state.is_some() == *seen,
+            KeyStep::Length(length) => state.as_ref().map_or(0, |cell| cell.value.len()) == *length,
+            KeyStep::TimeToLive(left) => match (&state, left) {
                 (None, _) => false,
                 (Some(cell), None) => cell.expiry.is_none(),
                 (Some(cell), Some(left)) => cell.expiry.is_some_and(|(earliest, latest)| {
@@ -325,10 +325,10 @@ impl<'v> Search<'v> {
         fits.then_some(state)
     }
 
-    fn change(&self, state: KeyState, step: &Step, visit: &Visit) -> Option<KeyState> {
+    fn change(&self, state: KeyState, step: &KeyStep, visit: &Visit) -> Option<KeyState> {
         let kept = state.as_ref().and_then(|cell| cell.expiry);
         Some(match step {
-            Step::Put { value, life, only } => {
+            KeyStep::Put { value, life, only } => {
                 let is_written = match only {
                     Only::Always => true,
                     Only::Absent => state.is_none(),
@@ -338,14 +338,14 @@ impl<'v> Search<'v> {
                     return if visit.is_known() { None } else { Some(state) };
                 }
                 let expiry = match life {
-                    Life::Forever => None,
-                    Life::Kept => kept,
-                    Life::For(span) => Some(self.window(visit, *span)),
+                    Lifetime::Forever => None,
+                    Lifetime::Kept => kept,
+                    Lifetime::For(span) => Some(self.window(visit, *span)),
                 };
                 Some(Cell { value: Rc::clone(value), expiry })
             }
-            Step::Remove => None,
-            Step::Add { by, sum } => {
+            KeyStep::Remove => None,
+            KeyStep::Add { by, sum } => {
                 let held = state.as_ref().map_or(Ok(0), |cell| cell.value.parse::<i64>());
                 let Ok(held) = held else {
                     return if visit.is_known() { None } else { Some(state) };
@@ -356,23 +356,26 @@ impl<'v> Search<'v> {
                 }
                 Some(Cell { value: Rc::from(made.to_string()), expiry: kept })
             }
-            Step::Append { tail, length } => {
+            KeyStep::Append { tail, length } => {
                 let held = state.as_ref().map_or("", |cell| &cell.value);
                 if length.is_some_and(|length| length != held.len() + tail.len()) {
                     return None;
                 }
                 Some(Cell { value: Rc::from(format!("{held}{tail}")), expiry: kept })
             }
-            Step::Expire(span) => {
+            KeyStep::Expire(span) => {
                 state.map(|cell| Cell { expiry: Some(self.window(visit, *span)), ..cell })
             }
-            Step::Persist(had) => {
+            KeyStep::Persist(had) => {
                 if had.is_some_and(|had| had != kept.is_some()) {
                     return None;
                 }
                 state.map(|cell| Cell { expiry: None, ..cell })
             }
-            Step::Read(_) | Step::Present(_) | Step::Length(_) | Step::TimeToLive(_) => state,
+            KeyStep::Read(_)
+            | KeyStep::Present(_)
+            | KeyStep::Length(_)
+            | KeyStep::TimeToLive(_) => state,
         })
     }
 }
@@ -382,7 +385,7 @@ impl<'v> Search<'v> {
 fn readers(visits: &[Visit]) -> BTreeMap<&str, Vec<usize>> {
     let mut written: BTreeMap<&str, usize> = BTreeMap::new();
     for step in visits.iter().flat_map(|visit| &visit.steps) {
-        if let Step::Put { value: text, .. } | Step::Append { tail: text, .. } = step {
+        if let KeyStep::Put { value: text, .. } | KeyStep::Append { tail: text, .. } = step {
             *written.entry(text).or_default() += 1;
         }
     }
@@ -391,7 +394,7 @@ fn readers(visits: &[Visit]) -> BTreeMap<&str, Vec<usize>> {
         return readers;
     }
     for (at, visit) in visits.iter().enumerate().filter(|(_, visit)| visit.is_known()) {
-        if let Some(Step::Read(Some(value))) = visit.steps.first()
+        if let Some(KeyStep::Read(Some(value))) = visit.steps.first()
             && value.parse::<i64>().is_err()
         {
             readers.entry(value).or_default().push(at);
@@ -406,13 +409,15 @@ fn alike(visits: &[Visit]) -> Vec<usize> {
     let found: Vec<&str> = visits
         .iter()
         .flat_map(|visit| &visit.steps)
-        .filter_map(|step| if let Step::Read(Some(value)) = step { Some(&**value) } else { None })
+        .filter_map(
+            |step| if let KeyStep::Read(Some(value)) = step { Some(&**value) } else { None },
+        )
         .collect();
     let plain = |text: &Rc<str>| -> Rc<str> {
         let is_found = found.iter().any(|value| value.contains(&**text));
         if is_found { Rc::clone(text) } else { Rc::from("?".repeat(text.len())) }
     };
-    let mut seen: Vec<(usize, Vec<Step>)> = Vec::new();
+    let mut seen: Vec<(usize, Vec<KeyStep>)> = Vec::new();
     let mut first = Vec::new();
     for (at, visit) in visits.iter().enumerate() {
         // Most are answered, and nobody asks about those: a long history would be compared with
@@ -423,7 +428,7 @@ fn alike(visits: &[Visit]) -> Vec<usize> {
         }
         let mut steps = visit.steps.clone();
         for step in &mut steps {
-            if let Step::Put { value: text, .. } | Step::Append { tail: text, .. } = step {
+            if let KeyStep::Put { value: text, .. } | KeyStep::Append { tail: text, .. } = step {
                 *text = plain(text);
             }
         }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use timestone_types::Timestamp;
 
-use super::visit::{Step, Visit, Visits};
+use super::visit::{KeyStep, Visit, Visits};
 use crate::KeyIndex;
 use crate::check::register::check_register;
 use crate::check::verdict::{CheckResult, Promise};
@@ -54,18 +54,18 @@ fn registers(history: &RedisHistory, visits: &Visits) -> History {
                     *numbers.entry(Rc::clone(value)).or_insert(next)
                 };
                 match step {
-                    Step::Read(Some(value)) => {
+                    KeyStep::Read(Some(value)) => {
                         let seen = Seen::Integer(number(value));
                         part.ops.push(MicroOp::Read { key, seen });
                     }
-                    Step::Read(None) | Step::Present(false) => {
+                    KeyStep::Read(None) | KeyStep::Present(false) => {
                         part.ops.push(MicroOp::Read { key, seen: Seen::Nothing });
                     }
-                    Step::Put { value, .. } => {
+                    KeyStep::Put { value, .. } => {
                         let value = Some(number(value));
                         part.ops.push(MicroOp::Write { key, value });
                     }
-                    Step::Remove => part.ops.push(MicroOp::Write { key, value: None }),
+                    KeyStep::Remove => part.ops.push(MicroOp::Write { key, value: None }),
                     _ => {}
                 }
             }
@@ -76,7 +76,8 @@ fn registers(history: &RedisHistory, visits: &Visits) -> History {
 
 /// Whether nothing but texts was ever written to a key, and nothing of it expires.
 fn is_register(visits: &[Visit]) -> bool {
-    let fits = |step: &Step| matches!(step, Step::Put { .. } | Step::Remove) || step.is_look();
+    let fits =
+        |step: &KeyStep| matches!(step, KeyStep::Put { .. } | KeyStep::Remove) || step.is_look();
     Visits::is_lasting(visits) && visits.iter().flat_map(|visit| &visit.steps).all(fits)
 }
 

@@ -13,7 +13,7 @@ use crate::redis::{Arguments, RedisHistory, Reply, Request};
 
 /// What becomes of a key's time to live when it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Life {
+pub(super) enum Lifetime {
     /// It never expires.
     Forever,
     /// It keeps the one that it has.
@@ -33,7 +33,7 @@ pub(super) enum Only {
 /// One step of a visit. Those that were answered say what was seen; `None` where nothing is known
 /// of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum KeyStep {
     /// The value was read; `None`: there was none.
     Read(Option<Rc<str>>),
     /// It was there, or it was not.
@@ -44,7 +44,7 @@ pub(super) enum Step {
     TimeToLive(Option<Duration>),
     Put {
         value: Rc<str>,
-        life: Life,
+        life: Lifetime,
         only: Only,
     },
     Remove,
@@ -62,14 +62,14 @@ pub(super) enum Step {
     Persist(Option<bool>),
 }
 
-impl Step {
+impl KeyStep {
     /// Whether it changes nothing.
     pub(super) const fn is_look(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Present(_) | Self::Length(_) | Self::TimeToLive(_))
     }
 
     const fn expires(&self) -> bool {
-        matches!(self, Self::Put { life: Life::For(_), .. } | Self::Expire(_))
+        matches!(self, Self::Put { life: Lifetime::For(_), .. } | Self::Expire(_))
     }
 
     const fn creates(&self) -> bool {
@@ -85,7 +85,7 @@ pub(super) struct Visit {
     pub(super) begin: Timestamp,
     /// [`Timestamp::MAX`] where it was never answered, or nobody knows.
     pub(super) end: Timestamp,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<KeyStep>,
 }
 
 /// How a visit certainly left its key.
@@ -104,20 +104,20 @@ impl Visit {
     }
 
     pub(super) fn is_look(&self) -> bool {
-        self.steps.iter().all(Step::is_look)
+        self.steps.iter().all(KeyStep::is_look)
     }
 
     pub(super) fn may_create(&self) -> bool {
-        self.steps.iter().any(Step::creates)
+        self.steps.iter().any(KeyStep::creates)
     }
 
     /// Whether the key may be gone because of it, at once or later.
     pub(super) fn may_remove(&self) -> bool {
-        self.steps.iter().any(|step| step.expires() || *step == Step::Remove)
+        self.steps.iter().any(|step| step.expires() || *step == KeyStep::Remove)
     }
 
     pub(super) fn sets_expiry(&self) -> bool {
-        self.steps.iter().any(Step::expires)
+        self.steps.iter().any(KeyStep::expires)
     }
 
     /// Whether it certainly wrote the key or took it away.
@@ -126,14 +126,14 @@ impl Visit {
         let mut changed = false;
         for step in &self.steps {
             match step {
-                Step::Read(seen) => present = seen.is_some(),
-                Step::Present(seen) => present = *seen,
-                Step::Put { .. }
-                | Step::Add { .. }
-                | Step::Append { .. }
-                | Step::Persist(Some(true)) => changed = true,
-                Step::Remove | Step::Expire(_) => changed |= present,
-                Step::Length(_) | Step::TimeToLive(_) | Step::Persist(_) => {}
+                KeyStep::Read(seen) => present = seen.is_some(),
+                KeyStep::Present(seen) => present = *seen,
+                KeyStep::Put { .. }
+                | KeyStep::Add { .. }
+                | KeyStep::Append { .. }
+                | KeyStep::Persist(Some(true)) => changed = true,
+                KeyStep::Remove | KeyStep::Expire(_) => changed |= present,
+                KeyStep::Length(_) | KeyStep::TimeToLive(_) | KeyStep::Persist(_) => {}
             }
         }
         changed && self.is_known()
@@ -148,15 +148,15 @@ impl Visit {
         let mut left = Left::Unclear;
         for step in &self.steps {
             left = match step {
-                Step::Put { life: Life::Forever, .. } => Left::Present,
-                Step::Put { .. } | Step::Expire(_) => Left::Unclear,
-                Step::Add { .. }
-                | Step::Append { .. }
-                | Step::Read(Some(_))
-                | Step::Present(true) => there,
-                Step::Remove | Step::Read(None) | Step::Present(false) => Left::Absent,
-                Step::TimeToLive(None) | Step::Persist(Some(true)) => Left::Present,
-                Step::Length(_) | Step::TimeToLive(Some(_)) | Step::Persist(_) => left,
+                KeyStep::Put { life: Lifetime::Forever, .. } => Left::Present,
+                KeyStep::Put { .. } | KeyStep::Expire(_) => Left::Unclear,
+                KeyStep::Add { .. }
+                | KeyStep::Append { .. }
+                | KeyStep::Read(Some(_))
+                | KeyStep::Present(true) => there,
+                KeyStep::Remove | KeyStep::Read(None) | KeyStep::Present(false) => Left::Absent,
+                KeyStep::TimeToLive(None) | KeyStep::Persist(Some(true)) => Left::Present,
+                KeyStep::Length(_) | KeyStep::TimeToLive(Some(_)) | KeyStep::Persist(_) => left,
             };
         }
         left
@@ -173,7 +173,7 @@ impl Visits {
     pub(super) fn of(history: &RedisHistory, verdict: &mut CheckResult) -> Self {
         let keys = all_keys(history);
         let mut visits = Self { of: keys.iter().map(|key| (Rc::clone(key), Vec::new())).collect() };
-        let mut reading = Reading::default();
+        let mut reading = WatchedReads::default();
         for (at, call) in history.calls.iter().enumerate() {
             let (end, reply) = match &call.answered {
                 Some((_, reply)) if reply.is_refusal() => {
@@ -213,12 +213,12 @@ impl Visits {
                 continue;
             };
             reading.saw(call.connection, &call.request, reply);
-            let mut by_key: BTreeMap<Rc<str>, Vec<Step>> = BTreeMap::new();
+            let mut by_key: BTreeMap<Rc<str>, Vec<KeyStep>> = BTreeMap::new();
             for (key, step) in steps {
                 by_key.entry(key).or_default().push(step);
             }
             for (key, steps) in by_key {
-                if reply.is_none() && steps.iter().all(Step::is_look) {
+                if reply.is_none() && steps.iter().all(KeyStep::is_look) {
                     continue;
                 }
                 let visit = Visit {
@@ -243,11 +243,11 @@ impl Visits {
 /// What each connection watches, and what it read of that since: a transaction that is carried out
 /// found the same.
 #[derive(Default)]
-struct Reading {
+struct WatchedReads {
     of: BTreeMap<u64, BTreeMap<Rc<str>, Option<Value>>>,
 }
 
-impl Reading {
+impl WatchedReads {
     fn saw(&mut self, connection: u64, request: &Request, reply: Option<&Reply>) {
         let watched = self.of.entry(connection).or_default();
         match (words(request), reply) {
@@ -271,10 +271,10 @@ impl Reading {
         }
     }
 
-    fn under(&self, connection: u64) -> Vec<(Rc<str>, Step)> {
+    fn under(&self, connection: u64) -> Vec<(Rc<str>, KeyStep)> {
         let watched = self.of.get(&connection).into_iter().flatten();
         watched
-            .filter_map(|(key, seen)| Some((Rc::clone(key), Step::Read(seen.clone()?))))
+            .filter_map(|(key, seen)| Some((Rc::clone(key), KeyStep::Read(seen.clone()?))))
             .collect()
     }
 }
@@ -333,7 +333,7 @@ pub(super) fn fits(pattern: &str, key: &str) -> bool {
     }
 }
 
-type Steps = Vec<(Rc<str>, Step)>;
+type Steps = Vec<(Rc<str>, KeyStep)>;
 
 /// What was read; `None`: there was nothing.
 type Value = Option<Rc<str>>;
@@ -363,7 +363,7 @@ fn millis(word: &str) -> Option<Duration> {
 fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option<Steps> {
     let (name, rest) = words.split_first()?;
     let key = || rest.first().map(|key| Rc::from(key.as_str()));
-    let at_key = |steps: Vec<Step>| {
+    let at_key = |steps: Vec<KeyStep>| {
         let key: Rc<str> = key()?;
         Some(steps.into_iter().map(|step| (Rc::clone(&key), step)).collect())
     };
@@ -371,7 +371,7 @@ fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Op
         "GET" | "GETDEL" | "GETEX" => at_key(read_of(name, rest, reply)?),
         "SET" | "SETNX" | "GETSET" => at_key(set(name, rest, reply)?),
         "STRLEN" => at_key(match reply {
-            Some(reply) => vec![Step::Length(usize::try_from(integer(reply)?).ok()?)],
+            Some(reply) => vec![KeyStep::Length(usize::try_from(integer(reply)?).ok()?)],
             None => Vec::new(),
         }),
         "INCR" | "DECR" | "INCRBY" | "DECRBY" => {
@@ -381,7 +381,7 @@ fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Op
             if sum == Some(None) {
                 return None;
             }
-            at_key(vec![Step::Add { by, sum: sum.flatten() }])
+            at_key(vec![KeyStep::Add { by, sum: sum.flatten() }])
         }
         "APPEND" => {
             let length =
@@ -389,31 +389,31 @@ fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Op
             if length == Some(None) {
                 return None;
             }
-            at_key(vec![Step::Append {
+            at_key(vec![KeyStep::Append {
                 tail: Rc::from(rest.get(1)?.as_str()),
                 length: length.flatten(),
             }])
         }
         "PEXPIRE" => {
-            let expire = Step::Expire(millis(rest.get(1)?)?);
+            let expire = KeyStep::Expire(millis(rest.get(1)?)?);
             at_key(match reply.map(integer) {
                 None => vec![expire],
-                Some(Some(1)) => vec![Step::Present(true), expire],
-                Some(Some(0)) => vec![Step::Present(false)],
+                Some(Some(1)) => vec![KeyStep::Present(true), expire],
+                Some(Some(0)) => vec![KeyStep::Present(false)],
                 Some(_) => return None,
             })
         }
         "PERSIST" => at_key(match reply.map(integer) {
-            None => vec![Step::Persist(None)],
-            Some(Some(had @ (0 | 1))) => vec![Step::Persist(Some(had == 1))],
+            None => vec![KeyStep::Persist(None)],
+            Some(Some(had @ (0 | 1))) => vec![KeyStep::Persist(Some(had == 1))],
             Some(_) => return None,
         }),
         "PTTL" => at_key(match reply.map(integer) {
             None => Vec::new(),
-            Some(Some(-2)) => vec![Step::Present(false)],
-            Some(Some(-1)) => vec![Step::TimeToLive(None)],
+            Some(Some(-2)) => vec![KeyStep::Present(false)],
+            Some(Some(-1)) => vec![KeyStep::TimeToLive(None)],
             Some(Some(left)) => {
-                vec![Step::TimeToLive(Some(Duration::from_millis(u64::try_from(left).ok()?)))]
+                vec![KeyStep::TimeToLive(Some(Duration::from_millis(u64::try_from(left).ok()?)))]
             }
             Some(None) => return None,
         }),
@@ -428,35 +428,35 @@ fn one(words: &Arguments, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Op
     }
 }
 
-fn read_of(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Step>> {
+fn read_of(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<KeyStep>> {
     let effect = match (name, rest) {
-        ("GETDEL", _) => Some(Step::Remove),
-        ("GETEX", [_, unit, span]) if unit == "PX" => Some(Step::Expire(millis(span)?)),
-        ("GETEX", [_, word]) if word == "PERSIST" => Some(Step::Persist(None)),
+        ("GETDEL", _) => Some(KeyStep::Remove),
+        ("GETEX", [_, unit, span]) if unit == "PX" => Some(KeyStep::Expire(millis(span)?)),
+        ("GETEX", [_, word]) if word == "PERSIST" => Some(KeyStep::Persist(None)),
         _ => None,
     };
     let Some(reply) = reply else { return Some(effect.into_iter().collect()) };
     let seen = read(Some(reply))?;
     let effect = effect.filter(|_| seen.is_some());
-    Some(std::iter::once(Step::Read(seen)).chain(effect).collect())
+    Some(std::iter::once(KeyStep::Read(seen)).chain(effect).collect())
 }
 
-fn set(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Step>> {
+fn set(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<KeyStep>> {
     let [_, value, options @ ..] = rest else { return None };
     let has = |option: &str| options.iter().any(|word| word == option);
     let span =
         options.iter().position(|word| word == "PX").and_then(|at| millis(options.get(at + 1)?));
     let life = match span {
-        Some(span) => Life::For(span),
-        None if has("KEEPTTL") => Life::Kept,
-        None => Life::Forever,
+        Some(span) => Lifetime::For(span),
+        None if has("KEEPTTL") => Lifetime::Kept,
+        None => Lifetime::Forever,
     };
     let only = match () {
         () if name == "SETNX" || has("NX") => Only::Absent,
         () if has("XX") => Only::Present,
         () => Only::Always,
     };
-    let put = Step::Put { value: Rc::from(value.as_str()), life, only };
+    let put = KeyStep::Put { value: Rc::from(value.as_str()), life, only };
     let Some(reply) = reply else { return Some(vec![put]) };
     if has("GET") || name == "GETSET" {
         let seen = read(Some(reply))?;
@@ -465,7 +465,7 @@ fn set(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Step>> 
             Only::Absent => seen.is_none(),
             Only::Present => seen.is_some(),
         };
-        return Some(std::iter::once(Step::Read(seen)).chain(written.then_some(put)).collect());
+        return Some(std::iter::once(KeyStep::Read(seen)).chain(written.then_some(put)).collect());
     }
     let written = match reply {
         Reply::Status(text) if text == "OK" && name == "SET" => true,
@@ -475,9 +475,9 @@ fn set(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Step>> 
     };
     Some(match (only, written) {
         (Only::Always, _) => vec![put],
-        (Only::Absent, true) => vec![Step::Present(false), put],
-        (Only::Present, true) => vec![Step::Present(true), put],
-        (_, false) => vec![Step::Present(only == Only::Absent)],
+        (Only::Absent, true) => vec![KeyStep::Present(false), put],
+        (Only::Present, true) => vec![KeyStep::Present(true), put],
+        (_, false) => vec![KeyStep::Present(only == Only::Absent)],
     })
 }
 
@@ -485,11 +485,11 @@ fn many(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Steps> {
     let key = |word: &String| -> Rc<str> { Rc::from(word.as_str()) };
     let put = |pair: &[String], only| {
         let value = Rc::from(pair.get(1)?.as_str());
-        Some((key(&pair[0]), Step::Put { value, life: Life::Forever, only }))
+        Some((key(&pair[0]), KeyStep::Put { value, life: Lifetime::Forever, only }))
     };
     match (name, reply) {
         ("MGET", Some(Reply::Array(replies))) if replies.len() == rest.len() => {
-            let seen = |(word, reply)| Some((key(word), Step::Read(read(Some(reply))?)));
+            let seen = |(word, reply)| Some((key(word), KeyStep::Read(read(Some(reply))?)));
             rest.iter().zip(replies).map(seen).collect()
         }
         ("MGET" | "EXISTS", None) => Some(Vec::new()),
@@ -499,26 +499,26 @@ fn many(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Steps> {
         }
         ("MSETNX", None) => rest.chunks(2).map(|pair| put(pair, Only::Absent)).collect(),
         ("MSETNX", Some(Reply::Integer(1))) => {
-            let absent = rest.chunks(2).map(|pair| Some((key(&pair[0]), Step::Present(false))));
+            let absent = rest.chunks(2).map(|pair| Some((key(&pair[0]), KeyStep::Present(false))));
             absent.chain(rest.chunks(2).map(|pair| put(pair, Only::Absent))).collect()
         }
         // One of several was there.
         ("MSETNX", Some(Reply::Integer(0))) if rest.len() > 2 => Some(Vec::new()),
         ("MSETNX", Some(Reply::Integer(0))) => {
-            Some(vec![(key(rest.first()?), Step::Present(true))])
+            Some(vec![(key(rest.first()?), KeyStep::Present(true))])
         }
         ("DEL" | "UNLINK", None) => {
-            Some(rest.iter().map(|word| (key(word), Step::Remove)).collect())
+            Some(rest.iter().map(|word| (key(word), KeyStep::Remove)).collect())
         }
         ("DEL" | "UNLINK" | "EXISTS", Some(Reply::Integer(count))) => {
             let count = usize::try_from(*count).ok().filter(|count| *count <= rest.len())?;
             let mut steps = Vec::new();
             for word in rest {
                 if count == 0 || count == rest.len() {
-                    steps.push((key(word), Step::Present(count > 0)));
+                    steps.push((key(word), KeyStep::Present(count > 0)));
                 }
                 if count > 0 && name != "EXISTS" {
-                    steps.push((key(word), Step::Remove));
+                    steps.push((key(word), KeyStep::Remove));
                 }
             }
             Some(steps)
@@ -535,7 +535,8 @@ fn of_all(
 ) -> Option<Steps> {
     if name != "KEYS" {
         let is_right = reply.is_none_or(|reply| matches!(reply, Reply::Status(_)));
-        return is_right.then(|| keys.iter().map(|key| (Rc::clone(key), Step::Remove)).collect());
+        return is_right
+            .then(|| keys.iter().map(|key| (Rc::clone(key), KeyStep::Remove)).collect());
     }
     let Some(reply) = reply else { return Some(Vec::new()) };
     let Reply::Array(listed) = reply else { return None };
@@ -546,5 +547,5 @@ fn of_all(
     let listed: BTreeSet<String> = listed.iter().map(text).collect::<Option<_>>()?;
     let pattern = rest.first()?;
     let fitting = keys.iter().filter(|key| fits(pattern, key));
-    Some(fitting.map(|key| (Rc::clone(key), Step::Present(listed.contains(&**key)))).collect())
+    Some(fitting.map(|key| (Rc::clone(key), KeyStep::Present(listed.contains(&**key)))).collect())
 }

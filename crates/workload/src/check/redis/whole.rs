@@ -18,7 +18,7 @@ use crate::redis::{RedisHistory, Reply};
 pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut CheckResult) {
     let proofs: ByKey<'_> =
         visits.of.iter().map(|(key, visits)| (key, Proofs::of(visits))).collect();
-    let mut scans: BTreeMap<u64, Scan> = BTreeMap::new();
+    let mut scans: BTreeMap<u64, OpenScan> = BTreeMap::new();
     for (at, call) in history.calls.iter().enumerate() {
         let Some((when, reply)) = &call.answered else { continue };
         match (call.request.name(), reply) {
@@ -35,7 +35,7 @@ pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Check
                 };
                 let words = words(&call.request);
                 if words.get(1).is_some_and(|word| word == "0") {
-                    scans.insert(call.connection, Scan::begin(at, words));
+                    scans.insert(call.connection, OpenScan::begin(at, words));
                 }
                 let Some(scan) = scans.get_mut(&call.connection) else { continue };
                 scan.found.extend(keys);
@@ -65,14 +65,14 @@ fn page(reply: &Reply) -> Option<(&str, Vec<Rc<str>>)> {
     Some((cursor, keys.iter().map(key).collect::<Option<_>>()?))
 }
 
-struct Scan {
+struct OpenScan {
     first: usize,
     pages: usize,
     pattern: String,
     found: BTreeSet<Rc<str>>,
 }
 
-impl Scan {
+impl OpenScan {
     fn begin(first: usize, words: &[String]) -> Self {
         let pattern =
             words.iter().position(|word| word == "MATCH").and_then(|at| words.get(at + 1));
