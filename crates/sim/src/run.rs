@@ -7,6 +7,7 @@
 //! ```
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
+mod phases;
 mod report;
 mod watchdog;
 
@@ -43,10 +44,6 @@ use timestone_types::random::Seed;
 
 /// How often the run looks how far it is.
 const LOOK: Duration = Duration::from_millis(10);
-/// The cluster must have come up by then.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
-/// After the faults, all transactions must be over by then.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(90);
 /// Then sessions work again for this long, and nothing is in their way.
 const CALM_WORK: Duration = Duration::from_millis(500);
 /// A transaction of those must be over, with a known outcome, after this long: the deadline of a
@@ -57,8 +54,6 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same where nothing went wrong, and nobody did more than leave, beyond [`quiescence::ahead`]:
 /// a closed session is not waited for, as those are that fall silent.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// And everything must have been read.
-const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Redis's times to live are whole milliseconds, and a turn judges by the time at which it began.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 /// Clients lead servers by no more than they are allowed to, when the servers lag by this much and
@@ -269,6 +264,7 @@ impl ScenarioRun {
     }
 
     fn enter(&mut self, phase: RunPhase) {
+        assert_ne!(self.phase, phase, "each phase is entered from another one");
         self.phase = phase;
         self.since = self.world.now();
     }
@@ -341,168 +337,22 @@ impl ScenarioRun {
 
     /// Looks how far the run is. Whether it is over.
     fn look(&mut self) -> bool {
-        let restless = self.watchdog.restless_process(&self.world);
-        self.findings.extend(restless);
-        if let Some(calls) = &self.board.redis {
-            calls.set_calm(
-                self.phase != RunPhase::SettingUp
-                    && self.injector.is_calm(&self.world)
-                    && !self.clocks_lag(),
-            );
-        }
-        let unread = self.watch_unread();
-        self.findings.extend(unread);
-        if let Some(name) = self.injector.told_wrongly(&self.world) {
-            let words = format!("{name} was told that its clock is too late, and it is not");
-            self.findings.push(Finding::new("liveness", words));
-        }
-        for name in std::mem::take(&mut self.injector.untold) {
-            let words = format!(
-                "{name} began with a clock that is too late to be believed, and nobody told it so"
-            );
-            self.findings.push(Finding::new("liveness", words));
-        }
-        for name in std::mem::take(&mut self.injector.slow_stops) {
-            let words = format!(
-                "{name} was told to stop, nothing was in its way, and it did not come to its end"
-            );
-            self.findings.push(Finding::new("liveness", words));
-        }
-        if let Some(refusal) = &self.world.incidents.refused {
-            // A server names what a disk that lied has lost, and does not start: that is all that
-            // can be asked for.
-            if !refusal.is_clear {
-                let words = format!(
-                    "a server does not start, and does not say what is damaged: {}",
-                    refusal.words
-                );
-                self.findings.push(Finding::new("refusals", words));
-            }
-            return true;
-        }
-        if !self.findings.is_empty() {
+        self.look_for_findings();
+        if self.a_server_refuses() || !self.findings.is_empty() {
             return true;
         }
         match self.phase {
-            RunPhase::SettingUp => {
-                if self.world.processes.iter().all(crate::process::Process::is_up) {
-                    self.begin_task(crate::session::load);
-                    self.enter(RunPhase::Loading);
-                } else if self.waited() > SETUP_TIMEOUT {
-                    return self.stuck("the cluster does not come up", self.down());
-                }
-            }
-            RunPhase::Loading => {
-                if self.board.live() == 0 {
-                    self.enter(RunPhase::Running);
-                    self.begin_sessions();
-                    self.board.set_redis_mode(Mode::Work);
-                    self.injector.begin(&mut self.world);
-                } else if self.waited() > SETUP_TIMEOUT {
-                    return self.stuck("the data cannot be loaded", Vec::new());
-                }
-            }
-            RunPhase::Running => {
-                self.begin_sessions();
-                let lagging = self.watchdog.trailing_watermark(&self.world);
-                self.findings.extend(lagging);
-                if self.pace.taken.is_none() && self.waited() >= self.pace.warmup {
-                    self.take_times(true);
-                    self.pace.taken = Some(self.done_so_far());
-                }
-                if self.waited() >= self.length {
-                    self.end_pace();
-                    self.board.finish();
-                    if self.is_damaged() {
-                        return true;
-                    }
-                    self.injector.end_all(&mut self.world);
-                    self.enter(RunPhase::Finishing);
-                }
-            }
-            RunPhase::Finishing => {
-                // Who is still coming to its end serves nobody.
-                let leaving = self.world.processes.iter().any(|process| process.leaving.is_some());
-                if self.board.live() == 0
-                    && self.down().is_empty()
-                    && !leaving
-                    && !self.clocks_lag()
-                {
-                    if self.board.settings.closed {
-                        return true;
-                    }
-                    self.calm.since = Some(self.moment());
-                    self.calm.committed_before = self.board.tally_of_sessions().committed;
-                    self.board.resume();
-                    self.board.set_redis_mode(Mode::Work);
-                    self.clients_lives.fill(0);
-                    self.begin_sessions();
-                    self.enter(RunPhase::Working);
-                } else if self.waited() > FINISH_TIMEOUT {
-                    let mut open = self.down();
-                    open.extend(self.board.unfinished());
-                    return self.stuck("after the faults, transactions do not finish", open);
-                }
-            }
-            RunPhase::Working => {
-                // A slow world may have asked for one only by then, one may lose against another's
-                // promise or a read, and a client that dialled a machine without power dials again
-                // only when it gives that up.
-                let some = self.board.tally_of_sessions().committed > self.calm.committed_before;
-                if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_TIMEOUT) {
-                    self.board.finish();
-                    self.enter(RunPhase::Resting);
-                }
-            }
-            RunPhase::Resting => {
-                if self.board.live() == 0 && self.was_lied_to() {
-                    // Somebody may wait for ever for a decision that is gone: what can be read is
-                    // what is left to judge.
-                    self.begin_audit();
-                    self.enter(RunPhase::Auditing);
-                } else if self.board.live() == 0 {
-                    self.calm.ended = self.moment();
-                    self.enter(RunPhase::Settling);
-                } else if self.waited() > CALM_TIMEOUT {
-                    let open = self.board.unfinished();
-                    return self.stuck(
-                        "although nothing is in their way, transactions do not finish",
-                        open,
-                    );
-                }
-            }
-            RunPhase::Settling => {
-                let verdict =
-                    quiescence::unsettled(&self.world, self.calm.ended, self.most_ahead());
-                if self.is_calm(&verdict) {
-                    self.begin_touching();
-                    self.enter(RunPhase::Touching);
-                }
-            }
-            RunPhase::Touching => {
-                if self.board.live() == 0 {
-                    self.enter(RunPhase::Shrinking);
-                } else if self.waited() > AUDIT_TIMEOUT {
-                    return self.stuck("after the faults, the data cannot be written", Vec::new());
-                }
-            }
-            RunPhase::Shrinking => {
-                let verdict = quiescence::versions(&self.world, self.board.touched());
-                if self.is_calm(&verdict) {
-                    self.begin_audit();
-                    self.enter(RunPhase::Auditing);
-                }
-            }
-            RunPhase::Auditing => {
-                if self.board.live() == 0 {
-                    return true;
-                }
-                if self.waited() > AUDIT_TIMEOUT {
-                    return self.stuck("after the faults, the data cannot be read", Vec::new());
-                }
-            }
+            RunPhase::SettingUp => self.set_up(),
+            RunPhase::Loading => self.loading(),
+            RunPhase::Running => self.running(),
+            RunPhase::Finishing => self.finishing(),
+            RunPhase::Working => self.working(),
+            RunPhase::Resting => self.resting(),
+            RunPhase::Settling => self.settling(),
+            RunPhase::Touching => self.touching(),
+            RunPhase::Shrinking => self.shrinking(),
+            RunPhase::Auditing => self.auditing(),
         }
-        false
     }
 
     /// Whether everything has been as it should for a while; when it never will be, that is found.
