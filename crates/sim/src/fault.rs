@@ -1,15 +1,16 @@
 //! Faults: what goes wrong on purpose, how often, for how long, and how it is undone.
 
 mod kind;
+mod strikes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_flash::{Fault as FlashFault, OpKind, PageId};
-use timestone_seda::AdmissionLimit;
 use timestone_seda::simulated::VirtualTime;
 
 pub use self::kind::{FaultKind, FaultPlan};
+use self::strikes::{forget_connection, kill};
 use crate::network::{LinkQuality, ProcessId};
 use crate::process::{Process, Role};
 use crate::world::{World, WorldConfig};
@@ -386,82 +387,32 @@ impl Injector {
         };
         let Some(id) = Self::target(world, dice, wanted) else { return false };
         match kind {
-            FaultKind::Kill | FaultKind::ClientKill | FaultKind::PowerCut => {
-                let silent = kind == FaultKind::PowerCut;
-                // Half of them between two turns, half of them in the middle of one.
-                if seed.derive("within", 0).dice().chance(0.5) {
-                    world.kill_within_turn(id, silent, seed, until);
-                } else {
-                    world.kill(id, silent, seed);
-                    world.start_at(id, until);
-                }
-            }
+            FaultKind::Kill | FaultKind::ClientKill => kill(world, id, false, seed, until),
+            FaultKind::PowerCut => kill(world, id, true, seed, until),
             FaultKind::ClientLeave => return world.leave(id, until),
-            FaultKind::Stop => {
-                let life = world.processes[id].lives;
-                self.undo_at(world, STOP_BOUND, Undo::StopBound(id, life));
-                self.undo_at(world, STOP_TIMEOUT, Undo::StopTimeout(id, life));
-                return world.leave(id, until);
-            }
+            FaultKind::Stop => return self.stop(world, id, until),
             FaultKind::LyingSync => {
-                world.trace.note(world.now(), id, "has disks that lie about syncs");
-                set_lying(world, id, true);
                 let cut = dice.chance(0.5).then(|| seed.derive("lie", 0));
-                self.undo_at(world, length, Undo::Truth(id, cut));
+                self.lie(world, id, length, cut);
             }
             FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
-            FaultKind::Cut | FaultKind::CutOneWay => {
-                let Some(server) =
-                    Self::target(world, dice, Process::is_server).filter(|server| *server != id)
-                else {
-                    return false;
-                };
-                world.trace.note(world.now(), id, &format!("is cut off from process {}", server.0));
-                let (from, to) = if dice.chance(0.5) { (id, server) } else { (server, id) };
-                world.network.cut(from, to);
-                self.undo_at(world, length, Undo::Heal(from, to));
-                if kind == FaultKind::Cut {
-                    world.network.cut(to, from);
-                    self.undo_at(world, length, Undo::Heal(to, from));
-                }
-            }
+            FaultKind::Cut => return self.cut(world, id, true, length, dice),
+            FaultKind::CutOneWay => return self.cut(world, id, false, length, dice),
             FaultKind::Isolate => self.isolate(world, id, length),
             FaultKind::MasterCut => self.isolate(world, ProcessId(0), length),
             FaultKind::Break => return world.break_connection(dice),
-            FaultKind::BlackHole => {
-                let Some((from, to)) = world.network.forget_one(dice) else { return false };
-                if let Some(calls) = &world.board.redis {
-                    calls.forget_one();
-                }
-                world.trace.note(
-                    world.now(),
-                    from,
-                    &format!("its connection to process {} is a black hole", to.0),
-                );
+            FaultKind::BlackHole => return forget_connection(world, dice),
+            FaultKind::Loss => {
+                let loss = 0.02 + 0.1 * (dice.below(100) as f64 / 100.0);
+                self.worsen_network(world, id, length, LinkQuality { loss, slowness: 1 });
             }
-            FaultKind::Loss | FaultKind::SlowNetwork => {
-                let quality = if kind == FaultKind::Loss {
-                    LinkQuality { loss: 0.02 + 0.1 * (dice.below(100) as f64 / 100.0), slowness: 1 }
-                } else {
-                    LinkQuality { loss: 0.0, slowness: dice.between(5, 100) as u32 }
-                };
-                world.trace.note(world.now(), id, &format!("the network is bad: {quality:?}"));
-                world.network.set_quality(quality);
-                self.undo_at(world, length, Undo::Network);
+            FaultKind::SlowNetwork => {
+                let slowness = dice.between(5, 100) as u32;
+                self.worsen_network(world, id, length, LinkQuality { loss: 0.0, slowness });
             }
-            FaultKind::SlowDisk => {
-                world.trace.note(world.now(), id, "has slow disks");
-                world.hinder(id, true);
-                set_slowness(world, id, dice.between(5, 200) as u32);
-                self.undo_at(world, length, Undo::Disk(id));
-            }
-            FaultKind::LogFailure => {
-                world.trace.note(world.now(), id, "cannot write its log");
-                world.hinder(id, true);
-                world.processes.disks(id).iter().for_each(|disk| disk.fail_writes(true));
-                self.undo_at(world, length, Undo::Reboot(id));
-            }
+            FaultKind::SlowDisk => self.slow_disks(world, id, length, dice.between(5, 200) as u32),
+            FaultKind::LogFailure => self.fail_log(world, id, length),
             FaultKind::FlashFailure | FaultKind::ReadFailure => {
                 return self.fail_flash(world, id, kind, length, dice);
             }
@@ -471,52 +422,14 @@ impl Injector {
             | FaultKind::LostWrite => {
                 return damage(world, id, kind, dice);
             }
-            FaultKind::Full => {
-                world.trace.note(world.now(), id, "has full disks");
-                set_full(world, id, true);
-                self.undo_at(world, length, Undo::Room(id));
-            }
-            FaultKind::MemoryPressure => {
-                let cache_bytes = dice.below(2) * 16 * 1024;
-                let admission =
-                    AdmissionLimit { requests: dice.below(5), bytes: 1 << dice.between(8, 16) };
-                let words = format!(
-                    "its memory is scarce: {cache_bytes} bytes for its caches, {admission:?}"
-                );
-                world.trace.note(world.now(), id, &words);
-                world.press_memory(id, Some((cache_bytes, admission)));
-                self.undo_at(world, length, Undo::Memory(id));
-            }
-            FaultKind::ClockJump => {
-                let most = self.jump.as_nanos() as u64;
-                let by = dice.between(most / 10, most) as i64;
-                let by = if dice.chance(0.5) { by } else { -by };
-                world.trace.note(world.now(), id, &format!("its clock jumps by {by} ns"));
-                world.processes[id].clock.jump(by);
-                self.undo_at(world, length, Undo::Clock(id));
-            }
-            FaultKind::StalledReader => {
-                if world.network.is_unreading(id) {
-                    return false;
-                }
-                world.trace.note(world.now(), id, "reads nothing any more");
-                set_unreading(world, id, true);
-                self.undo_at(world, length, Undo::Reader(id));
-            }
+            FaultKind::Full => self.fill_disks(world, id, length),
+            FaultKind::MemoryPressure => self.press_memory(world, id, length, dice),
+            FaultKind::StalledReader => return self.stall_reader(world, id, length),
             FaultKind::LateClock => self.begin_late(world, id, length, seed, dice),
             FaultKind::ClockGlitch => self.glitch(world, id, length, dice),
-            FaultKind::ClockDrift => {
-                let ppm = dice.between(100, 20_000) as i64;
-                let ppm = if dice.chance(0.5) { ppm } else { -ppm };
-                world.trace.note(world.now(), id, &format!("its clock drifts by {ppm} ppm"));
-                world.processes[id].clock.drift(ppm);
-                self.undo_at(world, length, Undo::Clock(id));
-            }
-            FaultKind::ClockStop => {
-                world.trace.note(world.now(), id, "its clock stops");
-                world.processes[id].clock.stop();
-                self.undo_at(world, length, Undo::Clock(id));
-            }
+            FaultKind::ClockJump => self.jump_clock(world, id, length, dice),
+            FaultKind::ClockDrift => self.drift_clock(world, id, length, dice),
+            FaultKind::ClockStop => self.stop_clock(world, id, length),
         }
         true
     }
