@@ -27,8 +27,8 @@ use timestone_types::Timestamp;
 
 use self::acceptor::{Acceptor, LISTENER_BIT};
 use self::connections::Connections;
-use self::stalls::collects_unreserved;
-use super::connection::{Connection, Phase, Waiting, Written};
+use self::stalls::FlushDeadline;
+use super::connection::{ConnectionPhase, NetConnection, QueuedOutput, WriteResult};
 use super::intake::{Ended, Intake};
 use super::retry_queue::{Holder, RetryQueue};
 use super::{
@@ -36,39 +36,11 @@ use super::{
     Protocol,
 };
 use crate::limits::{
-    FLUSH_LINGER, HALF_CLOSE_LINGER, MEMORY_RETRY, POOL_LARGEST, READ_BYTES, READ_PER_TURN,
-    RETRY_INTERVAL, SCARCE_OUTPUT_BOUND, WRITTEN_REPORT_BYTES,
+    FLUSH_LINGER, HALF_CLOSE_LINGER, READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND,
 };
 use crate::{
     Context, FrameBatch, MemoryUse, Readiness, ReplyAddress, SedaError, Stage, StageId, Tally,
 };
-
-/// The beginning of a frame up to this size is put in front of what is read next; a longer one is
-/// collected in its own buffer.
-const SCRATCH_HEAD: usize = READ_BYTES / 4;
-
-/// What is looked at again at some time, in the order of these times.
-#[derive(Debug, Default)]
-struct Watches {
-    /// Dials under way.
-    dials: VecDeque<(Timestamp, Holder)>,
-    /// Connections that are ending.
-    ending: VecDeque<(Timestamp, Holder)>,
-    /// Connections whose peers may have stalled.
-    slow: VecDeque<(Timestamp, Holder)>,
-    /// Connections whose long frames wait for memory, and how long they may.
-    starving: VecDeque<(Timestamp, Holder)>,
-}
-
-impl Watches {
-    /// When something is due; connections that wait for memory are tried all the time.
-    fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let fronts = [self.dials.front(), self.ending.front(), self.slow.front()];
-        let fronts = fronts.into_iter().flatten().map(|&(at, _)| at);
-        let starving = (!self.starving.is_empty()).then(|| now.saturating_add(MEMORY_RETRY));
-        fronts.chain(starving).min()
-    }
-}
 
 /// See the module; `E` carries its batches of frames, `P` splits its bytes.
 #[derive(Debug)]
@@ -80,16 +52,14 @@ pub struct NetStage<E, P> {
     connections: Connections,
     /// Connections whose frames wait for room at their stage.
     stalled: Vec<u32>,
-    watches: Watches,
     input: Tally,
-    output: Waiting,
+    output: QueuedOutput,
     retry_queue: RetryQueue<E>,
     intake: Intake,
     scratch: Vec<u8>,
     answers: Vec<u8>,
     now: Timestamp,
-    /// From the begin of a shutdown on: who has not taken what waits for it by then is given up.
-    flush_until: Option<Timestamp>,
+    flush_deadline: FlushDeadline,
 }
 
 impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
@@ -101,16 +71,15 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             acceptor: Acceptor::default(),
             connections: Connections::default(),
             stalled: Vec::new(),
-            watches: Watches::default(),
             input: Tally::new(&config.memory, MemoryUse::Input),
-            output: Waiting::new(Tally::new(&config.memory, MemoryUse::Output)),
+            output: QueuedOutput::new(Tally::new(&config.memory, MemoryUse::Output)),
             retry_queue: RetryQueue::new(),
             intake: Intake::new(config.max_frame_bytes),
             config,
             scratch: Vec::new(),
             answers: Vec::new(),
             now: Timestamp::ZERO,
-            flush_until: None,
+            flush_deadline: FlushDeadline::default(),
         }
     }
 
@@ -132,39 +101,30 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         Arc::clone(&self.metrics)
     }
 
-    /// Has an ending connection looked at again after a while.
-    fn watch(&mut self, index: u32) {
-        let Some((holder, connection)) = self.connections.held_at(index) else { return };
-        if !connection.watched {
-            connection.watched = true;
-            self.watches.ending.push_back((self.now.saturating_add(HALF_CLOSE_LINGER), holder));
-        }
-    }
-
     // ---- receiving ----
 
     /// Reads from a connection what one turn allows, and hands the frames on.
     fn receive(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let mut budget = READ_PER_TURN;
         loop {
-            let bound = self.output_bound();
+            let bound = self.config.output_bound();
             let now = self.now;
-            let shutting_down = self.flush_until.is_some();
+            let shutting_down = self.flush_deadline.is_set();
             let Self { connections, scratch, .. } = self;
             let Some(connection) = connections.at(index) else { return };
-            let discards = matches!(connection.phase, Phase::Draining(_));
-            let reads = matches!(connection.phase, Phase::Open)
-                && connection.held == 0
-                && !connection.stalled
-                && !connection.starving
-                && !connection.paused
-                && connection.queued <= bound
+            let discards = matches!(connection.phase, ConnectionPhase::Draining(_));
+            let reads = matches!(connection.phase, ConnectionPhase::Open)
+                && connection.holds.allow_reading()
+                && connection.output.bytes() <= bound
                 && !(shutting_down && connection.view.dial.is_none());
-            if !connection.readable || connection.ended || !(reads || discards) {
-                connection.held_back |= connection.queued > bound;
+            if !connection.socket.readable || connection.socket.ended || !(reads || discards) {
+                connection.holds.output_full |= connection.output.bytes() > bound;
                 return;
             }
-            if collects_unreserved(connection, scratch.len()) && !discards && !self.reserve(index) {
+            if connection.input.collects_unreserved(scratch.len())
+                && !discards
+                && !self.reserve(index)
+            {
                 return;
             }
             let Self { connections, scratch, metrics, .. } = self;
@@ -174,46 +134,47 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
                 ctx.want_turn();
                 return;
             }
-            let head = connection.received.len();
-            let collects = head > SCRATCH_HEAD || connection.needed > scratch.len();
-            let head = if collects { 0 } else { head };
+            let collects = connection.input.collects(scratch.len());
+            let head = if collects { 0 } else { connection.input.bytes().len() };
             if !collects {
-                scratch[..head].copy_from_slice(&connection.received);
+                scratch[..head].copy_from_slice(connection.input.bytes());
             }
             metrics.reads_total.add(1);
-            match connection.stream.read(&mut scratch[head..]) {
+            match connection.socket.stream.read(&mut scratch[head..]) {
                 Ok(0) => {
-                    connection.readable = false;
+                    connection.socket.readable = false;
                     self.end_of_stream(ctx, index);
                     return;
                 }
                 Ok(bytes) => {
                     metrics.bytes_received_total.add(bytes as u64);
                     budget = budget.saturating_sub(bytes);
-                    connection.read_at = now;
+                    connection.input.read_at = now;
                     // A short read has emptied the socket, unless the end of the stream is right
                     // behind it.
-                    connection.readable = head + bytes == scratch.len() || connection.end_seen;
+                    connection.socket.readable =
+                        head + bytes == scratch.len() || connection.socket.end_seen;
                     if discards {
                         continue;
                     }
                     if collects {
-                        connection.received.extend_from_slice(&scratch[..bytes]);
-                        if connection.received.len() >= connection.needed {
+                        if connection.input.collect(&scratch[..bytes]) {
                             self.digest_collected(ctx, index);
                         }
                     } else {
                         let scratch = std::mem::take(scratch);
                         let consumed = self.digest(ctx, index, &scratch[..head + bytes]);
                         if let Some(connection) = self.connections.at(index) {
-                            connection.keep(&scratch[consumed..head + bytes], ctx.frame_batches());
+                            connection
+                                .input
+                                .keep(&scratch[consumed..head + bytes], ctx.frame_batches());
                         }
                         self.scratch = scratch;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    connection.readable = false;
+                    connection.socket.readable = false;
                     return;
                 }
                 Err(error) => {
@@ -228,19 +189,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// larger than it needs.
     fn digest_collected(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.connections.at(index) else { return };
-        let mut bytes = std::mem::take(&mut connection.received);
+        let bytes = connection.input.take();
         let consumed = self.digest(ctx, index, &bytes);
         let Some(connection) = self.connections.at(index) else { return };
-        let rest = bytes.len() - consumed;
-        if rest > SCRATCH_HEAD || (rest > 0 && bytes.capacity() <= POOL_LARGEST) {
-            bytes.drain(..consumed);
-            bytes.shrink_to(rest.max(POOL_LARGEST));
-            connection.reservation = None;
-            connection.received = bytes;
-        } else {
-            connection.keep(&bytes[consumed..], ctx.frame_batches());
-            ctx.give_buffer(bytes);
-        }
+        connection.input.keep_rest(bytes, consumed, ctx.frame_batches());
     }
 
     /// Splits received bytes and hands the batches of frames on. How many bytes are dealt with.
@@ -271,35 +223,35 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
                 E::from_net(NetEvent::FrameBatch(frame_batch)),
                 Some(holder),
             ) {
-                connection.held += 1;
+                connection.holds.event_kept();
             }
         });
         metrics.frames_busy_total.add(outcome.busy);
         let mut consumed = outcome.consumed;
-        connection.needed = 0;
+        connection.input.set_needed(0);
         match outcome.ended {
-            Ended::Wants(needed) => connection.needed = needed,
+            Ended::Wants(needed) => connection.input.set_needed(needed),
             Ended::Stalled => {
-                connection.stalled = true;
+                connection.holds.stalled = true;
                 stalled.push(index);
             }
             Ended::Broken(reason) => {
                 protocol.refuse(&view, reason, &bytes[consumed..], answers);
                 metrics.broken_total.add(1);
-                connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
+                connection.phase = ConnectionPhase::Flushing(DisconnectReason::Broken(reason));
                 consumed = bytes.len();
             }
         }
-        let goes_on = matches!(connection.phase, Phase::Open);
+        let goes_on = matches!(connection.phase, ConnectionPhase::Open);
         if !answers.is_empty() {
             let buffer = std::mem::replace(answers, ctx.take_buffer());
-            connection.queue(buffer, ctx.frame_batches(), output);
+            connection.output.queue(buffer, ctx.frame_batches(), output);
         }
-        if connection.queued > 0 || !goes_on {
+        if connection.output.bytes() > 0 || !goes_on {
             self.connections.list_to_write(index);
         }
         if !goes_on {
-            self.watch(index);
+            self.connections.watch_ending(index, self.now);
         }
         consumed
     }
@@ -308,27 +260,35 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     fn end_of_stream(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let answers = self.config.answers_after_end;
         let Some(connection) = self.connections.at(index) else { return };
-        connection.ended = true;
-        if connection.dead || !connection.used || matches!(connection.phase, Phase::Draining(_)) {
+        connection.socket.ended = true;
+        if connection.socket.dead
+            || !connection.used
+            || matches!(connection.phase, ConnectionPhase::Draining(_))
+        {
             self.remove(ctx, index, DisconnectReason::Closed);
             return;
         }
-        if !connection.stalled {
+        if !connection.holds.stalled {
             // The beginning of a frame that will never be whole.
-            ctx.give_buffer(std::mem::take(&mut connection.received));
+            ctx.give_buffer(connection.input.take());
         }
         connection.progress = ctx.now();
         let view = connection.view;
         if !answers
-            && !connection.stalled
-            && connection.held == 0
-            && matches!(connection.phase, Phase::Open)
+            && connection.holds.all_taken()
+            && matches!(connection.phase, ConnectionPhase::Open)
         {
-            connection.phase = Phase::Flushing(DisconnectReason::Closed);
+            connection.phase = ConnectionPhase::Flushing(DisconnectReason::Closed);
             self.connections.list_to_write(index);
         }
-        self.watch(index);
+        self.connections.watch_ending(index, self.now);
         self.tell(ctx, view.owner, NetEvent::HalfClosed(view.reply_to), None);
+    }
+
+    /// Counts what a connection holds of an unfinished frame.
+    fn count_input(&mut self, index: u32) {
+        let Some(connection) = self.connections.at(index) else { return };
+        connection.input.count(&mut self.input);
     }
 
     /// Tries again what stages had no room for.
@@ -337,19 +297,18 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             let Self { retry_queue, connections, .. } = self;
             retry_queue.pump(ctx, |holder| {
                 let Some(connection) = connections.holder(holder) else { return };
-                connection.held -= 1;
-                if connection.held == 0 {
+                if connection.holds.event_sent() {
                     connections.list_to_read(holder.0);
                 }
             });
         }
         for index in std::mem::take(&mut self.stalled) {
             let Some(connection) =
-                self.connections.at(index).filter(|connection| connection.stalled)
+                self.connections.at(index).filter(|connection| connection.holds.stalled)
             else {
                 continue;
             };
-            connection.stalled = false;
+            connection.holds.stalled = false;
             self.digest_collected(ctx, index);
             self.count_input(index);
             self.connections.list_to_read(index);
@@ -370,19 +329,19 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             return;
         };
         connection.progress = now;
-        if connection.queued == 0 {
-            connection.untaken_since = now;
+        if connection.output.bytes() == 0 {
+            connection.output.untaken_since = now;
         }
-        let bytes = if connection.queued + frame_batch.bytes.len() > SCARCE_OUTPUT_BOUND {
+        let bytes = if connection.output.bytes() + frame_batch.bytes.len() > SCARCE_OUTPUT_BOUND {
             self.within_limit(ctx, index, frame_batch.bytes)
         } else {
             frame_batch.bytes
         };
         let Self { connections, output, .. } = self;
         let Some(connection) = connections.at(index) else { return };
-        connection.queue(bytes, ctx.frame_batches(), output);
-        let listed = connection.listed_to_write;
-        if !listed && matches!(connection.phase, Phase::Open) {
+        connection.output.queue(bytes, ctx.frame_batches(), output);
+        let listed = connection.lists.to_write;
+        if !listed && matches!(connection.phase, ConnectionPhase::Open) {
             self.connections.list_to_write(index);
         }
     }
@@ -390,25 +349,24 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Writes what is queued for a connection, and takes the next step of its end, if it has come
     /// to that.
     fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let (now, bound, reports) = (self.now, self.output_bound(), self.config.reports_written);
+        let (now, bound, reports) =
+            (self.now, self.config.output_bound(), self.config.reports_written);
         let Self { connections, output, .. } = self;
         let Some(connection) = connections.at(index) else { return };
-        connection.listed_to_write = false;
-        let before = connection.queued;
+        connection.lists.to_write = false;
+        let before = connection.output.bytes();
         let mut writes = 0;
         let written = connection.write(ctx.frame_batches(), &mut writes, output);
-        let sent = before - connection.queued;
+        let sent = before - connection.output.bytes();
         if sent > 0 {
             connection.progress = now;
-            connection.untaken_since = now;
+            connection.output.untaken_since = now;
         }
-        let resumes = connection.held_back && connection.queued <= bound / 2;
-        connection.held_back &= !resumes;
-        connection.unreported += if reports { sent } else { 0 };
-        let reported = connection.unreported >= WRITTEN_REPORT_BYTES;
-        let report =
-            reported.then(|| (connection.view, std::mem::take(&mut connection.unreported)));
-        let flushing = matches!(connection.phase, Phase::Flushing(_));
+        let resumes = connection.holds.output_full && connection.output.bytes() <= bound / 2;
+        connection.holds.output_full &= !resumes;
+        let report = connection.output.report(if reports { sent } else { 0 });
+        let report = report.map(|bytes| (connection.view, bytes));
+        let flushing = matches!(connection.phase, ConnectionPhase::Flushing(_));
         if sent < before {
             self.watch_for_stall(index);
         }
@@ -418,9 +376,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             self.tell(ctx, owner, NetEvent::Written { reply_to, bytes }, None);
         }
         match written {
-            Written::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
-            Written::All if flushing => self.shut(ctx, index),
-            Written::All | Written::Blocked => {
+            WriteResult::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
+            WriteResult::All if flushing => self.shut(ctx, index),
+            WriteResult::All | WriteResult::Blocked => {
                 if resumes && self.connections.list_to_read(index) {
                     ctx.want_turn();
                 }
@@ -432,15 +390,17 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// unless that came already.
     fn shut(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.connections.at(index) else { return };
-        let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else {
+        let ConnectionPhase::Flushing(reason) =
+            std::mem::replace(&mut connection.phase, ConnectionPhase::Open)
+        else {
             return;
         };
-        if connection.ended || connection.stream.shut_write().is_err() {
+        if connection.socket.ended || connection.socket.stream.shut_write().is_err() {
             self.remove(ctx, index, reason);
             return;
         }
-        connection.phase = Phase::Draining(reason);
-        self.watch(index);
+        connection.phase = ConnectionPhase::Draining(reason);
+        self.connections.watch_ending(index, self.now);
         if self.connections.list_to_read(index) {
             ctx.want_turn();
         }
@@ -451,13 +411,13 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     fn close(&mut self, ctx: &mut Context<'_, E>, reply_to: ReplyAddress) {
         let Some((index, connection)) = self.connections.named(reply_to) else { return };
         match connection.phase {
-            Phase::Dialling => self.remove(ctx, index, DisconnectReason::Asked),
-            Phase::Open => {
-                connection.phase = Phase::Flushing(DisconnectReason::Asked);
+            ConnectionPhase::Dialling => self.remove(ctx, index, DisconnectReason::Asked),
+            ConnectionPhase::Open => {
+                connection.phase = ConnectionPhase::Flushing(DisconnectReason::Asked);
                 self.connections.list_to_write(index);
-                self.watch(index);
+                self.connections.watch_ending(index, self.now);
             }
-            Phase::Flushing(_) | Phase::Draining(_) => {}
+            ConnectionPhase::Flushing(_) | ConnectionPhase::Draining(_) => {}
         }
     }
 
@@ -465,7 +425,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     fn remove(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: DisconnectReason) {
         let Some(mut connection) = self.connections.take(index) else { return };
         if let Some(io) = ctx.io()
-            && let Err(error) = connection.stream.deregister(&io)
+            && let Err(error) = connection.socket.stream.deregister(&io)
         {
             tracing::debug!(peer = %connection.view.peer, %error, "A closed connection was not \
                 registered.");
@@ -473,24 +433,23 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         if connection.view.peer.ip().is_loopback() {
             ctx.note_local_peers(-1);
         }
-        self.input.change(connection.counted, 0);
+        connection.input.uncount(&mut self.input);
         connection.release(ctx.frame_batches(), &mut self.output);
         self.metrics.connections.set(self.connections.count() as u64);
         let ConnectionView { reply_to, peer, dial, owner } = connection.view;
         let event = match (connection.phase, dial, reason) {
-            (Phase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
+            (ConnectionPhase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
                 NetEvent::DialFailed { dial, address: peer, error }
             }
-            (Phase::Dialling, Some(dial), _) => NetEvent::DialFailed {
+            (ConnectionPhase::Dialling, Some(dial), _) => NetEvent::DialFailed {
                 dial,
                 address: peer,
                 error: io::ErrorKind::ConnectionAborted.into(),
             },
             // Whatever ended the wait for the peer, the reason is why the connection was being
             // closed.
-            (Phase::Flushing(reason) | Phase::Draining(reason), dial, _) | (_, dial, reason) => {
-                NetEvent::Disconnected { reply_to, dial, reason }
-            }
+            (ConnectionPhase::Flushing(reason) | ConnectionPhase::Draining(reason), dial, _)
+            | (_, dial, reason) => NetEvent::Disconnected { reply_to, dial, reason },
         };
         self.tell(ctx, owner, event, None);
     }
@@ -509,36 +468,27 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Looks after dials that take too long and connections that take too long to end.
     fn expire(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some((_, holder)) = self.watches.dials.pop_front_if(|(at, _)| *at <= self.now) {
-            if self
-                .connections
-                .holder(holder)
-                .is_some_and(|connection| matches!(connection.phase, Phase::Dialling))
-            {
-                self.remove(
-                    ctx,
-                    holder.0,
-                    DisconnectReason::Failed(io::ErrorKind::TimedOut.into()),
-                );
-            }
+        let now = self.now;
+        while let Some(index) = self.connections.next_late_dial(now) {
+            let late = io::ErrorKind::TimedOut.into();
+            self.remove(ctx, index, DisconnectReason::Failed(late));
         }
-        while let Some((_, holder)) = self.watches.ending.pop_front_if(|(at, _)| *at <= self.now) {
-            let (now, by_owner) = (self.now, self.config.closed_by_owner);
-            let Some(connection) = self.connections.holder(holder) else { continue };
-            connection.watched = false;
+        while let Some((index, connection)) = self.connections.next_ending(now) {
             let idle = now.since(connection.progress);
-            let waits = connection.queued > 0 || connection.stalled || connection.held > 0;
+            let queued = connection.output.bytes() > 0;
             let over = match connection.phase {
-                Phase::Draining(_) => true,
+                ConnectionPhase::Draining(_) => true,
                 // The peer may be gone for good: only what it takes tells.
-                Phase::Open if by_owner => connection.queued > 0 && idle >= FLUSH_LINGER,
-                _ if waits => idle >= FLUSH_LINGER,
+                ConnectionPhase::Open if self.config.closed_by_owner => {
+                    queued && idle >= FLUSH_LINGER
+                }
+                _ if queued || !connection.holds.all_taken() => idle >= FLUSH_LINGER,
                 _ => idle >= HALF_CLOSE_LINGER,
             };
             if over {
-                self.remove(ctx, holder.0, DisconnectReason::Closed);
+                self.remove(ctx, index, DisconnectReason::Closed);
             } else {
-                self.watch(holder.0);
+                self.connections.watch_ending(index, now);
             }
         }
         self.end_stalled(ctx);
@@ -546,11 +496,6 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         if self.acceptor.again.is_some_and(|at| at <= self.now) {
             self.acceptor.again = None;
         }
-    }
-
-    fn begin_shutdown(&mut self, ctx: &mut Context<'_, E>) {
-        self.hurry();
-        self.acceptor.close(ctx.io());
     }
 }
 
@@ -580,9 +525,9 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                     self.dial(ctx, dial, address, owner)
                 }
                 Ok(NetCommand::Close(reply_to)) => self.close(ctx, reply_to),
-                Ok(NetCommand::Pause(reply_to)) => self.pause(reply_to, true),
+                Ok(NetCommand::Pause(reply_to)) => self.connections.pause(reply_to),
                 Ok(NetCommand::Resume(reply_to)) => {
-                    self.pause(reply_to, false);
+                    self.connections.resume(reply_to);
                     ctx.want_turn();
                 }
                 Ok(NetCommand::Abort(reply_to)) => {
@@ -609,21 +554,20 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
             }
             let index = event.token as u32;
             let Some(connection) = self.connections.at(index) else { continue };
-            if matches!(connection.phase, Phase::Dialling) {
-                connection.readable |= event.readable;
-                connection.end_seen |= event.read_closed;
+            if matches!(connection.phase, ConnectionPhase::Dialling) {
+                connection.socket.note_input(event);
                 if event.writable {
                     self.dialled(ctx, index);
                     self.connections.list_to_read(index);
                 }
                 continue;
             }
-            connection.readable |= event.readable;
-            connection.end_seen |= event.read_closed;
-            connection.dead |= event.write_closed;
-            connection.writable |= event.writable;
-            let (writes, gone) =
-                (connection.queued > 0 && event.writable, connection.dead && connection.ended);
+            connection.socket.note_input(event);
+            connection.socket.note_output(event);
+            let (writes, gone) = (
+                connection.output.bytes() > 0 && event.writable,
+                connection.socket.dead && connection.socket.ended,
+            );
             if gone {
                 self.remove(ctx, index, DisconnectReason::Closed);
                 continue;
@@ -637,7 +581,7 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
 
     fn turn(&mut self, ctx: &mut Context<'_, E>) {
         self.now = ctx.now();
-        if ctx.is_shutting_down() && self.flush_until.is_none() {
+        if ctx.is_shutting_down() && !self.flush_deadline.is_set() {
             self.begin_shutdown(ctx);
         }
         self.expire(ctx);
@@ -670,15 +614,14 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
     fn next_deadline(&self) -> Option<Timestamp> {
         let waits = !self.retry_queue.is_empty() || !self.stalled.is_empty();
         let retry = waits.then(|| self.now.saturating_add(RETRY_INTERVAL));
-        let watched = self.watches.next_deadline(self.now);
+        let watched = self.connections.next_deadline(self.now);
         [watched, self.acceptor.again, retry].into_iter().flatten().min()
     }
 
     fn drained(&self) -> bool {
-        let idle = |connection: &Connection| {
-            connection.queued == 0
-                && connection.held == 0
-                && !connection.stalled
+        let idle = |connection: &NetConnection| {
+            connection.output.bytes() == 0
+                && connection.holds.all_taken()
                 && connection.takes_output()
         };
         self.retry_queue.is_empty() && self.connections.iter().all(idle)

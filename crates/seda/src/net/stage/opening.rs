@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use super::NetStage;
-use crate::limits::{ACCEPTS_PER_TURN, DIAL_TIMEOUT};
-use crate::net::connection::{Connection, Phase};
+use crate::limits::ACCEPTS_PER_TURN;
+use crate::net::connection::{ConnectionPhase, NetConnection};
 use crate::net::{
     Break, ConnectionView, DialId, DisconnectReason, FrameBatchEvent, NetCommand, NetEvent,
     Protocol, Stream,
@@ -61,7 +61,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     }
 
     pub(super) fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: Stream, peer: SocketAddr) {
-        let refusal = if self.flush_until.is_some() {
+        let refusal = if self.flush_deadline.is_set() {
             Some(Break::ShuttingDown)
         } else if self.connections.count() >= self.config.max_connections {
             Some(Break::TooManyConnections { bound: self.config.max_connections })
@@ -83,7 +83,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             self.answers.clear();
             return;
         }
-        match self.insert(ctx, stream, peer, None, self.config.owner, Phase::Open) {
+        match self.insert(ctx, stream, peer, None, self.config.owner, ConnectionPhase::Open) {
             Ok(index) => {
                 self.metrics.accepted_total.add(1);
                 self.announce(ctx, index);
@@ -110,16 +110,18 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             ))
         } else {
             self.config.network.connect(address).and_then(|stream| {
-                self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling)
+                self.insert(
+                    ctx,
+                    stream,
+                    address,
+                    Some(dial),
+                    Some(owner),
+                    ConnectionPhase::Dialling,
+                )
             })
         };
         match opened {
-            Ok(index) => {
-                if let Some((holder, _)) = self.connections.held_at(index) {
-                    let until = self.now.saturating_add(DIAL_TIMEOUT);
-                    self.watches.dials.push_back((until, holder));
-                }
-            }
+            Ok(index) => self.connections.watch_dial(index, self.now),
             Err(error) => {
                 self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None)
             }
@@ -133,7 +135,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         peer: SocketAddr,
         dial: Option<DialId>,
         owner: Option<StageId>,
-        phase: Phase,
+        phase: ConnectionPhase,
     ) -> io::Result<u32> {
         let Some(io) = ctx.io() else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this driver has no sockets"));
@@ -142,7 +144,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         stream.register(&io, connection.index() as u64)?;
         let reply_to = ReplyAddress { stage: ctx.stage(), connection, generation };
         let view = ConnectionView { reply_to, peer, dial, owner };
-        let index = self.connections.insert(Connection::new(stream, view, phase, self.now));
+        let index = self.connections.insert(NetConnection::new(stream, view, phase, self.now));
         if peer.ip().is_loopback() {
             ctx.note_local_peers(1);
         }
@@ -153,11 +155,11 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// An open connection is made known, and told not to delay.
     fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.connections.at(index) else { return };
-        if let Err(error) = connection.stream.set_nodelay() {
+        if let Err(error) = connection.socket.stream.set_nodelay() {
             tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's \
                 delay.");
         }
-        if let Err(error) = connection.stream.keep_alive() {
+        if let Err(error) = connection.socket.stream.keep_alive() {
             tracing::debug!(peer = %connection.view.peer, %error, "A connection whose peer \
                 vanishes will not be noticed.");
         }
@@ -168,10 +170,10 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// The poller says that a dial is answered.
     pub(super) fn dialled(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.connections.at(index) else { return };
-        match connection.stream.connected() {
+        match connection.socket.stream.connected() {
             Ok(()) => {
-                connection.phase = Phase::Open;
-                let has_output = connection.queued > 0;
+                connection.phase = ConnectionPhase::Open;
+                let has_output = connection.output.bytes() > 0;
                 self.announce(ctx, index);
                 if has_output {
                     self.connections.list_to_write(index);

@@ -13,33 +13,69 @@
 
 use std::time::Duration;
 
-use super::{NetStage, SCRATCH_HEAD};
-use crate::Context;
-use crate::MemoryUse;
-use crate::limits::{
-    MEMORY_TIMEOUT, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT,
-    SHUTDOWN_STALL_CHECK, SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
-};
-use crate::net::connection::{Connection, Phase};
-use crate::net::{Break, DisconnectReason, FrameBatchEvent, Protocol};
+use timestone_types::Timestamp;
 
-/// Whether a connection is about to collect a frame for which no memory is reserved yet.
-pub(super) fn collects_unreserved(connection: &Connection, scratch: usize) -> bool {
-    let collects = connection.received.len() > SCRATCH_HEAD || connection.needed > scratch;
-    collects && connection.reservation.is_none()
+use super::NetStage;
+use crate::limits::{
+    OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT, SHUTDOWN_STALL_CHECK,
+    SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
+};
+use crate::net::connection::ConnectionPhase;
+use crate::net::{Break, DisconnectReason, FrameBatchEvent, NetConfig, Protocol};
+use crate::{Context, MemoryUse};
+
+/// From the begin of a shutdown on: until when peers have time to take what waits for them. Who has
+/// not by then is given up.
+#[derive(Debug, Default)]
+pub(super) struct FlushDeadline(Option<Timestamp>);
+
+impl FlushDeadline {
+    /// A shutdown has begun.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        assert!(self.0.is_none(), "a shutdown begins once");
+        self.0 = Some(now.saturating_add(SHUTDOWN_FLUSH_LIMIT));
+    }
+
+    /// Whether a shutdown has begun.
+    #[inline]
+    pub(super) const fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How often peers that may have stalled are looked at.
+    fn check_interval(&self) -> Duration {
+        if self.is_set() { SHUTDOWN_STALL_CHECK } else { STALL_LIMIT / 4 }
+    }
+
+    /// For how long a peer has to have taken nothing of what waits for it until it is given up;
+    /// none while it is not.
+    fn stall_limit(&self, now: Timestamp, accepted: bool) -> Option<Duration> {
+        match self.0.filter(|_| !waits_for_readers()) {
+            Some(until) if until <= now => Some(Duration::ZERO),
+            Some(_) => Some(SHUTDOWN_STALL_LIMIT),
+            None => accepted.then_some(STALL_LIMIT),
+        }
+    }
 }
 
-impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
-    /// Output waiting for one connection above which it is not read from.
+impl NetConfig {
+    /// Output waiting for one connection above which it is not read from, as things are.
+    #[inline]
     pub(super) fn output_bound(&self) -> usize {
-        let bound = self.config.output_bound_bytes;
-        if self.config.memory.is_scarce(MemoryUse::Output) {
-            bound.min(SCARCE_OUTPUT_BOUND)
+        if self.memory.is_scarce(MemoryUse::Output) {
+            self.output_bound_bytes.min(SCARCE_OUTPUT_BOUND)
         } else {
-            bound
+            self.output_bound_bytes
         }
     }
 
+    /// Output waiting for one connection above which answers become "busy", as things are.
+    fn output_limit(&self) -> usize {
+        if self.memory.is_scarce(MemoryUse::Output) { OUTPUT_BOUND } else { OUTPUT_LIMIT }
+    }
+}
+
+impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Answers for a connection that is owed much already: when it is too much, without those that
     /// may be asked for again.
     pub(super) fn within_limit(
@@ -48,13 +84,9 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
         index: u32,
         answers: Vec<u8>,
     ) -> Vec<u8> {
-        let limit = if self.config.memory.is_scarce(MemoryUse::Output) {
-            OUTPUT_BOUND
-        } else {
-            OUTPUT_LIMIT
-        };
+        let limit = self.config.output_limit();
         let Some(connection) = self.connections.at(index) else { return answers };
-        let (view, queued) = (connection.view, connection.queued);
+        let (view, queued) = (connection.view, connection.output.bytes());
         // A single answer of any length is sent: whoever reads gets everything.
         if queued == 0 || queued + answers.len() <= limit || view.dial.is_some() || ignores_limit()
         {
@@ -73,19 +105,13 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
 
     /// Reserves memory for the long frame that a connection has begun; if there is none, it waits.
     pub(super) fn reserve(&mut self, index: u32) -> bool {
-        let (now, memory) = (self.now, std::sync::Arc::clone(&self.config.memory));
-        let Some((holder, connection)) = self.connections.held_at(index) else { return false };
-        let bytes = connection.needed.max(connection.received.len());
-        let Some(charge) = memory.try_charge(MemoryUse::Input, bytes as u64) else {
-            if !connection.starving {
-                connection.starving = true;
-                self.watches.starving.push_back((now.saturating_add(MEMORY_TIMEOUT), holder));
-            }
+        let Some(connection) = self.connections.at(index) else { return false };
+        let bytes = connection.input.needed() as u64;
+        let Some(charge) = self.config.memory.try_charge(MemoryUse::Input, bytes) else {
+            self.connections.wait_for_memory(index, self.now);
             return false;
         };
-        connection.reservation = Some(charge);
-        connection.received.reserve_exact(bytes - connection.received.len());
-        connection.read_at = now;
+        connection.input.reserve(charge, self.now);
         self.watch_for_stall(index);
         true
     }
@@ -93,20 +119,12 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     /// Lets those go on whose long frames waited for memory, in their order, and ends those that
     /// have waited for too long.
     pub(super) fn feed_starving(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some(&(until, holder)) = self.watches.starving.front() {
-            let Some(connection) =
-                self.connections.holder(holder).filter(|connection| connection.starving)
-            else {
-                self.watches.starving.pop_front();
-                continue;
-            };
-            let needed = connection.needed.max(connection.received.len());
+        while let Some((until, index, connection)) = self.connections.first_starving() {
+            let needed = connection.input.needed();
             if self.config.memory.has_room(MemoryUse::Input, needed as u64) {
-                self.watches.starving.pop_front();
-                if let Some(connection) = self.connections.holder(holder) {
-                    connection.starving = false;
-                }
-                if self.reserve(holder.0) && self.connections.list_to_read(holder.0) {
+                connection.holds.starving = false;
+                self.connections.drop_first_starving();
+                if self.reserve(index) && self.connections.list_to_read(index) {
                     ctx.want_turn();
                 }
                 continue;
@@ -114,107 +132,62 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             if until > self.now {
                 return;
             }
-            self.watches.starving.pop_front();
-            self.end_with_words(ctx, holder.0, Break::NoMemory { needed });
+            self.connections.drop_first_starving();
+            self.refuse_and_close(ctx, index, Break::NoMemory { needed });
         }
     }
 
     /// Tells a connection why it is closed, and closes it.
-    fn end_with_words(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: Break) {
-        let Self { connections, protocol, output, .. } = self;
+    fn refuse_and_close(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: Break) {
+        let Self { connections, protocol, input, output, .. } = self;
         let Some(connection) = connections.at(index) else { return };
-        let mut words = ctx.take_buffer();
-        protocol.refuse(&connection.view, reason, &[], &mut words);
+        let mut answer = ctx.take_buffer();
+        protocol.refuse(&connection.view, reason, &[], &mut answer);
         tracing::warn!(peer = %connection.view.peer, "A connection is closed: {reason}.");
-        connection.queue(words, ctx.frame_batches(), output);
-        connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
-        ctx.give_buffer(std::mem::take(&mut connection.received));
-        self.count_input(index);
+        connection.output.queue(answer, ctx.frame_batches(), output);
+        connection.phase = ConnectionPhase::Flushing(DisconnectReason::Broken(reason));
+        ctx.give_buffer(connection.input.take());
+        connection.input.count(input);
         self.connections.list_to_write(index);
-        self.watch(index);
-    }
-
-    /// Counts what a connection holds of an unfinished frame, beside what is reserved for it.
-    pub(super) fn count_input(&mut self, index: u32) {
-        let Some(connection) = self.connections.at(index) else { return };
-        let reserved = connection.reservation.as_ref().map_or(0, crate::Charge::bytes);
-        let bytes = (connection.received.capacity() as u64).saturating_sub(reserved);
-        let before = std::mem::replace(&mut connection.counted, bytes);
-        if before != bytes {
-            self.input.change(before, bytes);
-        }
+        self.connections.watch_ending(index, self.now);
     }
 
     /// Has a connection looked at after a while, whose peer may have stalled.
     pub(super) fn watch_for_stall(&mut self, index: u32) {
-        let Some((holder, connection)) = self.connections.held_at(index) else { return };
-        if !std::mem::replace(&mut connection.slow, true) {
-            let pause =
-                if self.flush_until.is_some() { SHUTDOWN_STALL_CHECK } else { STALL_LIMIT / 4 };
-            self.watches.slow.push_back((self.now.saturating_add(pause), holder));
-        }
+        self.connections.watch_for_stall(index, self.now, self.flush_deadline.check_interval());
     }
 
     /// From the begin of a shutdown on, peers that read nothing are waited for only briefly: all of
     /// them are looked at again soon.
-    pub(super) fn hurry(&mut self) {
-        self.flush_until = Some(self.now.saturating_add(SHUTDOWN_FLUSH_LIMIT));
-        self.watches.slow.clear();
-        for index in 0..self.connections.slots() {
-            let Some(connection) = self.connections.at(index) else { continue };
-            connection.slow = false;
-            if connection.queued > 0 || connection.reservation.is_some() {
-                self.watch_for_stall(index);
-            }
-        }
-    }
-
-    /// For how long a peer has to have taken nothing of what waits for it until it is given up;
-    /// none while it is not.
-    fn stall_limit(&self, accepted: bool) -> Option<Duration> {
-        match self.flush_until.filter(|_| !waits_for_readers()) {
-            Some(until) if until <= self.now => Some(Duration::ZERO),
-            Some(_) => Some(SHUTDOWN_STALL_LIMIT),
-            None => accepted.then_some(STALL_LIMIT),
-        }
+    pub(super) fn begin_shutdown(&mut self, ctx: &mut Context<'_, E>) {
+        self.flush_deadline.begin(self.now);
+        self.connections.watch_all_for_stall(self.now, self.flush_deadline.check_interval());
+        self.acceptor.close(ctx.io());
     }
 
     /// Closes connections whose peers neither read nor go on sending.
     pub(super) fn end_stalled(&mut self, ctx: &mut Context<'_, E>) {
-        while let Some((_, holder)) = self.watches.slow.pop_front_if(|(at, _)| *at <= self.now) {
-            let now = self.now;
-            let Some(connection) = self.connections.holder(holder) else { continue };
-            connection.slow = false;
-            let (peer, queued) = (connection.view.peer, connection.queued);
-            let (accepted, untaken) =
-                (connection.view.dial.is_none(), now.since(connection.untaken_since));
-            let limit = self.stall_limit(accepted);
-            let Some(connection) = self.connections.holder(holder) else { continue };
+        let now = self.now;
+        while let Some((index, connection)) = self.connections.next_slow(now) {
+            let (peer, queued) = (connection.view.peer, connection.output.bytes());
+            let untaken = now.since(connection.output.untaken_since);
+            let limit = self.flush_deadline.stall_limit(now, connection.view.dial.is_none());
             if queued > 0 && limit.is_some_and(|limit| untaken >= limit) {
                 tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing \
                     for {untaken:?}.");
-            } else if connection.reservation.is_some()
-                && now.since(connection.read_at) >= STALL_LIMIT
+            } else if connection.input.is_reserved()
+                && now.since(connection.input.read_at) >= STALL_LIMIT
             {
                 tracing::warn!(%peer, "A connection is closed: its peer has sent nothing of a long \
                     frame for {STALL_LIMIT:?}.");
             } else {
-                if queued > 0 || connection.reservation.is_some() {
-                    self.watch_for_stall(holder.0);
+                if connection.may_stall() {
+                    self.watch_for_stall(index);
                 }
                 continue;
             }
             self.metrics.stalled_total.add(1);
-            self.remove(ctx, holder.0, DisconnectReason::Stalled);
-        }
-    }
-
-    /// Reads nothing more from a connection, or reads on.
-    pub(super) fn pause(&mut self, reply_to: crate::ReplyAddress, paused: bool) {
-        let Some((index, connection)) = self.connections.named(reply_to) else { return };
-        connection.paused = paused;
-        if !paused {
-            self.connections.list_to_read(index);
+            self.remove(ctx, index, DisconnectReason::Stalled);
         }
     }
 }
