@@ -202,7 +202,7 @@ impl Db {
 
     pub(crate) fn keyspace_id(&self, name: &str) -> Pending<KeyspaceId> {
         let name = name.to_owned();
-        self.call(move |db| async move { db.keyspace_id(&name).await })
+        self.call(move |db| async move { db.master().keyspace_id(&name).await })
     }
 
     /// Creates a keyspace.

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
 use timestone_session::{Done, Engine, OpId, OpResult, SessionId, Ticket};
-use timestone_types::{KeyspaceId, Timestamp};
+use timestone_types::Timestamp;
 
 use crate::executor::Executor;
 use crate::local::LocalTransaction;
+use crate::master::KnownKeyspaces;
 use crate::ops::{OpTable, Output, Wake};
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -43,10 +44,7 @@ pub(crate) struct Core {
     /// Transactions of such handles.
     pub(crate) remote: RefCell<BTreeMap<u64, Rc<LocalTransaction>>>,
     pub(crate) next_remote: Cell<u64>,
-    pub(crate) keyspaces: RefCell<BTreeMap<String, KeyspaceId>>,
-    /// Of the keyspaces that this client has heard of: whether commits are acknowledged only when
-    /// the clock's error bound has passed (`external = wait`). The default one never waits.
-    pub(crate) external_waits: RefCell<BTreeMap<KeyspaceId, bool>>,
+    pub(crate) keyspaces: KnownKeyspaces,
     /// A shard map that was fetched and that the transport has not looked at.
     pub(crate) newer_map: RefCell<Option<ShardMap>>,
 }
@@ -65,8 +63,7 @@ impl Core {
             shared_session: Cell::new(None),
             remote: RefCell::default(),
             next_remote: Cell::new(1),
-            keyspaces: RefCell::default(),
-            external_waits: RefCell::new(BTreeMap::from([(KeyspaceId::DEFAULT, false)])),
+            keyspaces: KnownKeyspaces::new(),
             newer_map: RefCell::new(None),
         }
     }

@@ -26,6 +26,7 @@ mod inproc;
 pub mod limits;
 mod local;
 mod local_transact;
+mod master;
 mod oneshot;
 mod operation;
 mod ops;

@@ -8,25 +8,18 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
-use timestone_cluster::{
-    ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand,
-};
-use timestone_session::limits::DEFAULT_DEADLINE;
+use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{
     ClockOffset, Condition, Mutation, RequestOptions, SessionError, SessionId, Step, Ticket,
     TxnHandle, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
-use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId,
-};
 
 use crate::event_loop::Core;
+use crate::master::Master;
 use crate::operation::{Met, Operation};
 use crate::ops::{Output, owned, unexpected};
 use crate::owned::{OwnedCondition, OwnedMutation};
@@ -40,7 +33,7 @@ fn to_timestamp(output: Output) -> Result<Timestamp> {
     if let Output::Committed(at) = output { Ok(at) } else { unexpected(output) }
 }
 
-fn to_unit(output: Output) -> Result<()> {
+pub(crate) fn to_unit(output: Output) -> Result<()> {
     to_timestamp(output).map(drop)
 }
 
@@ -62,7 +55,7 @@ fn to_status(output: Output) -> Result<TxnStatus> {
     if let Output::Status(status) = output { Ok(status) } else { unexpected(output) }
 }
 
-fn to_frame(output: Output) -> Result<Vec<u8>> {
+pub(crate) fn to_frame(output: Output) -> Result<Vec<u8>> {
     if let Output::Frame(bytes) = output { Ok(bytes) } else { unexpected(output) }
 }
 
@@ -160,34 +153,22 @@ impl LocalDb {
         self.core.now()
     }
 
+    /// Whether commits in this handle's keyspace wait for the clocks, if that is known.
+    fn external_wait(&self) -> Option<bool> {
+        self.core.keyspaces.external_wait(self.keyspace)
+    }
+
+    /// The master, asked on behalf of this handle.
+    pub(crate) fn master(&self) -> Master<'_> {
+        Master::new(&self.core, self.deadline)
+    }
+
     fn request_options(&self) -> RequestOptions {
         RequestOptions {
             deadline: self.deadline.map(|span| self.now().saturating_add(span)),
-            external_wait: self.external_wait_of(self.keyspace) == Some(true),
+            external_wait: self.external_wait() == Some(true),
             ..RequestOptions::default()
         }
-    }
-
-    /// Remembers what the options of a keyspace mean for handles on it.
-    fn note_options(&self, keyspace: &Keyspace) {
-        let waits = keyspace.options.external == ExternalMode::Wait;
-        self.core.external_waits.borrow_mut().insert(keyspace.id, waits);
-    }
-
-    /// Whether a keyspace was created with `external = wait`; `None` while this client has neither
-    /// created nor listed nor looked it up.
-    fn external_wait_of(&self, keyspace: KeyspaceId) -> Option<bool> {
-        self.core.external_waits.borrow().get(&keyspace).copied()
-    }
-
-    /// Finds it out, for a handle that was made with an id alone.
-    async fn learn_external_wait(&self, keyspace: KeyspaceId) -> Result<bool> {
-        if let Some(known) = self.external_wait_of(keyspace) {
-            return Ok(known);
-        }
-        self.keyspaces().await?;
-        // One that does not exist makes no promise.
-        Ok(*self.core.external_waits.borrow_mut().entry(keyspace).or_insert(false))
     }
 
     /// How far the clock of each shard's server is from this machine's, as the latest answer told;
@@ -235,12 +216,12 @@ impl LocalDb {
         condition: Condition<'_>,
         return_previous: bool,
     ) -> Operation<WriteOutcome> {
-        if self.external_wait_of(self.keyspace).is_none() {
+        if self.external_wait().is_none() {
             let (db, key) = (self.clone(), key.to_vec());
             let (mutation, condition) =
                 (OwnedMutation::from(mutation), OwnedCondition::from(condition));
             return Operation::later(&self.core, async move {
-                db.learn_external_wait(db.keyspace).await?;
+                db.master().learn_external_wait(db.keyspace).await?;
                 db.write(&key, mutation.borrow(), condition.borrow(), return_previous).await
             });
         }
@@ -330,7 +311,7 @@ impl LocalDb {
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
         let mut options = options.for_engine(self.now(), self.deadline);
-        options.external_wait |= self.external_wait_of(self.keyspace) == Some(true);
+        options.external_wait |= self.external_wait() == Some(true);
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
@@ -358,49 +339,12 @@ impl LocalDb {
         self.sleep(span).await
     }
 
-    /// Asks the master, through any server.
-    pub(crate) async fn ask_master(&self, command: &MasterCommand) -> Result<MasterAnswer> {
-        let op = self.core.ops.borrow_mut().open();
-        let mut bytes = Vec::new();
-        command.encode(&mut bytes);
-        let envelope = Envelope { request: RequestId::new(op.0), ..Envelope::default() };
-        MasterAsk { command: &bytes }.encode(&envelope, &mut self.core.to_server.borrow_mut());
-        let answer = Operation::waiting(&self.core, op, to_frame);
-        // No answer came. What the master refuses, it says in one.
-        let answer = self.within(answer).await.map_err(|error| match command {
-            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. } => {
-                error.of_lost_change()
-            }
-            _ => error,
-        });
-        read_answer(&answer?)
-    }
-
-    /// What an operation yields, unless the deadline of this handle comes first.
-    async fn within<T>(&self, mut operation: Operation<T>) -> Result<T> {
-        let mut over = self.sleep(self.deadline.unwrap_or(DEFAULT_DEADLINE));
-        std::future::poll_fn(|context| match Pin::new(&mut operation).poll(context) {
-            Poll::Pending => Pin::new(&mut over)
-                .poll(context)
-                .map(|_| Err(SessionError::DeadlineExceeded.into())),
-            ready => ready,
-        })
-        .await
-    }
-
     /// Creates a keyspace.
     ///
     /// # Errors
     /// A bad name or option, or one that exists.
     pub async fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        let name = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
-        match self.ask_master(&MasterCommand::CreateKeyspace { name, options }).await? {
-            MasterAnswer::Created(keyspace) => {
-                self.note_options(&keyspace);
-                Ok(keyspace)
-            }
-            _ => Err(misunderstood()),
-        }
+        self.master().create_keyspace(name, options).await
     }
 
     /// All keyspaces, by ascending id.
@@ -408,13 +352,7 @@ impl LocalDb {
     /// # Errors
     /// No server answers.
     pub async fn keyspaces(&self) -> Result<Vec<Keyspace>> {
-        match self.ask_master(&MasterCommand::ListKeyspaces).await? {
-            MasterAnswer::Keyspaces(list) => {
-                list.iter().for_each(|keyspace| self.note_options(keyspace));
-                Ok(list)
-            }
-            _ => Err(misunderstood()),
-        }
+        self.master().keyspaces().await
     }
 
     /// Drops a keyspace: its keys are gone, and its id is never used again.
@@ -422,13 +360,10 @@ impl LocalDb {
     /// # Errors
     /// No such keyspace, or the one that cannot be dropped.
     pub async fn drop_keyspace(&self, name: &str) -> Result<()> {
-        let id = self.keyspace_id(name).await?;
+        let id = self.master().keyspace_id(name).await?;
         let options = TransactOptions::default();
         self.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await?;
-        let wanted = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
-        let answer = self.ask_master(&MasterCommand::DropKeyspace { name: wanted }).await?;
-        self.core.keyspaces.borrow_mut().remove(name);
-        if let MasterAnswer::Dropped { .. } = answer { Ok(()) } else { Err(misunderstood()) }
+        self.master().drop_keyspace(name).await
     }
 
     /// A handle on a keyspace by its name.
@@ -436,28 +371,7 @@ impl LocalDb {
     /// # Errors
     /// No such keyspace.
     pub async fn keyspace(&self, name: &str) -> Result<Self> {
-        Ok(self.in_keyspace(self.keyspace_id(name).await?))
-    }
-
-    pub(crate) async fn keyspace_id(&self, name: &str) -> Result<KeyspaceId> {
-        let known = self.core.keyspaces.borrow().get(name).copied();
-        if let Some(id) = known {
-            return Ok(id);
-        }
-        let list = self.keyspaces().await?;
-        let found =
-            list.iter().find(|keyspace| keyspace.name.as_str() == name).map(|keyspace| keyspace.id);
-        let unknown = || {
-            let message = format!("there is no keyspace {name:?}");
-            Error::new(
-                ErrorCode::KeyspaceUnknown,
-                message,
-                "create it with `timestone keyspace create`",
-            )
-        };
-        let id = found.ok_or_else(unknown)?;
-        self.core.keyspaces.borrow_mut().insert(name.to_owned(), id);
-        Ok(id)
+        Ok(self.in_keyspace(self.master().keyspace_id(name).await?))
     }
 }
 
@@ -488,31 +402,6 @@ fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<ValueView<'
         }
         Step::Committed(_) => None,
     }
-}
-
-fn read_answer(bytes: &[u8]) -> Result<MasterAnswer> {
-    let frame = Frame::parse(bytes).map_err(|_| misunderstood())?;
-    match frame.kind() {
-        Kind::MasterReply => {
-            let reply = MasterReply::decode(&frame).map_err(|_| misunderstood())?;
-            reply.master_answer().map_err(|_| misunderstood())
-        }
-        Kind::ErrorReply => Err(ErrorReply::decode(&frame)
-            .map_or_else(|_| misunderstood(), |reply| Error::of_reply(&reply))),
-        _ => Err(misunderstood()),
-    }
-}
-
-fn misunderstood() -> Error {
-    Error::new(
-        ErrorCode::Malformed,
-        "the server's answer could not be read",
-        "update the older side",
-    )
-}
-
-fn bad_keyspace(error: &timestone_cluster::ClusterError) -> Error {
-    Error::new(ErrorCode::BadArgument, error.to_string(), "")
 }
 
 /// A transaction of a task on the event loop. Dropped without a commit, it is aborted.
@@ -693,22 +582,11 @@ impl LocalTransaction {
     /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is
     /// not known of all.
     fn external_wait(&self) -> Option<bool> {
-        let waits = self.core.external_waits.borrow();
-        let mut any = *waits.get(&self.keyspace)?;
-        for keyspace in self.others.borrow().iter() {
-            any |= *waits.get(keyspace)?;
+        let mut any = self.core.keyspaces.external_wait(self.keyspace)?;
+        for &keyspace in self.others.borrow().iter() {
+            any |= self.core.keyspaces.external_wait(keyspace)?;
         }
         Some(any)
-    }
-
-    /// Finds out what has to be known of its keyspaces before it may be acknowledged.
-    async fn learn_external_wait(core: &Rc<Core>, keyspaces: Vec<KeyspaceId>) -> Result<bool> {
-        let db = LocalDb::shared(core)?;
-        let mut any = false;
-        for keyspace in keyspaces {
-            any |= db.learn_external_wait(keyspace).await?;
-        }
-        Ok(any)
     }
 
     /// A refused write must not be left out silently: the commit will be refused with the same
@@ -736,7 +614,11 @@ impl LocalTransaction {
                 keyspaces.push(self.keyspace);
                 self.handed_over.set(true);
                 Operation::later(&self.core, async move {
-                    let waits = Self::learn_external_wait(&committing.core, keyspaces).await?;
+                    let master = Master::new(&committing.core, None);
+                    let mut waits = false;
+                    for keyspace in keyspaces {
+                        waits |= master.learn_external_wait(keyspace).await?;
+                    }
                     commit(&committing.core, committing.handle, waits).await
                 })
             }

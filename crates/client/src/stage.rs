@@ -95,12 +95,12 @@ impl<T> ClientStage<T> {
             let core = Rc::clone(db.core());
             if client
                 && let Ok(MasterAnswer::Clients(block)) =
-                    db.ask_master(&MasterCommand::RegisterClient { count: 1 }).await
+                    db.master().ask(&MasterCommand::RegisterClient { count: 1 }).await
             {
                 core.engine.borrow_mut().renew_client(core.now(), block.first);
             }
             if routes
-                && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await
+                && let Ok(MasterAnswer::Map(map)) = db.master().ask(&MasterCommand::FetchMap).await
                 && !core.engine.borrow_mut().shards_mut().routes_are_of(map.version())
             {
                 core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
