@@ -21,7 +21,7 @@ use crate::file::layout::Layout;
 use crate::limits::GROW_WRITES_IN_FLIGHT;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum GrowthPhase {
     Start,
     Allocating,
     Zeroing,
@@ -57,7 +57,7 @@ pub(crate) struct Growth {
     end: u64,
     /// What is to stay free on the file system.
     keep_free: u64,
-    phase: Phase,
+    phase: GrowthPhase,
     writes_in_flight: usize,
     zeros: Vec<AlignedBuffer>,
     error: Option<io::Error>,
@@ -73,7 +73,7 @@ impl Growth {
             start: layout.block_offset(from),
             next: layout.block_offset(from),
             end: layout.block_offset(to),
-            phase: Phase::Start,
+            phase: GrowthPhase::Start,
             writes_in_flight: 0,
             zeros: Vec::new(),
             error: None,
@@ -93,11 +93,11 @@ impl Growth {
             return self.give_back(file, explain(file, source));
         }
         match self.phase {
-            Phase::Start => {
+            GrowthPhase::Start => {
                 if let Some(full) = self.lacks_room(file, self.end - self.start) {
                     return GrowthStep::Failed(full);
                 }
-                self.phase = Phase::Allocating;
+                self.phase = GrowthPhase::Allocating;
                 self.writes_in_flight = 1;
                 GrowthStep::Start(IoOp::Allocate {
                     file: file.clone(),
@@ -106,24 +106,27 @@ impl Growth {
                 })
             }
             // Others may have grown at the same time.
-            Phase::Zeroing if self.next == self.start && self.error.is_none() => {
+            GrowthPhase::Zeroing if self.next == self.start && self.error.is_none() => {
                 match self.lacks_room(file, 0) {
                     Some(full) => self.give_back(file, full),
                     None => self.zero_piece(file),
                 }
             }
-            Phase::Zeroing if self.error.is_none() && self.next < self.end => self.zero_piece(file),
-            Phase::Zeroing if self.error.is_none() && self.writes_in_flight == 0 => {
-                self.phase = Phase::Syncing;
+            GrowthPhase::Zeroing if self.error.is_none() && self.next < self.end => {
+                self.zero_piece(file)
+            }
+            GrowthPhase::Zeroing if self.error.is_none() && self.writes_in_flight == 0 => {
+                self.phase = GrowthPhase::Syncing;
                 GrowthStep::Sync
             }
-            Phase::Synced => {
-                self.phase = Phase::Recording;
+            GrowthPhase::Synced => {
+                self.phase = GrowthPhase::Recording;
                 GrowthStep::Record(self.to)
             }
-            Phase::Allocating | Phase::Zeroing | Phase::Syncing | Phase::Recording => {
-                GrowthStep::Wait
-            }
+            GrowthPhase::Allocating
+            | GrowthPhase::Zeroing
+            | GrowthPhase::Syncing
+            | GrowthPhase::Recording => GrowthStep::Wait,
         }
     }
 
@@ -131,8 +134,8 @@ impl Growth {
     pub(crate) fn settle(&mut self, result: io::Result<usize>, buffer: Option<AlignedBuffer>) {
         self.writes_in_flight -= 1;
         self.zeros.extend(buffer);
-        if self.phase == Phase::Allocating {
-            self.phase = Phase::Zeroing;
+        if self.phase == GrowthPhase::Allocating {
+            self.phase = GrowthPhase::Zeroing;
         }
         if let Err(error) = result {
             self.error.get_or_insert(error);
@@ -141,8 +144,8 @@ impl Growth {
 
     /// The sync that `next` asked for has succeeded.
     pub(crate) fn synced(&mut self) {
-        assert_eq!(self.phase, Phase::Syncing);
-        self.phase = Phase::Synced;
+        assert_eq!(self.phase, GrowthPhase::Syncing);
+        self.phase = GrowthPhase::Synced;
     }
 
     /// Why there would be too little room for others after taking `bytes` more, if so.

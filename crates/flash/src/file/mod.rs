@@ -20,7 +20,10 @@
 mod growth;
 pub mod layout;
 mod open;
+mod reads;
+mod requests;
 mod runs;
+mod syncs;
 mod table;
 
 use std::io;
@@ -42,8 +45,11 @@ use growth::{Growth, GrowthStep};
 use layout::{DeviceId, Layout};
 pub use open::FileConfig;
 use open::Opened;
+use reads::{ReadSlot, Reads};
+use requests::Requests;
 use runs::{RunId, Runs, same_error};
-use table::{BlockTable, Change, Step};
+use syncs::{Syncer, Syncs};
+use table::{BlockTable, TableChange, TableStep};
 
 /// A flash device in a file.
 #[derive(Debug)]
@@ -52,41 +58,20 @@ pub struct FileDevice {
     file: IoFile,
     layout: Layout,
     ledger: Ledger,
-    queue_depth: usize,
+    requests: Requests,
     keep_free: u64,
-    in_flight: usize,
-    reads: Vec<ReadSlot>,
-    free_reads: Vec<u32>,
+    reads: Reads,
     runs: Runs,
     table: BlockTable,
     pages: BufferPool,
     growth: Option<Growth>,
-    syncs_waiting: Vec<Syncer>,
-    syncs_active: Vec<Syncer>,
-    failed: Option<&'static str>,
+    syncs: Syncs,
     finished: Vec<IoCompletion>,
-    /// Completions that came about in `wait`; the next poll delivers them.
-    ready: Vec<FlashCompletion>,
-    stats: DeviceStats,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ReadSlot {
-    token: Token,
-    extent: Extent,
-}
-
-/// Who waits for a sync of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Syncer {
-    Caller(Token),
-    Table,
-    Growth,
 }
 
 /// What an operation of the engine is for; travels in its token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
+enum EngineOp {
     Read(u32),
     Run(RunId),
     Table,
@@ -94,7 +79,7 @@ enum Purpose {
     Growth,
 }
 
-impl Purpose {
+impl EngineOp {
     fn token(self) -> IoToken {
         let (kind, index) = match self {
             Self::Read(index) => (0, index),
@@ -182,27 +167,24 @@ impl FileDevice {
             file,
             layout,
             ledger: Ledger::new(layout.pages_per_block, max_blocks, generations.into_iter(), fresh),
-            queue_depth: config.queue_depth as usize,
+            requests: Requests::new(
+                config.queue_depth as usize,
+                DeviceStats { repairs, ..DeviceStats::default() },
+            ),
             keep_free: config.keep_free_bytes,
-            in_flight: 0,
-            reads: Vec::new(),
-            free_reads: Vec::new(),
+            reads: Reads::default(),
             runs: Runs::default(),
             table,
             pages: BufferPool::new(TABLE_WRITES_IN_FLIGHT * PAGE_BYTES),
             growth: None,
-            syncs_waiting: Vec::new(),
-            syncs_active: Vec::new(),
-            failed: None,
+            syncs: Syncs::default(),
             finished: Vec::new(),
-            ready: Vec::new(),
-            stats: DeviceStats { repairs, ..DeviceStats::default() },
         })
     }
 
     /// Hands an operation to the engine, which has room for all that the queue depth admits and the
     /// device's own.
-    fn start_op(&mut self, purpose: Purpose, op: IoOp) {
+    fn start_op(&mut self, purpose: EngineOp, op: IoOp) {
         if let Err(refused) = self.engine.submit(purpose.token(), op) {
             unreachable!("the engine refused an operation of the device: {:?}", refused.reason);
         }
@@ -213,21 +195,11 @@ impl FileDevice {
     }
 
     fn read(&mut self, token: Token, extent: Extent, buffer: AlignedBuffer) {
-        let slot = ReadSlot { token, extent };
-        let index = match self.free_reads.pop() {
-            Some(index) => {
-                self.reads[index as usize] = slot;
-                index
-            }
-            None => {
-                self.reads.push(slot);
-                self.reads.len() as u32 - 1
-            }
-        };
+        let index = self.reads.begin(ReadSlot { token, extent });
         let length = extent.pages as usize * PAGE_BYTES;
         let op =
             IoOp::Read { file: self.file.clone(), offset: self.offset_of(extent), buffer, length };
-        self.start_op(Purpose::Read(index), op);
+        self.start_op(EngineOp::Read(index), op);
     }
 
     /// Moves everything that can move.
@@ -240,23 +212,23 @@ impl FileDevice {
 
     fn drive_runs(&mut self) {
         while let Some((id, extent, buffers)) = self.runs.take() {
-            self.stats.program_writes += 1;
+            self.requests.stats.program_writes += 1;
             let op = IoOp::WriteMany {
                 file: self.file.clone(),
                 offset: self.offset_of(extent),
                 buffers,
             };
-            self.start_op(Purpose::Run(id), op);
+            self.start_op(EngineOp::Run(id), op);
         }
     }
 
     fn drive_growth(&mut self, completions: &mut Vec<FlashCompletion>) {
         while let Some(growth) = &mut self.growth {
             match growth.next(&self.file) {
-                GrowthStep::Start(op) => self.start_op(Purpose::Growth, op),
+                GrowthStep::Start(op) => self.start_op(EngineOp::Growth, op),
                 GrowthStep::Wait => return,
-                GrowthStep::Sync => self.syncs_waiting.push(Syncer::Growth),
-                GrowthStep::Record(to) => self.table.request(Change::Grow { to }),
+                GrowthStep::Sync => self.syncs.request(Syncer::Growth),
+                GrowthStep::Record(to) => self.table.request(TableChange::Grow { to }),
                 GrowthStep::Failed(error) => self.end_growth(Err(error), completions),
             }
         }
@@ -264,59 +236,57 @@ impl FileDevice {
 
     fn drive_table(&mut self, completions: &mut Vec<FlashCompletion>) {
         let ledger = &self.ledger;
-        let is_due = |change: &Change| match change {
-            Change::Erase { block, .. } => ledger.erase_is_due(*block),
-            Change::Grow { .. } => true,
+        let is_due = |change: &TableChange| match change {
+            TableChange::Erase { block, .. } => ledger.erase_is_due(*block),
+            TableChange::Grow { .. } => true,
         };
-        if let Some(reason) = self.failed {
-            let mut doomed: Vec<Change> =
+        if let Some(reason) = self.syncs.failed() {
+            let mut doomed: Vec<TableChange> =
                 self.table.waiting().extract_if(.., |change| is_due(change)).collect();
             self.end_changes(&mut doomed, |_| Err(FlashError::Failed { reason }), completions);
         } else {
             self.table.begin(is_due);
         }
         match self.table.advance() {
-            Step::Nothing => {}
-            Step::Sync => self.syncs_waiting.push(Syncer::Table),
-            Step::Failed(error) => self.end_batch(Some(&error), completions),
+            TableStep::Nothing => {}
+            TableStep::Sync => self.syncs.request(Syncer::Table),
+            TableStep::Failed(error) => self.end_batch(Some(&error), completions),
         }
         while let Some(write) = self.table.next_write(TABLE_WRITES_IN_FLIGHT) {
             let mut buffer = self.pages.take(PAGE_BYTES);
             self.table.encode(write.index, &mut buffer);
             let offset = self.layout.table_offset(write.copy, write.index);
             let op = IoOp::Write { file: self.file.clone(), offset, buffer, length: PAGE_BYTES };
-            self.start_op(Purpose::Table, op);
+            self.start_op(EngineOp::Table, op);
         }
     }
 
-    /// One sync at a time; whoever asks meanwhile shares the next one.
     fn drive_syncs(&mut self, completions: &mut Vec<FlashCompletion>) {
-        if !self.syncs_active.is_empty() || self.syncs_waiting.is_empty() {
+        if !self.syncs.begin() {
             return;
         }
-        std::mem::swap(&mut self.syncs_active, &mut self.syncs_waiting);
-        if self.failed.is_some() {
+        if self.syncs.failed().is_some() {
             self.end_syncs(Err(io::ErrorKind::Other.into()), completions);
         } else {
-            self.start_op(Purpose::Sync, IoOp::Sync { file: self.file.clone() });
+            self.start_op(EngineOp::Sync, IoOp::Sync { file: self.file.clone() });
         }
     }
 
     /// Takes in what the engine has finished.
     fn settle(&mut self, done: IoCompletion, completions: &mut Vec<FlashCompletion>) {
         let IoCompletion { token, result, buffer, buffers } = done;
-        match Purpose::of(token) {
-            Purpose::Read(index) => self.end_read(index, result, buffer, completions),
-            Purpose::Run(id) => {
+        match EngineOp::of(token) {
+            EngineOp::Read(index) => self.end_read(index, result, buffer, completions),
+            EngineOp::Run(id) => {
                 self.runs.finish(id, buffers, result.map(|_| ()));
                 self.release_programs(completions);
             }
-            Purpose::Table => {
+            EngineOp::Table => {
                 self.table.wrote(result.map(|_| ()));
                 buffer.into_iter().for_each(|buffer| self.pages.give(buffer));
             }
-            Purpose::Sync => self.end_syncs(result.map(|_| ()), completions),
-            Purpose::Growth => {
+            EngineOp::Sync => self.end_syncs(result.map(|_| ()), completions),
+            EngineOp::Growth => {
                 if let Some(growth) = &mut self.growth {
                     growth.settle(result, buffer);
                 }
@@ -331,14 +301,13 @@ impl FileDevice {
         buffer: Option<AlignedBuffer>,
         completions: &mut Vec<FlashCompletion>,
     ) {
-        let ReadSlot { token, extent } = self.reads[index as usize];
-        self.free_reads.push(index);
+        let ReadSlot { token, extent } = self.reads.end(index);
         self.ledger.end_read(extent.block);
         let bytes = extent.pages as usize * PAGE_BYTES;
         let result = match result {
             Ok(read) if read == bytes => {
-                self.stats.reads += 1;
-                self.stats.read_bytes += bytes as u64;
+                self.requests.stats.reads += 1;
+                self.requests.stats.read_bytes += bytes as u64;
                 Ok(())
             }
             Ok(_) => Err(FlashError::Medium {
@@ -347,53 +316,46 @@ impl FileDevice {
             }),
             Err(source) => Err(FlashError::Medium { operation: "read", source }),
         };
-        self.complete(token, result, buffer, completions);
+        self.requests.complete(token, result, buffer, completions);
     }
 
     fn release_programs(&mut self, completions: &mut Vec<FlashCompletion>) {
-        let Self { runs, ledger, stats, in_flight, .. } = self;
+        let Self { runs, ledger, requests, .. } = self;
         runs.release(|program| {
             let readable = ledger.end_program(program.extent, program.result.is_ok());
             let result = match program.result {
                 Ok(()) if readable => {
-                    stats.programs += 1;
-                    stats.programmed_bytes += program.buffer.len() as u64;
+                    requests.stats.programs += 1;
+                    requests.stats.programmed_bytes += program.buffer.len() as u64;
                     Ok(())
                 }
                 Ok(()) => Err(Misuse::BlockFailed { block: program.extent.block }.into()),
                 Err(source) => Err(FlashError::Medium { operation: "program", source }),
             };
-            stats.errors += u64::from(result.is_err());
-            *in_flight -= 1;
-            completions.push(FlashCompletion {
-                token: program.token,
-                result,
-                buffer: Some(program.buffer),
-            });
+            requests.complete(program.token, result, Some(program.buffer), completions);
         });
     }
 
     fn end_syncs(&mut self, result: io::Result<()>, completions: &mut Vec<FlashCompletion>) {
-        let earlier = self.failed;
+        let earlier = self.syncs.failed();
+        let mut covered = self.syncs.end(result.is_ok());
         if result.is_err() && earlier.is_none() {
             tracing::error!(path = %self.file.path().display(), "a sync failed: the device takes \
                 no more writes");
-            self.failed = Some("a sync failed");
         }
-        self.stats.medium_syncs += u64::from(result.is_ok());
-        let mut active = std::mem::take(&mut self.syncs_active);
-        for syncer in active.drain(..) {
+        self.requests.stats.medium_syncs += u64::from(result.is_ok());
+        for syncer in covered.drain(..) {
             let medium = |source: &io::Error| match earlier {
                 Some(reason) => FlashError::Failed { reason },
                 None => FlashError::Medium { operation: "sync", source: same_error(source) },
             };
             match (syncer, &result) {
                 (Syncer::Caller(token), Ok(())) => {
-                    self.stats.syncs += 1;
-                    self.complete(token, Ok(()), None, completions);
+                    self.requests.stats.syncs += 1;
+                    self.requests.complete(token, Ok(()), None, completions);
                 }
                 (Syncer::Caller(token), Err(error)) => {
-                    self.complete(token, Err(medium(error)), None, completions)
+                    self.requests.complete(token, Err(medium(error)), None, completions)
                 }
                 (Syncer::Table, Ok(())) => {
                     self.table.synced();
@@ -411,8 +373,7 @@ impl FileDevice {
                 (Syncer::Growth, Err(error)) => self.end_growth(Err(medium(error)), completions),
             }
         }
-        // The vector goes back to where it can be filled again without allocating.
-        self.syncs_active = active;
+        self.syncs.reuse(covered);
     }
 
     /// The changes of the table's batch are durable, or failed for a reason.
@@ -428,19 +389,19 @@ impl FileDevice {
 
     fn end_changes(
         &mut self,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<TableChange>,
         outcome: impl Fn(&'static str) -> Result<(), FlashError>,
         completions: &mut Vec<FlashCompletion>,
     ) {
         for change in changes.drain(..) {
             match change {
-                Change::Erase { token, block } => {
+                TableChange::Erase { token, block } => {
                     let result = outcome("erase");
                     self.ledger.end_erase(block, result.is_ok());
-                    self.stats.erases += u64::from(result.is_ok());
-                    self.complete(token, result, None, completions);
+                    self.requests.stats.erases += u64::from(result.is_ok());
+                    self.requests.complete(token, result, None, completions);
                 }
-                Change::Grow { to } => {
+                TableChange::Grow { to } => {
                     let result = outcome("grow");
                     if result.is_ok() {
                         self.ledger.grow_to(to);
@@ -457,25 +418,13 @@ impl FileDevice {
         completions: &mut Vec<FlashCompletion>,
     ) {
         if let Some(growth) = self.growth.take() {
-            self.complete(growth.token(), result, None, completions);
+            self.requests.complete(growth.token(), result, None, completions);
         }
-    }
-
-    fn complete(
-        &mut self,
-        token: Token,
-        result: Result<(), FlashError>,
-        buffer: Option<AlignedBuffer>,
-        completions: &mut Vec<FlashCompletion>,
-    ) {
-        self.in_flight -= 1;
-        self.stats.errors += u64::from(result.is_err());
-        completions.push(FlashCompletion { token, result, buffer });
     }
 
     /// Checks an operation against the rules and counts it in.
     fn admit(&mut self, op: &FlashOp) -> Result<Admitted, FlashError> {
-        if let (Some(reason), false) = (self.failed, matches!(op, FlashOp::Read { .. })) {
+        if let (Some(reason), false) = (self.syncs.failed(), matches!(op, FlashOp::Read { .. })) {
             return Err(FlashError::Failed { reason });
         }
         match op {
@@ -533,17 +482,17 @@ impl FlashDevice for FileDevice {
     }
 
     fn submit(&mut self, op: FlashOp) -> Result<(), Rejected> {
-        if self.in_flight >= self.queue_depth {
+        if !self.requests.has_room() {
             return Err(Rejected { reason: RejectedReason::QueueFull, op });
         }
         let admitted = match self.admit(&op) {
             Ok(admitted) => admitted,
             Err(error) => {
-                self.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
+                self.requests.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
                 return Err(Rejected { reason: RejectedReason::Refused(error), op });
             }
         };
-        self.in_flight += 1;
+        self.requests.begin();
         match (op, admitted) {
             (FlashOp::Read { token, buffer, .. }, Admitted::At(extent)) => {
                 self.read(token, extent, buffer)
@@ -552,9 +501,9 @@ impl FlashDevice for FileDevice {
                 self.runs.add(token, extent, buffer)
             }
             (FlashOp::Erase { token, block }, _) => {
-                self.table.request(Change::Erase { token, block })
+                self.table.request(TableChange::Erase { token, block })
             }
-            (FlashOp::Sync { token }, _) => self.syncs_waiting.push(Syncer::Caller(token)),
+            (FlashOp::Sync { token }, _) => self.syncs.request(Syncer::Caller(token)),
             (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
                 let from = self.ledger.geometry().blocks;
                 self.growth = Some(Growth::new(token, self.layout, from, to, self.keep_free));
@@ -566,8 +515,8 @@ impl FlashDevice for FileDevice {
 
     fn poll(&mut self, completions: &mut Vec<FlashCompletion>) -> usize {
         let before = completions.len();
-        completions.append(&mut self.ready);
-        if self.in_flight == 0 && self.engine.in_flight() == 0 {
+        completions.append(&mut self.requests.ready);
+        if self.requests.in_flight() == 0 && self.engine.in_flight() == 0 {
             return completions.len() - before;
         }
         self.drive(completions);
@@ -585,14 +534,14 @@ impl FlashDevice for FileDevice {
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight + self.ready.len()
+        self.requests.in_flight() + self.requests.ready.len()
     }
 
     fn wait(&mut self, timeout: Duration) {
-        let mut ready = std::mem::take(&mut self.ready);
+        let mut ready = std::mem::take(&mut self.requests.ready);
         self.drive(&mut ready);
-        self.ready = ready;
-        if self.ready.is_empty() {
+        self.requests.ready = ready;
+        if self.requests.ready.is_empty() {
             self.engine.wait(timeout);
         }
     }
@@ -603,6 +552,6 @@ impl FlashDevice for FileDevice {
 
     fn stats(&self) -> DeviceStats {
         let (wear_min, wear_max) = self.ledger.wear();
-        DeviceStats { wear_min, wear_max, ..self.stats }
+        DeviceStats { wear_min, wear_max, ..self.requests.stats }
     }
 }

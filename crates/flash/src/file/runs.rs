@@ -32,7 +32,7 @@ enum RunState {
 }
 
 #[derive(Debug)]
-struct Run {
+struct ProgramRun {
     extent: Extent,
     tokens: Vec<Token>,
     buffers: Vec<AlignedBuffer>,
@@ -51,7 +51,7 @@ pub(crate) struct Released {
 /// All programs in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    slab: Vec<Run>,
+    slab: Vec<ProgramRun>,
     free: Vec<RunId>,
     collecting: Vec<RunId>,
     order: VecDeque<RunId>,
@@ -147,7 +147,7 @@ impl Runs {
             self.slab[id.0 as usize].extent = extent;
             return id;
         }
-        self.slab.push(Run {
+        self.slab.push(ProgramRun {
             extent,
             tokens: Vec::new(),
             buffers: Vec::new(),

@@ -20,7 +20,7 @@ use crate::file::layout::{ENTRIES_PER_TABLE_PAGE, Layout};
 
 /// Something that the table is to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub(crate) enum TableChange {
     /// A block's generation rises.
     Erase { token: Token, block: BlockId },
     /// Blocks up to this number exist.
@@ -28,7 +28,7 @@ pub(crate) enum Change {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum BatchPhase {
     Idle,
     Primary,
     Syncing,
@@ -37,7 +37,7 @@ enum Phase {
 
 /// What the device has to do next for the table.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum TableStep {
     /// Nothing, or wait for writes.
     Nothing,
     /// Sync the medium and report it.
@@ -62,15 +62,15 @@ pub(crate) struct BlockTable {
     generations: Vec<Generation>,
     /// Of each table page.
     sequences: Vec<u64>,
-    waiting: Vec<Change>,
-    active: Vec<Change>,
+    waiting: Vec<TableChange>,
+    active: Vec<TableChange>,
     /// Blocks that existed before the active batch.
     blocks_before: u32,
     dirty: Vec<u32>,
     next_dirty: usize,
     writes_in_flight: usize,
     error: Option<io::Error>,
-    phase: Phase,
+    phase: BatchPhase,
 }
 
 impl BlockTable {
@@ -89,17 +89,17 @@ impl BlockTable {
             next_dirty: 0,
             writes_in_flight: 0,
             error: None,
-            phase: Phase::Idle,
+            phase: BatchPhase::Idle,
         }
     }
 
     /// Asks for a change.
-    pub(crate) fn request(&mut self, change: Change) {
+    pub(crate) fn request(&mut self, change: TableChange) {
         self.waiting.push(change);
     }
 
     /// Changes that were asked for and are not under way.
-    pub(crate) fn waiting(&mut self) -> &mut Vec<Change> {
+    pub(crate) fn waiting(&mut self) -> &mut Vec<TableChange> {
         &mut self.waiting
     }
 
@@ -110,8 +110,8 @@ impl BlockTable {
     }
 
     /// Begins the next batch, of the changes that are due, unless one is under way.
-    pub(crate) fn begin(&mut self, is_due: impl Fn(&Change) -> bool) {
-        if self.phase != Phase::Idle || self.waiting.is_empty() {
+    pub(crate) fn begin(&mut self, is_due: impl Fn(&TableChange) -> bool) {
+        if self.phase != BatchPhase::Idle || self.waiting.is_empty() {
             return;
         }
         debug_assert!(self.active.is_empty());
@@ -123,12 +123,12 @@ impl BlockTable {
         self.dirty.clear();
         for change in &self.active {
             match *change {
-                Change::Erase { block, .. } => {
+                TableChange::Erase { block, .. } => {
                     let generation = &mut self.generations[block.0 as usize];
                     *generation = generation.next();
                     self.dirty.push(block.0 / ENTRIES_PER_TABLE_PAGE);
                 }
-                Change::Grow { to } => {
+                TableChange::Grow { to } => {
                     let from = self.generations.len() as u32;
                     self.generations.resize(to as usize, Generation::FIRST);
                     self.dirty
@@ -142,15 +142,15 @@ impl BlockTable {
             self.sequences[index as usize] += 1;
         }
         self.next_dirty = 0;
-        self.phase = Phase::Primary;
+        self.phase = BatchPhase::Primary;
     }
 
     /// The next write of the batch, if the phase has one left and not too many are under way.
     pub(crate) fn next_write(&mut self, most_in_flight: usize) -> Option<TableWrite> {
         let mirror = match self.phase {
-            Phase::Primary => 0,
-            Phase::Mirror => 1,
-            Phase::Idle | Phase::Syncing => return None,
+            BatchPhase::Primary => 0,
+            BatchPhase::Mirror => 1,
+            BatchPhase::Idle | BatchPhase::Syncing => return None,
         };
         if self.writes_in_flight >= most_in_flight || self.error.is_some() {
             return None;
@@ -178,55 +178,55 @@ impl BlockTable {
     }
 
     /// Goes on to the next phase when this one's writes have ended.
-    pub(crate) fn advance(&mut self) -> Step {
+    pub(crate) fn advance(&mut self) -> TableStep {
         let finished = self.writes_in_flight == 0
             && (self.next_dirty == self.dirty.len() || self.error.is_some());
         match self.phase {
-            Phase::Primary if finished => match self.error.take() {
+            BatchPhase::Primary if finished => match self.error.take() {
                 None => {
-                    self.phase = Phase::Syncing;
-                    Step::Sync
+                    self.phase = BatchPhase::Syncing;
+                    TableStep::Sync
                 }
                 Some(error) => {
                     self.take_back();
-                    Step::Failed(error)
+                    TableStep::Failed(error)
                 }
             },
-            Phase::Mirror if finished => {
+            BatchPhase::Mirror if finished => {
                 if let Some(error) = self.error.take() {
                     // The primary copy is durable, and the next batch begins with this one.
                     tracing::warn!(%error, "a second copy of the block table could not be written");
                 }
-                self.phase = Phase::Idle;
-                Step::Nothing
+                self.phase = BatchPhase::Idle;
+                TableStep::Nothing
             }
-            _ => Step::Nothing,
+            _ => TableStep::Nothing,
         }
     }
 
     /// The sync of the batch has succeeded: its changes are durable, and its other copy is to be
     /// written.
     pub(crate) fn synced(&mut self) {
-        assert_eq!(self.phase, Phase::Syncing);
-        self.phase = Phase::Mirror;
+        assert_eq!(self.phase, BatchPhase::Syncing);
+        self.phase = BatchPhase::Mirror;
         self.next_dirty = 0;
     }
 
     /// The sync of the batch has failed.
     pub(crate) fn sync_failed(&mut self) {
-        assert_eq!(self.phase, Phase::Syncing);
+        assert_eq!(self.phase, BatchPhase::Syncing);
         self.take_back();
     }
 
     /// The changes of the batch, to be told; empty afterwards.
-    pub(crate) fn active(&mut self) -> &mut Vec<Change> {
+    pub(crate) fn active(&mut self) -> &mut Vec<TableChange> {
         &mut self.active
     }
 
     /// Forgets the batch: the next one writes the same copies with the same sequences.
     fn take_back(&mut self) {
         for change in &self.active {
-            if let Change::Erase { block, .. } = change {
+            if let TableChange::Erase { block, .. } = change {
                 let generation = &mut self.generations[block.0 as usize];
                 *generation = Generation(generation.0 - 1);
             }
@@ -235,7 +235,7 @@ impl BlockTable {
         for &index in &self.dirty {
             self.sequences[index as usize] -= 1;
         }
-        self.phase = Phase::Idle;
+        self.phase = BatchPhase::Idle;
     }
 }
 
@@ -254,8 +254,8 @@ mod tests {
         BlockTable::new(layout, vec![Generation::FIRST; blocks as usize], vec![1; 3])
     }
 
-    fn erase(block: u32) -> Change {
-        Change::Erase { token: Token(block.into()), block: BlockId(block) }
+    fn erase(block: u32) -> TableChange {
+        TableChange::Erase { token: Token(block.into()), block: BlockId(block) }
     }
 
     fn writes(table: &mut BlockTable) -> Vec<(u32, u32)> {
@@ -269,10 +269,10 @@ mod tests {
         table.request(erase(1500));
         table.begin(|_| true);
         assert_eq!(writes(&mut table), [(0, 0), (0, 1)], "sequence 2 goes to copy 0 first");
-        assert!(matches!(table.advance(), Step::Nothing), "writes are under way");
+        assert!(matches!(table.advance(), TableStep::Nothing), "writes are under way");
         table.wrote(Ok(()));
         table.wrote(Ok(()));
-        assert!(matches!(table.advance(), Step::Sync));
+        assert!(matches!(table.advance(), TableStep::Sync));
         assert_eq!(writes(&mut table), [], "the other copy waits for the sync");
         table.synced();
         assert_eq!(table.active().drain(..).count(), 2);
@@ -282,7 +282,7 @@ mod tests {
         assert!(table.active().is_empty(), "no batch begins before the mirror is written");
         table.wrote(Ok(()));
         table.wrote(Ok(()));
-        assert!(matches!(table.advance(), Step::Nothing));
+        assert!(matches!(table.advance(), TableStep::Nothing));
         table.begin(|_| true);
         assert_eq!(
             writes(&mut table),
@@ -297,12 +297,12 @@ mod tests {
         let mut before = vec![0; PAGE_BYTES];
         table.encode(0, &mut before);
         table.request(erase(3));
-        table.request(Change::Grow { to: 1100 });
+        table.request(TableChange::Grow { to: 1100 });
         table.begin(|_| true);
         assert_eq!(writes(&mut table), [(0, 0), (0, 1)]);
         table.wrote(Err(io::ErrorKind::Other.into()));
         table.wrote(Ok(()));
-        assert!(matches!(table.advance(), Step::Failed(_)));
+        assert!(matches!(table.advance(), TableStep::Failed(_)));
         assert_eq!(table.active().drain(..).count(), 2);
         let mut after = vec![0; PAGE_BYTES];
         table.encode(0, &mut after);
