@@ -207,18 +207,18 @@ impl MemoryMedia {
     /// them. With a pace, an operation completes at the first poll at which the medium's clock has
     /// come so far, or when somebody blocks on the device.
     pub fn set_pace(&self, pace: Option<FlashPace>) {
-        self.lock().pace = pace;
+        self.lock().pacing.pace = pace;
     }
 
     /// Moves the medium's clock, in nanoseconds of any origin.
     pub fn set_now(&self, nanos: u64) {
-        self.lock().now = nanos;
+        self.lock().pacing.now = nanos;
     }
 
     /// When something under way completes next, by the medium's clock.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        self.lock().next_due
+        self.lock().pacing.next_due
     }
 
     /// How many operations, and of how many bytes together, were asked for since the medium was
@@ -230,18 +230,18 @@ impl MemoryMedia {
 
     /// Orders a fault.
     pub fn inject(&self, fault: Fault) {
-        self.lock().faults.push(fault);
+        self.lock().faults.single.push(fault);
     }
 
     /// Takes back the faults that have not struck yet.
     pub fn clear_faults(&self) {
-        self.lock().faults.clear();
+        self.lock().faults.single.clear();
     }
 
     /// Faults that were ordered and have not struck yet.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
-        self.lock().faults.len()
+        self.lock().faults.single.len()
     }
 
     /// Flips one bit (0 to 32 767) of a page as it is now: rot. Says whether the page ever held
@@ -278,7 +278,7 @@ impl MemoryMedia {
 
     /// Makes every growth fail for lack of space, or no longer.
     pub fn set_full(&self, full: bool) {
-        self.lock().full = full;
+        self.lock().faults.full = full;
     }
 
     /// Cuts the power: every page not covered by a completed sync is kept, lost or torn, every
@@ -299,21 +299,21 @@ impl MemoryMedia {
     /// meets the given fate, and the device that was open answers everything with an error from
     /// then on.
     pub fn cut_power_at(&self, cut: PowerCut) {
-        self.lock().cut = Some(cut);
+        self.lock().faults.cut = Some(cut);
     }
 
     /// Since a cut that was ordered has come: bytes that its operation would have changed (a page
     /// for what is not a program). `None` before that.
     #[must_use]
     pub fn interrupted_bytes(&self) -> Option<usize> {
-        self.lock().interrupted
+        self.lock().faults.interrupted
     }
 
     /// When the open device is dropped, a part of what it accepted since its last poll, from the
     /// front and as long as the seed has it, reaches the medium: its process died while it handed
     /// in its operations. Without this order none of it does.
     pub fn cut_submissions(&self, seed: u64) {
-        self.lock().parting = Some(seed);
+        self.lock().faults.parting = Some(seed);
     }
 
     /// A medium of its own with the same content, and nothing ordered. What no sync covers yet
@@ -353,55 +353,24 @@ struct Unsynced {
     completed_at: Option<u64>,
 }
 
-/// The medium itself.
+/// What is to go wrong, as ordered, and what has.
 #[derive(Debug, Default)]
-pub(crate) struct Media {
-    pages_per_block: u32,
-    pub(crate) generations: Vec<Generation>,
-    pages: Vec<Option<PageBytes>>,
-    unsynced: Vec<Unsynced>,
-    /// It lies about syncs, and this is the latest moment that it says one has covered.
-    lying: Option<u64>,
-    /// Erases that were started and have not completed.
-    erasing: Vec<BlockId>,
-    faults: Vec<Fault>,
+pub(crate) struct OrderedFaults {
+    single: Vec<Fault>,
     cut: Option<PowerCut>,
+    /// Since the ordered cut has come: bytes of the operation that it struck.
     interrupted: Option<usize>,
     /// Draws what the open device leaves when it is dropped.
     pub(crate) parting: Option<u64>,
+    /// Growths fail for lack of space.
     pub(crate) full: bool,
-    /// Never opened: all extents are known to be empty.
-    pub(crate) fresh: bool,
-    /// Rises at each opening and power cut; a device of an older session is dead.
-    pub(crate) session: u64,
-    clock: u64,
-    pace: Option<FlashPace>,
-    pace_draws: u64,
-    /// The time that the simulator says it is.
-    pub(crate) now: u64,
-    /// When the first operation of the open device is over.
-    pub(crate) next_due: Option<u64>,
-    /// Operations and bytes that were asked for.
-    asked: (u64, u64),
 }
 
-impl Media {
-    /// When an operation submitted now is over; zero without a pace.
-    pub(crate) fn due(&mut self, kind: OpKind, pages: u32) -> u64 {
-        self.asked.0 += 1;
-        self.asked.1 += u64::from(pages) * PAGE_BYTES as u64;
-        let Some(pace) = self.pace else { return 0 };
-        self.pace_draws += 1;
-        let mut dice = FaultDice::new(pace.seed ^ self.pace_draws.rotate_left(32));
-        let nanos = |span: Duration| usize::try_from(span.as_nanos()).unwrap_or(usize::MAX / 2);
-        let longer = dice.below(nanos(pace.spread) + 1) as u64;
-        self.now.saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
-    }
-
+impl OrderedFaults {
     /// Counts one operation of a kind against the ordered faults; gives the one that strikes.
     pub(crate) fn strike(&mut self, kind: OpKind) -> Option<Fault> {
         let mut struck = None;
-        self.faults.retain_mut(|fault| {
+        self.single.retain_mut(|fault| {
             if fault_kind(fault) != kind {
                 return true;
             }
@@ -428,6 +397,66 @@ impl Media {
         }
         self.interrupted = Some(bytes);
         self.cut.take()
+    }
+
+    /// A device is opened: what concerned the one before is over.
+    fn begin_session(&mut self) {
+        self.interrupted = None;
+        self.parting = None;
+    }
+}
+
+/// How long operations take, by a clock that tests move.
+#[derive(Debug, Default)]
+pub(crate) struct Pacing {
+    pace: Option<FlashPace>,
+    draws: u64,
+    /// The time that the simulator says it is.
+    pub(crate) now: u64,
+    /// When the first operation of the open device is over.
+    pub(crate) next_due: Option<u64>,
+}
+
+impl Pacing {
+    /// When an operation submitted now is over; zero without a pace.
+    fn due(&mut self, kind: OpKind, pages: u32) -> u64 {
+        let Some(pace) = self.pace else { return 0 };
+        self.draws += 1;
+        let mut dice = FaultDice::new(pace.seed ^ self.draws.rotate_left(32));
+        let nanos = |span: Duration| usize::try_from(span.as_nanos()).unwrap_or(usize::MAX / 2);
+        let longer = dice.below(nanos(pace.spread) + 1) as u64;
+        self.now.saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
+    }
+}
+
+/// The medium itself.
+#[derive(Debug, Default)]
+pub(crate) struct Media {
+    pages_per_block: u32,
+    pub(crate) generations: Vec<Generation>,
+    pages: Vec<Option<PageBytes>>,
+    unsynced: Vec<Unsynced>,
+    /// It lies about syncs, and this is the latest moment that it says one has covered.
+    lying: Option<u64>,
+    /// Erases that were started and have not completed.
+    erasing: Vec<BlockId>,
+    pub(crate) faults: OrderedFaults,
+    /// Never opened: all extents are known to be empty.
+    pub(crate) fresh: bool,
+    /// Rises at each opening and power cut; a device of an older session is dead.
+    pub(crate) session: u64,
+    clock: u64,
+    pub(crate) pacing: Pacing,
+    /// Operations and bytes that were asked for.
+    asked: (u64, u64),
+}
+
+impl Media {
+    /// When an operation submitted now is over; zero without a pace.
+    pub(crate) fn due(&mut self, kind: OpKind, pages: u32) -> u64 {
+        self.asked.0 += 1;
+        self.asked.1 += u64::from(pages) * PAGE_BYTES as u64;
+        self.pacing.due(kind, pages)
     }
 
     /// Copies pages out; what was never programmed reads as zeros.
@@ -525,10 +554,9 @@ impl Media {
     /// opened.
     pub(crate) fn begin_session(&mut self) -> bool {
         self.session += 1;
-        self.next_due = None;
+        self.pacing.next_due = None;
         self.erasing.clear();
-        self.interrupted = None;
-        self.parting = None;
+        self.faults.begin_session();
         std::mem::replace(&mut self.fresh, false)
     }
 
@@ -560,7 +588,7 @@ impl Media {
     fn kill(&mut self, seed: u64) {
         let mut dice = FaultDice::new(seed);
         self.session += 1;
-        self.next_due = None;
+        self.pacing.next_due = None;
         self.clock += 1;
         let mut kept = Vec::new();
         for mut entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
@@ -583,7 +611,7 @@ impl Media {
     fn power_cut(&mut self, seed: u64) {
         let mut dice = FaultDice::new(seed);
         self.session += 1;
-        self.next_due = None;
+        self.pacing.next_due = None;
         self.lying = self.lying.map(|_| 0);
         let mut settled = std::collections::BTreeSet::new();
         for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {

@@ -197,14 +197,14 @@ impl MemoryDevice {
         let next = self.queue.iter().map(|op| op.due).min();
         let mut media = self.media.lock();
         if media.session == self.session {
-            media.next_due = next;
+            media.pacing.next_due = next;
         }
     }
 
     /// Which operation completes next: the rules bind programs and erases of one block to their
     /// order.
     fn choose(&mut self) -> usize {
-        let now = if self.awaited { u64::MAX } else { self.media.lock().now };
+        let now = if self.awaited { u64::MAX } else { self.media.lock().pacing.now };
         let Some(first) = self.queue.iter().position(|op| op.due <= now) else {
             return self.queue.len();
         };
@@ -285,7 +285,7 @@ impl Drop for MemoryDevice {
         let alive = |media: &Media| media.session == self.session;
         let Some(seed) = Some(self.media.lock())
             .filter(|media| alive(media))
-            .and_then(|mut media| media.parting.take())
+            .and_then(|mut media| media.faults.parting.take())
         else {
             return;
         };
@@ -296,7 +296,7 @@ impl Drop for MemoryDevice {
 
 /// Lets the medium see one operation.
 fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result<(), FlashError> {
-    let struck = media.strike(op.work.kind());
+    let struck = media.faults.strike(op.work.kind());
     if let Some(Fault::Fail { .. }) = struck {
         return Err(FlashError::Medium {
             operation: name(op.work.kind()),
@@ -344,7 +344,7 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
         }
         PendingOp::Erase(block) => media.erase_started(block),
         PendingOp::Sync(_) => {}
-        PendingOp::Grow(_) if media.full => {
+        PendingOp::Grow(_) if media.faults.full => {
             return Err(FlashError::Full { reason: "the medium was told to be full".to_owned() });
         }
         PendingOp::Grow(_) => {}
@@ -356,10 +356,10 @@ fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
     match op.work {
         PendingOp::Read(_) => None,
         PendingOp::Program(_) => {
-            media.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len()))
+            media.faults.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len()))
         }
         PendingOp::Erase(_) | PendingOp::Sync(_) | PendingOp::Grow(_) => {
-            media.struck_by_cut(PAGE_BYTES)
+            media.faults.struck_by_cut(PAGE_BYTES)
         }
     }
 }

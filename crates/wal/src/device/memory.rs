@@ -34,29 +34,75 @@ struct DiskState {
     files: BTreeMap<FileName, Vec<u8>>,
     writing: Option<Writing>,
     /// The change under way, when it is over, and its number among the operations.
-    changing: Option<(Change, u64, u64)>,
+    changing: Option<(DirectoryChange, u64, u64)>,
     /// Devices of an earlier life do nothing.
     life: u64,
     operations: u64,
-    stop_at: Option<u64>,
-    cut: Option<PowerCut>,
-    held: bool,
-    /// The power is off since an ordered cut, which interrupted a write of so many bytes.
-    interrupted: Option<usize>,
-    failing_writes: bool,
-    failing_removals: bool,
+    faults: DiskFaults,
     /// Syncs are acknowledged and not done.
     lying: bool,
     /// What was written since then, oldest first.
     unsynced: Vec<Unsynced>,
+    clock: DiskClock,
+    /// Writes and bytes that were asked for.
+    asked: (u64, u64),
+}
+
+/// What is to go wrong, as ordered, and what has.
+#[derive(Debug, Default)]
+struct DiskFaults {
+    /// The operation of this number and those after it never complete.
+    stop_at: Option<u64>,
+    /// Nothing completes.
+    held: bool,
+    cut: Option<PowerCut>,
+    /// The power is off since an ordered cut, which interrupted a write of so many bytes.
+    interrupted: Option<usize>,
+    failing_writes: bool,
+    failing_removals: bool,
+    /// Bytes of all files beyond which no fresh one is made.
     space_bytes: Option<u64>,
+}
+
+impl DiskFaults {
+    /// Whether nothing completes any more, or for now, after so many operations.
+    fn stops(&self, operations: u64) -> bool {
+        self.held || self.stop_at.is_some_and(|stop| operations >= stop)
+    }
+
+    /// A new life begins: what ended or held up the one before is over.
+    fn restart(&mut self) {
+        self.stop_at = None;
+        self.held = false;
+        self.interrupted = None;
+    }
+}
+
+/// When operations are over, by a clock that tests move.
+#[derive(Debug, Default)]
+struct DiskClock {
     pace: Option<DiskPace>,
-    pace_draws: u64,
+    draws: u64,
     now: u64,
     /// Somebody blocks: what is under way completes at the next poll.
     awaited: bool,
-    /// Writes and bytes that were asked for.
-    asked: (u64, u64),
+}
+
+impl DiskClock {
+    /// When an operation begun now is over; zero without a pace.
+    fn due(&mut self, base: impl FnOnce(&DiskPace) -> Duration) -> u64 {
+        let Some(pace) = self.pace else { return 0 };
+        self.draws += 1;
+        let drawn = Seed(pace.seed ^ self.draws.rotate_left(32)).dice().roll();
+        let spread = u64::try_from(pace.spread.as_nanos()).unwrap_or(u64::MAX);
+        let longer = ((u128::from(drawn) * u128::from(spread)) >> 64) as u64;
+        let base = u64::try_from(base(&pace).as_nanos()).unwrap_or(u64::MAX);
+        self.now.saturating_add(base).saturating_add(longer)
+    }
+
+    fn is_over(&self, due: u64) -> bool {
+        self.awaited || due <= self.now
+    }
 }
 
 /// How long operations take.
@@ -104,35 +150,16 @@ struct Unsynced {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum DirectoryChange {
     Prepare(FileName, FileSource),
     Remove(FileName),
 }
 
 impl DiskState {
-    /// When an operation begun now is over.
-    fn due(&mut self, base: impl FnOnce(&DiskPace) -> Duration) -> u64 {
-        let Some(pace) = self.pace else { return 0 };
-        self.pace_draws += 1;
-        let drawn = Seed(pace.seed ^ self.pace_draws.rotate_left(32)).dice().roll();
-        let spread = u64::try_from(pace.spread.as_nanos()).unwrap_or(u64::MAX);
-        let longer = ((u128::from(drawn) * u128::from(spread)) >> 64) as u64;
-        let base = u64::try_from(base(&pace).as_nanos()).unwrap_or(u64::MAX);
-        self.now.saturating_add(base).saturating_add(longer)
-    }
-
-    fn is_over(&self, due: u64) -> bool {
-        self.awaited || due <= self.now
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop_at.is_some_and(|stop| self.operations >= stop)
-    }
-
     /// Lets an ordered cut happen if its moment has come, and ends what is under way with errors
     /// while the power is off.
     fn end_by_cut(&mut self, events: &mut Vec<DeviceEvent>) {
-        if let Some(cut) = self.cut.take_if(|cut| self.operations >= cut.operation) {
+        if let Some(cut) = self.faults.cut.take_if(|cut| self.operations >= cut.operation) {
             if let Some(Writing { file, offset, buffers, .. }) = &self.writing {
                 let arrived: Vec<u8> = buffers
                     .iter()
@@ -140,25 +167,25 @@ impl DiskState {
                     .take(cut.keep_bytes)
                     .collect();
                 let (file, offset) = (*file, *offset);
-                self.interrupted = Some(buffers.iter().map(|buffer| buffer.len()).sum());
+                self.faults.interrupted = Some(buffers.iter().map(|buffer| buffer.len()).sum());
                 self.store(file, offset, &arrived);
             }
             if let Some((change, ..)) = self.changing.filter(|_| cut.changed) {
                 self.apply(change);
             }
-            self.interrupted.get_or_insert(0);
+            self.faults.interrupted.get_or_insert(0);
         }
-        if self.interrupted.is_none() {
+        if self.faults.interrupted.is_none() {
             return;
         }
         match self.changing.take() {
-            Some((Change::Prepare(name, _), ..)) => {
+            Some((DirectoryChange::Prepare(name, _), ..)) => {
                 events.push(DeviceEvent::Prepared {
                     name,
                     result: Err(error("prepare", name, io::ErrorKind::NotConnected)),
                 });
             }
-            Some((Change::Remove(name), ..)) => {
+            Some((DirectoryChange::Remove(name), ..)) => {
                 events.push(DeviceEvent::Removed {
                     name,
                     result: Err(error("remove", name, io::ErrorKind::NotConnected)),
@@ -184,16 +211,16 @@ impl DiskState {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    fn apply(&mut self, change: Change) -> DeviceEvent {
+    fn apply(&mut self, change: DirectoryChange) -> DeviceEvent {
         match change {
-            Change::Prepare(name, source) => {
+            DirectoryChange::Prepare(name, source) => {
                 DeviceEvent::Prepared { name, result: self.make(name, source) }
             }
-            Change::Remove(name) if self.failing_removals => DeviceEvent::Removed {
+            DirectoryChange::Remove(name) if self.faults.failing_removals => DeviceEvent::Removed {
                 name,
                 result: Err(error("remove", name, io::ErrorKind::Other)),
             },
-            Change::Remove(name) => {
+            DirectoryChange::Remove(name) => {
                 self.unsynced.retain(|sector| sector.file != name);
                 self.files.remove(&name);
                 DeviceEvent::Removed { name, result: Ok(()) }
@@ -204,7 +231,10 @@ impl DiskState {
     fn make(&mut self, name: FileName, source: FileSource) -> Result<(), WalError> {
         let bytes = match source {
             FileSource::Fresh { bytes }
-                if self.space_bytes.is_some_and(|limit| self.used_bytes() + bytes > limit) =>
+                if self
+                    .faults
+                    .space_bytes
+                    .is_some_and(|limit| self.used_bytes() + bytes > limit) =>
             {
                 return Err(error("preallocate", name, io::ErrorKind::StorageFull));
             }
@@ -284,7 +314,7 @@ impl MemoryDisk {
     #[must_use]
     pub fn device(&self) -> Box<dyn LogDevice> {
         let mut state = self.lock();
-        if state.interrupted.is_some() {
+        if state.faults.interrupted.is_some() {
             state.restart();
         }
         let life = state.life;
@@ -357,14 +387,14 @@ impl MemoryDisk {
     /// Cuts the power when an operation is under way. What waits for the disk then is told of a
     /// failure, and so is everything after it, until the next device is opened on the disk.
     pub fn cut_power_at(&self, cut: PowerCut) {
-        self.lock().cut = Some(cut);
+        self.lock().faults.cut = Some(cut);
     }
 
     /// Since a cut that was ordered has come: bytes of the write that it interrupted. `None` while
     /// the power is on.
     #[must_use]
     pub fn interrupted_bytes(&self) -> Option<usize> {
-        self.lock().interrupted
+        self.lock().faults.interrupted
     }
 
     /// Flips one bit of a file, which must be that long: rot.
@@ -390,30 +420,30 @@ impl MemoryDisk {
 
     /// The operation of this number, counted from 1, never completes, and none after it.
     pub fn stop_at(&self, operation: u64) {
-        self.lock().stop_at = Some(operation);
+        self.lock().faults.stop_at = Some(operation);
     }
 
     /// While held, nothing completes.
     pub fn hold(&self, held: bool) {
-        self.lock().held = held;
+        self.lock().faults.held = held;
     }
 
     /// Sets how long operations take that are begun from now on; `None`: they complete when the
     /// owner polls.
     pub fn set_pace(&self, pace: Option<DiskPace>) {
-        self.lock().pace = pace;
+        self.lock().clock.pace = pace;
     }
 
     /// Moves the disk's clock, in nanoseconds of any origin.
     pub fn set_now(&self, nanos: u64) {
-        self.lock().now = nanos;
+        self.lock().clock.now = nanos;
     }
 
     /// When something under way completes next, by the disk's clock.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let state = self.lock();
-        if state.held || state.stopped() {
+        if state.faults.stops(state.operations) {
             return None;
         }
         let writing = state.writing.as_ref().map(|writing| writing.due);
@@ -422,12 +452,12 @@ impl MemoryDisk {
 
     /// Lets every write fail from now on, or not.
     pub fn fail_writes(&self, failing: bool) {
-        self.lock().failing_writes = failing;
+        self.lock().faults.failing_writes = failing;
     }
 
     /// Lets the removal of every file fail from now on, or not.
     pub fn fail_removals(&self, failing: bool) {
-        self.lock().failing_removals = failing;
+        self.lock().faults.failing_removals = failing;
     }
 
     /// From now on the disk lies: writes are acknowledged as synced, and a cut of the power takes
@@ -443,7 +473,7 @@ impl MemoryDisk {
 
     /// Fresh files beyond this many bytes in all fail with "no space".
     pub fn limit_space(&self, bytes: Option<u64>) {
-        self.lock().space_bytes = bytes;
+        self.lock().faults.space_bytes = bytes;
     }
 
     /// Bytes of all files together.
@@ -499,10 +529,8 @@ impl DiskState {
     fn restart(&mut self) {
         self.life += 1;
         self.operations = 0;
-        self.stop_at = None;
-        self.held = false;
-        self.awaited = false;
-        self.interrupted = None;
+        self.clock.awaited = false;
+        self.faults.restart();
     }
 }
 
@@ -567,8 +595,8 @@ impl LogDevice for MemoryDevice {
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
-            let due = state.due(|pace| pace.change);
-            state.changing = Some((Change::Prepare(name, source), due, state.operations));
+            let due = state.clock.due(|pace| pace.change);
+            state.changing = Some((DirectoryChange::Prepare(name, source), due, state.operations));
         }
     }
 
@@ -577,8 +605,8 @@ impl LogDevice for MemoryDevice {
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
-            let due = state.due(|pace| pace.change);
-            state.changing = Some((Change::Remove(file), due, state.operations));
+            let due = state.clock.due(|pace| pace.change);
+            state.changing = Some((DirectoryChange::Remove(file), due, state.operations));
         }
     }
 
@@ -591,7 +619,7 @@ impl LogDevice for MemoryDevice {
             state.operations += 1;
             state.asked.0 += 1;
             state.asked.1 += length as u64;
-            let due = state.due(|pace| {
+            let due = state.clock.due(|pace| {
                 pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX)
             });
             state.writing = Some(Writing { file, offset, buffers, due, number: state.operations });
@@ -601,11 +629,11 @@ impl LogDevice for MemoryDevice {
     fn poll(&mut self, events: &mut Vec<DeviceEvent>) {
         let Some(mut state) = self.alive() else { return };
         state.end_by_cut(events);
-        if state.held || state.stopped() {
+        if state.faults.stops(state.operations) {
             return;
         }
         if let Some((change, due, _)) = state.changing
-            && state.is_over(due)
+            && state.clock.is_over(due)
         {
             state.changing = None;
             let event = state.apply(change);
@@ -616,9 +644,9 @@ impl LogDevice for MemoryDevice {
             let Some(next) = self.alive() else { return };
             state = next;
         }
-        let over = state.writing.as_ref().is_some_and(|writing| state.is_over(writing.due));
+        let over = state.writing.as_ref().is_some_and(|writing| state.clock.is_over(writing.due));
         if over && let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
-            let result = if state.failing_writes {
+            let result = if state.faults.failing_writes {
                 Err(error("write", file, io::ErrorKind::Other))
             } else {
                 let mut at = offset;
@@ -630,12 +658,12 @@ impl LogDevice for MemoryDevice {
             };
             events.push(DeviceEvent::Written { buffers, result });
         }
-        state.awaited = false;
+        state.clock.awaited = false;
     }
 
     fn wait(&mut self, _timeout: Duration) {
         if let Some(mut state) = self.alive() {
-            state.awaited = true;
+            state.clock.awaited = true;
         }
     }
 

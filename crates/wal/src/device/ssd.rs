@@ -34,11 +34,11 @@ const ENGINE_DEPTH: u32 = 2;
 const UNFINISHED: &str = ".new";
 
 struct Job {
-    change: Change,
+    change: DirectoryChange,
     registry: Option<Arc<dyn FileRegistry>>,
 }
 
-enum Change {
+enum DirectoryChange {
     Prepare(FileName, FileSource),
     Remove(FileName),
 }
@@ -202,10 +202,10 @@ impl Worker {
             for Job { change, registry } in inbox {
                 let files = LogFolder { path: &at, registry };
                 let finished = match change {
-                    Change::Prepare(name, source) => {
+                    DirectoryChange::Prepare(name, source) => {
                         Done::Prepared(name, files.prepare(name, source))
                     }
-                    Change::Remove(name) => Done::Removed(name, files.remove(name)),
+                    DirectoryChange::Remove(name) => Done::Removed(name, files.remove(name)),
                 };
                 if outbox.send(finished).is_err() {
                     return;
@@ -407,14 +407,14 @@ impl LogDevice for SsdDevice {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to make files");
         let registry = writer.registry.clone();
-        writer.worker.send(Job { change: Change::Prepare(name, source), registry });
+        writer.worker.send(Job { change: DirectoryChange::Prepare(name, source), registry });
     }
 
     fn remove(&mut self, file: FileName) {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to remove files");
         let registry = writer.registry.clone();
-        writer.worker.send(Job { change: Change::Remove(file), registry });
+        writer.worker.send(Job { change: DirectoryChange::Remove(file), registry });
     }
 
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {
