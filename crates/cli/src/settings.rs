@@ -4,106 +4,21 @@
 //! the file that is not known is an error that names the nearest known one; so is a value of the
 //! wrong form, with the place where it stands.
 
+mod flags;
+
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::ArgMatches;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args};
-use timestone::server::{AcceptedLoss, DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
-use timestone_types::ShardId;
+use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
 
-/// Flags of `timestone serve`. Every one may also come from the environment or from the
-/// configuration file.
-#[derive(Args, Debug, Clone, Default)]
-pub(crate) struct ServeArgs {
-    /// Configuration file (TOML); its keys are the long names of these flags.
-    #[arg(long, env = "TIMESTONE_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Data directory; created when missing [default: ./timestone-data].
-    #[arg(long, env = "TIMESTONE_DATA", value_name = "DIR")]
-    data: Option<String>,
-    /// Address of the native protocol; port 0 takes any free one, "none" switches it off [default:
-    /// 127.0.0.1:7400].
-    #[arg(long, env = "TIMESTONE_LISTEN", value_name = "HOST:PORT")]
-    listen: Option<String>,
-    /// Address of the Redis protocol (RESP) [default: 127.0.0.1:7401].
-    #[arg(long, env = "TIMESTONE_RESP", value_name = "HOST:PORT")]
-    resp: Option<String>,
-    /// Address of metrics and health over HTTP [default: 127.0.0.1:7402].
-    #[arg(long, env = "TIMESTONE_HTTP", value_name = "HOST:PORT")]
-    http: Option<String>,
-    /// Address that other servers and clients shall use, when it differs from --listen.
-    #[arg(long, env = "TIMESTONE_ADVERTISE", value_name = "HOST:PORT")]
-    advertise: Option<String>,
-    /// Log device: "ssd" makes every commit durable before it is acknowledged; "none" relies on the
-    /// store's background writes; "pmem" wants persistent memory [default: ssd].
-    #[arg(long, env = "TIMESTONE_LOG", value_name = "DEVICE")]
-    log: Option<String>,
-    /// Flash device: "file" [default: file].
-    #[arg(long, env = "TIMESTONE_DEVICE", value_name = "DEVICE")]
-    device: Option<String>,
-    /// Most space on the flash device, such as 20GiB [default: 80 % of the free space].
-    #[arg(long, env = "TIMESTONE_CAPACITY", value_name = "SIZE")]
-    capacity: Option<String>,
-    /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
-    #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
-    cache: Option<String>,
-    /// Memory for keyspaces in dram, such as 4GiB, beside --memory; taken as it fills [default:
-    /// 256MiB].
-    #[arg(long, env = "TIMESTONE_DRAM", value_name = "SIZE")]
-    dram: Option<String>,
-    /// Memory that the process may use, cache included, such as 4GiB [default: half of the
-    /// machine's, or of the control group's].
-    #[arg(long, env = "TIMESTONE_MEMORY", value_name = "SIZE")]
-    memory: Option<String>,
-    /// Shards of this server; fixed when the data directory is created [default: 4].
-    #[arg(long, env = "TIMESTONE_SHARDS", value_name = "N")]
-    shards: Option<String>,
-    /// Reactor threads [default: half the cores].
-    #[arg(long, env = "TIMESTONE_THREADS", value_name = "N")]
-    threads: Option<String>,
-    /// Which stages run on which thread: "fused", each reactor thread all stages of its shards, or
-    /// "staged", a thread for each stage; with the latter --threads is how many network stages,
-    /// gateways and logs there are [default: fused].
-    #[arg(long, env = "TIMESTONE_LAYOUT", value_name = "LAYOUT")]
-    layout: Option<String>,
-    /// Name of the cluster: a new one is called so, another one is refused [default: any].
-    #[arg(long, env = "TIMESTONE_CLUSTER", value_name = "NAME")]
-    cluster: Option<String>,
-    /// Shards of the whole cluster, where this server hosts the master of several servers [default:
-    /// its own].
-    #[arg(long, env = "TIMESTONE_CLUSTER_SHARDS", value_name = "N")]
-    cluster_shards: Option<String>,
-    /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
-    /// timestone://127.0.0.1:7400 [default: embedded].
-    #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
-    master: Option<String>,
-    /// Listen on addresses that other machines can reach although there is neither TLS nor
-    /// authentication [default: false].
-    #[arg(long, env = "TIMESTONE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    insecure: Option<String>,
-    /// Bind reactor threads to cores [default: false].
-    #[arg(long, env = "TIMESTONE_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    pin: Option<String>,
-    /// Which log lines to write, in the notation of RUST_LOG, such as "debug" or
-    /// "warn,timestone_server=debug" [default: RUST_LOG, or info].
-    #[arg(long, env = "TIMESTONE_LOG_FILTER", value_name = "FILTER")]
-    log_filter: Option<String>,
-    /// How log lines look: "human", "json", or "auto": human on a terminal, JSON otherwise
-    /// [default: auto].
-    #[arg(long, env = "TIMESTONE_LOG_FORMAT", value_name = "FORMAT")]
-    log_format: Option<String>,
-    /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a
-    /// log file that is gone concerns. What only they held is lost. For one start, on purpose:
-    /// neither the environment nor the configuration file may say it.
-    #[arg(long, value_name = "SHARDS")]
-    accept_loss: Option<String>,
-}
+pub(crate) use flags::ServeArgs;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,51 +89,6 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("log-filter", ""),
     ("log-format", "auto"),
 ];
-
-impl ServeArgs {
-    /// What this start may go on without.
-    pub(crate) fn accepted_loss(&self) -> Result<AcceptedLoss, Failure> {
-        let Some(text) = &self.accept_loss else { return Ok(AcceptedLoss::Nothing) };
-        if text == "all" {
-            return Ok(AcceptedLoss::Everything);
-        }
-        let shards: Result<Vec<ShardId>, _> =
-            text.split(',').map(|number| number.trim().parse().map(ShardId::new)).collect();
-        shards.map(AcceptedLoss::Shards).map_err(|_| {
-            Failure::usage(format!(
-                "--accept-loss is '{text}': it must be shard numbers with commas, such as 2 or \
-                 0,3, or all"
-            ))
-        })
-    }
-
-    fn given(&self, name: &str) -> Option<&String> {
-        match name {
-            "data" => self.data.as_ref(),
-            "listen" => self.listen.as_ref(),
-            "resp" => self.resp.as_ref(),
-            "http" => self.http.as_ref(),
-            "advertise" => self.advertise.as_ref(),
-            "log" => self.log.as_ref(),
-            "device" => self.device.as_ref(),
-            "capacity" => self.capacity.as_ref(),
-            "cache" => self.cache.as_ref(),
-            "dram" => self.dram.as_ref(),
-            "memory" => self.memory.as_ref(),
-            "shards" => self.shards.as_ref(),
-            "threads" => self.threads.as_ref(),
-            "layout" => self.layout.as_ref(),
-            "cluster" => self.cluster.as_ref(),
-            "cluster-shards" => self.cluster_shards.as_ref(),
-            "master" => self.master.as_ref(),
-            "insecure" => self.insecure.as_ref(),
-            "pin" => self.pin.as_ref(),
-            "log-filter" => self.log_filter.as_ref(),
-            "log-format" => self.log_format.as_ref(),
-            _ => None,
-        }
-    }
-}
 
 /// What is logged when nobody says otherwise: a start in a handful of lines.
 const DEFAULT_FILTER: &str = "info";
@@ -602,7 +472,7 @@ mod tests {
     #[test]
     fn flags_beat_the_file_and_the_file_beats_defaults() {
         let (_file, mut args) = with_file("cache = \"64MiB\"\nshards = 2\nlog = \"none\"\n");
-        args.log = Some("ssd".to_owned());
+        args.storage.log = Some("ssd".to_owned());
         let settings = merged(&args).unwrap();
         assert_eq!(settings.find("log").origin, Origin::Flag);
         assert!(matches!(settings.find("cache").origin, Origin::File(_)));
@@ -629,8 +499,8 @@ mod tests {
         let (_file, args) = with_file("cache = \"plenty\"\n");
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("--cache is 'plenty' (file") && text.contains("512MiB"), "{text}");
-        let args =
-            ServeArgs { master: Some("etcd://127.0.0.1:2379".to_owned()), ..ServeArgs::default() };
+        let mut args = ServeArgs::default();
+        args.cluster.master = Some("etcd://127.0.0.1:2379".to_owned());
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("no etcd master yet"), "{text}");
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
@@ -661,9 +531,9 @@ mod tests {
         ] {
             let mut args = ServeArgs { data: data.clone(), ..ServeArgs::default() };
             match name {
-                "log" => args.log = Some(value.to_owned()),
-                "cache" => args.cache = Some(value.to_owned()),
-                _ => args.capacity = Some(value.to_owned()),
+                "log" => args.storage.log = Some(value.to_owned()),
+                "cache" => args.storage.cache = Some(value.to_owned()),
+                _ => args.storage.capacity = Some(value.to_owned()),
             }
             let text = merged(&args).unwrap().in_force().unwrap_err().to_string();
             assert!(text.contains(words), "{name}={value}: {text}");

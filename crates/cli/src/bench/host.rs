@@ -29,7 +29,7 @@ enum Behind {
 impl Host {
     /// Connects, or opens the store.
     pub(super) fn open(args: &BenchArgs) -> Result<Self, Failure> {
-        if args.in_process { Self::open_store(args) } else { Self::connect(args) }
+        if args.store.in_process { Self::open_store(args) } else { Self::connect(args) }
     }
 
     fn connect(args: &BenchArgs) -> Result<Self, Failure> {
@@ -65,7 +65,7 @@ impl Host {
 
     fn open_store(args: &BenchArgs) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
-        let (directory, temporary) = match &args.data {
+        let (directory, temporary) = match &args.store.data {
             Some(directory) => (directory.clone(), None),
             None => {
                 let folder = tempfile::Builder::new().prefix("timestone-bench-").tempdir();
@@ -75,7 +75,7 @@ impl Host {
                 (folder.path().join("data"), Some(folder))
             }
         };
-        let log = match args.log.as_str() {
+        let log = match args.store.log.as_str() {
             "ssd" => DeviceKind::Ssd,
             "none" => DeviceKind::None,
             other => {
@@ -85,13 +85,13 @@ impl Host {
             }
         };
         let mut options = OpenOptions::new(&directory).log(log);
-        options.server.shards = args.shards;
+        options.server.shards = args.store.shards;
         options.server.threads = args.threads.or(options.server.threads);
         let store = open_with(&options).map_err(|error| failed(&error))?;
         let shards = store.server().shard_map().shards().len();
         let notes = vec![
             ("address", "in-process".into()),
-            ("log", args.log.as_str().into()),
+            ("log", args.store.log.as_str().into()),
             ("shards", shards.into()),
             ("cpu", "client: the whole process".into()),
         ];

@@ -12,6 +12,7 @@
 mod board;
 mod clocks;
 mod cpu;
+mod flags;
 mod history;
 mod host;
 mod limits;
@@ -21,135 +22,20 @@ pub(crate) mod progress;
 mod redis;
 mod session;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, ValueEnum};
-use timestone_workload::{Pace, Report, ValueKind, WorkloadKind, WorkloadSpec};
+use clap::ValueEnum;
+use timestone_workload::{Pace, Report, WorkloadKind, WorkloadSpec};
 
 use crate::failure::Failure;
-use crate::link::Target;
 use crate::logging;
 use crate::output::{Format, say, write_line};
 use crate::signals::Interrupt;
 
+pub(crate) use flags::BenchArgs;
 use history::Chronicle;
 use host::Host;
 use measure::Measured;
-
-/// Flags of `timestone bench`.
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    /// What to run; with --protocol resp there is redis alone, and it may be left out.
-    #[arg(value_parser = workloads(), required_unless_present = "protocol")]
-    workload: Option<String>,
-    /// What is spoken: the native protocol, or RESP as Redis clients do: pipelines of strings, keys
-    /// that expire, conditional SETs, counters, MGET and MSET, WATCH with MULTI and EXEC, SCAN and
-    /// KEYS. Its latencies are those of commands from when their pipeline was sent [default:
-    /// native; resp for redis].
-    #[arg(long, value_enum)]
-    protocol: Option<Protocol>,
-    #[command(flatten)]
-    target: Target,
-    /// Run on a store in this process instead of on servers: no sockets, no server to start.
-    #[arg(long)]
-    in_process: bool,
-    /// Data directory of the store in this process; kept afterwards [default: a temporary one].
-    #[arg(long, value_name = "DIR", requires = "in_process")]
-    data: Option<PathBuf>,
-    /// Log device of the store in this process: ssd or none.
-    #[arg(long, value_name = "DEVICE", default_value = "ssd")]
-    log: String,
-    /// Shards of the store in this process [default: as the directory has, or the server's
-    /// default].
-    #[arg(long, value_name = "N", requires = "in_process")]
-    shards: Option<u16>,
-    /// Sessions, each with one transaction at a time [default: 256]; with RESP connections, each
-    /// with one pipeline at a time [default: 50].
-    #[arg(short, long, value_name = "N")]
-    clients: Option<u32>,
-    /// RESP: most commands of a pipeline [default: 4].
-    #[arg(long, value_name = "N")]
-    depth: Option<u64>,
-    /// RESP: commands over the whole keyspace: none, list (SCAN and KEYS of the run's own keys), or
-    /// all (DBSIZE and FLUSHDB as well, which DELETES EVERYTHING in the default keyspace, before
-    /// the run and now and then) [default: list].
-    #[arg(long, value_enum, value_name = "WHICH", hide_possible_values = true)]
-    whole: Option<redis::Whole>,
-    /// RESP: of a hundred pipelines, so many are cut off before all of it is answered [default: 0].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
-    cut: Option<u64>,
-    /// Threads with an event loop each that run the sessions [default: 1 over TCP, every core in
-    /// process].
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// How long to measure.
-    #[arg(short, long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
-    duration: Duration,
-    /// How long to run before measuring.
-    #[arg(long, value_name = "SPAN", default_value = "2s", value_parser = humantime::parse_duration)]
-    warmup: Duration,
-    /// Keys [default: 1000000; 100 accounts for bank, 16 at a time for list-append and register;
-    /// 100 of each kind for redis].
-    #[arg(short, long, value_name = "N")]
-    keys: Option<u64>,
-    /// Contention: exponent of Zipf's distribution over the keys, 0 for uniform [default: as the
-    /// workload's paper].
-    #[arg(short, long, value_name = "ALPHA")]
-    zipf: Option<f64>,
-    /// Bytes of a key [default: 16; 64 for retwis-tapir].
-    #[arg(long, value_name = "N")]
-    key_bytes: Option<usize>,
-    /// Bytes of a value [default: 496, which makes tuples of 512].
-    #[arg(long, value_name = "N")]
-    value_bytes: Option<usize>,
-    /// Most operations of a transaction of ycsb, list-append and register.
-    #[arg(long, value_name = "N")]
-    ops: Option<u32>,
-    /// Deletions: of a hundred writes of ycsb and register and appends of list-append, so many
-    /// delete instead, and what comes next begins anew; of a hundred transfers of bank, so many
-    /// close an account, which the next one to it opens again [default: 10 for register, 5 for
-    /// list-append and bank, 0 for ycsb; histories of list-append and bank with deletions are not
-    /// for other checkers].
-    #[arg(long, value_name = "N")]
-    delete_percent: Option<u64>,
-    /// Expiry: of a hundred writes of ycsb and register, so many expire within 50 to 500 ms
-    /// [default: 5 for register, 0 for ycsb].
-    #[arg(long, value_name = "N")]
-    expire_percent: Option<u64>,
-    /// Open loop: start this many transactions a second at random (Poisson), whether or not the
-    /// server keeps up; latency counts from the intended start [default: closed loop, each session
-    /// starts the next when the last has ended].
-    #[arg(short, long, value_name = "PER_SECOND")]
-    rate: Option<f64>,
-    /// Run an aborted transaction again with the same keys until it commits [default: go on with a
-    /// new one].
-    #[arg(long)]
-    retry: bool,
-    /// Write the history as Jepsen's EDN, one event a line, for `timestone check` (bank,
-    /// list-append, register, redis).
-    #[arg(long, value_name = "FILE", conflicts_with = "retry")]
-    history: Option<PathBuf>,
-    /// Use the keys that an earlier run loaded.
-    #[arg(long)]
-    no_load: bool,
-    /// The keyspace; created when missing. list-append and register empty it first. Redis clients
-    /// have the default one, where the keys of a run begin with `bench:` [default: bench].
-    #[arg(long, value_name = "NAME")]
-    keyspace: Option<String>,
-    /// Everything random derives from it.
-    #[arg(long, value_name = "N", default_value_t = 42)]
-    seed: u64,
-}
-
-fn workloads() -> PossibleValuesParser {
-    let value = |name| match name {
-        "retwis-75" => PossibleValue::new(name).alias("retwis75"),
-        _ => PossibleValue::new(name),
-    };
-    PossibleValuesParser::new(WorkloadKind::names().into_iter().chain([redis::NAME]).map(value))
-}
 
 /// What clients speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -204,13 +90,6 @@ impl BenchArgs {
         }
     }
 
-    fn measured_span(&self) -> Result<Duration, Failure> {
-        if self.duration.is_zero() {
-            return Err(Failure::usage("--duration is 0, but something must run"));
-        }
-        Ok(self.duration)
-    }
-
     fn spec(&self) -> Result<WorkloadSpec, Failure> {
         let name = match self.workload.as_deref().unwrap_or_default() {
             "retwis75" => "retwis-75",
@@ -218,46 +97,15 @@ impl BenchArgs {
         };
         let mut spec =
             WorkloadSpec::named(name).map_err(|error| Failure::usage(error.to_string()))?;
-        let value_bytes = spec.tuple_bytes - spec.key_bytes;
         spec.seed = self.seed;
-        spec.keys = self.keys.unwrap_or(spec.keys);
-        spec.zipf = self.zipf.unwrap_or(spec.zipf);
-        spec.key_bytes = self.key_bytes.unwrap_or(spec.key_bytes);
-        spec.ops_per_txn = self.ops.unwrap_or(spec.ops_per_txn);
-        for (flag, given) in
-            [("--delete-percent", self.delete_percent), ("--expire-percent", self.expire_percent)]
-        {
-            let applies = if flag == "--delete-percent" {
-                spec.kind.may_delete()
-            } else {
-                spec.kind.may_expire()
-            };
-            if given.is_some_and(|percent| percent > 0) && !applies {
-                return Err(Failure::usage(format!("{flag} does not apply to {name}")));
-            }
-        }
-        spec.delete_percent = self.delete_percent.unwrap_or(spec.delete_percent);
-        spec.expire_percent = self.expire_percent.unwrap_or(spec.expire_percent);
-        let is_free =
-            spec.value_kind() == ValueKind::Opaque && spec.kind != WorkloadKind::RetwisTapir;
-        if self.value_bytes.is_some() && !is_free {
-            return Err(Failure::usage(format!(
-                "--value-bytes does not apply to {name}: its values are its own"
-            )));
-        }
-        spec.tuple_bytes = spec.key_bytes.saturating_add(self.value_bytes.unwrap_or(value_bytes));
+        let spec = self.shape.applied_to(spec)?;
         spec.validate().map_err(|error| Failure::usage(format!("--{error}")))?;
         Ok(spec)
     }
 
     fn setup(&self) -> Result<Setup, Failure> {
         let spec = self.spec()?;
-        let of_redis = [
-            ("--depth", self.depth.is_some()),
-            ("--whole", self.whole.is_some()),
-            ("--cut", self.cut.is_some()),
-        ];
-        if let Some((flag, _)) = of_redis.iter().find(|(_, is_given)| *is_given) {
+        if let Some(flag) = self.resp.given() {
             return Err(Failure::usage(format!("{flag} goes with --protocol resp")));
         }
         let clients = self.clients.unwrap_or(SESSIONS);
@@ -267,7 +115,7 @@ impl BenchArgs {
                 limits::MAX_CLIENTS
             )));
         }
-        let duration = self.measured_span()?;
+        let duration = self.time.measured_span()?;
         if self.history.is_some() && !spec.has_history() {
             return Err(Failure::usage(format!(
                 "{} has no history that could be checked; --history goes with bank, list-append \
@@ -279,7 +127,7 @@ impl BenchArgs {
             spec,
             clients,
             pace: self.pace(),
-            warmup: self.warmup,
+            warmup: self.time.warmup,
             duration,
             retry: self.retry,
         })

@@ -99,20 +99,22 @@ impl Run {
 
 impl Plan {
     fn of(args: &BenchArgs) -> Result<Self, Failure> {
-        let refused = [
-            ("--in-process", args.in_process),
+        let first = |flags: &[(&'static str, bool)]| {
+            flags.iter().find_map(|&(flag, is_given)| is_given.then_some(flag))
+        };
+        let refused = first(&[
+            ("--in-process", args.store.in_process),
             ("--threads", args.threads.is_some()),
-            ("--zipf", args.zipf.is_some()),
-            ("--key-bytes", args.key_bytes.is_some()),
-            ("--value-bytes", args.value_bytes.is_some()),
-            ("--ops", args.ops.is_some()),
-            ("--delete-percent", args.delete_percent.is_some()),
-            ("--expire-percent", args.expire_percent.is_some()),
-            ("--retry", args.retry),
-            ("--no-load", args.no_load),
-            ("--keyspace", args.keyspace.is_some()),
-        ];
-        if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+        ])
+        .or_else(|| args.shape.given())
+        .or_else(|| {
+            first(&[
+                ("--retry", args.retry),
+                ("--no-load", args.no_load),
+                ("--keyspace", args.keyspace.is_some()),
+            ])
+        });
+        if let Some(flag) = refused {
             return Err(Failure::usage(format!("{flag} does not go with --protocol resp")));
         }
         let within = |flag: &str, given: u64, most: u64| {
@@ -124,20 +126,20 @@ impl Plan {
                 )))
             }
         };
-        let keys = within("--keys", args.keys.unwrap_or(KEYS), MAX_REDIS_KEYS)?;
-        let depth = within("--depth", args.depth.unwrap_or(4), MAX_DEPTH)?;
+        let keys = within("--keys", args.shape.keys.unwrap_or(KEYS), MAX_REDIS_KEYS)?;
+        let depth = within("--depth", args.resp.depth.unwrap_or(4), MAX_DEPTH)?;
         let connections = args.clients.unwrap_or(CONNECTIONS);
         within("--clients", u64::from(connections), u64::from(MAX_CONNECTIONS))?;
-        let whole = args.whole.unwrap_or(Whole::List);
+        let whole = args.resp.whole.unwrap_or(Whole::List);
         let (alone, lists) = (whole == Whole::All, whole != Whole::None);
         Ok(Self {
             mix: Mix { keys, depth, prefix: PREFIX.to_owned(), alone, lists },
             whole,
             connections,
-            cut_percent: args.cut.unwrap_or(0),
+            cut_percent: args.resp.cut.unwrap_or(0),
             pace: args.pace(),
-            warmup: args.warmup,
-            duration: args.measured_span()?,
+            warmup: args.time.warmup,
+            duration: args.time.measured_span()?,
             seed: args.seed,
         })
     }
