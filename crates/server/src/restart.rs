@@ -229,7 +229,7 @@ fn last_log(
         device: DeviceKind::Ssd,
         file_bytes: last_file_bytes(tuning),
         // What is written at an end is not written again before it.
-        carry_after_files: usize::MAX / 8,
+        copy_forward_after_files: usize::MAX / 8,
         ..tuning.log.clone()
     };
     Box::new(move |now| {

@@ -375,7 +375,7 @@ fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
     tuning.sync_interval = Duration::from_millis(dice.between(1, 200));
     tuning.log.block_bytes = 4096 * dice.between(1, 8) as usize;
     tuning.log.file_bytes = 4096 * dice.between(16, 128);
-    tuning.log.carry_after_files = dice.between(1, 4) as usize;
+    tuning.log.copy_forward_after_files = dice.between(1, 4) as usize;
     tuning.participant.decision_timeout = Duration::from_millis(dice.between(100, 2_000));
     tuning.participant.prepared_wait = Duration::from_millis(dice.between(1, 60));
     tuning.participant.vote_later = dice.chance(0.8);

@@ -107,7 +107,7 @@ fn run(
         for event in events.drain(..) {
             match event {
                 LogEvent::Failed(error) | LogEvent::Degraded(error) => return Err(error.into()),
-                LogEvent::Durable { .. } | LogEvent::PleaseCarry { .. } => {}
+                LogEvent::Durable { .. } | LogEvent::CopyForwardWanted { .. } => {}
             }
         }
         log.release(shard, BatchNumber::new(batch));

@@ -126,7 +126,7 @@ pub struct LogConfig {
     pub queue_bytes: usize,
     /// With more closed files than this, shards that hold the oldest one are asked to carry records
     /// forward.
-    pub carry_after_files: usize,
+    pub copy_forward_after_files: usize,
     /// Who is told which files the log must hold; `None`: nobody.
     pub registry: Option<Arc<dyn FileRegistry>>,
     /// Files that are known to be gone for ever. Recovery goes on behind them where it would
@@ -141,7 +141,7 @@ impl Default for LogConfig {
             file_bytes: limits::DEFAULT_FILE_BYTES,
             block_bytes: limits::DEFAULT_BLOCK_BYTES,
             queue_bytes: limits::DEFAULT_QUEUE_BYTES,
-            carry_after_files: limits::DEFAULT_CARRY_AFTER_FILES,
+            copy_forward_after_files: limits::DEFAULT_COPY_FORWARD_AFTER_FILES,
             registry: None,
             lost: Vec::new(),
         }
@@ -198,7 +198,7 @@ pub enum LogEvent {
     Degraded(WalError),
     /// An old file is held up by few batches: the shard should append what it still needs of its
     /// batches below `below` again, in a new batch, and release them when that is durable.
-    PleaseCarry {
+    CopyForwardWanted {
         /// The shard that holds the file.
         shard: ShardId,
         /// Its batches below this one hold it.

@@ -43,7 +43,7 @@ pub const PREPARE_RETRY: Duration = Duration::from_secs(1);
 pub const PREPARE_POLL: Duration = Duration::from_millis(1);
 /// Default number of closed files beyond which the shards that hold the oldest one are asked to
 /// carry their records forward.
-pub const DEFAULT_CARRY_AFTER_FILES: usize = 4;
+pub const DEFAULT_COPY_FORWARD_AFTER_FILES: usize = 4;
 
 const _: () = assert!(
     DEFAULT_BLOCK_BYTES <= MAX_BLOCK_BYTES && DEFAULT_BLOCK_BYTES.is_multiple_of(SECTOR_BYTES)

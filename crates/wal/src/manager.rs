@@ -357,7 +357,7 @@ impl FileLog {
         let closed = self.files.closed_count();
         let short = closed > 0 && self.shortage().is_some();
         let asked = (self.stats.rotations, (short || self.fresh).then_some(self.stats.reclaimed));
-        if (closed <= self.config.carry_after_files && !short)
+        if (closed <= self.config.copy_forward_after_files && !short)
             || self.copy_forward.asked_at == Some(asked)
         {
             return;
@@ -365,12 +365,12 @@ impl FileLog {
         self.copy_forward.asked_at = Some(asked);
         self.copy_forward.holders.clear();
         let few = self.files.holders(&mut self.copy_forward.holders);
-        if few || short || closed > 4 * self.config.carry_after_files.max(1) {
+        if few || short || closed > 4 * self.config.copy_forward_after_files.max(1) {
             events.extend(
                 self.copy_forward
                     .holders
                     .iter()
-                    .map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }),
+                    .map(|&(shard, below)| LogEvent::CopyForwardWanted { shard, below }),
             );
         } else {
             self.copy_forward.asks_after_release = self.fresh;

@@ -242,11 +242,11 @@ fn a_peer_that_waits_for_nothing_more_is_let_go() {
     let mut stream = connect(server.address);
     stream.write_all(&encode(1, b"a question")).expect("writes");
     assert_eq!(read_frame(&mut stream), b"a question");
-    stream.write_all(&encode(1, b"goodbye")).expect("writes");
+    stream.write_all(&encode(1, b"the last")).expect("writes");
     stream.shutdown(Shutdown::Write).expect("half closes");
-    // What comes of the goodbye may or may not arrive; the end does.
+    // What comes of that frame may or may not arrive; the end does.
     let rest = read_to_end(&mut stream);
-    assert!(rest.is_empty() || rest == encode(1, b"goodbye"), "{rest:?}");
+    assert!(rest.is_empty() || rest == encode(1, b"the last"), "{rest:?}");
     let seen: Vec<NetEvent> =
         (0..3).map(|_| server.heard.recv_timeout(TIMEOUT).expect("an event")).collect();
     let closed = |event: &NetEvent| {
@@ -320,10 +320,10 @@ fn connections_are_closed_on_demand_after_their_output() {
         other => panic!("{other:?}"),
     };
     let injector = server.handle.injector();
-    let frame_batch = timestone_seda::FrameBatch::new(reply_to, b"goodbye".to_vec());
+    let frame_batch = timestone_seda::FrameBatch::new(reply_to, b"the last".to_vec());
     injector.send(NET, Event::Command(NetCommand::Send(frame_batch))).expect("room");
     injector.send(NET, Event::Command(NetCommand::Close(reply_to))).expect("room");
-    assert_eq!(read_to_end(&mut stream), b"goodbye");
+    assert_eq!(read_to_end(&mut stream), b"the last");
     drop(stream);
     match server.heard.recv_timeout(TIMEOUT) {
         Ok(NetEvent::Disconnected { reply_to: gone, reason: DisconnectReason::Asked, .. }) => {

@@ -182,7 +182,7 @@ impl LogStage {
                     }
                     self.tell(ctx, shard, Event::LogDurable { batch });
                 }
-                LogEvent::PleaseCarry { shard, below } => {
+                LogEvent::CopyForwardWanted { shard, below } => {
                     self.tell(ctx, shard, Event::LogCarry { below })
                 }
                 LogEvent::Degraded(error) => {

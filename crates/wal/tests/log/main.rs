@@ -69,7 +69,7 @@ fn tiny() -> LogConfig {
     LogConfig {
         file_bytes: 64 * 1024,
         block_bytes: 8192,
-        carry_after_files: 2,
+        copy_forward_after_files: 2,
         ..LogConfig::default()
     }
 }

@@ -86,7 +86,7 @@ fn a_full_disk_is_told_in_time_and_what_was_let_in_before_finds_its_reserve() {
     assert!(cause.contains("preallocate") && cause.contains(".log"), "{cause}");
     // What holds the only other file is asked for at once: from it the next one is made.
     let asked = |events: &[LogEvent]| {
-        events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count()
+        events.iter().filter(|event| matches!(event, LogEvent::CopyForwardWanted { .. })).count()
     };
     assert_eq!(asked(&events), 1, "{events:?}");
     // Two fifths of a file are left for what was let in before.
@@ -140,10 +140,10 @@ fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
         events.extend(settle(&mut log, batch));
     }
     let asked: Vec<_> =
-        events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).collect();
+        events.iter().filter(|event| matches!(event, LogEvent::CopyForwardWanted { .. })).collect();
     assert!(
         asked.iter().all(
-            |event| matches!(event, LogEvent::PleaseCarry { shard, below } if shard.get() == 7 && below.get() == 2)
+            |event| matches!(event, LogEvent::CopyForwardWanted { shard, below } if shard.get() == 7 && below.get() == 2)
         )
     );
     assert!(
@@ -185,7 +185,8 @@ fn asked_by_an_old_log() -> (usize, u64) {
         log.release(ShardId::new(1), BatchNumber::new(keep_from));
         pump(&mut log, &mut events);
     }
-    let asked = events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count();
+    let asked =
+        events.iter().filter(|event| matches!(event, LogEvent::CopyForwardWanted { .. })).count();
     if asked > 0 {
         log.release(ShardId::new(7), BatchNumber::new(2));
         pump(&mut log, &mut Vec::new());
