@@ -42,6 +42,7 @@ impl Admission {
     /// What the log lacks from now on.
     pub(crate) fn set_log_shortage(&mut self, shortage: Option<LogShortage>) {
         (self.log_shortage, self.sent_since) = (shortage, 0);
+        self.assert_sound();
     }
 
     /// So many bytes were sent to the log.
@@ -50,7 +51,14 @@ impl Admission {
         if self.log_shortage.is_some() {
             self.sent_since += bytes as u64;
         }
-        debug_assert!(self.sent_since == 0 || self.log_shortage.is_some());
+        self.assert_sound();
+    }
+
+    fn assert_sound(&self) {
+        debug_assert!(
+            self.sent_since == 0 || self.log_shortage.is_some(),
+            "what is sent is counted while the log lacks something"
+        );
     }
 
     /// Tells the process how many bytes are promised.
@@ -69,6 +77,7 @@ impl Admission {
         write_sets: &WriteSets,
         open_bytes: usize,
     ) -> Option<AdmissionError> {
+        debug_assert!(puts().next().is_some(), "what puts nothing needs no room");
         if let Some(words) = self.log_error(|| puts().map(|put| put.bytes).sum(), open_bytes) {
             return Some(AdmissionError::Log(words));
         }
@@ -87,8 +96,14 @@ impl Admission {
         write_sets: &WriteSets,
     ) -> Result<(), StoreError> {
         let promised = write_sets.payloads().puts();
-        if !self.has_memory(promised.bytes) {
-            return Err(StoreError::Busy);
+        self.count(promised.bytes);
+        debug_assert_eq!(self.promised.bytes(), promised.bytes, "others know what is promised");
+        if !self.memory.has_room(MemoryUse::Writes, 1) {
+            self.memory.note_refused(MemoryUse::Writes);
+            // What is alone here is let in, so that shards take turns.
+            if promised.bytes > 0 {
+                return Err(StoreError::Busy);
+            }
         }
         store.admit(&mut puts(), promised)?;
         write_sets.check_room(|| puts().any(|put| put.keyspace.is_in_memory()))
@@ -104,16 +119,5 @@ impl Admission {
         }
         let wanted = (bytes() + open_bytes) as u64 + self.sent_since;
         (wanted > shortage.room_bytes).then(|| Arc::clone(&shortage.words))
-    }
-
-    /// Whether another write set may be promised, as far as the process's memory is concerned.
-    fn has_memory(&mut self, promised: u64) -> bool {
-        self.count(promised);
-        let has_room = self.memory.has_room(MemoryUse::Writes, 1);
-        if !has_room {
-            self.memory.note_refused(MemoryUse::Writes);
-        }
-        // What is alone here is let in, so that shards take turns.
-        has_room || promised == 0
     }
 }

@@ -89,7 +89,9 @@ impl Driver {
     /// Hands it an input.
     #[inline]
     pub(crate) fn step(&mut self, now: Timestamp, input: Input<'_>) {
+        let before = self.outputs.len();
         self.participant.step(now, input, &mut self.outputs);
+        debug_assert!(before <= self.outputs.len(), "what is not carried out yet stays");
     }
 
     /// Asks it something that it answers at once, with its last output. The others are to be carried
@@ -99,6 +101,13 @@ impl Driver {
         self.participant.step(now, input, &mut outputs);
         let answer = outputs.pop();
         self.outputs.append(&mut outputs);
+        debug_assert!(
+            matches!(
+                answer,
+                Some(Output::Recognised { .. } | Output::Owed { .. } | Output::CopyForward(_))
+            ),
+            "a question is answered last"
+        );
         answer
     }
 
@@ -111,6 +120,10 @@ impl Driver {
         begin: Timestamp,
     ) -> bool {
         let answer = self.ask(now, Input::Recognise { token, txn, begin });
+        debug_assert!(
+            matches!(answer, Some(Output::Recognised { token: of, .. }) if of == token),
+            "the answer is about the request"
+        );
         matches!(answer, Some(Output::Recognised { is_new: true, .. }))
     }
 
@@ -127,6 +140,7 @@ impl Driver {
 
     /// Something has to be carried out that the participant has not said itself.
     pub(crate) fn push(&mut self, output: Output) {
+        debug_assert!(self.outputs.is_empty(), "the participant was not asked");
         self.outputs.push(output);
     }
 
@@ -145,6 +159,7 @@ impl Driver {
     /// Drops what was seen in [`Driver::outputs`] and is dealt with.
     #[inline]
     pub(crate) fn clear(&mut self) {
+        debug_assert_eq!(self.outputs.len(), 1, "an output that is dealt with here comes alone");
         self.outputs.clear();
     }
 
@@ -152,6 +167,7 @@ impl Driver {
     /// answered at once and alone.
     #[inline]
     pub(crate) fn take_read(&mut self, token: Token) -> Option<ReadNow> {
+        debug_assert!(!self.outputs.is_empty(), "a read is let through, refused or parked");
         match self.outputs[..] {
             [Output::ReadNow { token: read, at, prepared_before, expiry }] if read == token => {
                 self.outputs.clear();
@@ -178,6 +194,10 @@ impl Driver {
 
     /// A request is to be handed in again.
     pub(crate) fn note_again(&mut self, token: Token, wait: Wait) {
+        debug_assert!(
+            self.again.iter().all(|&(other, _)| other != token),
+            "a request is handed in again once"
+        );
         self.again.push_back((token, wait));
     }
 
@@ -185,6 +205,7 @@ impl Driver {
     /// carries out its own outputs meanwhile, and must not begin to hand in others below that.
     #[inline]
     pub(crate) fn begin_handing_in(&mut self) -> bool {
+        debug_assert!(self.outputs.is_empty(), "what came before is carried out");
         !self.again.is_empty() && !std::mem::replace(&mut self.handing_in, true)
     }
 
@@ -198,6 +219,7 @@ impl Driver {
 
     /// How far the physical clock is held back, if that is news.
     pub(crate) fn follow_clock(&mut self) -> Option<Duration> {
+        debug_assert!(self.outputs.is_empty(), "what came before is carried out");
         let back = self.clock.held_back();
         let before = std::mem::replace(&mut self.held_back, back);
         (before != back).then_some(back)

@@ -80,6 +80,7 @@ impl ShardFigures {
     pub(crate) fn resize_cache(&mut self, store: &mut ShardStore) {
         let wish = self.gauges.cache_wish.load(Relaxed);
         if wish != self.cache_wish {
+            assert!(wish != AS_CONFIGURED, "a wish is not taken back");
             self.cache_wish = wish;
             store.resize_cache(wish);
         }

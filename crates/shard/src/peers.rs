@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use timestone_cluster::{MapVersion, ShardMap};
 use timestone_seda::{ConnectionId, FrameBatch, Generation, ReplyAddress, StageId};
 use timestone_types::{Epoch, ShardId};
-use timestone_wire::{Envelope, RequestId};
+use timestone_wire::{Envelope, Frame, RequestId};
 
 use crate::turn::{Output, Turn};
 
@@ -21,7 +21,8 @@ impl Peers {
     /// A shard is handled by this stage: its own one (`local`), or the one that forwards to another
     /// process.
     pub fn add(&mut self, shard: ShardId, stage: StageId, epoch: Epoch, local: bool) {
-        self.shards.insert(shard, (stage, epoch));
+        let before = self.shards.insert(shard, (stage, epoch));
+        assert!(before.is_none(), "a shard is in one place");
         if local {
             self.local.push(stage);
         }
@@ -30,13 +31,6 @@ impl Peers {
     /// Whom to send frames for a shard to, and the epoch that they carry.
     pub fn find(&self, shard: ShardId) -> Option<(StageId, Epoch)> {
         self.shards.get(&shard).copied()
-    }
-
-    /// A new epoch of a shard.
-    pub fn set_epoch(&mut self, shard: ShardId, epoch: Epoch) {
-        if let Some(entry) = self.shards.get_mut(&shard) {
-            entry.1 = epoch;
-        }
     }
 
     /// Whether frames from this stage come from a shard of this process.
@@ -60,9 +54,12 @@ impl Messages {
 
     /// Another map is in force.
     pub(crate) fn map_changed(&mut self, map: &ShardMap) {
+        assert!(self.map_version <= map.version(), "a map is followed by younger ones");
         self.map_version = map.version();
         for shard in map.shards() {
-            self.peers.set_epoch(shard.id, shard.epoch);
+            if let Some((_, epoch)) = self.peers.shards.get_mut(&shard.id) {
+                *epoch = shard.epoch;
+            }
         }
     }
 
@@ -73,7 +70,7 @@ impl Messages {
 
     /// Sends one frame to the primary of another shard.
     pub(crate) fn tell(
-        &mut self,
+        &self,
         ctx: &mut Turn<'_>,
         to: ShardId,
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
@@ -89,6 +86,10 @@ impl Messages {
         };
         let mut bytes = ctx.take_buffer();
         write(&envelope, &mut bytes);
+        debug_assert!(
+            Frame::parse(&bytes).is_ok_and(|frame| frame.envelope().shard == to),
+            "one frame, for the shard that it goes to"
+        );
         let frame_batch = FrameBatch::new(own_reply_address(ctx.stage()), bytes);
         ctx.send(Output::ToPeer { to: stage, frame_batch });
     }

@@ -88,6 +88,28 @@ impl HandOver {
         Self { step, again_at: Timestamp::ZERO, promises, withheld, batch }
     }
 
+    fn assert_sound(&self) {
+        let is_known = |txn| self.step == HandOverStep::Over || self.promises.contains_key(txn);
+        debug_assert!(
+            self.withheld.iter().all(|(_, txn)| is_known(txn)),
+            "only what was promised in the earlier run is acknowledged late"
+        );
+        let is_closed = |fate: &Fate| !matches!(fate, Fate::Put(batch) if *batch >= self.batch);
+        debug_assert!(
+            self.promises.values().all(is_closed),
+            "the store can tell when what was put is stable"
+        );
+        debug_assert!(
+            match self.step {
+                HandOverStep::Over => self.promises.is_empty(),
+                HandOverStep::Deciding(_) => true,
+                HandOverStep::Syncing(through) => through < self.batch,
+                HandOverStep::Checkpointing(left) => 0 < left && left <= CHECKPOINTS,
+            },
+            "a step waits for what can come"
+        );
+    }
+
     /// What is put from here on belongs to a later batch, so that the store can tell when all
     /// before is stable. The number of the one before.
     fn close_batch(&mut self, store: &mut ShardStore) -> u64 {
@@ -109,6 +131,7 @@ impl HandOver {
             let batch = self.close_batch(store);
             self.promises.insert(txn, Fate::Put(batch));
         }
+        self.assert_sound();
     }
 
     /// Whether a crash now would take a decision from this shard that it was told, with what was
@@ -137,6 +160,7 @@ impl HandOver {
             requests
                 .answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
         }
+        self.assert_sound();
     }
 
     /// Sends the acknowledgements that need not wait any more.
@@ -154,6 +178,7 @@ impl HandOver {
                 self.acknowledge(ctx, (token, txn), requests, (store, write_sets));
             }
         }
+        self.assert_sound();
     }
 
     /// A log is taken: those of earlier runs go as those of this one do, or the next start hands
@@ -176,6 +201,7 @@ impl HandOver {
             return None;
         }
         self.again_at = now.saturating_add(PACE);
+        assert!(self.again_at > now, "the steps are paced");
         match self.step {
             HandOverStep::Deciding(until) => return Some(until),
             HandOverStep::Syncing(through) if store.stable_batch() < through => store.sync_soon(),

@@ -8,7 +8,7 @@
 //!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
 //!      · batches younger than the watermark (kept outcomes), unless they were carried forward
 //!      · all that were not carried forward, while commits below the watermark are being told to other participants
-//!   announce ─► KeepFrom record ── durable ──► the logs may go that far
+//!   truncation point ─► KeepFrom record ── durable ──► the logs may go that far
 //! ```
 //! Invariants: batch numbers rise by one; a sequence is in exactly one batch; `keep_from` never
 //! falls, and is durable before any file goes for it: of several logs one may keep a promise longer
@@ -20,10 +20,10 @@ use timestone_txn::participant::LogSequence;
 use timestone_types::{Timestamp, limits};
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 
-/// Most birthdays that are remembered for the sake of what the log may still hand out.
+/// Most batch epochs that are remembered for the sake of what the log may still hand out.
 const MAX_RETAINED: usize = 4096;
-/// How far apart the remembered birthdays of batches are, in nanoseconds.
-const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
+/// How far apart the remembered batch epochs are, in nanoseconds.
+const BATCH_EPOCH_NANOS: u64 = 50_000_000;
 
 /// The first batch of a grain of time, when it was closed, and a timestamp that every write of it
 /// and of later batches lies above: the watermark of that moment, unless older writes were appended
@@ -33,10 +33,10 @@ const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
 /// holds although the clock may have been set back between two lives: `at` never falls, and begins
 /// at or above the read bound of the life that wrote the recovered batches.
 #[derive(Clone, Copy, Debug)]
-struct Birthday {
+struct BatchEpoch {
     batch: BatchNumber,
     at: Timestamp,
-    settled: Timestamp,
+    replay_floor: Timestamp,
 }
 
 /// A batch on its way to the log.
@@ -64,13 +64,14 @@ pub(crate) struct Journal {
     // yet.
     unstable: VecDeque<(BatchNumber, BatchNumber)>,
     // Oldest first, one per grain of time.
-    birthdays: VecDeque<Birthday>,
-    // As `birthdays`, for batches that the log may still hand out at a recovery.
-    retained: VecDeque<Birthday>,
-    carried_below: BatchNumber,
-    announced: BatchNumber,
+    epochs: VecDeque<BatchEpoch>,
+    // As `epochs`, for batches that the log may still hand out at a recovery.
+    retained: VecDeque<BatchEpoch>,
+    // Everything that is needed below it stands in a durable batch again.
+    copied_below: BatchNumber,
+    truncation_point: BatchNumber,
     // (batch that says so, first batch that is still needed), not durable yet.
-    announcing: Option<(BatchNumber, BatchNumber)>,
+    unconfirmed: Option<(BatchNumber, BatchNumber)>,
 }
 
 impl Journal {
@@ -86,11 +87,11 @@ impl Journal {
             in_flight: VecDeque::new(),
             durable: BatchNumber::new(first.get() - 1),
             unstable: VecDeque::new(),
-            birthdays: VecDeque::new(),
+            epochs: VecDeque::new(),
             retained: VecDeque::new(),
-            carried_below: BatchNumber::ZERO,
-            announced: BatchNumber::ZERO,
-            announcing: None,
+            copied_below: BatchNumber::ZERO,
+            truncation_point: BatchNumber::ZERO,
+            unconfirmed: None,
         }
     }
 
@@ -99,8 +100,35 @@ impl Journal {
         self.open_batch
     }
 
+    /// Batches on their way rise, and none is durable, kept or freed before it was made.
+    fn assert_sound(&self) {
+        debug_assert_eq!(self.open.is_empty(), self.open_records == 0, "records have bytes");
+        debug_assert!(self.durable < self.open_batch, "what is being filled is not durable");
+        debug_assert!(
+            self.in_flight.front().is_none_or(|&(batch, _)| self.durable < batch)
+                && self.in_flight.back().is_none_or(|&(batch, _)| batch < self.open_batch),
+            "what is on its way is neither open nor durable"
+        );
+        debug_assert!(
+            self.unstable.back().is_none_or(|&(batch, lowest)| lowest <= batch),
+            "a prepare is not recorded after its puts"
+        );
+        debug_assert!(
+            self.truncation_point <= self.durable.next(),
+            "what is not durable is needed"
+        );
+        debug_assert!(
+            self.unconfirmed.is_none_or(|(said_in, from)| {
+                from == self.truncation_point && from <= said_in && said_in <= self.open_batch
+            }),
+            "the last truncation point is the one that is on its way"
+        );
+    }
+
     /// Adds a record that the participant waits for.
     pub(crate) fn record(&mut self, sequence: LogSequence, record: &LogRecord<'_>) {
+        let before = self.last_sequence.or(self.in_flight.back().map(|&(_, last)| last));
+        debug_assert!(before.is_none_or(|before| before < sequence), "sequences rise");
         self.note(record);
         self.last_sequence = Some(sequence);
     }
@@ -109,11 +137,13 @@ impl Journal {
     pub(crate) fn note(&mut self, record: &LogRecord<'_>) {
         record.encode(&mut self.open);
         self.open_records += 1;
+        self.assert_sound();
     }
 
-    /// A write of this timestamp is recorded again. It may lie below the watermark, where nothing
-    /// new comes.
-    pub(crate) fn carries(&mut self, commit: Timestamp) {
+    /// The write that was recorded last has this timestamp. One that is recorded again may lie
+    /// below the watermark, where nothing new comes.
+    pub(crate) fn note_write(&mut self, commit: Timestamp) {
+        debug_assert!(self.open_records > 0, "the write is in the open batch");
         self.open_oldest = self.open_oldest.min(commit);
     }
 
@@ -148,34 +178,43 @@ impl Journal {
         if let Some(sequence) = self.last_sequence.take() {
             self.in_flight.push_back((batch, sequence));
         }
-        let grain = |at: Timestamp| at.as_nanos() / BIRTHDAY_GRAIN_NANOS;
+        let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
-        let settled = watermark.min(oldest.previous());
-        if settled < watermark {
+        let replay_floor = watermark.min(oldest.previous());
+        if replay_floor < watermark {
             self.retained
                 .iter_mut()
-                .for_each(|before| before.settled = before.settled.min(settled));
+                .for_each(|before| before.replay_floor = before.replay_floor.min(replay_floor));
         }
         // A clock that stands behind the watermark was set back: what began before lies above the
         // watermark, and is not that old.
         let shown = now.max(watermark);
         #[cfg(feature = "planted-bugs")]
         let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
-        let last = self.birthdays.back().map(|last| last.at);
-        if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
-            self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
+        let last = self.epochs.back().map(|last| last.at);
+        if replay_floor < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
+            let at = last.map_or(shown, |last| last.max(shown));
+            self.begin_epoch(BatchEpoch { batch, at, replay_floor });
         }
         let first = self.open_first;
         self.open_batch = batch.next();
         self.open_first = first.plus(std::mem::take(&mut self.open_records));
-        Some(ClosedBatch { batch, first, bytes: std::mem::replace(&mut self.open, fresh()) })
+        let bytes = std::mem::replace(&mut self.open, fresh());
+        self.assert_sound();
+        Some(ClosedBatch { batch, first, bytes })
     }
 
-    fn born(&mut self, birthday: Birthday) {
-        self.birthdays.push_back(birthday);
-        self.retained.push_back(birthday);
+    fn begin_epoch(&mut self, epoch: BatchEpoch) {
+        let is_before = |before: &BatchEpoch| before.batch < epoch.batch && before.at <= epoch.at;
+        debug_assert!(self.epochs.back().is_none_or(is_before), "later batches, later epochs");
+        debug_assert!(
+            self.retained.back().is_none_or(|one| one.replay_floor <= epoch.replay_floor),
+            "an old write lowers all replay floors before it"
+        );
+        self.epochs.push_back(epoch);
+        self.retained.push_back(epoch);
         if self.retained.len() > MAX_RETAINED {
-            // A quiet shard fills a log file in days. Fewer marks only make what is settled a
+            // A quiet shard fills a log file in days. Fewer epochs only make the replay floor a
             // little older.
             let mut place = 0;
             self.retained.retain(|_| {
@@ -197,20 +236,26 @@ impl Journal {
         watermark: Timestamp,
         oldest: Timestamp,
     ) {
-        let settled = watermark.min(oldest.previous());
+        assert!(batch < self.open_batch, "what was recovered lies behind what is recorded now");
+        let replay_floor = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
-        let settled = if timestone_types::is_planted!(SettledEarly) { watermark } else { settled };
-        self.born(Birthday { batch, at: bound, settled });
+        let replay_floor =
+            if timestone_types::is_planted!(SettledEarly) { watermark } else { replay_floor };
+        self.begin_epoch(BatchEpoch { batch, at: bound, replay_floor });
         self.unstable.push_back((self.open_batch, batch));
     }
 
     /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
     /// back, if that is known.
-    pub(crate) fn settled(&mut self, from: BatchNumber) -> Option<Timestamp> {
+    pub(crate) fn replay_floor(&mut self, from: BatchNumber) -> Option<Timestamp> {
+        debug_assert!(
+            self.retained.iter().is_sorted_by_key(|epoch| (epoch.batch, epoch.replay_floor)),
+            "the replay floor rises when batches go"
+        );
         while self.retained.get(1).is_some_and(|next| next.batch <= from) {
             self.retained.pop_front();
         }
-        self.retained.front().filter(|first| first.batch <= from).map(|first| first.settled)
+        self.retained.front().filter(|first| first.batch <= from).map(|first| first.replay_floor)
     }
 
     /// The log says that everything up to `batch` is durable: the highest sequence that is durable
@@ -224,6 +269,7 @@ impl Journal {
             through = Some(sequence);
             self.in_flight.pop_front();
         }
+        self.assert_sound();
         through
     }
 
@@ -241,48 +287,54 @@ impl Journal {
             }
             _ => self.unstable.push_back((self.open_batch, prepared_in)),
         }
+        self.assert_sound();
     }
 
     /// Everything still needed below `below` is in a batch again that is durable.
-    pub(crate) fn carried(&mut self, below: BatchNumber) {
-        self.carried_below = self.carried_below.max(below);
+    pub(crate) fn copied_forward(&mut self, below: BatchNumber) {
+        debug_assert!(below <= self.open_batch, "what is copied is recorded already");
+        self.copied_below = self.copied_below.max(below);
     }
 
     /// Writes down the first batch that is still needed, when that is news and the last such record
-    /// is durable. `spreading`: outcomes below the watermark are needed as well.
-    pub(crate) fn announce(
+    /// is durable. `is_propagating`: outcomes below the watermark are needed as well.
+    pub(crate) fn record_truncation_point(
         &mut self,
         watermark: Timestamp,
         stable: BatchNumber,
         oldest_payload: Option<BatchNumber>,
-        spreading: bool,
+        is_propagating: bool,
     ) {
         while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
             self.unstable.pop_front();
         }
-        // A transaction's begin may lead the batch's birthday by the clock lead that is allowed.
-        let settled = watermark.saturating_sub(limits::MAX_CLOCK_LEAD);
-        while self.birthdays.get(1).is_some_and(|next| next.at < settled) {
-            self.birthdays.pop_front();
+        // A transaction's begin may lead the batch epoch by the clock lead that is allowed.
+        let old = watermark.saturating_sub(limits::MAX_CLOCK_LEAD);
+        while self.epochs.get(1).is_some_and(|next| next.at < old) {
+            self.epochs.pop_front();
         }
-        let young = match self.birthdays.front() {
-            _ if spreading => self.carried_below,
-            first => first.map_or(self.open_batch, |first| first.batch).max(self.carried_below),
+        let young = match self.epochs.front() {
+            _ if is_propagating => self.copied_below,
+            first => first.map_or(self.open_batch, |first| first.batch).max(self.copied_below),
         };
         let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
         let keep_from =
             [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
         let keep_from = keep_from.min(self.durable.next());
-        if self.announcing.is_none() && keep_from > self.announced {
-            self.announced = keep_from;
-            self.announcing = Some((self.open_batch, keep_from));
+        if self.unconfirmed.is_none() && keep_from > self.truncation_point {
+            self.truncation_point = keep_from;
+            self.unconfirmed = Some((self.open_batch, keep_from));
             self.note(&LogRecord::KeepFrom { batch: keep_from });
         }
+        self.assert_sound();
     }
 
     /// The first batch that is still needed, once it is durable that those before it are not.
     pub(crate) fn release(&mut self) -> Option<BatchNumber> {
-        self.announcing.take_if(|(batch, _)| *batch <= self.durable).map(|(_, keep_from)| keep_from)
+        self.assert_sound();
+        self.unconfirmed
+            .take_if(|(batch, _)| *batch <= self.durable)
+            .map(|(_, keep_from)| keep_from)
     }
 }
 
@@ -329,9 +381,9 @@ mod tests {
         watermark: Timestamp,
         stable: BatchNumber,
         payload: Option<BatchNumber>,
-        spreading: bool,
+        is_propagating: bool,
     ) -> Option<BatchNumber> {
-        journal.announce(watermark, stable, payload, spreading);
+        journal.record_truncation_point(watermark, stable, payload, is_propagating);
         if let Some(ClosedBatch { batch, bytes, .. }) =
             journal.close(watermark, watermark, Vec::new)
         {
@@ -355,15 +407,15 @@ mod tests {
     #[test]
     fn while_one_word_of_what_is_needed_is_on_its_way_there_is_no_other() {
         let mut journal = journal();
-        journal.announce(at(0), BatchNumber::ZERO, None, false);
+        journal.record_truncation_point(at(0), BatchNumber::ZERO, None, false);
         let first = journal.close(at(1), at(0), Vec::new).unwrap().batch;
         journal.note(&record());
         let second = journal.close(at(60_000), at(0), Vec::new).unwrap().batch;
-        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        journal.record_truncation_point(at(120_000), BatchNumber::new(9), None, false);
         assert!(journal.open_bytes() == 0 && journal.release().is_none());
         journal.durable(second);
         assert_eq!((first, journal.release()), (BatchNumber::new(1), Some(first)));
-        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        journal.record_truncation_point(at(120_000), BatchNumber::new(9), None, false);
         let third = journal.close(at(60_001), at(0), Vec::new).unwrap().batch;
         journal.durable(third);
         assert_eq!(journal.release(), Some(second));
@@ -403,22 +455,23 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         assert_eq!(next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, true), None);
-        journal.carried(BatchNumber::new(3));
-        let mut needed =
-            |spreading| next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, spreading);
+        journal.copied_forward(BatchNumber::new(3));
+        let mut needed = |is_propagating| {
+            next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, is_propagating)
+        };
         assert_eq!(needed(true), Some(BatchNumber::new(3)));
         assert_eq!(needed(false), Some(BatchNumber::new(4)));
     }
 
     #[test]
-    fn carrying_forward_frees_young_batches_but_not_unstable_puts() {
+    fn copying_forward_frees_young_batches_but_not_unstable_puts() {
         let mut journal = journal();
         for batch in 1..=3u64 {
             journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
-        journal.carried(BatchNumber::new(3));
+        journal.copied_forward(BatchNumber::new(3));
         assert_eq!(
             next_release(&mut journal, at(0), BatchNumber::ZERO, None, false),
             Some(BatchNumber::new(3))
@@ -426,30 +479,30 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_settled_below_the_watermark_of_the_oldest_batch_that_is_retained() {
+    fn no_write_comes_back_below_the_watermark_of_the_oldest_batch_that_is_retained() {
         let mut journal = journal();
         for batch in 1..=3u64 {
             journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
-        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(1)));
-        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(2)));
-        assert_eq!(journal.settled(BatchNumber::new(9)), Some(at(3)));
+        assert_eq!(journal.replay_floor(BatchNumber::new(1)), Some(at(1)));
+        assert_eq!(journal.replay_floor(BatchNumber::new(2)), Some(at(2)));
+        assert_eq!(journal.replay_floor(BatchNumber::new(9)), Some(at(3)));
     }
 
     #[test]
-    fn recovered_batches_settle_nothing_that_was_written_in_them() {
+    fn recovered_batches_free_nothing_that_was_written_in_them() {
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
         journal.recovered(BatchNumber::new(3), at(60_000), at(50), at(5));
         journal.record(LogSequence(1), &record());
         journal.close(at(61_000), at(55), Vec::new).unwrap();
-        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
+        assert_eq!(journal.replay_floor(BatchNumber::new(3)), Some(at(5).previous()));
         assert_eq!(
-            journal.settled(BatchNumber::new(10)),
+            journal.replay_floor(BatchNumber::new(10)),
             Some(at(5).previous()),
             "a write of it may be in the tenth"
         );
-        assert_eq!(journal.settled(BatchNumber::new(11)), Some(at(55)));
+        assert_eq!(journal.replay_floor(BatchNumber::new(11)), Some(at(55)));
     }
 
     /// A life with a log, then one by a clock that was set back by an hour: what began in the first
@@ -515,16 +568,16 @@ mod tests {
     }
 
     #[test]
-    fn an_old_write_that_is_carried_forward_settles_nothing_before_its_new_batch_has_gone() {
+    fn an_old_write_that_is_copied_forward_may_come_back_before_its_new_batch_has_gone() {
         let mut journal = journal();
-        for (batch, carried) in [(1, None), (2, Some(at(7))), (3, None)] {
+        for (batch, copied) in [(1, None), (2, Some(at(7))), (3, None)] {
             journal.record(LogSequence(batch), &record());
-            carried.into_iter().for_each(|commit| journal.carries(commit));
+            copied.into_iter().for_each(|commit| journal.note_write(commit));
             journal.close(at(batch * 1000), at(batch * 10), Vec::new).unwrap();
         }
-        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(7).previous()));
-        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(7).previous()));
-        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(30)));
+        assert_eq!(journal.replay_floor(BatchNumber::new(1)), Some(at(7).previous()));
+        assert_eq!(journal.replay_floor(BatchNumber::new(2)), Some(at(7).previous()));
+        assert_eq!(journal.replay_floor(BatchNumber::new(3)), Some(at(30)));
     }
 
     #[test]
@@ -535,7 +588,7 @@ mod tests {
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
         assert!(journal.retained.len() <= MAX_RETAINED);
-        let settled = journal.settled(BatchNumber::new(5000)).unwrap();
-        assert!(settled <= at(5000) && settled >= at(4900), "{settled}");
+        let floor = journal.replay_floor(BatchNumber::new(5000)).unwrap();
+        assert!(floor <= at(5000) && floor >= at(4900), "{floor}");
     }
 }

@@ -92,6 +92,7 @@ impl LogRecords {
 
     /// The log has failed: nothing is sent to it any more.
     pub(crate) fn fail(&mut self) {
+        assert!(self.has_log(), "what is not there does not fail");
         self.has_failed = true;
     }
 
@@ -113,6 +114,10 @@ impl LogRecords {
     /// Writes of a prepare in this batch are in the store; none: it was not recorded.
     #[inline]
     pub(crate) fn applied(&mut self, prepared_in: Option<BatchNumber>) {
+        debug_assert!(
+            prepared_in.is_none_or(|batch| batch <= self.open_batch()),
+            "a prepare is recorded before its writes are applied"
+        );
         self.journal.applied(prepared_in.unwrap_or_else(|| self.journal.open_batch()));
     }
 
@@ -125,6 +130,7 @@ impl LogRecords {
             with.store.begin_batch(self.journal.open_batch().get());
             self.append(ctx, closed, with.admission);
         }
+        debug_assert_eq!(self.open_bytes(), 0, "all that was recorded has left");
     }
 
     /// Hands a batch to the log.
@@ -147,6 +153,10 @@ impl LogRecords {
         if self.journal.open_bytes() >= LOG_BATCH_BYTES {
             self.close(ctx, with);
         }
+        debug_assert!(
+            self.open_bytes() < LOG_BATCH_BYTES || !self.has_log(),
+            "one record more fits a batch"
+        );
     }
 
     /// Records what the participant wants to be durable; the write set of a promise is in
@@ -160,6 +170,10 @@ impl LogRecords {
         (watermark, store): (Timestamp, &ShardStore),
     ) {
         let recorded = self.has_log();
+        debug_assert!(
+            self.durable_at_once.is_none_or(|before| before < sequence),
+            "sequences rise"
+        );
         match intent {
             LogIntent::Prepare { txn, begin, commit, single, found } => {
                 let batch = self.journal.open_batch();
@@ -169,9 +183,6 @@ impl LogRecords {
                 payload.batch =
                     Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
                 if recorded {
-                    // New writes lie above the watermark, so this says nothing. What a batch
-                    // settles should not rest on that alone.
-                    self.journal.carries(commit);
                     let participants = Participants::new(&payload.participants);
                     let body = &payload.body;
                     let record = LogRecord::Prepare {
@@ -184,6 +195,9 @@ impl LogRecords {
                         body,
                     };
                     self.journal.record(sequence, &record);
+                    // New writes lie above the watermark, so this says nothing. The replay floor
+                    // should not rest on that alone.
+                    self.journal.note_write(commit);
                 }
             }
             LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
@@ -210,7 +224,7 @@ impl LogRecords {
                 if !timestone_types::is_planted!(HoardedLog) {
                     let stable = BatchNumber::new(store.stable_batch());
                     let oldest = payloads.oldest_batch();
-                    self.journal.announce(watermark, stable, oldest, is_propagating);
+                    self.journal.record_truncation_point(watermark, stable, oldest, is_propagating);
                 }
             }
             LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
@@ -223,6 +237,10 @@ impl LogRecords {
     /// What was just recorded, and is durable already because there is no log.
     #[inline]
     pub(crate) fn take_durable_at_once(&mut self) -> Option<LogSequence> {
+        debug_assert!(
+            self.durable_at_once.is_none() || !self.has_log(),
+            "what a log takes is durable when it says so"
+        );
         self.durable_at_once.take()
     }
 
@@ -231,7 +249,7 @@ impl LogRecords {
     pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<LogSequence> {
         if let Some((below, copied_in)) = self.copying.take_if(|(_, copied)| batch >= *copied) {
             debug_assert!(below <= copied_in, "what is copied forward comes behind what it frees");
-            self.journal.carried(below);
+            self.journal.copied_forward(below);
         }
         self.journal.durable(batch)
     }
@@ -239,12 +257,14 @@ impl LogRecords {
     /// Tells the logs what is not needed any more, when that is durable.
     pub(crate) fn release(&mut self, ctx: &mut Turn<'_>) {
         if let Some(keep_from) = self.journal.release() {
+            assert!(keep_from <= self.open_batch(), "what is still to come is kept");
             self.release_below(ctx, keep_from);
         }
     }
 
     /// Tells every log that nothing below this batch is needed any more.
     pub(crate) fn release_below(&self, ctx: &mut Turn<'_>, keep_from: BatchNumber) {
+        assert!(keep_from > BatchNumber::ZERO, "batches are numbered from one");
         let shard = self.shard;
         for &(log, _) in &self.retained {
             ctx.send(Output::LogRelease { log, shard, keep_from });
@@ -267,9 +287,13 @@ impl LogRecords {
         if let Some(entry) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
             entry.1 = Some(from);
         }
+        debug_assert!(
+            self.retained.iter().any(|(stage, _)| *stage == log),
+            "a log that holds something of the shard is known"
+        );
         // A log that has not spoken yet may hold anything.
         let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
-        oldest.and_then(|oldest| self.journal.settled(oldest))
+        oldest.and_then(|oldest| self.journal.replay_floor(oldest))
     }
 
     /// The first log stage, for what a run without a log leaves to the next one.
@@ -280,6 +304,7 @@ impl LogRecords {
     /// Records go to this log from now on, behind the last batch that the store was told of.
     pub(crate) fn take_log(&mut self, log: StageId, last: BatchNumber) {
         assert!(!self.has_log(), "a log is taken by a run that has none");
+        assert!(self.durable_at_once.is_none(), "what was durable at once has been told");
         self.place = LogPlace::Stage(log);
         self.journal.begin(last);
     }
@@ -342,7 +367,7 @@ impl LogRecords {
             participants,
             body,
         });
-        self.journal.carries(commit);
+        self.journal.note_write(commit);
         if promise.is_decided {
             let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
             self.journal.note(&LogRecord::Decision {
@@ -356,7 +381,12 @@ impl LogRecords {
                 participants,
             });
         }
-        payload.batch = Some(self.journal.open_batch());
+        let open = self.journal.open_batch();
+        debug_assert!(
+            payload.batch.is_none_or(|batch| batch <= open),
+            "what is copied forward comes behind what it frees"
+        );
+        payload.batch = Some(open);
     }
 }
 

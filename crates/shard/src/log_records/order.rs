@@ -34,6 +34,12 @@ impl Run {
             && (next.batch == last.batch || next.batch == last.batch.next())
     }
 
+    /// Whether its last record may be in one run with its first.
+    fn is_sound(&self) -> bool {
+        let Self { first, last } = self;
+        first.number <= last.number && first.batch <= last.batch && first.epoch == last.epoch
+    }
+
     /// Whether `next` may come right after this run; what lies between may have left the logs.
     fn may_precede(&self, next: &Self) -> bool {
         let (last, next) = (self.last, next.first);
@@ -58,6 +64,7 @@ impl RecordOrder {
             Some(run) if run.takes(next) => run.last = next,
             _ => self.runs.push(Run { first: next, last: next }),
         }
+        debug_assert!(self.runs.last().is_some_and(Run::is_sound), "a run goes on from its first");
     }
 
     /// The last record of all logs, if there is any.

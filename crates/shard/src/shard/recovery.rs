@@ -535,7 +535,7 @@ impl Replay {
         #[cfg(feature = "planted-bugs")]
         let step = if timestone_types::is_planted!(NoHandOver) { HandOverStep::Over } else { step };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
-        let undecided = undecided.filter(|_| with.log == LogPlace::Nowhere);
+        let undecided = undecided.filter(|_| step != HandOverStep::Over);
         let hand_over = HandOver::new(step, undecided, batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
