@@ -35,7 +35,9 @@ impl ScrubAskers {
         store: &mut ShardStore,
     ) {
         let envelope = requests.envelope_for(frame);
-        if self.add(reply_to, envelope) {
+        let has_room = self.add(reply_to, envelope);
+        assert!(!self.waiting.is_empty(), "a walk is for somebody");
+        if has_room {
             return store.scrub();
         }
         let words = "many wait for a scrub of this shard already; wait for it, then try again";

@@ -27,7 +27,12 @@ impl<'a> LookAhead<'a> {
         Self { keys: [NONE; KEYS], reads: 0, others: 0 }
     }
 
+    fn assert_sound(&self) {
+        debug_assert!(self.reads + self.others <= KEYS, "keys from both ends do not meet");
+    }
+
     pub(crate) fn clear(&mut self) {
+        self.assert_sound();
         (self.reads, self.others) = (0, 0);
     }
 
@@ -38,6 +43,7 @@ impl<'a> LookAhead<'a> {
             self.keys[self.reads] = key;
             self.reads += 1;
         }
+        self.assert_sound();
     }
 
     /// A key that will be looked up without its record.
@@ -47,12 +53,14 @@ impl<'a> LookAhead<'a> {
             self.others += 1;
             self.keys[KEYS - self.others] = key;
         }
+        self.assert_sound();
     }
 
     /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
     /// that it is hashed once.
     #[inline]
     pub(crate) fn keys_of(&mut self, frame: &Frame<'a>, seed: HashSeed) -> Option<KeyRef<'a>> {
+        self.assert_sound();
         match frame.kind() {
             Kind::Get => {
                 let get = wire::Get::decode(frame).ok()?;

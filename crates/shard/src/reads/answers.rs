@@ -4,7 +4,7 @@ use timestone_store::{LatestLookup, Lookup, ReadOutcome};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{ExpiryRule, LatestInStore, Token, Wait};
 use timestone_types::{HashSeed, KeyRef, Timestamp, Version};
-use timestone_wire::{self as wire, Frame, Message};
+use timestone_wire::{self as wire, Frame, Kind, Message};
 
 use super::expiry;
 use super::lookups::{Item, in_store};
@@ -36,6 +36,7 @@ impl Parts<'_> {
         };
         let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
         let Some(request) = self.requests.get_mut(token) else { return };
+        debug_assert_eq!(request.purpose, Purpose::Get, "only a get reads");
         let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
         if let Err(refusal) = expiry::check(&expiry, snapshot, &found) {
@@ -43,7 +44,7 @@ impl Parts<'_> {
         }
         match found {
             Ok(Lookup::Present { value, .. })
-                if !self.requests.has_room(ctx, reply_to, value.len()) =>
+                if !self.requests.has_reply_room(ctx, token, value.len()) =>
             {
                 self.requests.refuse_unread(ctx, token);
             }
@@ -92,6 +93,7 @@ impl Parts<'_> {
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
+        debug_assert!(!bytes.is_empty(), "who waits has a frame");
         if let Ok(frame) = Frame::parse(&bytes) {
             self.read_frame(ctx, token, &frame, (seed, read));
         }
@@ -104,6 +106,7 @@ impl Parts<'_> {
         frame: &Frame<'_>,
         (seed, read): (HashSeed, ReadNow),
     ) {
+        debug_assert_eq!(frame.kind(), Kind::Get, "only a get reads");
         if let Ok(get) = wire::Get::decode(frame) {
             let key = KeyRef::new(seed, get.keyspace, get.key);
             self.read_now(ctx, token, key, get.at, read);
@@ -112,13 +115,15 @@ impl Parts<'_> {
 
     /// Answers a read whose page was read, or has failed.
     pub(crate) fn read_done(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
-        let Some(request) = self.requests.get_mut(token) else { return self.recycle(outcome) };
+        let Some(request) = self.requests.get_mut(token) else {
+            return bytes_of(outcome).into_iter().for_each(|value| self.store.recycle(value));
+        };
         assert!(request.purpose != Purpose::Write, "what a write finds is its own");
         let (at, snapshot, prepared_before) =
             (request.at, request.snapshot, request.prepared_before);
         let expiry = request.expiry;
         if let Err(refusal) = self.may_answer(at, snapshot, &expiry, &outcome) {
-            self.recycle(outcome);
+            bytes_of(outcome).into_iter().for_each(|value| self.store.recycle(value));
             return self.requests.refuse(ctx, token, &refusal);
         }
         match outcome {
@@ -157,13 +162,6 @@ impl Parts<'_> {
         }
     }
 
-    /// What nobody waits for any more.
-    fn recycle(&mut self, outcome: ReadOutcome) {
-        if let ReadOutcome::Present { value, .. } = outcome {
-            self.store.recycle(value);
-        }
-    }
-
     /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be
     /// in doubt whether it has expired.
     fn may_answer(
@@ -188,6 +186,7 @@ impl Parts<'_> {
         key: KeyRef<'_>,
     ) -> Option<LatestInStore> {
         if let Some(items) = self.lookups.take(token) {
+            debug_assert_eq!(items.len(), 1, "the request is about one key");
             return items.first().map(|item| item.latest);
         }
         match self.store.latest(key, self.lookups.token()) {
@@ -201,6 +200,14 @@ impl Parts<'_> {
                 None
             }
         }
+    }
+}
+
+/// The buffer of what was found.
+fn bytes_of(outcome: ReadOutcome) -> Option<Vec<u8>> {
+    match outcome {
+        ReadOutcome::Present { value, .. } => Some(value),
+        ReadOutcome::Absent { .. } | ReadOutcome::Failed(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use timestone_store::LatestLookup;
 use timestone_txn::participant::{LatestInStore, ReadItem, Token, Wait, WriteItem, WriteKind};
 use timestone_types::{HashSeed, KeyRef, ShardId};
+use timestone_wire::limits::MAX_PARTICIPANTS;
 use timestone_wire::{self as wire, Frame, PrepareBody};
 
 use super::lookups::{Item, in_store};
@@ -45,6 +46,7 @@ impl Items {
     pub(crate) fn set_participants(&mut self, participants: impl Iterator<Item = ShardId>) {
         self.participants.clear();
         self.participants.extend(participants);
+        debug_assert!(self.participants.len() <= MAX_PARTICIPANTS, "a frame names no more");
     }
 
     /// Fills the read and write items of a body; whether the youngest versions of all its keys are
@@ -122,6 +124,11 @@ impl Items {
                 latest: LatestInStore::NONE,
             });
         }
+        debug_assert_eq!(
+            self.writes.len() as u64,
+            u64::from(PrepareBody::write_count(body.bytes())),
+            "a body says how many writes it has"
+        );
     }
 }
 

@@ -76,6 +76,14 @@ pub(crate) const fn in_store(latest: Latest) -> LatestInStore {
 }
 
 impl Lookups {
+    fn assert_sound(&self) {
+        debug_assert_eq!(
+            self.asked.len(),
+            self.rounds.values().map(|round| round.missing).sum::<usize>(),
+            "a round misses what the store was asked for"
+        );
+    }
+
     /// The name of the next look-up. It is used up only if that turns out to be pending.
     #[inline]
     pub(crate) const fn token(&self) -> ReadToken {
@@ -85,6 +93,10 @@ impl Lookups {
     /// The look-up of the item with this index is pending.
     #[cold]
     pub(crate) fn note_pending(&mut self, index: usize) {
+        debug_assert!(
+            self.pending.last().is_none_or(|&(_, before)| before < index),
+            "each item is looked up once, in their order"
+        );
         self.pending.push((self.token(), index));
         self.next += 1;
     }
@@ -111,6 +123,7 @@ impl Lookups {
         }
         let before = self.rounds.insert(token, round);
         assert!(before.is_none(), "a request has one round at most");
+        self.assert_sound();
     }
 
     /// The answers for a request that goes on; `None` when it did not wait for any.
@@ -138,6 +151,7 @@ impl Lookups {
         version: Version,
         absent: bool,
     ) {
+        debug_assert!(!self.is_empty(), "nothing is raised for nobody");
         #[cfg(feature = "planted-bugs")]
         if timestone_types::is_planted!(StaleLookups) {
             return;
@@ -150,6 +164,7 @@ impl Lookups {
 
     /// A fence is in force from now on.
     pub(crate) fn raise_all(&mut self, keyspace: KeyspaceId, version: Version) {
+        debug_assert!(!self.is_empty(), "nothing is raised for nobody");
         let items = self.rounds.values_mut().flat_map(|round| &mut round.items);
         for item in items.filter(|item| item.keyspace == keyspace) {
             item.merge(LatestInStore { version, absent: true });
@@ -174,7 +189,9 @@ impl Lookups {
             return Answered::Waiting;
         }
         let wait = round.wait;
-        match round.failed.take() {
+        let failed = round.failed.take();
+        self.assert_sound();
+        match failed {
             None => Answered::Ready { token, wait },
             Some(error) => {
                 self.rounds.remove(&token);
@@ -190,6 +207,7 @@ impl Item {
         if latest.version > self.latest.version {
             self.latest = latest;
         }
+        debug_assert!(self.latest.version >= latest.version, "an answer is as young as a write");
     }
 }
 

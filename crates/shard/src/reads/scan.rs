@@ -1,4 +1,4 @@
-//! Scans and counts: from the raised floor to the page or number that answers them.
+//! Scans and counts: from the raised low-water timestamp to the page or number that answers them.
 //!
 //! ```text
 //!   Scan ─► ScanNow: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
@@ -15,7 +15,7 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
 };
 
-use crate::requests::pending::read_token;
+use crate::requests::pending::{Purpose, read_token};
 use crate::shard::Parts;
 use crate::turn::Turn;
 
@@ -30,6 +30,7 @@ impl Parts<'_> {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
+        debug_assert_eq!(request.purpose, Purpose::Scan, "a page answers a scan");
         if let Err(refusal) = self.driver.collected().check(request.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
@@ -54,6 +55,7 @@ impl Parts<'_> {
     /// Answers a count, as [`Self::scan_done`].
     pub(crate) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
+        debug_assert_eq!(request.purpose, Purpose::Count, "a number answers a count");
         if let Err(refusal) = self.driver.collected().check(request.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
@@ -78,6 +80,10 @@ impl Parts<'_> {
             });
         }
         let Some(request) = self.requests.get_mut(token) else { return };
+        debug_assert!(
+            matches!(request.purpose, Purpose::Scan | Purpose::Count),
+            "only a scan or a count walks"
+        );
         request.at = at;
         let kept = std::mem::take(&mut request.frame);
         let frame = match current {

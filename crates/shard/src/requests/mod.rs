@@ -67,6 +67,7 @@ impl Requests {
 
     /// Another map is in force.
     pub(crate) fn map_changed(&mut self, map: &ShardMap) {
+        assert!(self.map_version <= map.version(), "a map is followed by younger ones");
         self.map_version = map.version();
         for shard in map.shards().iter().filter(|shard| shard.id == self.shard) {
             self.epoch = shard.epoch;
@@ -84,7 +85,9 @@ impl Requests {
         purpose: Purpose,
     ) -> Token {
         let envelope = self.envelope_for(frame);
-        self.open.open(reply_to, envelope, purpose, Timed::of(frame.kind()))
+        let token = self.open.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
+        debug_assert!(self.open.is_open(token), "a request has a place until it is answered");
+        token
     }
 
     /// The envelope of an answer to a frame.
@@ -103,11 +106,17 @@ impl Requests {
     #[inline]
     pub(crate) fn close(&mut self, token: Token) {
         self.open.close(token);
+        self.assert_over(token);
+    }
+
+    fn assert_over(&self, token: Token) {
+        debug_assert!(!self.open.is_open(token), "a request is answered once");
     }
 
     /// A turn begins.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
         self.open.set_now(now);
+        debug_assert!(self.open.are_before(now), "a request arrives before it is answered");
     }
 
     /// How many are under way.
@@ -124,11 +133,16 @@ impl Requests {
     pub(crate) fn park(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
         self.open.set_parked(token, true);
         self.keep_frame(token, current);
+        debug_assert!(
+            self.open.get_mut(token).is_none_or(|request| !request.frame.is_empty()),
+            "who waits has a frame"
+        );
     }
 
     /// A request goes on.
     pub(crate) fn unpark(&mut self, token: Token) {
         self.open.set_parked(token, false);
+        self.open.assert_sound();
     }
 
     /// A request is handed in again later: its frame is needed then.
@@ -136,9 +150,11 @@ impl Requests {
         if let Some((at_hand, frame)) = current
             && at_hand == token
             && let Some(request) = self.open.get_mut(token)
-            && request.frame.is_empty()
         {
-            request.frame.extend_from_slice(frame.bytes());
+            if request.frame.is_empty() {
+                request.frame.extend_from_slice(frame.bytes());
+            }
+            debug_assert_eq!(request.frame, frame.bytes(), "a request has one frame");
         }
     }
 
@@ -154,28 +170,17 @@ impl Requests {
         assert!(self.replies.is_empty(), "answers leave with their turn");
     }
 
-    /// Whether a value of this length may be answered now.
+    /// Whether a request may be answered with a value of this length now.
     #[inline]
-    pub(crate) fn has_room(
-        &mut self,
-        ctx: &mut Turn<'_>,
-        reply_to: ReplyAddress,
-        bytes: usize,
-    ) -> bool {
-        self.replies.has_room(ctx, reply_to, bytes)
-    }
-
-    /// The same for the answer to a request.
     pub(crate) fn has_reply_room(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         bytes: usize,
     ) -> bool {
-        let Some(reply_to) = self.open.get_mut(token).map(|request| request.reply_to) else {
-            return true;
-        };
-        self.replies.has_room(ctx, reply_to, bytes)
+        let Some(request) = self.open.get_mut(token) else { return true };
+        debug_assert_eq!(request.purpose, Purpose::Get, "writes count what they find themselves");
+        self.replies.has_room(ctx, request.reply_to, bytes)
     }
 
     /// Keeps what a write that has not taken place yet found; whether there is memory for it.
@@ -186,6 +191,7 @@ impl Requests {
         value: &[u8],
     ) -> bool {
         let Some(request) = self.open.get_mut(token) else { return false };
+        debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
         let known = request.keep_found(&self.memory, value);
         request.previous = Previous { known, present: true, version, expires_at };
         known
@@ -194,6 +200,7 @@ impl Requests {
     /// Keeps what a write had found that took place before.
     pub(crate) fn keep_told(&mut self, token: Token, value: &[u8]) {
         if let Some(request) = self.open.get_mut(token) {
+            debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
             request.keep_told(&self.memory, value);
         }
     }
@@ -210,6 +217,10 @@ impl Requests {
     ) {
         let Some(request) = self.open.get_mut(token) else { return };
         let purpose = request.purpose;
+        debug_assert!(
+            matches!(purpose, Purpose::Prepare | Purpose::Write | Purpose::Other),
+            "there is no vote about a read"
+        );
         if purpose == Purpose::Write && driver.is_waited_out(ctx.now(), &vote) {
             return self.refuse(ctx, token, &Refusal::Recovering);
         }
@@ -244,7 +255,10 @@ impl Requests {
     ) {
         if let Some(request) = self.open.get_mut(token) {
             let (reply_to, envelope) = (request.reply_to, request.envelope);
-            write(&envelope, self.replies.buffer(ctx, reply_to));
+            let out = self.replies.buffer(ctx, reply_to);
+            let before = out.len();
+            write(&envelope, out);
+            debug_assert!(before < out.len(), "an answer has bytes");
             self.open.close(token);
         }
     }
@@ -257,7 +271,10 @@ impl Requests {
         error: &ErrorReply<'_>,
     ) {
         let envelope = self.envelope_for(frame);
-        error.encode(&envelope, self.replies.buffer(ctx, reply_to));
+        let out = self.replies.buffer(ctx, reply_to);
+        let before = out.len();
+        error.encode(&envelope, out);
+        debug_assert!(before < out.len(), "an answer has bytes");
     }
 
     pub(crate) fn refuse_epoch(
@@ -266,13 +283,14 @@ impl Requests {
         reply_to: ReplyAddress,
         frame: &Frame<'_>,
     ) {
-        let words = format!(
+        debug_assert_ne!(frame.envelope().epoch, self.epoch, "it was not made for this epoch");
+        let text = format!(
             "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
             self.shard,
             self.epoch,
             frame.envelope().epoch
         );
-        self.answer_error(ctx, reply_to, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
+        self.answer_error(ctx, reply_to, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &text));
     }
 
     pub(crate) fn refuse(&mut self, ctx: &mut Turn<'_>, token: Token, refusal: &Refusal) {
@@ -307,12 +325,14 @@ impl Requests {
             Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
         };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+        self.assert_over(token);
     }
 
     /// There is no room for what a request would put; nothing was done.
     pub(crate) fn refuse_full(&mut self, ctx: &mut Turn<'_>, token: Token, words: &str) {
         let error = ErrorReply::new(ErrorCode::DeviceFull, words);
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+        self.assert_over(token);
     }
 
     /// The memory for answers is used up: a read changes nothing, and a write has not taken place
@@ -322,6 +342,7 @@ impl Requests {
         let error = ErrorReply::new(ErrorCode::Busy, words)
             .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+        self.assert_over(token);
     }
 
     /// The store could not do what a request needs.
@@ -354,6 +375,7 @@ impl Requests {
             error
         };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+        self.assert_over(token);
     }
 
     /// The answer to a single-key write.
@@ -384,7 +406,7 @@ impl Requests {
             }
             other => other,
         };
-        let charge = request.take_charge();
+        let charge = request.charge.take();
         let out = self.replies.buffer(ctx, reply_to);
         wire::Written {
             txn,
@@ -396,8 +418,9 @@ impl Requests {
             previous_value: if request.returns_previous { &request.value } else { &[] },
         }
         .encode(&envelope, out);
-        self.replies.carry(charge);
+        self.replies.count(charge);
         self.open.close(token);
+        self.assert_over(token);
     }
 
     /// The write took place, or was refused, once: that much of its answer cannot be told any more.
@@ -407,5 +430,6 @@ impl Requests {
         self.answer(ctx, token, |envelope, out| {
             ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
         });
+        self.assert_over(token);
     }
 }

@@ -88,7 +88,7 @@ pub(crate) struct Request {
     /// The previous value, for writes that return it or compare with it.
     pub(crate) value: Vec<u8>,
     /// Its memory, if it is large.
-    charge: Option<Charge>,
+    pub(crate) charge: Option<Charge>,
     /// The write has no condition of its own.
     pub(crate) unconditional: bool,
     /// The write's answer carries the previous value.
@@ -100,6 +100,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    fn assert_sound(&self) {
+        debug_assert!(
+            self.charge.as_ref().is_none_or(|charge| charge.bytes() >= self.value.len() as u64),
+            "a value that is counted is counted with all its bytes"
+        );
+    }
+
     /// Keeps what a write that has not taken place yet found, if there is memory for it: it is kept
     /// until the write is durable, and then is part of an answer.
     pub(crate) fn keep_found(&mut self, memory: &Arc<Memory>, value: &[u8]) -> bool {
@@ -112,11 +119,13 @@ impl Request {
         }
         self.value.clear();
         self.value.extend_from_slice(value);
+        self.assert_sound();
         true
     }
 
     /// Keeps what a write had found that took place before: whoever repeats it must be told.
     pub(crate) fn keep_told(&mut self, memory: &Arc<Memory>, value: &[u8]) {
+        debug_assert!(self.value.is_empty(), "a write has found one value");
         if value.len() >= CHARGED_VALUE_BYTES {
             self.charge = Some(memory.charge(MemoryUse::Output, value.len() as u64));
         }
@@ -125,6 +134,7 @@ impl Request {
 
     /// What a write found is of no use any more.
     fn forget_found(&mut self) {
+        debug_assert!(!self.live, "what was found is needed until the answer");
         self.charge = None;
         self.previous = Previous::default();
         self.repeat = None;
@@ -133,11 +143,6 @@ impl Request {
         if self.value.capacity() > KEEP_BYTES {
             self.value = Vec::new();
         }
-    }
-
-    /// The memory of what is about to be answered.
-    pub(crate) const fn take_charge(&mut self) -> Option<Charge> {
-        self.charge.take()
     }
 }
 
@@ -165,6 +170,23 @@ impl OpenRequests {
     /// No requests; how long they take is told to `latencies`.
     pub(crate) fn new(latencies: Arc<RequestLatencies>) -> Self {
         Self { latencies, ..Self::default() }
+    }
+
+    pub(crate) fn assert_sound(&self) {
+        debug_assert!(self.free.len() <= self.slots.len(), "a place is free once");
+        debug_assert!(self.parked <= self.len(), "only what is under way waits for others");
+    }
+
+    /// Whether a token names a request that is under way.
+    #[inline]
+    pub(crate) fn is_open(&self, token: Token) -> bool {
+        let slot = self.slots.get((token.0 & 0xffff_ffff) as usize);
+        slot.is_some_and(|slot| slot.live && slot.uses == (token.0 >> 32) as u32)
+    }
+
+    /// Whether everything under way has arrived by then.
+    pub(crate) fn are_before(&self, now: Timestamp) -> bool {
+        self.slots.iter().all(|slot| !slot.live || slot.asked <= now)
     }
 
     /// Gives a request its token.
@@ -241,10 +263,12 @@ impl OpenRequests {
         self.parked -= usize::from(parked);
         self.free.push(index);
         self.latencies.of(timed).since(asked, now);
+        self.assert_sound();
     }
 
     /// A turn begins.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
+        debug_assert!(self.now <= now, "time goes on");
         self.now = now;
     }
 
@@ -258,6 +282,7 @@ impl OpenRequests {
         let Some(slot) = self.get_mut(token) else { return };
         let before = std::mem::replace(&mut slot.parked, parked);
         self.parked = self.parked + usize::from(parked) - usize::from(before);
+        self.assert_sound();
     }
 
     /// Whether whatever is under way waits for others.

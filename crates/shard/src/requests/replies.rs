@@ -27,7 +27,7 @@ pub(crate) struct Replies {
     clock: Arc<dyn Clock>,
     // Of the frame at the front of every batch of frames.
     envelope: Envelope,
-    // Origins come in runs: most lookups are answered by the last one used.
+    // Reply addresses come in runs: most lookups are answered by the last one used.
     last: usize,
 }
 
@@ -42,7 +42,8 @@ impl Replies {
     }
 
     /// Another epoch or map is told from now on.
-    pub(crate) const fn set_envelope(&mut self, envelope: Envelope) {
+    pub(crate) fn set_envelope(&mut self, envelope: Envelope) {
+        assert!(self.envelope.shard == envelope.shard, "a shard keeps its number");
         self.envelope = envelope;
     }
 
@@ -64,6 +65,7 @@ impl Replies {
         }
         let memory = Arc::clone(&self.memory);
         let _ = self.buffer(ctx, reply_to);
+        debug_assert_eq!(self.open[self.last].0, reply_to, "it counts where it is answered");
         let charge = &mut self.open[self.last].2;
         match charge {
             Some(charge) => charge.set(charge.bytes() + bytes as u64),
@@ -100,7 +102,8 @@ impl Replies {
 
     /// What was written last was counted by whoever had it: the batch of frames counts it from now
     /// on, until it has arrived.
-    pub(crate) fn carry(&mut self, charge: Option<Charge>) {
+    pub(crate) fn count(&mut self, charge: Option<Charge>) {
+        debug_assert!(self.last < self.open.len(), "an answer was written before");
         let (Some(charge), Some((.., own))) = (charge, self.open.get_mut(self.last)) else {
             return;
         };
@@ -115,6 +118,7 @@ impl Replies {
         let mut open = std::mem::take(&mut self.open);
         let reading = (!open.is_empty()).then(|| reading(&*self.clock));
         for (reply_to, mut bytes, charge) in open.drain(..) {
+            debug_assert!(bytes.len() >= ClockIs::FIXED_BYTES, "a reading comes first");
             if bytes.len() <= ClockIs::FIXED_BYTES {
                 ctx.give_buffer(bytes);
             } else {
@@ -135,10 +139,15 @@ impl Replies {
     fn begin(&self, ctx: &mut Turn<'_>) -> Vec<u8> {
         let mut bytes = ctx.take_buffer();
         ClockIs::begin(&self.envelope, &mut bytes);
+        debug_assert_eq!(bytes.len(), ClockIs::FIXED_BYTES, "a reading comes first");
         bytes
     }
 
     fn ship(ctx: &mut Turn<'_>, mut frame_batch: FrameBatch) {
+        debug_assert!(
+            frame_batch.bytes.len() > ClockIs::FIXED_BYTES,
+            "an answer comes behind the reading"
+        );
         // It was counted by its values; the buffer may have grown beyond them.
         let memory = frame_batch.bytes.capacity() as u64;
         if let Some(charge) = &mut frame_batch.charge {
