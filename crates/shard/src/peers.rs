@@ -84,7 +84,7 @@ impl Messages {
             request: RequestId::new(u64::from(self.shard.get()) + 1),
             map_version: self.map_version,
         };
-        let mut bytes = ctx.take_buffer();
+        let mut bytes = ctx.buffers.take();
         write(&envelope, &mut bytes);
         debug_assert!(
             Frame::parse(&bytes).is_ok_and(|frame| frame.envelope().shard == to),

@@ -1,4 +1,4 @@
-//! SingleWrites-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
+//! Single-key writes: the condition is looked up, evaluated and validated in one turn (SEMEL §3.3).
 //!
 //! ```text
 //!   Write ─► needs the record? ─► store.get ─► previous ─► condition ─► one-key prepare, single = true ─► vote ─► Written
@@ -28,7 +28,7 @@ use timestone_wire::{
 };
 
 use crate::reads::expiry;
-use crate::requests::pending::{Previous, Repeat, read_token};
+use crate::requests::pending::{Previous, Purpose, Repeat, read_token};
 use crate::shard::Parts;
 use crate::shard::wait_of;
 use crate::turn::Turn;
@@ -133,6 +133,7 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) -> bool {
         let Some(request) = parts.requests.get_mut(token) else { return false };
+        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
         if let Some(error) = request.failed.take() {
             // Nothing takes place: no other copy was carried out meanwhile.
             parts.requests.fail(ctx, token, &error);
@@ -186,6 +187,7 @@ impl SingleWrites {
             return false;
         }
         let Some(request) = parts.requests.get_mut(token) else { return false };
+        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 let kept = parts.requests.keep_found(token, (version, expires_at), &value);
@@ -217,6 +219,7 @@ impl SingleWrites {
     ) -> bool {
         let Some(request) = parts.requests.get_mut(token) else { return false };
         let found = &mut request.previous;
+        debug_assert!(found.known, "only what was found is judged");
         let has_expired = found.present && found.expires_at.has_passed(expiry.as_of);
         if has_expired && !timestone_types::is_planted!(JudgesBeforeThePage) {
             found.present = false;
@@ -243,6 +246,7 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) {
         let Some(request) = parts.requests.get_mut(token) else { return };
+        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
         request.repeat = Some(repeat);
         request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
         request.value.clear();
@@ -286,6 +290,10 @@ impl SingleWrites {
         outcome: ReadOutcome,
         parts: &mut Parts<'_>,
     ) {
+        debug_assert!(
+            parts.requests.get_mut(token).is_none_or(|request| request.previous.known),
+            "a repeat is known before its page is read"
+        );
         let found = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 parts.requests.keep_told(token, &value);
@@ -314,6 +322,7 @@ impl SingleWrites {
     ) {
         let is_kept = parts.driver.collected().check(repeat.at).is_ok();
         let Some(request) = parts.requests.get_mut(token) else { return };
+        debug_assert_eq!(request.repeat.as_ref(), Some(repeat), "a request repeats one write");
         match found {
             // What was visible to the first copy can be collected only when nobody may ask any
             // more.
@@ -338,6 +347,7 @@ impl SingleWrites {
     ) {
         let Some(request) = parts.requests.get_mut(token) else { return };
         let previous = request.previous;
+        debug_assert!(previous.known || needs != Needs::Previous, "what matters was looked up");
         let condition = match needs {
             Needs::Nothing => participant::Lookup::NotNeeded,
             Needs::Lookup => participant::Lookup::Needed,

@@ -101,6 +101,19 @@ pub enum Output {
     },
 }
 
+impl Output {
+    /// Whether whoever receives it would have nothing to do.
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::Answer(frame_batch) | Self::ToPeer { frame_batch, .. } => {
+                frame_batch.bytes.is_empty()
+            }
+            Self::LogAppend { append, .. } => append.bytes.is_empty(),
+            Self::LogRelease { .. } => false,
+        }
+    }
+}
+
 /// One call of a shard. See the module.
 #[derive(Debug)]
 pub struct Turn<'a> {
@@ -109,18 +122,19 @@ pub struct Turn<'a> {
     is_shutting_down: bool,
     has_unsent: bool,
     finished: (u64, u64),
-    buffers: &'a mut FrameBatchPool,
+    pub(crate) buffers: &'a mut FrameBatchPool,
     outputs: &'a mut Vec<Output>,
 }
 
 impl<'a> Turn<'a> {
     /// A call at `now` of the shard that other stages know as `stage`.
-    pub const fn new(
+    pub fn new(
         now: Timestamp,
         stage: StageId,
         buffers: &'a mut FrameBatchPool,
         outputs: &'a mut Vec<Output>,
     ) -> Self {
+        debug_assert!(outputs.is_empty(), "what the last call wanted is carried out");
         Self {
             now,
             stage,
@@ -171,19 +185,13 @@ impl<'a> Turn<'a> {
         self.has_unsent
     }
 
-    /// An empty buffer.
-    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
-        self.buffers.take()
-    }
-
-    /// Gives a buffer back.
-    pub(crate) fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.buffers.give(buffer);
-    }
-
     /// A batch of frames is dealt with. What stages of one process send each other comes without a
     /// count of frames: it passed no door, so there is nothing to release.
     pub(crate) fn finish_frame_batch(&mut self, frame_batch: FrameBatch) {
+        debug_assert!(
+            frame_batch.frames as usize <= frame_batch.bytes.len(),
+            "each frame that was let in has bytes"
+        );
         if frame_batch.frames > 0 {
             self.finished.0 += u64::from(frame_batch.frames);
             self.finished.1 += frame_batch.bytes.len() as u64;
@@ -193,6 +201,7 @@ impl<'a> Turn<'a> {
 
     #[inline]
     pub(crate) fn send(&mut self, output: Output) {
+        debug_assert!(!output.is_empty(), "nothing is sent for nothing");
         self.outputs.push(output);
     }
 }

@@ -126,7 +126,7 @@ impl LogRecords {
         if self.place == LogPlace::Nowhere {
             return;
         }
-        if let Some(closed) = self.journal.close(ctx.now(), with.watermark, || ctx.take_buffer()) {
+        if let Some(closed) = self.journal.close(ctx.now(), with.watermark, || ctx.buffers.take()) {
             with.store.begin_batch(self.journal.open_batch().get());
             self.append(ctx, closed, with.admission);
         }
@@ -137,9 +137,9 @@ impl LogRecords {
     fn append(&mut self, ctx: &mut Turn<'_>, closed: ClosedBatch, admission: &mut Admission) {
         let ClosedBatch { batch, first, bytes } = closed;
         assert!(batch < self.journal.open_batch(), "nothing is added to a batch that leaves");
-        let LogPlace::Stage(log) = self.place else { return ctx.give_buffer(bytes) };
+        let LogPlace::Stage(log) = self.place else { return ctx.buffers.give(bytes) };
         if self.has_failed {
-            return ctx.give_buffer(bytes);
+            return ctx.buffers.give(bytes);
         }
         admission.note_sent(bytes.len());
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
@@ -336,7 +336,7 @@ impl LogRecords {
             });
             // There may be millions of them, and a log takes no batch of any size.
             if self.journal.open_bytes() >= LOG_BATCH_BYTES {
-                closed.extend(self.journal.close(ctx.now(), with.watermark, || ctx.take_buffer()));
+                closed.extend(self.journal.close(ctx.now(), with.watermark, || ctx.buffers.take()));
                 with.store.begin_batch(self.journal.open_batch().get());
             }
         }

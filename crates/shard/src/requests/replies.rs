@@ -120,7 +120,7 @@ impl Replies {
         for (reply_to, mut bytes, charge) in open.drain(..) {
             debug_assert!(bytes.len() >= ClockIs::FIXED_BYTES, "a reading comes first");
             if bytes.len() <= ClockIs::FIXED_BYTES {
-                ctx.give_buffer(bytes);
+                ctx.buffers.give(bytes);
             } else {
                 reading.iter().for_each(|reading| reading.fill(&mut bytes));
                 Self::ship(ctx, FrameBatch { charge, ..FrameBatch::new(reply_to, bytes) });
@@ -137,7 +137,7 @@ impl Replies {
 
     /// The buffer of another batch of frames.
     fn begin(&self, ctx: &mut Turn<'_>) -> Vec<u8> {
-        let mut bytes = ctx.take_buffer();
+        let mut bytes = ctx.buffers.take();
         ClockIs::begin(&self.envelope, &mut bytes);
         debug_assert_eq!(bytes.len(), ClockIs::FIXED_BYTES, "a reading comes first");
         bytes

@@ -40,7 +40,7 @@ use crate::closing::Closing;
 use crate::closing::hand_over::HandOver;
 use crate::driver::Driver;
 use crate::figures::ShardFigures;
-use crate::limits::LOOK_AHEAD;
+use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD};
 pub use crate::log_records::order::RecordPlace;
 use crate::log_records::{Closers, LogRecords};
 use crate::peers::Messages;
@@ -139,6 +139,7 @@ impl Shard {
             }
         }
         ctx.finish_frame_batch(frame_batch);
+        self.assert_carried_out();
     }
 
     /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is
@@ -153,22 +154,22 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, current);
         }
+        self.assert_carried_out();
     }
 
-    /// What reads are answered with.
-    #[inline]
-    fn parts(&mut self) -> Parts<'_> {
-        self.items().1
+    /// Nothing waits to be carried out: between what comes from outside, and after it.
+    fn assert_carried_out(&self) {
+        debug_assert!(!self.driver.has_outputs(), "all that the participant wants is carried out");
     }
 
-    /// SingleWrites writes, and what they are answered with.
+    /// Single writes, and what they are answered with.
     #[inline]
     fn single(&mut self) -> (&mut SingleWrites, Parts<'_>) {
         let Self { requests, store, driver, lookups, single, .. } = self;
         (single, Parts { requests, store: &mut **store, driver, lookups })
     }
 
-    /// The keys of prepares, and what they are looked up with.
+    /// The keys of prepares, and what they and reads are looked up and answered with.
     #[inline]
     fn items(&mut self) -> (&mut Items, Parts<'_>) {
         let Self { requests, store, driver, lookups, items, .. } = self;
@@ -191,6 +192,10 @@ impl Shard {
     fn close_batch(&mut self, ctx: &mut Turn<'_>) {
         let (log_records, _, mut closers) = self.log();
         log_records.close(ctx, &mut closers);
+        debug_assert!(
+            self.log_records.open_bytes() == 0 || !self.log_records.has_log(),
+            "all that was recorded has left"
+        );
     }
 
     /// Sends the open log batch once it is large.
@@ -198,6 +203,10 @@ impl Shard {
     fn close_full_batch(&mut self, ctx: &mut Turn<'_>) {
         let (log_records, _, mut closers) = self.log();
         log_records.close_full(ctx, &mut closers);
+        debug_assert!(
+            self.log_records.open_bytes() < LOG_BATCH_BYTES || !self.log_records.has_log(),
+            "one request more fits a batch"
+        );
     }
 
     /// Appends again what is still needed of the batches below this one.
@@ -206,6 +215,7 @@ impl Shard {
             return;
         }
         let answer = self.driver.ask(ctx.now(), participant::Input::CopyForward);
+        self.assert_carried_out();
         let Some(participant::Output::CopyForward(copy)) = answer else { return };
         let (log_records, payloads, mut closers) = self.log();
         log_records.copy_forward(ctx, (below, &copy), payloads, &mut closers);
@@ -217,6 +227,7 @@ impl Shard {
             self.step(ctx, participant::Input::Durable { range }, None);
         }
         self.log_records.release(ctx);
+        self.assert_carried_out();
     }
 
     fn pump_store(&mut self, ctx: &mut Turn<'_>) {
@@ -225,11 +236,13 @@ impl Shard {
         for event in events.drain(..) {
             self.store_event(ctx, event);
         }
+        debug_assert!(self.around.store_events.is_empty(), "only this turn's events are taken");
         self.around.store_events = events;
     }
 
     /// Goes on with the hand-over of the logs of earlier runs. Called every turn.
     fn hand_over(&mut self, ctx: &mut Turn<'_>) {
+        self.assert_carried_out();
         let Self { hand_over, requests, store, write_sets, .. } = self;
         hand_over.acknowledge_withheld(ctx, requests, (&**store, write_sets));
         let Some(until) = hand_over.go_on(ctx.now(), &mut **store) else { return };
@@ -247,6 +260,7 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, None);
         }
+        self.assert_carried_out();
         match answer {
             Some(participant::Output::Owed { decisions, aborts }) => (decisions, aborts),
             Some(_) | None => (false, false),
@@ -264,6 +278,7 @@ impl Shard {
 
     /// Whether the store may be closed at the end. See [`Closing`].
     fn may_close(&mut self, ctx: &mut Turn<'_>) -> bool {
+        assert!(ctx.is_shutting_down(), "a store is closed at the end of its process");
         let is_quiet = self.is_quiet(ctx.has_unsent());
         if timestone_types::is_planted!(ClosesUnderWriters) {
             return is_quiet;
@@ -279,6 +294,7 @@ impl Shard {
     /// outcomes that are kept. Promises of which nobody here knows how they end may be halves of
     /// what was acknowledged, and decisions may be known here alone.
     fn is_left(&mut self, ctx: &mut Turn<'_>, is_over: bool) -> bool {
+        assert!(!self.log_records.has_failed(), "a log that has failed takes nothing");
         if self.closing.has_taken_log() {
             return !self.log_records.is_copying();
         }
@@ -314,10 +330,12 @@ impl Shard {
         self.store.begin_batch(self.log_records.open_batch().get());
         self.step(ctx, participant::Input::RecoveryDone, None);
         self.step(ctx, participant::Input::Tick, None);
+        self.assert_carried_out();
     }
 
     /// Inputs follow, all at the time of this call.
     pub fn begin_inputs(&mut self, ctx: &mut Turn<'_>) {
+        self.assert_carried_out();
         if let Some(back) = self.driver.follow_clock() {
             self.step(ctx, participant::Input::ClockHeld { back }, None);
         }
@@ -330,8 +348,8 @@ impl Shard {
             Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::LogDurable { batch } => self.log_durable(ctx, batch),
             Input::LogRetained { log, from } => {
-                if let Some(floor) = self.log_records.retained(log, from) {
-                    self.store.advance_replay_floor(floor);
+                if let Some(below) = self.log_records.retained(log, from) {
+                    self.store.advance_replay_floor(below);
                 }
             }
             // Without a log to append it to, the hand-over frees what holds a log up.
@@ -359,6 +377,7 @@ impl Shard {
             Input::LogRoom { .. } | Input::LogFailed { .. } => {}
         }
         self.close_full_batch(ctx);
+        self.assert_carried_out();
     }
 
     /// The end of a turn, or a deadline that has passed.
@@ -379,6 +398,7 @@ impl Shard {
                 self.pump_store(ctx);
             }
         }
+        self.assert_carried_out();
         self.requests.flush(ctx);
         self.admission.count(self.write_sets.payloads().bytes());
         if self.figures.is_due(ctx.now()) {

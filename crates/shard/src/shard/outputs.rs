@@ -34,13 +34,14 @@ impl Shard {
                 self.resubmit(ctx, token, Some(wait));
             }
         }
+        self.assert_carried_out();
     }
 
     fn output(&mut self, ctx: &mut Turn<'_>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
             Output::ReadNow { token, at, prepared_before, expiry } => {
                 let read = (self.seed, ReadNow { at, prepared_before, expiry });
-                self.parts().read_later(ctx, token, read, current)
+                self.items().1.read_later(ctx, token, read, current)
             }
             Output::Again { token, wait } => {
                 self.requests.keep_frame(token, current);
@@ -104,7 +105,7 @@ impl Shard {
                 });
             }
             Output::ScanNow { token, at, as_of, prepared_before } => {
-                self.parts().scan_now(ctx, token, at, as_of, prepared_before, current);
+                self.items().1.scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
                 self.requests.answer(ctx, token, |envelope, out| {
@@ -123,6 +124,7 @@ impl Shard {
                 });
             }
             Output::AskTerminate { to, txn, begin, commit } => {
+                debug_assert_ne!(to, self.shard, "others are asked");
                 // What is asked about was promised here: its write set is kept.
                 let participants =
                     self.write_sets.payloads().get(txn).map_or(&[][..], |one| &one.participants);
@@ -179,6 +181,7 @@ impl Shard {
         {
             request.frame = bytes;
         }
+        self.assert_carried_out();
     }
 
     /// Puts a decided transaction's writes into the store, as far as there is room. Whether nothing
@@ -193,6 +196,11 @@ impl Shard {
             self.hand_over.applied(txn, &mut *self.store);
             self.driver.step(ctx.now(), Input::Applied { txn });
         }
+        debug_assert_eq!(
+            put == Put::NoRoom,
+            self.write_sets.is_unapplied(txn),
+            "what finds no room waits, and nothing else does"
+        );
         put != Put::NoRoom
     }
 
@@ -211,6 +219,7 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, None);
         }
+        self.assert_carried_out();
         self.write_sets.look_again(ctx.now());
     }
 
@@ -226,7 +235,7 @@ impl Shard {
                         self.resubmit(ctx, token, None);
                     }
                 } else {
-                    self.parts().read_done(ctx, token, outcome);
+                    self.items().1.read_done(ctx, token, outcome);
                 }
             }
             StoreEvent::LatestDone { token, found } => match self.lookups.answer(token, found) {
@@ -235,10 +244,10 @@ impl Shard {
                 Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
             },
             StoreEvent::ScanDone { token, keys, next } => {
-                self.parts().scan_done(ctx, token_of(token), &keys, next)
+                self.items().1.scan_done(ctx, token_of(token), &keys, next)
             }
             StoreEvent::CountDone { token, keys } => {
-                self.parts().count_done(ctx, token_of(token), keys)
+                self.items().1.count_done(ctx, token_of(token), keys)
             }
             StoreEvent::ReadFailed { token, error } => {
                 self.requests.fail(ctx, token_of(token), &error)
@@ -260,6 +269,7 @@ impl Shard {
             }
             StoreEvent::ShutDown => self.closing.set_down(),
         }
+        self.assert_carried_out();
     }
 }
 

@@ -36,6 +36,7 @@ impl Shard {
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
+        self.assert_carried_out();
         if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
             return self.requests.refuse_epoch(ctx, reply_to, frame);
         }
@@ -52,7 +53,7 @@ impl Shard {
             | Kind::Freeze
             | Kind::WriteSet
             | Kind::Newest => Purpose::Other,
-            _ => return self.plain(ctx, reply_to, frame),
+            _ => return self.without_token(ctx, reply_to, frame),
         };
         let token = self.requests.open(reply_to, frame, purpose);
         if let Err(error) = self.submit(ctx, token, frame, key, None) {
@@ -77,6 +78,7 @@ impl Shard {
         key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
+        self.assert_carried_out();
         match frame.kind() {
             Kind::Get => self.submit_get(ctx, token, frame, key, wait),
             Kind::Prepare => self.submit_prepare(ctx, token, frame, wait),
@@ -111,7 +113,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.items().1.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -122,10 +124,11 @@ impl Shard {
         };
         self.driver.step(ctx.now(), input);
         if let Some(now) = self.driver.take_read(token) {
-            self.parts().read_now(ctx, token, key, get.at, now);
+            self.items().1.read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
+        self.assert_carried_out();
         Ok(())
     }
 
@@ -168,6 +171,7 @@ impl Shard {
         });
         self.driver.step(ctx.now(), input);
         self.carry_out_prepare(ctx, token, frame, refused);
+        self.assert_carried_out();
         Ok(())
     }
 
@@ -183,6 +187,7 @@ impl Shard {
     ) {
         if let [Output::NoRoom { .. }] = self.driver.outputs() {
             self.driver.clear();
+            debug_assert!(refused.is_some(), "room is refused for a reason");
             return match refused {
                 Some(AdmissionError::Log(words)) => self.requests.refuse_full(ctx, token, &words),
                 Some(AdmissionError::Store(error)) => self.requests.fail(ctx, token, &error),
@@ -197,6 +202,7 @@ impl Shard {
         &mut self,
         puts: &impl Fn() -> I,
     ) -> Option<AdmissionError> {
+        self.assert_carried_out();
         let Self { admission, store, write_sets, log_records, .. } = self;
         admission.error(puts, &mut **store, write_sets, log_records.open_bytes())
     }
@@ -229,6 +235,7 @@ impl Shard {
         };
         self.driver.step(ctx.now(), Input::DecidedWriteSet { prepare });
         self.carry_out(ctx, Some((token, frame)));
+        self.assert_carried_out();
         Ok(())
     }
 
@@ -287,11 +294,13 @@ impl Shard {
             }
             other => unreachable!("{} is not opened as a request", other.name()),
         }
+        self.assert_carried_out();
         Ok(())
     }
 
     /// Frames that need no token: reports, peers' answers, statistics.
-    fn plain(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
+    fn without_token(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
+        self.assert_carried_out();
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
@@ -367,7 +376,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
-        let Some(latest) = self.parts().latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.items().1.latest(token, frame, wait, key) else { return Ok(()) };
         let refused = match write.action {
             wire::WriteAction::Delete => None,
             _ => self.admission_error(&|| {
@@ -382,6 +391,7 @@ impl Shard {
         if single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
             self.carry_out_prepare(ctx, token, frame, refused);
         }
+        self.assert_carried_out();
         Ok(())
     }
 

@@ -120,6 +120,7 @@ impl WriteSets {
             }
             _ => {}
         }
+        debug_assert!(self.payloads.get(txn).is_some(), "what is promised is kept");
     }
 
     /// Whether everything that was decided is in the store.
@@ -178,7 +179,12 @@ impl WriteSets {
 
     /// Takes the first one that waits, to put it again.
     pub(crate) fn take_first(&mut self) -> Option<Unapplied> {
-        self.unapplied.pop_front()
+        let first = self.unapplied.pop_front();
+        debug_assert!(
+            first.is_none_or(|first| !self.is_unapplied(first.txn)),
+            "a write set waits once"
+        );
+        first
     }
 
     /// Looks again whether there is room in a while: it comes with what the device completes, which
@@ -195,6 +201,7 @@ impl WriteSets {
         if waits {
             self.again_at = now;
         }
+        debug_assert!(!waits || self.deadline() == Some(now), "what waits is looked at again");
         waits
     }
 

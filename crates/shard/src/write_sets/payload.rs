@@ -91,6 +91,7 @@ impl Payloads {
                 self.free.push(payload);
             }
         }
+        debug_assert!(self.free.len() <= KEEP_FREE, "what is kept for reuse is bounded");
     }
 
     /// Whose prepares are in batches below this one, in the order of their ids: it becomes the
