@@ -161,7 +161,7 @@ impl Recovering {
 /// A bound on what earlier runs did that no log tells of: they had none, or it is lost. Zero when
 /// the logs tell everything.
 ///
-/// Two things follow from it, and both need it. The floor of the shard's marks begins at it, so
+/// Two things follow from it, and both need it. The low-water timestamp of the shard begins at it, so
 /// that nothing is written below what was read. And the watermark begins [`MAX_CLOCK_LEAD`] below
 /// it, at the timestamp that it was made of: collection went by a watermark of which the
 /// checkpoints tell an early one only, so that a snapshot below this may miss versions, and would
@@ -258,6 +258,16 @@ impl Replay {
         self.store.youngest()
     }
 
+    fn assert_sound(&self) {
+        assert_eq!(self.promised.len(), self.payloads.len(), "a promise has its write set");
+        assert!(self.waits_in_vain <= MAX_WAITS, "waits for the device are bounded");
+        debug_assert!(
+            self.lowest.is_some() == self.order.last().is_some()
+                && self.lowest <= self.order.last().map(|last| last.batch),
+            "a record is in a batch"
+        );
+    }
+
     /// Takes one record of the shard.
     ///
     /// # Errors
@@ -319,7 +329,7 @@ impl Replay {
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
-                // It is durable, so it is in force. What lies buried below it is not written again.
+                // It is durable, so it is in force. What was pruned below it is not written again.
                 self.store.advance_watermark(watermark);
             }
             LogRecord::KeepFrom { batch } => self.keep_from = self.keep_from.max(batch),
@@ -327,6 +337,7 @@ impl Replay {
                 return Err(ShardError::UnknownRecord { shard: self.shard, kind });
             }
         }
+        self.assert_sound();
         Ok(())
     }
 
@@ -348,6 +359,7 @@ impl Replay {
         self.promised.remove(&txn);
         self.payloads.forget(txn);
         self.decided.insert(txn, decided);
+        self.assert_sound();
         Ok(())
     }
 
@@ -368,6 +380,7 @@ impl Replay {
         let payload = self.payloads.keep(txn, begin, single, participants, body);
         payload.batch = Some(batch);
         self.promised.insert(txn, Promised { commit, batch });
+        self.assert_sound();
     }
 
     /// Puts a transaction's writes into the store; false when it has no room for all of them.
@@ -378,6 +391,7 @@ impl Replay {
         commit: Timestamp,
         body: &[u8],
     ) -> Result<bool, ShardError> {
+        assert!(commit <= self.bound, "what is applied lies below what the logs tell of");
         let body = PrepareBody::parse(body).map_err(ShardError::part)?;
         let version = Version::new(commit, txn.client);
         let seed = self.store.seed();
@@ -412,6 +426,7 @@ impl Replay {
                 Err(StoreError::DeviceFull { .. }) => return Ok(false),
                 Err(StoreError::Busy) if self.waits_in_vain >= MAX_WAITS => return Ok(false),
                 Err(StoreError::Busy) => {
+                    assert!(self.waits_in_vain < MAX_WAITS, "waits for the device are bounded");
                     self.waits_in_vain += 1;
                     self.store.pump(now, &mut self.events);
                     self.store.wait(DEVICE_WAIT);
@@ -426,7 +441,7 @@ impl Replay {
     /// Forgets promises that were decided in a batch that is gone: the files that hold them stayed
     /// for other shards or batches, in this log or another one. Who knows of the decision may have
     /// been told that everybody does, and would never tell it again.
-    fn forget_settled(&mut self) {
+    fn forget_ended_promises(&mut self) {
         if timestone_types::is_planted!(RevivedPromise) {
             return;
         }
@@ -438,6 +453,7 @@ impl Replay {
             }
             is_needed
         });
+        self.assert_sound();
     }
 
     /// Whether what the logs hold of the shard fits together, and to the epoch that the master
@@ -453,7 +469,7 @@ impl Replay {
 
     /// The log was read to its end: the stage, which serves once it has started.
     pub fn finish(mut self, with: Recovering) -> Shard {
-        self.forget_settled();
+        self.forget_ended_promises();
         let Self {
             shard,
             mut store,
@@ -577,6 +593,7 @@ fn write_items(
     (now, bound): (Timestamp, Timestamp),
     body: &[u8],
 ) -> Vec<WriteItem> {
+    let count = PrepareBody::write_count(body) as usize;
     let Ok(body) = PrepareBody::parse(body) else { return Vec::new() };
     let items = body.writes().map(|write| {
         let key = KeyRef::new(seed, write.keyspace, write.key);
@@ -594,7 +611,9 @@ fn write_items(
         });
         WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
     });
-    items.collect()
+    let items: Vec<WriteItem> = items.collect();
+    assert_eq!(items.len(), count, "a body says how many writes it has");
+    items
 }
 
 /// Looks up the youngest version of a key, waiting for the device. Nobody else uses the store yet.
@@ -614,7 +633,10 @@ fn latest_now(
             match event {
                 StoreEvent::LatestDone { token: ASKED, found } => return found.map(in_store),
                 StoreEvent::DeviceFailed(error) => return Err(error),
-                _ => {}
+                other => assert!(
+                    !matches!(other, StoreEvent::ReadDone { .. } | StoreEvent::ScanDone { .. }),
+                    "nobody reads before the shard serves"
+                ),
             }
         }
         store.wait(DEVICE_WAIT);
@@ -927,7 +949,7 @@ mod tests {
             if !word_comes_first {
                 feed_in(&mut replay, 6, &word);
             }
-            replay.forget_settled();
+            replay.forget_ended_promises();
             let promised: BTreeSet<TxnId> = replay.promised.keys().copied().collect();
             assert_eq!(promised, BTreeSet::from([txn(2), txn(3)]));
             assert_eq!((replay.payloads.len(), replay.applied()), (2, 1));
