@@ -121,8 +121,9 @@ fn bounded(world: &World) -> Vec<Quantity> {
     // Beyond the files that wait to be carried forward, each shard may hold up two: one by its
     // oldest put, one by its oldest outcome.
     let log = &config.storage.tuning.log;
-    let files =
-        log.copy_forward_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(members.shards_per_server);
+    let files = log.copy_forward_after_files as u64
+        + SPARE_LOG_FILES
+        + 2 * u64::from(members.shards_per_server);
     let bound = files * log.file_bytes * threads;
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);

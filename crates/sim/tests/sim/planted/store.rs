@@ -194,11 +194,7 @@ fn a_client_that_is_never_forgotten_is_found() {
 
 #[test]
 fn a_close_that_nobody_hears_is_found() {
-    found_within(
-        10,
-        Bug::IgnoredClose,
-        &COMING_AND_GOING.replace("client-kill", "client-leave"),
-    );
+    found_within(10, Bug::IgnoredClose, &COMING_AND_GOING.replace("client-kill", "client-leave"));
 }
 
 #[test]
