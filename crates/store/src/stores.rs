@@ -44,6 +44,14 @@ impl Stores {
     }
 }
 
+impl Stores {
+    /// The store in memory is kept going as soon as it has something.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.uses_dram || !self.dram.has_puts(), "what is there is collected");
+    }
+}
+
 impl Reads for Stores {
     #[inline]
     fn seed(&self) -> HashSeed {
@@ -58,6 +66,7 @@ impl Reads for Stores {
         judged: Timestamp,
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
+        self.assert_sound();
         if key.keyspace.is_in_memory() {
             return self.dram.get_as_of(key, at, judged, token);
         }
@@ -73,6 +82,7 @@ impl Reads for Stores {
 
     #[inline]
     fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
+        self.assert_sound();
         if key.keyspace.is_in_memory() {
             return self.dram.latest(key, token);
         }
@@ -105,6 +115,7 @@ impl Reads for Stores {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         if keyspace.is_in_memory() {
             return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
         }
@@ -117,6 +128,7 @@ impl Reads for Stores {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<Count, StoreError> {
+        self.assert_sound();
         if keyspace.is_in_memory() {
             return self.dram.count_as_of(keyspace, as_of, token);
         }
@@ -124,6 +136,7 @@ impl Reads for Stores {
     }
 
     fn recycle(&mut self, bytes: Vec<u8>) {
+        self.assert_sound();
         self.flash.recycle(bytes);
     }
 }
@@ -137,6 +150,7 @@ impl Writes for Stores {
         value: &[u8],
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         if key.keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.put(key, version, value, expires_at);
@@ -146,6 +160,7 @@ impl Writes for Stores {
 
     #[inline]
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        self.assert_sound();
         if key.keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.delete(key, version);
@@ -154,6 +169,7 @@ impl Writes for Stores {
     }
 
     fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        self.assert_sound();
         if keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.fence(keyspace, version);
@@ -167,6 +183,7 @@ impl Writes for Stores {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         let mut in_memory_puts = PromisedPuts::default();
         let mut on_flash = puts
             .filter(|put| {
@@ -190,11 +207,13 @@ impl Writes for Stores {
 
 impl Upkeep for Stores {
     fn recovered(&mut self, bound: Timestamp) {
+        self.assert_sound();
         self.flash.recovered(bound);
         self.dram.recovered(bound);
     }
 
     fn advance_watermark(&mut self, t: Timestamp) {
+        self.assert_sound();
         self.flash.advance_watermark(t);
         self.dram.advance_watermark(t);
     }
@@ -208,11 +227,13 @@ impl Upkeep for Stores {
     }
 
     fn advance_replay_floor(&mut self, t: Timestamp) {
+        self.assert_sound();
         self.flash.advance_replay_floor(t);
         self.dram.advance_replay_floor(t);
     }
 
     fn begin_batch(&mut self, batch: u64) {
+        self.assert_sound();
         self.flash.begin_batch(batch);
     }
 
@@ -221,18 +242,22 @@ impl Upkeep for Stores {
     }
 
     fn sync_soon(&mut self) {
+        self.assert_sound();
         self.flash.sync_soon();
     }
 
     fn checkpoint_now(&mut self) {
+        self.assert_sound();
         self.flash.checkpoint_now();
     }
 
     fn scrub(&mut self) {
+        self.assert_sound();
         self.flash.scrub();
     }
 
     fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
+        self.assert_sound();
         self.flash.pump(now, events);
         // Walks over keyspaces that nobody has written to yet are answered, too.
         if self.uses_dram || self.dram.next_deadline().is_some() {
@@ -249,14 +274,17 @@ impl Upkeep for Stores {
     }
 
     fn wait(&mut self, timeout: Duration) {
+        self.assert_sound();
         self.flash.wait(timeout);
     }
 
     fn resize_cache(&mut self, bytes: u64) {
+        self.assert_sound();
         self.flash.resize_cache(bytes);
     }
 
     fn shutdown(&mut self) {
+        self.assert_sound();
         self.flash.shutdown();
         self.dram.close();
     }

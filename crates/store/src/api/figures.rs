@@ -76,11 +76,13 @@ impl FigureValues {
     /// Adds to one of them. Sums stop at the end of the numbers.
     pub const fn add(&mut self, figure: Figure, value: u64) {
         self.0[figure as usize] = self.0[figure as usize].saturating_add(value);
+        debug_assert!(self.0[figure as usize] >= value, "a sum is no less than what was added");
     }
 
     /// Adds those of another store.
     pub fn add_all(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+        debug_assert!(self.0.iter().zip(other.0).all(|(sum, value)| *sum >= value));
     }
 
     /// All of them with their values, in the order of [`Figure::ALL`].

@@ -109,6 +109,7 @@ pub struct KeyList {
 impl KeyList {
     /// Adds a key.
     pub fn push(&mut self, key: &[u8]) {
+        debug_assert_eq!(self.ends.last().map_or(0, |end| *end), self.bytes.len());
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }

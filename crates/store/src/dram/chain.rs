@@ -65,6 +65,7 @@ impl Older {
             Err(place) => {
                 self.heap_bytes += stored.heap_bytes();
                 self.list.insert(place, stored);
+                debug_assert!(self.list.iter().is_sorted_by_key(|one| one.version));
                 true
             }
         }
@@ -161,6 +162,7 @@ impl Entry {
     pub(super) fn add(&mut self, stored: Stored) -> Added {
         if stored.version > self.newest.version {
             let before = core::mem::replace(&mut self.newest, stored);
+            debug_assert!(before.version < self.newest.version, "the newest is the newest");
             self.older.get_or_insert_default().push(before);
             return Added::Youngest;
         }
@@ -195,6 +197,7 @@ impl Entry {
         if older.list.is_empty() {
             self.older = None;
         }
+        debug_assert!(self.count() >= 1 && self.count() <= before, "the newest stays");
         (before - self.count(), true)
     }
 

@@ -46,6 +46,7 @@ pub(super) struct Collector {
 impl Collector {
     /// A key is worth a look when the watermark has reached `at`.
     pub(super) fn note(&mut self, at: Timestamp, keyspace: KeyspaceId, hash: u64) {
+        debug_assert!(at > Timestamp::ZERO, "nothing is due at the beginning of time");
         self.due.push(Reverse((at, keyspace, hash)));
     }
 
@@ -88,6 +89,7 @@ impl Collector {
         if now >= self.expire_at {
             self.expire_at = now.saturating_add(EXPIRY_PACE);
         }
+        debug_assert!(self.expire_at > now, "the next look is later");
     }
 
     /// When there is something to do next.

@@ -203,6 +203,19 @@ impl Dram {
         version <= self.lost
     }
 
+    /// Whether something was put into it.
+    #[inline]
+    pub(crate) fn has_puts(&self) -> bool {
+        self.counted.puts > 0
+    }
+
+    /// What holds between calls.
+    #[inline]
+    fn assert_sound(&self) {
+        let is_sound = |space: &space::Space| space.versions >= space.table.len() as u64;
+        debug_assert!(self.spaces.iter().all(is_sound), "each key has a version");
+    }
+
     /// A put (with a value) or a delete (without).
     fn write(
         &mut self,
@@ -211,6 +224,7 @@ impl Dram {
         value: Option<&[u8]>,
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         self.check_version(version)?;
         if key.bytes.len() > MAX_KEY_BYTES {
             return Err(StoreError::KeyTooLong { bytes: key.bytes.len(), limit: MAX_KEY_BYTES });
@@ -265,6 +279,7 @@ impl Dram {
                 }
             }
         }
+        debug_assert!(left == 0 || self.walks.is_empty(), "walks go on as far as they may");
     }
 }
 
@@ -280,6 +295,7 @@ impl Reads for Dram {
         judged: Timestamp,
         _token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
+        self.assert_sound();
         self.check_age(at)?;
         self.counted.gets += 1;
         let absent = |version| Lookup::Absent { version, expires_at: Expiry::NEVER };
@@ -310,6 +326,7 @@ impl Reads for Dram {
     }
 
     fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
+        self.assert_sound();
         let nothing = |version| Latest { version, absent: true, may_expire: false };
         let Some(space) = self.spaces.get(key.keyspace) else {
             return LatestLookup::Known(nothing(self.lost));
@@ -342,6 +359,7 @@ impl Reads for Dram {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         self.check_age(as_of.at)?;
         self.walks.push_back(Walk::scan(token, keyspace, cursor, limit, as_of));
         Ok(())
@@ -353,6 +371,7 @@ impl Reads for Dram {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<Count, StoreError> {
+        self.assert_sound();
         self.check_age(as_of.at)?;
         self.walks.push_back(Walk::count(token, keyspace, as_of));
         Ok(Count::Pending)
@@ -369,10 +388,12 @@ impl Writes for Dram {
         value: &[u8],
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         self.write(key, version, Some(value), expires_at)
     }
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        self.assert_sound();
         if is_planted!(ForgottenDeletes) && key.hash.0.is_multiple_of(2) {
             return Ok(());
         }
@@ -399,6 +420,7 @@ impl Writes for Dram {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
             count: sum.count + 1,
             bytes: sum.bytes + put.bytes as u64,
@@ -420,6 +442,7 @@ impl Upkeep for Dram {
 
     fn advance_watermark(&mut self, t: Timestamp) {
         self.watermark = self.watermark.max(t);
+        debug_assert!(self.watermark >= t, "the watermark only rises");
     }
 
     fn watermark(&self) -> Timestamp {
@@ -438,10 +461,12 @@ impl Upkeep for Dram {
 
     fn advance_replay_floor(&mut self, t: Timestamp) {
         self.floor = self.floor.max(t);
+        debug_assert!(self.floor >= t, "the replay floor only rises");
     }
 
     fn begin_batch(&mut self, batch: u64) {
         self.batch = self.batch.max(batch);
+        debug_assert!(self.batch >= batch, "batches are counted up");
     }
 
     fn stable_batch(&self) -> u64 {
@@ -451,10 +476,12 @@ impl Upkeep for Dram {
     fn sync_soon(&mut self) {}
 
     fn checkpoint_now(&mut self) {
+        self.assert_sound();
         self.events.push(StoreEvent::CheckpointDone);
     }
 
     fn scrub(&mut self) {
+        self.assert_sound();
         self.events.push(StoreEvent::ScrubDone(ScrubReport::default()));
     }
 
@@ -464,6 +491,7 @@ impl Upkeep for Dram {
         self.pump_walks();
         self.collector.pump(self.now, self.watermark, self.floor, &mut self.spaces);
         self.bytes = self.spaces.iter().map(|space| space.bytes() as u64).sum();
+        debug_assert!(self.now >= now, "time never runs backwards");
         events.append(&mut self.events);
     }
 

@@ -83,6 +83,7 @@ impl Space {
             Ok(_) => false,
             Err(place) => {
                 self.fences.insert(place, version);
+                debug_assert!(self.fences.is_sorted(), "fences stand in order");
                 true
             }
         }
@@ -170,6 +171,7 @@ impl Space {
 
     /// Looks through `segments` more segments for what has expired.
     pub(super) fn expire(&mut self, segments: usize, by: &Collected) {
+        debug_assert!(segments > 0, "some of it is looked at");
         for _ in 0..segments {
             self.expire_from = self.trim_segment(self.expire_from.unwrap_or(0), by);
             if self.expire_from.is_none() {
@@ -182,6 +184,7 @@ impl Space {
 
     /// Trims the segment in which `from` lies; the first hash behind it, if there are more.
     fn trim_segment(&mut self, from: u64, by: &Collected) -> Option<u64> {
+        debug_assert!(self.versions >= self.table.len() as u64, "each key has a version");
         let (heap_bytes, versions) = (&mut self.heap_bytes, &mut self.versions);
         let met_expiry = &mut self.met_expiry;
         self.table.retain_segment(from, |entry| {

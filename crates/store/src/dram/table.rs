@@ -136,6 +136,7 @@ impl Table {
         let segment = &mut self.segments[number];
         let found = segment.entries.find_entry(inner(hash), is_it);
         let entry = found.ok().map(hash_table::OccupiedEntry::remove)?.0;
+        debug_assert!(self.len > 0, "what is taken was counted");
         self.len -= 1;
         if segment.entries.len() * SPARSE < segment.entries.capacity() {
             let before = segment.bytes();
@@ -162,6 +163,7 @@ impl Table {
         self.len -= before - segment.entries.len();
         self.bytes = self.bytes - bytes + segment.bytes();
         let depth = segment.depth;
+        debug_assert!(depth <= self.depth, "the directory tells all segments apart");
         Self::behind(from, depth)
     }
 
@@ -212,6 +214,7 @@ impl Table {
         let first = self.place(hash) & !(2 * half - 1);
         self.directory[first + half..first + 2 * half].fill(self.segments.len() as u32);
         self.segments.push(new);
+        debug_assert_eq!(self.directory.len(), 1 << self.depth, "a place for each prefix");
         true
     }
 }

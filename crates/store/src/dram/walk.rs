@@ -94,6 +94,7 @@ impl Walk {
         }
         match next {
             Some(next) => {
+                debug_assert!(next > self.from, "a walk goes on");
                 self.from = next;
                 Walked::On(entries.len())
             }
@@ -103,6 +104,10 @@ impl Walk {
 
     fn finish(&mut self, next: Option<ScanCursor>) -> StoreEvent {
         let token = self.token;
+        debug_assert!(
+            next.is_none() || matches!(self.kind, Kind::Scan { .. }),
+            "what is counted is counted to its end"
+        );
         match &mut self.kind {
             Kind::Count { keys } => StoreEvent::CountDone { token, keys: *keys },
             Kind::Scan { keys, .. } => {

@@ -222,6 +222,7 @@ impl<W> Assemblies<W> {
         volume: &mut Volume,
     ) -> Option<Assembly<W>> {
         let (slot, first) = ((number >> 32) as usize, number as u32);
+        debug_assert!(slot < self.list.len(), "a part of what is put together");
         self.list.get_mut(slot)?.as_mut()?.take_parts(first, readable, bytes, volume);
         self.finished(slot)
     }
@@ -255,6 +256,7 @@ fn read_parts(slot: usize, extents: &[Extent], volume: &mut Volume) -> u32 {
             part += pages;
         }
     }
+    debug_assert_eq!(part, extents.iter().map(|extent| extent.pages).sum(), "each page once");
     reads
 }
 

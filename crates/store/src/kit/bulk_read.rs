@@ -36,6 +36,7 @@ impl BulkRead {
             None => AlignedBuffer::zeroed(length),
         };
         buffer.set_length(length);
+        debug_assert!(buffer.capacity() >= length, "the pages have room");
         buffer
     }
 
@@ -45,7 +46,10 @@ impl BulkRead {
             let Some((page, pages)) = self.jobs.pop_front() else { break };
             let (token, buffer) = (Purpose::Recovery.token(slot as u64), self.buffer(pages));
             match device.submit(FlashOp::Read { token, page, pages, buffer }) {
-                Ok(()) => self.running[slot] = Some((page, pages)),
+                Ok(()) => {
+                    debug_assert!(self.running[slot].is_none(), "a slot reads one range");
+                    self.running[slot] = Some((page, pages));
+                }
                 Err(rejected) => match rejected.reason {
                     RejectedReason::QueueFull => {
                         self.jobs.push_front((page, pages));

@@ -214,6 +214,7 @@ impl Cache {
     /// than to move while a shard waits, and all of the memory goes back at once.
     pub(crate) fn resize(&mut self, bytes: u64) {
         *self = Self::new(bytes);
+        self.assert_sound();
     }
 
     /// Bytes of memory in use, as far as the table is touched in proportion to the log.
@@ -233,8 +234,17 @@ impl Cache {
             as usize
     }
 
+    /// What holds between changes.
+    #[inline]
+    fn assert_sound(&self) {
+        let filed = self.free.len() + self.small.len() + self.main.len();
+        debug_assert!(filed <= self.segments.len(), "a segment stands in one queue");
+        debug_assert!(self.segments.len() <= self.regions.len() * SEGMENTS_PER_REGION);
+    }
+
     /// Finds a record and notes that it was asked for.
     pub(crate) fn find(&mut self, key: CacheKey<'_>) -> Option<CachedRecord> {
+        self.assert_sound();
         if self.max_segments == 0 {
             return None;
         }
@@ -380,6 +390,7 @@ impl Cache {
     /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one
     /// again.
     pub(crate) fn superseded(&mut self, key: CacheKey<'_>, value_bytes: usize) {
+        self.assert_sound();
         if self.max_segments == 0 {
             return;
         }
@@ -431,6 +442,7 @@ impl Cache {
 
     /// An empty segment; one more always stays free, for what is kept when a segment is given up.
     fn free_segment(&mut self) -> Option<u32> {
+        self.assert_sound();
         let mut cleaned = 0;
         let mut round = 0;
         loop {
@@ -460,6 +472,7 @@ impl Cache {
     /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a
     /// queue: it is being filled.
     fn worth_cleaning(&mut self) -> Option<u32> {
+        self.assert_sound();
         let Self { small, main, segments, .. } = self;
         let enough = |&segment: &u32| {
             segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING
@@ -473,6 +486,7 @@ impl Cache {
 
     /// A segment that holds nothing; none when the system has no memory for another.
     fn take_free(&mut self) -> Option<u32> {
+        self.assert_sound();
         if let Some(segment) = self.free.pop() {
             return Some(segment);
         }
@@ -550,6 +564,7 @@ impl Cache {
 
     /// Appends a record to the main queue again; the spare segment is there for it.
     fn keep(&mut self, hash: u64, frequency: u64, record: &[u8]) {
+        debug_assert!(record.len() <= SEGMENT_BYTES, "a record fits a segment");
         let fits = self
             .main
             .back()

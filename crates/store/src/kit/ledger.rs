@@ -36,6 +36,7 @@ impl Held {
     pub(super) fn add(&mut self, other: Self) {
         self.batch = self.batch.min(other.batch);
         self.oldest = self.oldest.min(other.oldest);
+        debug_assert!(self.batch <= other.batch && self.oldest <= other.oldest);
     }
 }
 
@@ -100,6 +101,7 @@ impl Ledger {
             return;
         }
         let target = self.completed();
+        debug_assert!(target >= self.first, "what is synced was completed");
         if target > self.first {
             self.sync_target = Some(target);
             self.last_sync = now;

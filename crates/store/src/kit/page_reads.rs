@@ -128,6 +128,7 @@ impl<W> PageReads<W> {
     pub(crate) fn next(&mut self, waiting: &mut Waiting) -> Option<W> {
         let slot = waiting.0;
         let (waiter, next) = self.waiters.get_mut(slot as usize)?.take()?;
+        debug_assert!(self.free.len() < self.waiters.len(), "a place is free once");
         self.free.push(slot);
         waiting.0 = next;
         Some(waiter)

@@ -112,6 +112,7 @@ impl Port {
         };
         let mut buffer = pool.pop().unwrap_or_else(|| AlignedBuffer::zeroed(whole * PAGE_BYTES));
         buffer.set_length(bytes);
+        debug_assert!(buffer.capacity() >= bytes, "the pages have room");
         buffer
     }
 
@@ -135,15 +136,18 @@ impl Port {
         if pool.len() < KEEP_BUFFERS {
             pool.push(buffer);
         }
+        debug_assert!(self.pages.len().max(self.groups.len()) <= KEEP_BUFFERS, "no more are kept");
     }
 
     /// Asks for a program, erase, sync or growth.
     pub(crate) fn write(&mut self, op: FlashOp) {
+        debug_assert!(!matches!(op, FlashOp::Read { .. }), "reads wait apart");
         self.writes.push_back(op);
     }
 
     /// Asks for a read.
     pub(crate) fn read(&mut self, op: FlashOp) {
+        debug_assert!(matches!(op, FlashOp::Read { .. }), "writes wait apart");
         self.reads.push_back(op);
     }
 
@@ -177,6 +181,7 @@ impl Port {
                 },
             }
         }
+        debug_assert!(self.reads_in_flight <= MAX_READS_IN_FLIGHT, "so many and no more");
     }
 
     /// Notes that a read has come back.

@@ -73,6 +73,10 @@ impl Room {
         if !has_room {
             self.asked = self.asked.max(wanted.saturating_add(1));
         }
+        debug_assert!(
+            has_room || self.asked > blocks.free_count(),
+            "more than is free is asked for"
+        );
         has_room
     }
 
@@ -93,6 +97,10 @@ impl Room {
         if !has_room {
             self.asked = self.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
         }
+        debug_assert!(
+            has_room || self.asked > blocks.free_count(),
+            "more than is free is asked for"
+        );
         has_room
     }
 
@@ -146,6 +154,7 @@ impl Room {
             return;
         }
         self.growing = true;
+        debug_assert!(room > 0, "a device grows where it may");
         volume.grow((volume.blocks.count() / 8).clamp(16, 1024).min(room));
     }
 
@@ -154,6 +163,7 @@ impl Room {
         (self.growing, self.stuck) = (false, false);
         self.growth = GrowthPause::default();
         volume.grown();
+        assert_eq!(volume.blocks.count(), volume.geometry().blocks, "each new block is free");
     }
 
     /// The device could not grow: it is left alone for a while.

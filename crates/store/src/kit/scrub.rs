@@ -57,6 +57,7 @@ impl Scrubber {
                 let count = GROUP_PAGES.min(block.readable - scrub.page);
                 let page = volume.geometry().page(id, scrub.page);
                 scrub.page += count;
+                debug_assert!(scrub.page <= block.readable, "what is not written is not read");
                 scrub.reading = Some((page, count));
                 volume.read(Purpose::ScrubRead, 0, page, count);
                 return None;

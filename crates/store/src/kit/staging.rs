@@ -172,6 +172,7 @@ impl Staged {
             self.written += 1;
             self.wrote(page, volume);
         }
+        assert_eq!(self.written, self.cut.parts, "a head follows all of its parts");
         self.ordinal = Some(volume.writer.ordinal(StreamId::Large));
         volume.flush(StreamId::Large);
     }
@@ -336,6 +337,7 @@ impl Staging {
         budget: &mut u32,
         volume: &mut Volume,
     ) -> Option<(u32, Staged)> {
+        debug_assert!(self.order.len() <= self.slots.len(), "what is staged is staged once");
         while *at < self.order.len() {
             let slot = self.order[*at];
             match self.slot(slot)?.ordinal {

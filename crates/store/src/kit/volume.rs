@@ -56,6 +56,13 @@ impl Volume {
         &*self.port.device
     }
 
+    /// What holds between calls.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.cleaning.len() as u32 <= self.blocks.count(), "a block is cleaned once");
+        debug_assert!(self.completions.is_empty(), "completions are given back empty");
+    }
+
     /// Blocks until the device may have completed something.
     pub(crate) fn wait(&mut self, timeout: core::time::Duration) {
         self.port.device.wait(timeout);
@@ -90,6 +97,7 @@ impl Volume {
         check: u32,
         leave: u32,
     ) -> Option<PageId> {
+        self.assert_sound();
         self.writer.append(stream, record, check, leave, &mut self.blocks, &mut self.port)
     }
 
@@ -102,17 +110,20 @@ impl Volume {
         leave: u32,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<PageId> {
+        self.assert_sound();
         let into = (&mut self.blocks, &mut self.port);
         self.writer.append_raw(stream, kind, used, leave, into, fill)
     }
 
     /// Hands everything of a stream to the device.
     pub(crate) fn flush(&mut self, stream: StreamId) {
+        self.assert_sound();
         self.writer.flush(stream, &self.blocks, &mut self.port);
     }
 
     /// Hands everything to the device.
     pub(crate) fn flush_all(&mut self) {
+        self.assert_sound();
         StreamId::ALL.into_iter().for_each(|stream| self.flush(stream));
     }
 
@@ -122,16 +133,19 @@ impl Volume {
         packing: core::time::Duration,
         partial: core::time::Duration,
     ) {
+        self.assert_sound();
         self.writer.flush_due(packing, partial, &self.blocks, &mut self.port);
     }
 
     /// Ends the open block of a stream, so that it may be collected.
     pub(crate) fn end_block(&mut self, stream: StreamId) {
+        self.assert_sound();
         self.writer.end_block(stream, &mut self.blocks, &mut self.port);
     }
 
     /// Syncs the device when that is due or wanted.
     pub(crate) fn sync(&mut self, interval: core::time::Duration, wanted: bool) {
+        self.assert_sound();
         self.writer.ledger.sync(self.writer.now(), interval, wanted, &mut self.port);
     }
 
@@ -156,6 +170,7 @@ impl Volume {
     /// Reads pages of one block, which stays until the pin of this read is gone: whoever gets the
     /// completion calls [`Blocks::unpin`].
     pub(crate) fn read(&mut self, purpose: Purpose, number: u64, page: PageId, pages: u32) {
+        debug_assert!(pages > 0 && self.blocks.of(page).0 < self.blocks.count());
         self.blocks.pin(self.blocks.of(page));
         self.read_pinned(purpose, number, page, pages);
     }
@@ -171,6 +186,7 @@ impl Volume {
     pub(crate) fn copy_of_group_page(&mut self, page: PageId) -> Option<AlignedBuffer> {
         let bytes = self.writer.page(page, &self.blocks)?;
         let mut copy = self.port.buffer(1);
+        debug_assert_eq!(copy.len(), bytes.len(), "a page is copied whole");
         copy.copy_from_slice(bytes);
         Some(copy)
     }
@@ -193,12 +209,14 @@ impl Volume {
 
     /// Asks for a block's erase. Nobody may be reading in it.
     pub(crate) fn erase(&mut self, block: BlockId) {
+        self.assert_sound();
         self.blocks.begin_erase(block);
         self.port.write(FlashOp::Erase { token: Purpose::Erase.token(u64::from(block.0)), block });
     }
 
     /// A block has been erased: it is free.
     pub(crate) fn erased(&mut self, block: BlockId) {
+        debug_assert!(block.0 < self.blocks.count(), "a block that is there");
         if let Some(at) = self.cleaning.iter().position(|&other| other == block) {
             self.cleaning.swap_remove(at);
             self.blocks.cleaned();
@@ -208,6 +226,7 @@ impl Volume {
 
     /// Erases free blocks that a crash left in doubt, a few ahead of their use.
     pub(crate) fn clean_blocks(&mut self) {
+        self.assert_sound();
         while let Some(block) = self.blocks.next_to_clean() {
             self.cleaning.push(block);
             self.erase(block);
@@ -227,11 +246,13 @@ impl Volume {
             let generation = self.port.device.generation(BlockId(self.blocks.count()));
             self.blocks.add_free(generation);
         }
+        self.assert_sound();
     }
 
     /// Hands the device what it has room for; what has completed, in a vector that
     /// [`Self::polled`] takes back.
     pub(crate) fn poll(&mut self) -> Vec<FlashCompletion> {
+        self.assert_sound();
         let mut completions = core::mem::take(&mut self.completions);
         self.port.submit(&mut completions);
         self.port.device.poll(&mut completions);

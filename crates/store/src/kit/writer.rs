@@ -130,6 +130,7 @@ impl Writer {
     /// Time goes on.
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+        self.assert_sound();
     }
 
     /// Puts from now on belong to a log batch.
@@ -177,6 +178,18 @@ impl Writer {
         Some(group.page(group.first + group.pages - 1))
     }
 
+    /// Of every group: what is submitted is sealed, what is sealed was begun.
+    #[inline]
+    fn assert_sound(&self) {
+        let is_sound = |group: &Group| {
+            group.completed <= group.submitted
+                && group.submitted <= group.sealed
+                && group.sealed <= group.pages
+                && group.pages <= group.capacity
+        };
+        debug_assert!(self.groups.iter().all(is_sound), "pages go from begun to completed");
+    }
+
     /// Adds a record; `None` when there is no block for it (`leave` free ones must stay).
     pub(crate) fn append(
         &mut self,
@@ -187,6 +200,7 @@ impl Writer {
         blocks: &mut Blocks,
         port: &mut Port,
     ) -> Option<PageId> {
+        self.assert_sound();
         let bytes = record.bytes();
         if self.streams[stream as usize].open
             && self.open_page(stream).is_none_or(|page| layout::room(page) < bytes)
@@ -221,6 +235,7 @@ impl Writer {
 
     /// Notes that the open page of a stream holds a put that was made earlier.
     pub(crate) fn note_put(&mut self, stream: StreamId, held: Held) {
+        self.assert_sound();
         let Some(at) = self.streams[stream as usize].group.and_then(|id| self.group_index(id))
         else {
             return;
@@ -238,6 +253,7 @@ impl Writer {
         (blocks, port): (&mut Blocks, &mut Port),
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<PageId> {
+        self.assert_sound();
         if self.streams[stream as usize].open {
             self.seal(stream, blocks, port);
         }
@@ -263,6 +279,7 @@ impl Writer {
         leave: u32,
         blocks: &mut Blocks,
     ) -> Option<()> {
+        self.assert_sound();
         let pages_per_block = blocks.geometry.pages_per_block;
         let current = self.streams[stream as usize].group.and_then(|id| self.group_index(id));
         let at = match current {
@@ -312,6 +329,7 @@ impl Writer {
         first: u32,
         pages_per_block: u32,
     ) -> usize {
+        assert!(first < pages_per_block, "a block that is full takes no group");
         let capacity = GROUP_PAGES.min(pages_per_block - first);
         let bytes = self
             .spare
@@ -351,6 +369,7 @@ impl Writer {
         let begin = group.sealed as usize * PAGE_BYTES;
         layout::seal(&mut group.bytes[begin..begin + PAGE_BYTES]);
         group.sealed += 1;
+        debug_assert!(group.sealed <= group.pages, "what is sealed was begun");
         group.sealed_held.add(core::mem::replace(&mut group.open_held, Held::NOTHING));
         if group.sealed == group.capacity {
             self.submit(stream, blocks, port);
@@ -394,6 +413,7 @@ impl Writer {
 
     /// Seals the open page of a stream and hands everything to the device.
     pub(crate) fn flush(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
+        self.assert_sound();
         if self.streams[stream as usize].open {
             self.seal(stream, blocks, port);
         }
@@ -402,6 +422,7 @@ impl Writer {
 
     /// Ends the open block of a stream after flushing, so that it may be collected.
     pub(crate) fn end_block(&mut self, stream: StreamId, blocks: &mut Blocks, port: &mut Port) {
+        self.assert_sound();
         self.flush(stream, blocks, port);
         let state = &mut self.streams[stream as usize];
         state.group = None;
@@ -419,6 +440,7 @@ impl Writer {
         blocks: &Blocks,
         port: &mut Port,
     ) {
+        self.assert_sound();
         for stream in StreamId::ALL {
             let state = &self.streams[stream as usize];
             if state.open && self.now >= state.open_since.saturating_add(partial) {
@@ -477,6 +499,7 @@ impl Writer {
                 at += 1;
             }
         }
+        self.assert_sound();
     }
 
     /// The bytes of a page that is not readable from the device yet.

@@ -122,14 +122,21 @@ impl Checkpointer {
         self.completed
     }
 
+    /// What holds between calls.
+    fn assert_sound(&self) {
+        debug_assert!(!(self.final_done && self.wanted_final), "there is one last checkpoint");
+    }
+
     /// Asks for one.
     pub(super) fn want(&mut self) {
+        self.assert_sound();
         self.wanted = true;
     }
 
     /// Asks for the one that ends a shutdown, unless one is wanted or being written already. True
     /// when it is durable (or there was no room for it).
     pub(super) fn finish(&mut self) -> bool {
+        self.assert_sound();
         if !self.final_done && !self.wanted && self.phase == Phase::Idle {
             (self.wanted, self.wanted_final) = (true, true);
         }
@@ -215,6 +222,7 @@ impl Checkpointer {
                 self.emptied.push(block);
             }
         }
+        debug_assert!(victims.blocks().all(|block| self.emptied.contains(&block)));
     }
 
     fn stream(
@@ -224,6 +232,7 @@ impl Checkpointer {
         spaces: &Spaces,
         victims: &Victims,
     ) {
+        debug_assert!(matches!(self.phase, Phase::Streaming { .. }), "segments are written");
         self.note_victims(victims);
         if volume.writer.is_behind() {
             return;
@@ -254,6 +263,7 @@ impl Checkpointer {
     }
 
     fn end(&mut self, volume: &mut Volume, victims: &Victims) {
+        self.assert_sound();
         self.note_victims(victims);
         self.buffer.push(END);
         let emptied = core::mem::take(&mut self.emptied);
@@ -278,6 +288,7 @@ impl Checkpointer {
     }
 
     fn done(&mut self, volume: &mut Volume) {
+        self.assert_sound();
         self.phase = Phase::Idle;
         let writing = core::mem::take(&mut self.writing);
         let before = core::mem::replace(&mut self.complete, writing);
@@ -288,6 +299,7 @@ impl Checkpointer {
 
     /// There is no room: what was written goes, the last complete checkpoint stays.
     fn abandon(&mut self, volume: &mut Volume) {
+        self.assert_sound();
         volume.end_block(StreamId::Checkpoint);
         self.phase = Phase::Idle;
         let writing = core::mem::take(&mut self.writing);
@@ -300,6 +312,7 @@ impl Checkpointer {
     }
 
     fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
+        self.assert_sound();
         for block in blocks {
             let entry = volume.blocks.get(block);
             if entry.readers == 0 && entry.state == BlockState::Sealed {
@@ -343,6 +356,7 @@ impl Checkpointer {
             rest = after;
         }
         let done = self.buffer.len() - rest.len();
+        debug_assert!(emitted != Emitted::All || self.buffer.len() - done < PAYLOAD);
         self.buffer.drain(..done);
         emitted
     }

@@ -53,6 +53,7 @@ pub(super) fn pump(kit: &mut Kit, spaces: &mut Spaces, victims: &mut Victims) {
         kit.staging.finish(at, &staged, outcome.pages);
         leave_victim(&staged, &outcome, kit, victims);
     }
+    debug_assert!(budget <= PARTS_PER_PUMP, "no more is written than may be");
 }
 
 /// What became of a head.
@@ -104,6 +105,7 @@ fn write_head(
 
 /// The pins of a value's parts go; their blocks hear when they are dead.
 fn release_parts(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, watermark: Timestamp) {
+    debug_assert!(!staged.extents.is_empty(), "a large value has parts");
     let blocks = &mut kit.volume.blocks;
     for extent in &staged.extents {
         let block = blocks.of(extent.page);
@@ -123,6 +125,7 @@ fn release_parts(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, watermar
 /// A value that collection moves has arrived, or came too late.
 fn leave_victim(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, victims: &mut Victims) {
     let Some(moved) = &staged.moved else { return };
+    debug_assert!(!moved.extents.is_empty(), "a large value had parts");
     if !outcome.wanted {
         let value = (staged.keyspace, staged.id, staged.version);
         return victims.restage_again(moved.victim, value);

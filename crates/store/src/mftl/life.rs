@@ -83,6 +83,7 @@ impl Life {
     /// Hands pages to the device and syncs it, as far as that is due; `waits` when a part waits for
     /// something to become durable.
     pub(super) fn make_durable(&mut self, config: &MftlConfig, waits: bool, volume: &mut Volume) {
+        debug_assert!(!self.failed, "a device that has failed makes nothing durable");
         let draining = self.stage == Stage::Draining;
         if self.sync_wanted || draining {
             volume.flush_all();
@@ -109,6 +110,7 @@ impl Life {
         checkpointer: &mut Checkpointer,
         events: &mut Vec<StoreEvent>,
     ) {
+        debug_assert!(self.stage != Stage::Down || staging.is_empty(), "all was written");
         if self.stage != Stage::Draining || self.failed {
             return;
         }

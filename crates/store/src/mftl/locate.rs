@@ -65,6 +65,7 @@ pub(super) fn locate(
     at: Timestamp,
     after: Option<(Version, PageId)>,
 ) -> Found {
+    debug_assert!(after.is_none_or(|(version, _)| version.timestamp <= at), "it goes on below");
     let nothing = Found::Absent { version: Version::ZERO, expires_at: Expiry::NEVER };
     let Some(space) = spaces.get(keyspace) else { return nothing };
     let fence = space.fence_at(at);

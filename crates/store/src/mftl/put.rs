@@ -133,6 +133,7 @@ pub(super) fn write(
         let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
         kit.cache.superseded(older, record.value.len());
     }
+    debug_assert!(spaces.list[space].index.chain(id).any(|(known, _)| known == version));
     if record.kind == RecordKind::Value {
         let filed = CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
         kit.cache.insert(filed, expires_at, record.value);
@@ -152,6 +153,7 @@ fn append_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location,
 }
 
 fn stage_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location, StoreError> {
+    debug_assert!(record.kind.is_large(), "small records go into pages");
     // Also when it is refused: room is made for the largest value that somebody wants to put.
     let cut = Cut::of(record.key.len(), record.value.len());
     kit.volume.blocks.note_large(cut.parts);
@@ -194,6 +196,9 @@ fn enter(
 
 /// The record at a location will not be needed once the watermark has passed `by`.
 fn note_dead(location: Location, by: Timestamp, watermark: Timestamp, blocks: &mut Blocks) {
+    debug_assert!(
+        location.staged().is_some() || blocks.of(PageId(location.page())).0 < blocks.count()
+    );
     if location.staged().is_none() {
         blocks.superseded(PageId(location.page()), by, watermark);
     }
@@ -251,6 +256,7 @@ pub(super) fn has_room_for(
             small += bytes as u64 * WORST_PACKING;
         }
     }
+    debug_assert!(large == 0 || values > 0, "large bytes are of large values");
     if values == 0 && small == 0 {
         return true;
     }

@@ -98,6 +98,7 @@ impl Space {
             Ok(_) => false,
             Err(at) => {
                 self.fences.insert(at, fence);
+                debug_assert!(self.fences.is_sorted_by_key(|known| known.version));
                 true
             }
         }
@@ -175,6 +176,7 @@ impl Spaces {
             Ok(at) => at,
             Err(at) => {
                 self.list.insert(at, Space::new(id));
+                debug_assert!(self.list.is_sorted_by_key(|space| space.id), "found by their ids");
                 at
             }
         }

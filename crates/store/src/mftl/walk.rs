@@ -51,6 +51,7 @@ struct FoundKeys {
 impl FoundKeys {
     fn push(&mut self, position: ScanCursor, key: &[u8]) {
         let start = self.bytes.len();
+        debug_assert_eq!(self.keys.last().map_or(0, |last| last.1.end), start, "keys in a row");
         self.bytes.extend_from_slice(key);
         self.keys.push((position, start..self.bytes.len()));
     }
@@ -254,6 +255,7 @@ impl Walks {
         self.next_id += 1;
         let segment = (cursor.0 >> 32).min(SEGMENTS as u64) as u16;
         let tag = cursor.0 as u32;
+        debug_assert!(self.list.iter().all(|walk| walk.id < id), "numbers rise");
         self.list.push(Walk {
             id,
             token,
@@ -276,6 +278,7 @@ impl Walks {
         as_of: AsOf,
         token: ReadToken,
     ) {
+        debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
         let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
         let kind = WalkKind::Scan { limit, listed: 0, found: FoundKeys::default() };
         self.begin(keyspace, as_of, cursor, token, kind);
@@ -324,6 +327,8 @@ impl Walks {
                 at += 1;
             }
         }
+        let is_over = |walk: &Walk| walk.outstanding == 0 && walk.listed_all();
+        debug_assert!(!self.list.iter().any(is_over), "a walk that is over is told");
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Walk> {

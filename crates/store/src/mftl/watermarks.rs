@@ -67,11 +67,13 @@ impl Watermarks {
             self.watermark = t;
             self.follow(writer, staging);
         }
+        debug_assert!(self.collection <= self.watermark && self.watermark >= t);
     }
 
     /// No write at or below `t` arrives any more.
     pub(super) fn raise_replay_floor(&mut self, t: Timestamp) {
         self.replay_floor = self.replay_floor.max(t);
+        debug_assert!(self.replay_floor >= t, "the replay floor only rises");
     }
 
     /// Lets collection follow the watermark. With a log at once: the log has what is not durable

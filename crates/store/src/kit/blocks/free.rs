@@ -47,6 +47,7 @@ impl FreeBlocks {
             return None;
         }
         let (generation, block) = self.clean.pop_first()?;
+        debug_assert!(self.count() >= leave, "what is left for others stays");
         Some((BlockId(block), Generation(generation)))
     }
 
@@ -63,6 +64,7 @@ impl FreeBlocks {
         }
         let block = self.dirty.pop()?;
         self.cleaning += 1;
+        debug_assert!(self.clean_count() + self.cleaning <= KEEP_CLEAN, "so many and no more");
         Some(block)
     }
 

@@ -115,15 +115,23 @@ impl Blocks {
         }
     }
 
+    /// What holds between changes.
+    fn assert_sound(&self) {
+        debug_assert!(self.count() <= self.geometry.blocks, "as many blocks as the device has");
+        debug_assert!(self.free.count() <= self.count(), "a free block is free once");
+    }
+
     /// Adds the next block, free.
     pub(crate) fn add_free(&mut self, generation: Generation) {
         self.free.add(BlockId(self.count()), generation);
         self.list.push(Block::free(generation));
+        self.assert_sound();
     }
 
     /// Adds the next block, sealed; recovery finds out what it holds.
     pub(crate) fn add_sealed(&mut self, generation: Generation) {
         self.list.push(Block { state: BlockState::Sealed, ..Block::free(generation) });
+        self.assert_sound();
     }
 
     /// Blocks that are free, or will be after an erase.
@@ -138,17 +146,21 @@ impl Blocks {
 
     /// A block holds nothing, but must be erased before use.
     pub(crate) fn set_dirty(&mut self, block: BlockId) {
+        assert_eq!(self.get(block).readers, 0, "what is read is not cleaned");
         self.get_mut(block).state = BlockState::Dirty;
         self.free.add_dirty(block);
     }
 
     /// A block to erase, when few are clean.
     pub(crate) fn next_to_clean(&mut self) -> Option<BlockId> {
-        self.free.next_to_clean()
+        let block = self.free.next_to_clean();
+        debug_assert!(block.is_none_or(|block| self.get(block).state == BlockState::Dirty));
+        block
     }
 
     /// A page was found torn by recovery.
     pub(crate) fn add_hole(&mut self, page: PageId) {
+        assert!(self.of(page).0 < self.count(), "a hole in a block that is there");
         self.holes.insert(page.0);
     }
 
@@ -160,6 +172,7 @@ impl Blocks {
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
         self.free.cleaned();
+        self.assert_sound();
     }
 
     /// Blocks of the device.
@@ -186,11 +199,13 @@ impl Blocks {
     /// The largest value takes so many blocks, a checkpoint says.
     pub(crate) fn restore_largest(&mut self, blocks: u32) {
         self.largest = blocks;
+        self.assert_sound();
     }
 
     /// A large value of so many parts is about.
     pub(crate) fn note_large(&mut self, parts: u32) {
         self.largest = self.largest.max(self.blocks_of(parts));
+        debug_assert!(self.largest >= self.blocks_of(parts), "the largest is the largest");
     }
 
     /// Blocks that a value of so many parts takes at most.
@@ -338,6 +353,7 @@ impl Blocks {
 
     /// A record in `page` was superseded by a version at `by`.
     pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
+        self.assert_sound();
         let block = self.of(page);
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
         entry.usage.superseded(entry.usage.average(), by, watermark);
@@ -351,6 +367,7 @@ impl Blocks {
         by: Timestamp,
         watermark: Timestamp,
     ) {
+        self.assert_sound();
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
         entry.usage.superseded(bytes, by, watermark);
     }
@@ -363,6 +380,7 @@ impl Blocks {
     /// Recovery has found everything: what no head has claimed is dead.
     pub(crate) fn unclaimed_parts_died(&mut self) {
         self.list.iter_mut().for_each(|entry| entry.usage.unclaimed_parts_died());
+        self.assert_sound();
     }
 }
 

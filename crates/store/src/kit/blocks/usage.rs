@@ -130,6 +130,7 @@ impl Usage {
     /// A page without records was written.
     pub(crate) fn wrote_raw(&mut self) {
         self.written += PAGE_BYTES as u32;
+        debug_assert!(self.written >= PAGE_BYTES as u32, "a page was written");
     }
 
     /// Bytes were superseded by a version at `by`.
@@ -145,6 +146,7 @@ impl Usage {
     /// Bytes are dead for good.
     pub(crate) fn died(&mut self, bytes: u32) {
         self.dead = self.dead.saturating_add(bytes);
+        debug_assert!(self.dead >= bytes, "what is dead is counted");
     }
 
     /// Parts of a large value were found, or (negative) a head that claims them.

@@ -94,10 +94,12 @@ impl Collector {
     pub(super) fn much_died(&mut self) {
         self.fruitless = None;
         self.trial.forget();
+        debug_assert!(self.trial.futile().is_none(), "another look may find something");
     }
 
     /// A block has been erased: what it held is really gone.
     pub(super) fn erased(&mut self, block: BlockId, volume: &mut Volume, spaces: &mut Spaces) {
+        debug_assert!(volume.blocks.get(block).readers == 0, "what is read is not erased");
         self.fruitless = None;
         // A free block that a crash left in doubt is no victim: collection has won nothing by it.
         if let Some(dead) = self.victims.erased(block) {
@@ -162,6 +164,7 @@ impl Collector {
     /// Whether collection wins anything, or goes in circles; `enough` when there are as many free
     /// blocks as were asked for last.
     fn judge(&mut self, enough: bool, kit: &mut Kit, spaces: &Spaces) {
+        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
         let taken = kit.volume.writer.ordinal(StreamId::Cold) + kit.staging.moved_pages();
         if enough {
             kit.room.set_stuck(false);
@@ -174,6 +177,7 @@ impl Collector {
 
     /// Chooses a victim, or grows.
     fn make_room(&mut self, scarcity: Scarcity, kit: &mut Kit, spaces: &Spaces) {
+        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
         let can_grow = kit.room.may_grow(&kit.volume) > 0;
         let watermark = spaces.marks.collection();
         let futile = self.trial.futile().filter(|futile| watermark < futile.until);
@@ -196,6 +200,7 @@ impl Collector {
         kit: &mut Kit,
         spaces: &Spaces,
     ) {
+        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
         let Scarcity { short, depth } = scarcity;
         let blocks = &kit.volume.blocks;
         let wanted = match depth {
@@ -250,6 +255,7 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
 
 /// The records of a block are gone: the dead counts of their keys fall.
 fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
+    debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
         for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
             for &(keyspace, _, id) in few {

@@ -54,6 +54,7 @@ impl Trial {
 
     /// A victim has been erased.
     pub(super) fn erased(&mut self) {
+        debug_assert!(self.tried < u32::MAX, "blocks are counted");
         self.tried += 1;
     }
 

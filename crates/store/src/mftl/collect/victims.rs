@@ -185,6 +185,7 @@ impl Victims {
         if let Some(victim) = self.find(block)
             && !victim.large.contains(&value)
         {
+            debug_assert!(!victim.erasing, "what is erased has nothing left");
             victim.large.push_back(value);
         }
     }
@@ -193,6 +194,7 @@ impl Victims {
     pub(in super::super) fn restage_failed(&mut self, block: BlockId) {
         self.restaged(block);
         if let Some(victim) = self.find(block) {
+            debug_assert!(!victim.erasing, "what is erased has nothing left");
             victim.damaged = true;
         }
     }
@@ -231,6 +233,7 @@ impl Victims {
         reads: &mut PendingReads,
     ) -> bool {
         let Self { list, counts } = self;
+        debug_assert!(list.iter().all(|victim| !(victim.erasing && victim.restaging > 0)));
         let mut move_out = MoveOut { pages, parts_died: false, kit, spaces, reads, counts };
         for at in 0..list.len() {
             let elsewhere = list.iter().map(|victim| victim.restaging).sum::<u32>();
@@ -245,6 +248,7 @@ impl Victims {
     /// Leaves damaged victims alone out of which everything has moved that could be saved.
     pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume) {
         self.list.retain(|victim| {
+            debug_assert!(!(victim.damaged && victim.erasing), "what is damaged is not erased");
             let done = victim.barrier.is_some() && !victim.reading && victim.restaging == 0;
             if victim.damaged && done {
                 let block = victim.block;
@@ -281,6 +285,7 @@ impl MoveOut<'_> {
     /// Does what can be done for one victim now.
     fn advance(&mut self, victim: &mut Victim, turn: Turn) {
         let pages = self.kit.volume.blocks.get(victim.block).pages;
+        debug_assert!(victim.next_read <= pages, "no more is read than was written");
         if let Some(chunk) = victim.chunk.take() {
             if self.look_at_chunk(victim, &chunk) {
                 victim.chunk = Some(chunk);
@@ -323,6 +328,7 @@ impl MoveOut<'_> {
         let first = victim.next_read;
         let count = GROUP_PAGES.min(pages - first);
         victim.next_read += count;
+        debug_assert!(victim.next_read <= pages, "no more is read than was written");
         victim.reading = true;
         let page = self.kit.volume.geometry().page(victim.block, first);
         let number = u64::from(victim.block.0) << 16 | u64::from(first);
@@ -487,12 +493,14 @@ impl MoveOut<'_> {
         }
         let Some(to) = self.kit.volume.append(StreamId::Cold, record, 0, 0) else { return false };
         space.fence_moved(record.version, to.0);
+        debug_assert!(space.fences.is_sorted_by_key(|fence| fence.version));
         true
     }
 
     /// A part of a large value: if the value lives, and its head will not be met in this block, it
     /// must be moved.
     fn look_at_part(&mut self, victim: &mut Victim, bytes: &[u8]) {
+        debug_assert!(!victim.erasing, "what is erased was looked at");
         let (part, _) = layout::part_header(bytes);
         let id = KeyId::new(part.hash, part.check);
         let value = (part.keyspace, id, part.version);
@@ -515,6 +523,7 @@ impl MoveOut<'_> {
 
     /// Begins to read large values that must leave a victim.
     fn restage_some(&mut self, victim: &mut Victim, turn: Turn) {
+        debug_assert!(victim.restaging <= MAX_RESTAGING, "so many and no more");
         let volume = &mut self.kit.volume;
         let short = volume.blocks.free_count() <= volume.blocks.reserve();
         let most = if short { 1 } else { MAX_RESTAGING };

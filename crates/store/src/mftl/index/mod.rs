@@ -283,6 +283,13 @@ impl Index {
         }
     }
 
+    /// What holds between changes.
+    #[inline]
+    fn assert_sound(&self) {
+        debug_assert!(self.live_heads <= self.keys, "a key has one head");
+        debug_assert!(self.expiring_heads <= self.keys, "a key has one head");
+    }
+
     /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns
     /// the version that it supersedes as the youngest, if any.
     pub(crate) fn put(
@@ -293,6 +300,7 @@ impl Index {
         location: Location,
         watermark: Timestamp,
     ) -> Option<(Version, Location)> {
+        self.assert_sound();
         match spot {
             Spot::NewKey => {
                 if self.segments.is_empty() {
@@ -343,6 +351,7 @@ impl Index {
         version: Version,
         location: Location,
     ) -> Option<(Version, Location)> {
+        self.assert_sound();
         match self.probe(id, version) {
             Spot::Exists => {
                 if self
@@ -370,6 +379,7 @@ impl Index {
     /// Inserts a version that is not younger than the head, behind everything that is at least as
     /// young.
     fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
+        self.assert_sound();
         self.further += 1;
         let head = *self.head(id, slot);
         if let Some(dead_count) = self.dead_count_of(&head)
@@ -409,6 +419,7 @@ impl Index {
 
     /// Frees the nodes of dead versions and adds them to the dead count.
     fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
+        self.assert_sound();
         if is_planted!(DeadVersions) {
             return;
         }
@@ -616,6 +627,7 @@ impl Index {
     /// The record of `version` has moved from one page to another. False when the index does not
     /// name it there (any more).
     pub(crate) fn moved(&mut self, id: KeyId, version: Version, from: u32, to: Location) -> bool {
+        self.assert_sound();
         let Some(slot) = self.slot(id) else { return false };
         let head = *self.head(id, slot);
         if head.version() == version && head.location.page() == from {
@@ -640,6 +652,7 @@ impl Index {
     /// Removes a version at a page, without counting it: nothing that a scan finds there will be
     /// taken for it.
     pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) {
+        self.assert_sound();
         let Some(slot) = self.slot(id) else { return };
         if !self.chain(id).any(|(found, place)| found == version && place.page() == page) {
             return;
@@ -655,6 +668,7 @@ impl Index {
     }
 
     fn drop_chain(&mut self, id: KeyId, slot: usize) {
+        self.assert_sound();
         let mut at = self.head(id, slot).older;
         while at != Link::NONE {
             let node = *self.pool.get(at);
@@ -671,6 +685,7 @@ impl Index {
 
     /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
     pub(crate) fn add_dead(&mut self, id: KeyId, dead: u32) {
+        self.assert_sound();
         if let Some(slot) = self.slot(id) {
             self.count_dead(id, slot, dead);
         }
@@ -688,10 +703,12 @@ impl Index {
         if table.len() == 0 {
             table.reserve(keys.min(MOST));
         }
+        debug_assert_eq!(self.segments.len(), SEGMENTS, "a segment for each number");
     }
 
     /// Installs a chain (youngest first) of a key that is not there.
     pub(crate) fn restore(&mut self, id: KeyId, versions: &[(Version, Location)], dead: u32) {
+        self.assert_sound();
         let Some((&(version, location), further)) = versions.split_first() else { return };
         self.put(id, Spot::NewKey, version, location, Timestamp::ZERO);
         let mut older = Link::NONE;
@@ -708,6 +725,7 @@ impl Index {
 
     /// Removes everything at or below a fence from one segment; reports the locations that leave.
     pub(crate) fn sweep(&mut self, segment: u16, fence: Version, mut gone: impl FnMut(Location)) {
+        self.assert_sound();
         let Some(table) = self.segments.get(segment as usize) else { return };
         let ids: Vec<KeyId> = table
             .in_order(0)
@@ -775,6 +793,7 @@ impl Iterator for Chain<'_> {
         }
         while self.next != Link::NONE {
             let node = self.pool.get(self.next);
+            debug_assert!(node.next != self.next, "a chain ends");
             self.next = node.next;
             if !node.is_dead_count() {
                 return Some((node.version(), node.location()));

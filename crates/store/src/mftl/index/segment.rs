@@ -60,6 +60,7 @@ impl Head {
     pub(crate) fn set_version(&mut self, version: Version) {
         self.timestamp = version.timestamp.as_nanos();
         self.client = version.client.get();
+        debug_assert_eq!(self.version(), version, "it reads back as it was");
     }
 }
 
@@ -192,6 +193,7 @@ impl Segment {
 
     fn grow(&mut self) {
         self.resize(self.tags.len() + self.tags.len() / 20 + 2);
+        debug_assert!((self.len as usize) < self.tags.len(), "there is a gap");
     }
 
     fn resize(&mut self, capacity: usize) {
@@ -220,6 +222,7 @@ impl Segment {
 
     /// Puts an entry where it belongs, moving those behind it by one up to the next gap.
     fn place(&mut self, tag: u32, head: Head) {
+        debug_assert!(tag != 0, "zero is no tag");
         let home = self.home(tag);
         let mut at = home;
         let mut distance = 0;
@@ -242,6 +245,7 @@ impl Segment {
 
     /// Moves the run of entries that begins at `at` by one.
     fn open(&mut self, at: usize) {
+        debug_assert!((self.len as usize) < self.tags.len(), "there is a gap");
         let last = self.tags.len() - 1;
         let mut gap = at;
         while self.tags[gap] != 0 {
