@@ -33,7 +33,7 @@ const MAX_LINE_BYTES: usize = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + 1024;
 
 /// What a dump is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub(crate) struct DumpHead {
     /// The keyspace that was dumped.
     pub(crate) keyspace: String,
     /// The point in time that it shows.
@@ -59,7 +59,7 @@ pub(crate) struct DumpWriter<W> {
 
 impl<W: Write> DumpWriter<W> {
     /// Begins a dump.
-    pub(crate) fn begin(out: W, head: &Head) -> std::io::Result<Self> {
+    pub(crate) fn begin(out: W, head: &DumpHead) -> std::io::Result<Self> {
         let mut writer = Self { out, batch: 0, in_batch: 0, lines: Vec::new(), entries: 0 };
         let line = json!({
             "timestone_dump": VERSION, "keyspace": head.keyspace, "as_of_ns": head.as_of.as_nanos().to_string(),
@@ -151,7 +151,7 @@ impl<R: BufRead> DumpReader<R> {
     ///
     /// # Errors
     /// The input is no dump, or one of another version.
-    pub(crate) fn begin(input: R) -> Result<(Self, Head), String> {
+    pub(crate) fn begin(input: R) -> Result<(Self, DumpHead), String> {
         let mut reader = Self {
             input,
             line: Vec::new(),
@@ -178,7 +178,7 @@ impl<R: BufRead> DumpReader<R> {
             .as_deref()
             .and_then(nanos)
             .ok_or("its first line names no point in time")?;
-        Ok((reader, Head { keyspace, as_of }))
+        Ok((reader, DumpHead { keyspace, as_of }))
     }
 
     /// The next batch, checked; `None` after the last one.
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn dump(entries: &[Entry]) -> Vec<u8> {
-        let head = Head { keyspace: "default".to_owned(), as_of: Timestamp::from_nanos(5) };
+        let head = DumpHead { keyspace: "default".to_owned(), as_of: Timestamp::from_nanos(5) };
         let mut writer = DumpWriter::begin(Vec::new(), &head).unwrap();
         entries
             .iter()

@@ -60,14 +60,14 @@ fn nanos_of(time: SystemTime) -> Option<u64> {
 
 /// When a value ends: after a span, or at a point in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum Expires {
     /// This long after now.
     After(Duration),
     /// At this point.
     At(Timestamp),
 }
 
-impl End {
+impl Expires {
     /// The expiry, seen from `now`.
     pub(crate) const fn resolve(self, now: Timestamp) -> Expiry {
         match self {
@@ -77,7 +77,7 @@ impl End {
     }
 }
 
-impl FromStr for End {
+impl FromStr for Expires {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -122,10 +122,10 @@ mod tests {
     fn ends_are_spans_and_dates() {
         let now = Timestamp::from_nanos(5);
         assert_eq!(
-            "1s".parse::<End>().unwrap().resolve(now),
+            "1s".parse::<Expires>().unwrap().resolve(now),
             Expiry::at(Timestamp::from_nanos(1_000_000_005))
         );
-        assert!(matches!("2026-11-20T12:00:00Z".parse::<End>().unwrap(), End::At(_)));
-        assert!("whenever".parse::<End>().is_err());
+        assert!(matches!("2026-11-20T12:00:00Z".parse::<Expires>().unwrap(), Expires::At(_)));
+        assert!("whenever".parse::<Expires>().is_err());
     }
 }

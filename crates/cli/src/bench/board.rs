@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// What the run is doing. It only goes forward.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(super) enum Phase {
+pub(super) enum CoursePhase {
     /// Running, and not measured yet.
     Warmup = 0,
     /// Measured.
@@ -36,35 +36,39 @@ impl Course {
     /// One that begins now.
     pub(super) fn new() -> Self {
         let begin = Instant::now();
-        Self { begin, phase: AtomicU8::new(Phase::Warmup as u8), committed: AtomicU64::new(0) }
+        Self {
+            begin,
+            phase: AtomicU8::new(CoursePhase::Warmup as u8),
+            committed: AtomicU64::new(0),
+        }
     }
 
     /// Goes on to a later phase.
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(super) fn enter(&self, phase: CoursePhase) {
         self.phase.fetch_max(phase as u8, Relaxed);
     }
 
     /// Whether transactions that end now count.
     pub(super) fn is_measured(&self) -> bool {
-        self.phase.load(Relaxed) == Phase::Measure as u8
+        self.phase.load(Relaxed) == CoursePhase::Measure as u8
     }
 
     /// Whether no new transactions are to begin.
     pub(super) fn is_over(&self) -> bool {
-        self.phase.load(Relaxed) == Phase::Stop as u8
+        self.phase.load(Relaxed) == CoursePhase::Stop as u8
     }
 }
 
 /// What all threads of a run share.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct BenchRun {
     pub(super) spec: WorkloadSpec,
     pub(super) retry: bool,
     pub(super) chronicle: Option<Chronicle>,
     pub(super) course: Course,
 }
 
-impl Run {
+impl BenchRun {
     /// A run that begins now.
     pub(super) fn new(spec: WorkloadSpec, retry: bool, chronicle: Option<Chronicle>) -> Self {
         Self { spec, retry, chronicle, course: Course::new() }
@@ -108,7 +112,7 @@ impl Totals {
 /// fit the processor's caches.
 #[derive(Debug)]
 pub(super) struct Board {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<BenchRun>,
     pub(super) recorder: RefCell<Recorder>,
     pub(super) totals: Cell<Totals>,
     /// Sessions that have not ended.
@@ -122,7 +126,7 @@ pub(super) struct Board {
 
 impl Board {
     /// An empty board for `sessions` sessions.
-    pub(super) fn new(run: Arc<Run>, sessions: u32, arrivals: Option<Arrivals>) -> Self {
+    pub(super) fn new(run: Arc<BenchRun>, sessions: u32, arrivals: Option<Arrivals>) -> Self {
         Self {
             run,
             recorder: RefCell::default(),
@@ -149,7 +153,7 @@ impl Board {
     /// Ends the run because of `failure`.
     pub(super) fn give_up(&self, failure: Failure) {
         self.broken.borrow_mut().get_or_insert(failure);
-        self.run.course.enter(Phase::Stop);
+        self.run.course.enter(CoursePhase::Stop);
     }
 }
 
@@ -161,10 +165,10 @@ mod tests {
     fn phases_only_go_forward() {
         let run = Course::new();
         assert!(!run.is_measured() && !run.is_over());
-        run.enter(Phase::Measure);
+        run.enter(CoursePhase::Measure);
         assert!(run.is_measured());
-        run.enter(Phase::Stop);
-        run.enter(Phase::Measure);
+        run.enter(CoursePhase::Stop);
+        run.enter(CoursePhase::Measure);
         assert!(run.is_over() && !run.is_measured());
     }
 

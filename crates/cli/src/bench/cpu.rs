@@ -9,7 +9,7 @@ use crate::probe;
 
 /// Processor time used so far.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct CpuReading {
     process: Duration,
     /// Of every server, in their order; `None` where there are none, or one does not tell.
     servers: Option<Vec<ServerReading>>,
@@ -31,7 +31,7 @@ pub(super) struct Used {
     pub(super) restarted: bool,
 }
 
-impl Reading {
+impl CpuReading {
     /// Reads both; of servers only where there are some, and only when every one tells.
     pub(super) fn take(servers: &[String]) -> Self {
         let own = clock_gettime(ClockId::ProcessCPUTime);
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn work_of_this_process_is_counted() {
-        let before = Reading::take(&[]);
+        let before = CpuReading::take(&[]);
         let mut sum = 0u64;
-        let mut after = Reading::take(&[]);
+        let mut after = CpuReading::take(&[]);
         while after.since(&before).cpu.client < Some(Duration::from_millis(5)) {
             sum = std::hint::black_box(sum.wrapping_add(1));
-            after = Reading::take(&[]);
+            after = CpuReading::take(&[]);
         }
         assert_eq!(after.since(&before).cpu.server, None);
     }
@@ -88,7 +88,7 @@ mod tests {
                 started: Some(started.to_owned()),
                 used: Duration::from_secs(seconds),
             };
-            Reading { process: Duration::ZERO, servers: Some(servers.iter().map(one).collect()) }
+            CpuReading { process: Duration::ZERO, servers: Some(servers.iter().map(one).collect()) }
         };
         let before = reading(&[("10", 100), ("11", 7)]);
         let used = reading(&[("10", 103), ("11", 8)]).since(&before);

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use timestone_workload::{ValueKind, WorkloadKind, WorkloadSpec};
 
-use super::{Protocol, redis};
+use super::{ClientProtocol, redis};
 use crate::failure::Failure;
 use crate::link::Target;
 
@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     /// KEYS. Its latencies are those of commands from when their pipeline was sent [default:
     /// native; resp for redis].
     #[arg(long, value_enum)]
-    pub(super) protocol: Option<Protocol>,
+    pub(super) protocol: Option<ClientProtocol>,
     #[command(flatten)]
     pub(super) target: Target,
     #[command(flatten)]

@@ -16,13 +16,13 @@ use timestone_workload::history::SessionSlot;
 use timestone_workload::{Arrivals, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
 
 use super::Setup;
-use super::board::{Board, Course, Phase, Run, Totals};
-use super::cpu::{Reading, Used};
+use super::board::{BenchRun, Board, Course, CoursePhase, Totals};
+use super::cpu::{CpuReading, Used};
 use super::history::Chronicle;
 use super::host::Host;
 use super::limits::{END_TIMEOUT, OPERATION_DEADLINE, TICK};
 use super::progress::{RUNNING, bar};
-use super::session::Session;
+use super::session::BenchSession;
 use crate::failure::Failure;
 use crate::signals::Interrupt;
 
@@ -62,12 +62,17 @@ pub(super) fn measure(
     chronicle: Option<Chronicle>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Failure> {
-    let run = Arc::new(Run::new(setup.spec.clone(), setup.retry, chronicle));
+    let run = Arc::new(BenchRun::new(setup.spec.clone(), setup.retry, chronicle));
     let loops = host.loops().len() as u32;
     let mut pending = Vec::new();
     for (index, db) in (0..loops).zip(host.loops()) {
-        let board =
-            Plan { run: Arc::clone(&run), index, loops, clients: setup.clients, pace: setup.pace };
+        let board = LoopPlan {
+            run: Arc::clone(&run),
+            index,
+            loops,
+            clients: setup.clients,
+            pace: setup.pace,
+        };
         pending.push(
             db.in_keyspace(keyspace)
                 .with_deadline(OPERATION_DEADLINE)
@@ -75,12 +80,12 @@ pub(super) fn measure(
         );
     }
     pass(&run.course, "warming up", setup.warmup, interrupt);
-    let (before, begin) = (Reading::take(host.servers()), Instant::now());
-    run.course.enter(Phase::Measure);
+    let (before, begin) = (CpuReading::take(host.servers()), Instant::now());
+    run.course.enter(CoursePhase::Measure);
     pass(&run.course, "measuring ", setup.duration, interrupt);
-    run.course.enter(Phase::Stop);
+    run.course.enter(CoursePhase::Stop);
     let duration = begin.elapsed();
-    let used = Reading::take(host.servers()).since(&before);
+    let used = CpuReading::take(host.servers()).since(&before);
 
     let ended = collect(pending, Measured::new(duration, used));
     // Also when a loop failed: what was written down so far is a history.
@@ -131,15 +136,15 @@ pub(super) fn pass(course: &Course, what: &'static str, span: Duration, interrup
 }
 
 /// What one event loop is to run.
-struct Plan {
-    run: Arc<Run>,
+struct LoopPlan {
+    run: Arc<BenchRun>,
     index: u32,
     loops: u32,
     clients: u32,
     pace: Pace,
 }
 
-impl Plan {
+impl LoopPlan {
     /// This loop's sessions: every `loops`-th client.
     fn clients(&self) -> impl Iterator<Item = u32> + use<> {
         (self.index..self.clients).step_by(self.loops as usize)
@@ -154,14 +159,16 @@ impl Plan {
 
 /// On an event loop: starts its sessions, publishes what they committed, waits until all have
 /// ended.
-async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
+async fn drive(db: LocalDb, plan: LoopPlan) -> timestone::Result<LoopResult> {
     let sessions = plan.clients().count() as u32;
     let arrivals = plan.arrivals().map_err(Error::application)?;
     let board = Rc::new(Board::new(Arc::clone(&plan.run), sessions, arrivals));
     for client in plan.clients() {
         let generator =
             Generator::new(&plan.run.spec, client, plan.clients).map_err(Error::application)?;
-        db.spawn(Session::new(db.new_session()?, &board, SessionSlot(client), generator).run());
+        db.spawn(
+            BenchSession::new(db.new_session()?, &board, SessionSlot(client), generator).run(),
+        );
     }
     let (mut published, mut over_since) = (0, None);
     while board.live.get() > 0 {

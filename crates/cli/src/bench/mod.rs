@@ -39,7 +39,7 @@ use measure::Measured;
 
 /// What clients speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Protocol {
+enum ClientProtocol {
     Native,
     Resp,
 }
@@ -62,17 +62,17 @@ struct Setup {
 
 impl BenchArgs {
     /// What is to be spoken, and whether that goes with the workload.
-    fn protocol(&self) -> Result<Protocol, Failure> {
+    fn protocol(&self) -> Result<ClientProtocol, Failure> {
         let is_redis = self.workload.as_deref().is_none_or(|name| name == redis::NAME);
         match (self.protocol, &self.workload) {
-            (None, _) => Ok(if is_redis { Protocol::Resp } else { Protocol::Native }),
-            (Some(Protocol::Resp), Some(name)) if !is_redis => Err(Failure::usage(format!(
+            (None, _) => Ok(if is_redis { ClientProtocol::Resp } else { ClientProtocol::Native }),
+            (Some(ClientProtocol::Resp), Some(name)) if !is_redis => Err(Failure::usage(format!(
                 "{name} is a workload of the native protocol; over RESP there is redis"
             ))),
-            (Some(Protocol::Native), None) => {
+            (Some(ClientProtocol::Native), None) => {
                 Err(Failure::usage("name a workload, such as retwis"))
             }
-            (Some(Protocol::Native), _) if is_redis => Err(Failure::usage(
+            (Some(ClientProtocol::Native), _) if is_redis => Err(Failure::usage(
                 "redis is a workload over RESP; add --protocol resp, or leave --protocol out",
             )),
             (Some(protocol), _) => Ok(protocol),
@@ -137,7 +137,7 @@ impl BenchArgs {
 /// Loads, runs, reports.
 pub(crate) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
     logging::start_if_asked()?;
-    if args.protocol()? == Protocol::Resp {
+    if args.protocol()? == ClientProtocol::Resp {
         return redis::run(args, format);
     }
     let setup = args.setup()?;
@@ -302,10 +302,10 @@ mod tests {
     #[test]
     fn each_protocol_has_its_workloads() {
         for (text, protocol) in [
-            ("retwis", Protocol::Native),
-            ("redis", Protocol::Resp),
-            ("--protocol resp", Protocol::Resp),
-            ("ycsb-a --protocol native", Protocol::Native),
+            ("retwis", ClientProtocol::Native),
+            ("redis", ClientProtocol::Resp),
+            ("--protocol resp", ClientProtocol::Resp),
+            ("ycsb-a --protocol native", ClientProtocol::Native),
         ] {
             assert_eq!(args(text).protocol().unwrap(), protocol, "{text}");
         }

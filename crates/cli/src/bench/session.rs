@@ -21,14 +21,14 @@ use timestone_workload::{
     list_of, write_integer, write_list_element,
 };
 
-use super::board::{Board, Run};
+use super::board::{BenchRun, Board};
 use super::limits::{ERROR_PAUSE, TICK};
 use crate::failure::Failure;
 
 /// A session with its buffers.
-pub(super) struct Session {
+pub(super) struct BenchSession {
     db: LocalDb,
-    run: Arc<Run>,
+    run: Arc<BenchRun>,
     board: Rc<Board>,
     slot: SessionSlot,
     generator: Generator,
@@ -46,7 +46,7 @@ pub(super) struct Session {
 }
 
 /// How an attempt ended, other than by a commit.
-enum Ending {
+enum AttemptFailure {
     Aborted(AbortKind),
     Unknown,
     Refused(Error),
@@ -54,13 +54,13 @@ enum Ending {
     Broken(WorkloadError),
 }
 
-impl From<WorkloadError> for Ending {
+impl From<WorkloadError> for AttemptFailure {
     fn from(error: WorkloadError) -> Self {
         Self::Broken(error)
     }
 }
 
-impl From<Error> for Ending {
+impl From<Error> for AttemptFailure {
     fn from(error: Error) -> Self {
         match error.abort_kind() {
             Some(kind) => Self::Aborted(kind),
@@ -71,8 +71,8 @@ impl From<Error> for Ending {
 }
 
 /// What a failed commit means: what is not known to have had no effect may have had one.
-fn commit_failed(error: Error) -> Ending {
-    if error.had_no_effect() { error.into() } else { Ending::Unknown }
+fn commit_failed(error: Error) -> AttemptFailure {
+    if error.had_no_effect() { error.into() } else { AttemptFailure::Unknown }
 }
 
 /// When what is written now for so long expires, by this machine's clock.
@@ -80,7 +80,7 @@ fn expires_after(millis: u32) -> Expiry {
     Expiry::at(history::expiry(SystemClock::new().now(), millis))
 }
 
-impl Session {
+impl BenchSession {
     pub(super) fn new(
         db: LocalDb,
         board: &Rc<Board>,
@@ -156,7 +156,7 @@ impl Session {
     /// Writes down how an attempt ended; tells whether to run the same transaction again.
     async fn record(
         &mut self,
-        ending: Result<(), Ending>,
+        ending: Result<(), AttemptFailure>,
         latency: std::time::Duration,
         is_read_only: bool,
     ) -> Result<bool, Failure> {
@@ -167,22 +167,24 @@ impl Session {
             let mut recorder = self.board.recorder.borrow_mut();
             match ending {
                 Ok(()) if is_measured => recorder.committed(latency, is_read_only),
-                Err(Ending::Aborted(kind)) => {
+                Err(AttemptFailure::Aborted(kind)) => {
                     again = self.run.retry && kind.retryable();
                     if is_measured {
                         recorder.aborted(kind, is_read_only);
                     }
                 }
-                Err(Ending::Unknown) if is_measured => recorder.unknown(),
-                Err(Ending::Refused(error)) => {
+                Err(AttemptFailure::Unknown) if is_measured => recorder.unknown(),
+                Err(AttemptFailure::Refused(error)) => {
                     if is_measured {
                         recorder.error();
                     }
                     pause = Some(error.retry_after().unwrap_or(ERROR_PAUSE));
                     self.board.first_error.borrow_mut().get_or_insert(error);
                 }
-                Err(Ending::Broken(error)) => return Err(Failure::failed(error.to_string())),
-                Ok(()) | Err(Ending::Unknown) => {}
+                Err(AttemptFailure::Broken(error)) => {
+                    return Err(Failure::failed(error.to_string()));
+                }
+                Ok(()) | Err(AttemptFailure::Unknown) => {}
             }
         }
         if let Some(pause) = pause {
@@ -192,7 +194,7 @@ impl Session {
     }
 
     /// Runs the plan once, with its lines in the history.
-    async fn attempt(&mut self) -> Result<Result<(), Ending>, Failure> {
+    async fn attempt(&mut self) -> Result<Result<(), AttemptFailure>, Failure> {
         let Some(chronicle) = &self.run.chronicle else { return Ok(self.execute().await) };
         let lost = |error: WorkloadError| Failure::failed(error.to_string());
         self.began = Timestamp::from_nanos(
@@ -205,8 +207,10 @@ impl Session {
         let ending = self.execute().await;
         let fate = match &ending {
             Ok(()) => Completion::Committed(&self.seen),
-            Err(Ending::Unknown) => Completion::Unknown,
-            Err(Ending::Aborted(_) | Ending::Refused(_) | Ending::Broken(_)) => Completion::Aborted,
+            Err(AttemptFailure::Unknown) => Completion::Unknown,
+            Err(
+                AttemptFailure::Aborted(_) | AttemptFailure::Refused(_) | AttemptFailure::Broken(_),
+            ) => Completion::Aborted,
         };
         run.chronicle
             .as_ref()
@@ -215,7 +219,7 @@ impl Session {
         Ok(ending)
     }
 
-    async fn execute(&mut self) -> Result<(), Ending> {
+    async fn execute(&mut self) -> Result<(), AttemptFailure> {
         let tx = self.db.begin(&self.options)?;
         self.sum = 0;
         for at in 0..self.plan.ops.len() {
@@ -231,7 +235,7 @@ impl Session {
         Ok(())
     }
 
-    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> Result<(), Ending> {
+    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> Result<(), AttemptFailure> {
         let key = op.key();
         self.key.clear();
         self.shape.write(key, &mut self.key);
@@ -271,7 +275,7 @@ impl Session {
                 let next = balance + delta;
                 if next < 0 {
                     tx.abort();
-                    return Err(Ending::Aborted(AbortKind::Requested));
+                    return Err(AttemptFailure::Aborted(AbortKind::Requested));
                 }
                 write_integer(next, &mut self.value);
                 self.note(MicroOp::Write { key, value: Some(next) });
@@ -301,7 +305,7 @@ impl Session {
         &mut self,
         tx: &LocalTransaction,
         key: KeyIndex,
-    ) -> Result<Option<i64>, Ending> {
+    ) -> Result<Option<i64>, AttemptFailure> {
         let found = tx.get(&self.key).await?;
         if found.is_none() && self.run.spec.delete_percent > 0 {
             self.note(MicroOp::Read { key, seen: Seen::Nothing });
@@ -318,10 +322,10 @@ impl Session {
         tx: &LocalTransaction,
         account: KeyIndex,
         into: KeyIndex,
-    ) -> Result<(), Ending> {
+    ) -> Result<(), AttemptFailure> {
         let Some(moved) = self.balance(tx, account).await? else {
             tx.abort();
-            return Err(Ending::Aborted(AbortKind::Requested));
+            return Err(AttemptFailure::Aborted(AbortKind::Requested));
         };
         tx.delete(&self.key)?;
         self.key.clear();
@@ -335,7 +339,7 @@ impl Session {
     }
 
     /// A read of a workload whose values mean something.
-    fn look_at(&mut self, key: KeyIndex, found: Option<&[u8]>) -> Result<(), Ending> {
+    fn look_at(&mut self, key: KeyIndex, found: Option<&[u8]>) -> Result<(), AttemptFailure> {
         let seen = match (self.run.spec.value_kind(), found) {
             (_, None) => Seen::Nothing,
             (ValueKind::List, Some(bytes)) => {

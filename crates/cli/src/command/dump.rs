@@ -10,7 +10,7 @@ use serde_json::json;
 use timestone::ScanOptions;
 
 use crate::bench::progress;
-use crate::dump_file::{DumpWriter, Head};
+use crate::dump_file::{DumpHead, DumpWriter};
 use crate::failure::Failure;
 use crate::link::KeyspaceTarget;
 use crate::moment::{self, Moment};
@@ -123,7 +123,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn words(head: &Head, entries: u64, place: &str) -> String {
+fn words(head: &DumpHead, entries: u64, place: &str) -> String {
     format!(
         "{entries} keys of keyspace {} as of {} are in {place}",
         head.keyspace,
@@ -151,14 +151,14 @@ impl From<io::Error> for DumpFailure {
     }
 }
 
-fn dump(args: &DumpArgs, out: impl Write) -> Result<(u64, Head), DumpFailure> {
+fn dump(args: &DumpArgs, out: impl Write) -> Result<(u64, DumpHead), DumpFailure> {
     let db = args.place.connect().map_err(DumpFailure)?;
     let at = match args.at {
         Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
         None => None,
     };
     let scan = db.scan(&ScanOptions { prefix: Vec::new(), at })?;
-    let head = Head { keyspace: args.place.keyspace.clone(), as_of: scan.timestamp() };
+    let head = DumpHead { keyspace: args.place.keyspace.clone(), as_of: scan.timestamp() };
     let bar = progress::spinner("dumping");
     let mut writer = DumpWriter::begin(BufWriter::with_capacity(1 << 20, out), &head)?;
     for entry in scan {

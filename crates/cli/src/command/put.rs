@@ -9,7 +9,7 @@ use timestone::Timestamp;
 
 use crate::failure::Failure;
 use crate::link::{KeyspaceTarget, key_bytes, value_bytes};
-use crate::moment::{self, End};
+use crate::moment::{self, Expires};
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 
 /// Flags of `timestone put`.
@@ -23,7 +23,7 @@ pub(crate) struct PutArgs {
     value: Option<OsString>,
     /// The key becomes absent then: after a span such as 30s, or at a date.
     #[arg(long, value_name = "WHEN")]
-    expire: Option<End>,
+    expire: Option<Expires>,
     #[command(flatten)]
     place: KeyspaceTarget,
 }

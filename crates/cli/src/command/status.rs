@@ -23,7 +23,7 @@ pub(crate) struct StatusArgs {
 }
 
 /// One server of the map, and its answer or why there is none.
-struct Seen {
+struct AskedServer {
     id: u32,
     address: String,
     answer: Result<Answer, Failure>,
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     let (address, first) = first_answer(&args.target.address)?;
     let map = first.map.clone();
     let mut first = Some(first);
-    let servers: Vec<Seen> = map
+    let servers: Vec<AskedServer> = map
         .servers()
         .iter()
         .map(|info| {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
                 true => first.take().map_or_else(|| probe::ask(&native), Ok),
                 false => probe::ask(&native),
             };
-            Seen { id: info.id.get(), address: native, answer }
+            AskedServer { id: info.id.get(), address: native, answer }
         })
         .collect();
     match format {
@@ -110,7 +110,7 @@ fn offset_in_words(offset: ClockOffset) -> String {
 }
 
 /// How far a shard's watermark trails its server's clock, in milliseconds.
-fn watermark_lag<'a>(shard: &ShardEntry, servers: &'a [Seen]) -> Option<&'a str> {
+fn watermark_lag<'a>(shard: &ShardEntry, servers: &'a [AskedServer]) -> Option<&'a str> {
     let server = servers.iter().find(|server| server.id == shard.primary.get())?;
     server.answer.as_ref().ok()?.figure(&format!("shard_{}_watermark_lag_ms", shard.id))
 }
@@ -126,8 +126,8 @@ fn value_of(text: &str) -> Value {
     }
 }
 
-fn describe(map: &ShardMap, servers: &[Seen]) -> Value {
-    let of_server = |server: &Seen| {
+fn describe(map: &ShardMap, servers: &[AskedServer]) -> Value {
+    let of_server = |server: &AskedServer| {
         let mut object = Map::new();
         object.insert("id".to_owned(), server.id.into());
         object.insert("address".to_owned(), server.address.clone().into());
@@ -170,7 +170,7 @@ fn describe(map: &ShardMap, servers: &[Seen]) -> Value {
     })
 }
 
-fn print_text(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
+fn print_text(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> {
     write_line(&format!("cluster {:016x}", map.cluster().get()))?;
     write_line(&format!("map_version {}", map.version()))?;
     for server in servers {
@@ -209,7 +209,7 @@ fn print_text(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_tables(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
+fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> {
     let (cluster, version) = (map.cluster().get(), map.version());
     write_line(&format!("cluster {cluster:016x}, shard map version {version}"))?;
     let mut shards = table(&["shard", "primary", "epoch", "slots", "watermark lag"]);

@@ -11,7 +11,7 @@ use timestone::{TxnId, TxnStatus};
 use crate::failure::Failure;
 use crate::link::KeyspaceTarget;
 use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
-use crate::script::{self, Ending, Runner, Seen};
+use crate::script::{self, Runner, ScriptOutcome, ScriptRead};
 
 /// Flags of `timestone txn`.
 #[derive(Args, Debug)]
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &TxnArgs, format: Format) -> Result<(), Failure> {
     if let Some(TxnCommand::Status { id }) = &args.command {
         return print_status(*id, args.place.target.connect()?.status(*id)?, format);
     }
-    let mut reads: Vec<Seen> = Vec::new();
+    let mut reads: Vec<ScriptRead> = Vec::new();
     let ending = {
-        let mut observe = |seen: Seen| {
+        let mut observe = |seen: ScriptRead| {
             if format == Format::Text {
                 write_line(&sentence(&seen))?;
             }
@@ -87,7 +87,10 @@ fn read_script(args: &TxnArgs) -> Result<Vec<u8>, Failure> {
 
 /// A transaction typed line by line. Mistakes in typing are forgiven; the end of input without a
 /// commit is an abort.
-fn converse(args: &TxnArgs, observe: &mut script::Observer<'_>) -> Result<Ending, Failure> {
+fn converse(
+    args: &TxnArgs,
+    observe: &mut script::ReadObserver<'_>,
+) -> Result<ScriptOutcome, Failure> {
     let runner = Runner::begin(&args.place.connect()?)?;
     let mut line = Vec::new();
     loop {
@@ -99,7 +102,7 @@ fn converse(args: &TxnArgs, observe: &mut script::Observer<'_>) -> Result<Ending
             Failure::failed(format!("could not read from the terminal: {error}"))
         })?;
         if length == 0 {
-            return Ok(Ending::Aborted);
+            return Ok(ScriptOutcome::Aborted);
         }
         match script::parse_line(line.trim_ascii_end()) {
             Ok(None) => {}
@@ -119,28 +122,32 @@ fn say(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn sentence(seen: &Seen) -> String {
+fn sentence(seen: &ScriptRead) -> String {
     match &seen.value {
         Some(value) => format!("{} = \"{}\"", shown(&seen.key), shown(value)),
         None => format!("{} is absent", shown(&seen.key)),
     }
 }
 
-fn report(reads: &[Seen], ending: &Result<Ending, Failure>, format: Format) -> Result<(), Failure> {
+fn report(
+    reads: &[ScriptRead],
+    ending: &Result<ScriptOutcome, Failure>,
+    format: Format,
+) -> Result<(), Failure> {
     match format {
         Format::Text => match ending {
-            Ok(Ending::Committed(at)) => write_line(&format!("committed at {at}")),
-            Ok(Ending::Aborted) => write_line("aborted, nothing was written"),
+            Ok(ScriptOutcome::Committed(at)) => write_line(&format!("committed at {at}")),
+            Ok(ScriptOutcome::Aborted) => write_line("aborted, nothing was written"),
             Err(_) => Ok(()),
         },
         Format::Json => {
             let mut object = Map::new();
             match ending {
-                Ok(Ending::Committed(at)) => {
+                Ok(ScriptOutcome::Committed(at)) => {
                     object.insert("outcome".to_owned(), "committed".into());
                     object.insert("committed_ns".to_owned(), at.to_string().into());
                 }
-                Ok(Ending::Aborted) => {
+                Ok(ScriptOutcome::Aborted) => {
                     object.insert("outcome".to_owned(), "aborted".into());
                 }
                 Err(failure) => {
@@ -167,7 +174,7 @@ fn report(reads: &[Seen], ending: &Result<Ending, Failure>, format: Format) -> R
     }
 }
 
-fn describe(seen: &Seen) -> Value {
+fn describe(seen: &ScriptRead) -> Value {
     let mut object = Map::new();
     put_bytes(&mut object, "key", &seen.key);
     object.insert("found".to_owned(), seen.value.is_some().into());

@@ -17,9 +17,9 @@ mod words;
 
 use std::fmt;
 
-pub(crate) use run::{Ending, Observer, Runner, Seen};
+pub(crate) use run::{ReadObserver, Runner, ScriptOutcome, ScriptRead};
 
-use crate::moment::End;
+use crate::moment::Expires;
 use crate::output::shown;
 
 /// One line of a script.
@@ -34,7 +34,7 @@ pub(crate) enum Statement {
         /// Its value.
         value: Vec<u8>,
         /// When it ends; `None` for never.
-        end: Option<End>,
+        end: Option<Expires>,
     },
     /// Delete a key.
     Delete(Vec<u8>),
@@ -159,7 +159,7 @@ mod tests {
         );
         assert!(matches!(
             line("put a b expire 30s"),
-            Statement::Put { end: Some(End::After(_)), .. }
+            Statement::Put { end: Some(Expires::After(_)), .. }
         ));
         assert_eq!(line("delete \"a\\x00\""), Statement::Delete(vec![b'a', 0]));
         assert_eq!(line("if a = 1"), Statement::If(bytes("a"), Test::Is(bytes("1"))));

@@ -9,7 +9,7 @@ use crate::output::shown;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
+pub(crate) enum ScriptOutcome {
     /// It took effect.
     Committed(Timestamp),
     /// The script said so; it took no effect.
@@ -18,7 +18,7 @@ pub(crate) enum Ending {
 
 /// What a `get` found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ScriptRead {
     /// The key.
     pub(crate) key: Vec<u8>,
     /// Its value; `None` when it is absent.
@@ -26,7 +26,7 @@ pub(crate) struct Seen {
 }
 
 /// Is shown every read as it is answered.
-pub(crate) type Observer<'a> = dyn FnMut(Seen) -> Result<(), Failure> + 'a;
+pub(crate) type ReadObserver<'a> = dyn FnMut(ScriptRead) -> Result<(), Failure> + 'a;
 
 /// One transaction under way. Dropped before its end, it takes no effect.
 pub(crate) struct Runner {
@@ -45,12 +45,12 @@ impl Runner {
     pub(crate) fn step(
         &self,
         statement: &Statement,
-        observe: &mut Observer<'_>,
-    ) -> Result<Option<Ending>, Failure> {
+        observe: &mut ReadObserver<'_>,
+    ) -> Result<Option<ScriptOutcome>, Failure> {
         match statement {
             Statement::Get(key) => {
                 let value = self.transaction.get(key)?.map(Vec::from);
-                observe(Seen { key: key.clone(), value })?;
+                observe(ScriptRead { key: key.clone(), value })?;
             }
             Statement::Put { key, value, end: None } => self.transaction.put(key, value)?,
             Statement::Put { key, value, end: Some(end) } => {
@@ -74,16 +74,16 @@ impl Runner {
             Statement::Commit => return self.commit().map(Some),
             Statement::Abort => {
                 self.transaction.abort();
-                return Ok(Some(Ending::Aborted));
+                return Ok(Some(ScriptOutcome::Aborted));
             }
         }
         Ok(None)
     }
 
     /// Commits.
-    pub(crate) fn commit(&self) -> Result<Ending, Failure> {
+    pub(crate) fn commit(&self) -> Result<ScriptOutcome, Failure> {
         match self.transaction.commit() {
-            Ok(at) => Ok(Ending::Committed(at)),
+            Ok(at) => Ok(ScriptOutcome::Committed(at)),
             Err(error) if error.abort_kind().is_some() => Err(Failure::conflict(format!(
                 "the transaction was aborted, nothing was written: {error}"
             ))),
@@ -95,8 +95,8 @@ impl Runner {
     pub(crate) fn run(
         self,
         statements: &[Numbered],
-        observe: &mut Observer<'_>,
-    ) -> Result<Ending, Failure> {
+        observe: &mut ReadObserver<'_>,
+    ) -> Result<ScriptOutcome, Failure> {
         for (line, statement) in statements {
             let ended = self.step(statement, observe).map_err(|failure| failure.on_line(*line))?;
             if let Some(ending) = ended {

@@ -311,7 +311,7 @@ impl<'a> Batch<'a> {
         what: &'static str,
         options: RunOptions,
     ) -> Result<Option<RunReport>, Failure> {
-        let mut observer = Observer { batch: self, what, seed, told: Instant::now() };
+        let mut observer = RunObserver { batch: self, what, seed, told: Instant::now() };
         watch(self.scenario, Seed(seed), options, &mut observer)
             .map_err(|error| world_failed(&error))
     }
@@ -399,7 +399,7 @@ fn not_written(file: &Path, error: &dyn std::fmt::Display) -> String {
 }
 
 /// Tells how far a seed is, and ends it when a signal comes.
-struct Observer<'a> {
+struct RunObserver<'a> {
     batch: &'a Batch<'a>,
     /// What runs, before its number.
     what: &'static str,
@@ -407,7 +407,7 @@ struct Observer<'a> {
     told: Instant,
 }
 
-impl Watch for Observer<'_> {
+impl Watch for RunObserver<'_> {
     fn look(&mut self, now: Duration, _: &[TraceLine]) -> ControlFlow<()> {
         if self.batch.interrupt.has_come() {
             return ControlFlow::Break(());

@@ -19,7 +19,7 @@ use timestone_types::{AbortKind, Timestamp};
 use timestone_workload::redis::{Activity, CallRef, Generator, Reply, Request, encode, parse};
 use timestone_workload::{Arrivals, Random, WorkloadError};
 
-use super::Run;
+use super::RespRun;
 use crate::bench::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, ERROR_PAUSE, REDIAL_PAUSE, TICK};
 use crate::failure::Failure;
 
@@ -56,7 +56,7 @@ impl From<WorkloadError> for Lost {
 }
 
 /// A socket, and what came on it and is not read.
-pub(super) struct Link {
+pub(super) struct RespLink {
     stream: TcpStream,
     inbox: Vec<u8>,
     /// So much of it is read.
@@ -67,7 +67,7 @@ pub(super) struct Link {
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-impl Link {
+impl RespLink {
     /// Connects to the first address that answers.
     pub(super) fn dial(addresses: &[SocketAddr]) -> Result<Self, Lost> {
         let mut lost = Lost::Broken("there is no address".to_owned());
@@ -135,15 +135,15 @@ fn is_only_late(error: &std::io::Error) -> bool {
 }
 
 /// A request that was sent.
-struct Open {
+struct OpenCall {
     request: Request,
     /// In the history, if there is one.
     call: Option<CallRef>,
 }
 
 /// See the module.
-pub(super) struct Connection {
-    pub(super) run: Arc<Run>,
+pub(super) struct RespConnection {
+    pub(super) run: Arc<RespRun>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) generator: Generator,
     pub(super) random: Random,
@@ -151,12 +151,12 @@ pub(super) struct Connection {
     pub(super) arrivals: Option<Arrivals>,
 }
 
-impl Connection {
+impl RespConnection {
     /// Works until the run is over.
     pub(super) fn run(mut self) -> Result<(), Failure> {
         let mut is_first = true;
         while !self.run.course.is_over() {
-            let mut link = match Link::dial(&self.addresses) {
+            let mut link = match RespLink::dial(&self.addresses) {
                 Ok(link) => link,
                 Err(lost) => {
                     self.note(&lost);
@@ -188,7 +188,7 @@ impl Connection {
     }
 
     /// One activity after another, until the run is over or the connection was cut on purpose.
-    fn work(&mut self, link: &mut Link, number: u64) -> Result<(), Lost> {
+    fn work(&mut self, link: &mut RespLink, number: u64) -> Result<(), Lost> {
         while let Some(start) = self.next_start() {
             let is_cut = self.random.percent(self.cut_percent);
             match self.generator.draw() {
@@ -229,7 +229,7 @@ impl Connection {
     /// All pages of a scan.
     fn scan(
         &mut self,
-        link: &mut Link,
+        link: &mut RespLink,
         number: u64,
         words: &[String],
         mut start: Instant,
@@ -248,7 +248,7 @@ impl Connection {
     /// awaited, and what is open then is of unknown outcome, as it is when the connection breaks.
     fn ask(
         &mut self,
-        link: &mut Link,
+        link: &mut RespLink,
         number: u64,
         requests: Vec<Request>,
         start: Instant,
@@ -263,8 +263,8 @@ impl Connection {
         };
         let mut calls = calls.into_iter();
         let sent = link.send(&requests);
-        let mut open: VecDeque<Open> =
-            requests.into_iter().map(|request| Open { request, call: calls.next() }).collect();
+        let mut open: VecDeque<OpenCall> =
+            requests.into_iter().map(|request| OpenCall { request, call: calls.next() }).collect();
         let answered = sent.and_then(|()| self.await_answers(link, &mut open, awaited, start));
         // Whatever happened: what is open now stays so.
         let abandoned: Vec<CallRef> = open.iter().filter_map(|open| open.call).collect();
@@ -279,8 +279,8 @@ impl Connection {
 
     fn await_answers(
         &mut self,
-        link: &mut Link,
-        open: &mut VecDeque<Open>,
+        link: &mut RespLink,
+        open: &mut VecDeque<OpenCall>,
         awaited: usize,
         start: Instant,
     ) -> Result<Option<Reply>, Lost> {

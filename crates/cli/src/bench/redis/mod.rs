@@ -1,7 +1,7 @@
 //! `timestone bench --protocol resp`: Redis clients against a running server, through its gateway.
 //!
 //! ```text
-//!   flags ─► Plan (mix, connections, pace …) ─► where the RESP port is ─► this run's keys are deleted ─► measure ─► Report
+//!   flags ─► RespPlan (mix, connections, pace …) ─► where the RESP port is ─► this run's keys are deleted ─► measure ─► Report
 //!                                               every connection is a thread: draw, send a pipeline, await its answers
 //! ```
 //! The commands are those of [`timestone_workload::redis`], which the simulator's clients send as
@@ -23,8 +23,8 @@ use timestone_types::Timestamp;
 use timestone_workload::redis::{Generator, Mix, Reply, Request};
 use timestone_workload::{Arrivals, Pace, Random, Recorder, Report};
 
-use super::board::{Course, Phase};
-use super::cpu::{Reading, Used};
+use super::board::{Course, CoursePhase};
+use super::cpu::{CpuReading, Used};
 use super::history::RedisChronicle;
 use super::limits::{MAX_CONNECTIONS, MAX_DEPTH, MAX_REDIS_KEYS};
 use super::measure::pass;
@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::probe;
 use crate::signals::Interrupt;
-use connection::{Connection, Link, Lost};
+use connection::{Lost, RespConnection, RespLink};
 
 /// The name of the workload, as reports and histories have it.
 pub(super) const NAME: &str = "redis";
@@ -60,7 +60,7 @@ pub(super) enum Whole {
 
 /// What is to be run, checked.
 #[derive(Clone, Debug)]
-struct Plan {
+struct RespPlan {
     mix: Mix,
     whole: Whole,
     connections: u32,
@@ -74,15 +74,15 @@ struct Plan {
 
 /// What all connections of a run share.
 #[derive(Debug)]
-struct Run {
+struct RespRun {
     course: Course,
     chronicle: Option<RedisChronicle>,
-    tally: Mutex<Tally>,
+    tally: Mutex<RespTally>,
 }
 
 /// What came of the calls, and of the connections.
 #[derive(Debug, Default)]
-struct Tally {
+struct RespTally {
     recorder: Recorder,
     /// Connections that were made anew.
     reconnects: u64,
@@ -91,13 +91,13 @@ struct Tally {
     nonsense: Option<String>,
 }
 
-impl Run {
-    fn tally<T>(&self, change: impl FnOnce(&mut Tally) -> T) -> T {
+impl RespRun {
+    fn tally<T>(&self, change: impl FnOnce(&mut RespTally) -> T) -> T {
         change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Plan {
+impl RespPlan {
     fn of(args: &BenchArgs) -> Result<Self, Failure> {
         let first = |flags: &[(&'static str, bool)]| {
             flags.iter().find_map(|&(flag, is_given)| is_given.then_some(flag))
@@ -146,10 +146,10 @@ impl Plan {
 
     fn connection(
         &self,
-        run: &Arc<Run>,
+        run: &Arc<RespRun>,
         addresses: &[SocketAddr],
         number: u32,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<RespConnection, Failure> {
         let (place, of) = (u64::from(number), u64::from(self.connections));
         let arrivals = match self.pace {
             Pace::Closed => None,
@@ -159,7 +159,7 @@ impl Plan {
                 Some(made.map_err(|error| Failure::usage(format!("--{error}")))?)
             }
         };
-        Ok(Connection {
+        Ok(RespConnection {
             run: Arc::clone(run),
             addresses: addresses.to_vec(),
             generator: Generator::new(self.mix.clone(), self.seed, place, of),
@@ -219,12 +219,12 @@ fn resolve(host: &str) -> Result<Vec<SocketAddr>, Failure> {
 
 /// Runs the clients, and reports.
 pub(super) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
-    let plan = Plan::of(args)?;
+    let plan = RespPlan::of(args)?;
     let interrupt = Interrupt::register()?;
     let door = Door::find(&args.target.address)?;
     begin_anew(&plan, &door.addresses)?;
     let chronicle = args.history.as_deref().map(RedisChronicle::create).transpose()?;
-    let run = Arc::new(Run { course: Course::new(), chronicle, tally: Mutex::default() });
+    let run = Arc::new(RespRun { course: Course::new(), chronicle, tally: Mutex::default() });
     let mut threads = Vec::new();
     for number in 0..plan.connections {
         let connection = plan.connection(&run, &door.addresses, number)?;
@@ -247,7 +247,7 @@ pub(super) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
 }
 
 /// Deletes what an earlier run left, so that a history begins with nothing.
-fn begin_anew(plan: &Plan, addresses: &[SocketAddr]) -> Result<(), Failure> {
+fn begin_anew(plan: &RespPlan, addresses: &[SocketAddr]) -> Result<(), Failure> {
     let lost = |lost: Lost| {
         let (why, address) =
             (lost.to_string(), addresses.first().map(ToString::to_string).unwrap_or_default());
@@ -256,7 +256,7 @@ fn begin_anew(plan: &Plan, addresses: &[SocketAddr]) -> Result<(), Failure> {
              serve`"
         ))
     };
-    let mut link = Link::dial(addresses).map_err(lost)?;
+    let mut link = RespLink::dial(addresses).map_err(lost)?;
     let mut requests = vec![Request::command("FLUSHDB")];
     if plan.whole != Whole::All {
         let keys = Generator::keys(&plan.mix);
@@ -277,14 +277,14 @@ fn begin_anew(plan: &Plan, addresses: &[SocketAddr]) -> Result<(), Failure> {
 }
 
 /// Lets the connections work; what was used while it was measured, and how long that was.
-fn measure(run: &Run, plan: &Plan, door: &Door, interrupt: &Interrupt) -> (Used, Duration) {
+fn measure(run: &RespRun, plan: &RespPlan, door: &Door, interrupt: &Interrupt) -> (Used, Duration) {
     pass(&run.course, "warming up", plan.warmup, interrupt);
-    let (before, begin) = (Reading::take(&door.servers), Instant::now());
-    run.course.enter(Phase::Measure);
+    let (before, begin) = (CpuReading::take(&door.servers), Instant::now());
+    run.course.enter(CoursePhase::Measure);
     pass(&run.course, "measuring ", plan.duration, interrupt);
-    run.course.enter(Phase::Stop);
+    run.course.enter(CoursePhase::Stop);
     let duration = begin.elapsed();
-    (Reading::take(&door.servers).since(&before), duration)
+    (CpuReading::take(&door.servers).since(&before), duration)
 }
 
 fn join(threads: Vec<JoinHandle<Result<(), Failure>>>) -> Result<(), Failure> {
@@ -298,7 +298,13 @@ fn join(threads: Vec<JoinHandle<Result<(), Failure>>>) -> Result<(), Failure> {
     ended
 }
 
-fn report(plan: &Plan, door: &Door, used: &Used, duration: Duration, tally: &Tally) -> Report {
+fn report(
+    plan: &RespPlan,
+    door: &Door,
+    used: &Used,
+    duration: Duration,
+    tally: &RespTally,
+) -> Report {
     let mut report = Report::of(NAME, plan.connections, duration, &tally.recorder, used.cpu);
     report.note("protocol", "resp");
     report.note("version", env!("CARGO_PKG_VERSION"));
@@ -333,7 +339,7 @@ fn report(plan: &Plan, door: &Door, used: &Used, duration: Duration, tally: &Tal
 }
 
 /// Whether the run may stand.
-fn verdict(tally: &Tally) -> Result<(), Failure> {
+fn verdict(tally: &RespTally) -> Result<(), Failure> {
     if let Some(what) = &tally.nonsense {
         return Err(Failure::failed(format!("the server's answers are none: {what}")));
     }
@@ -344,7 +350,7 @@ fn verdict(tally: &Tally) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Run {
+impl RespRun {
     /// So many calls were carried out, for the progress bar.
     fn publish(&self, calls: u64) {
         self.course.committed.fetch_add(calls, Relaxed);
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn flags_become_the_plan() {
-        let plan = Plan::of(&args(
+        let plan = RespPlan::of(&args(
             "--protocol resp --clients 3 --keys 7 --depth 9 --whole all --cut 5 --rate 30",
         ))
         .unwrap();
@@ -367,9 +373,9 @@ mod tests {
             (3, 7, 9, 5)
         );
         assert!(plan.mix.alone && plan.mix.lists && plan.pace == Pace::Open { per_second: 30.0 });
-        let plan = Plan::of(&args("redis --protocol resp")).unwrap();
+        let plan = RespPlan::of(&args("redis --protocol resp")).unwrap();
         assert!(!plan.mix.alone && plan.mix.lists && plan.connections == CONNECTIONS);
-        assert!(!Plan::of(&args("redis --whole none")).unwrap().mix.lists);
+        assert!(!RespPlan::of(&args("redis --whole none")).unwrap().mix.lists);
     }
 
     #[test]
@@ -383,7 +389,7 @@ mod tests {
             ("--protocol resp --keys 0", "--keys"),
             ("--protocol resp --duration 0s", "--duration"),
         ] {
-            let failure = Plan::of(&args(text)).unwrap_err();
+            let failure = RespPlan::of(&args(text)).unwrap_err();
             assert!(
                 failure.to_string().contains(expected) && failure.code == 2,
                 "{text}: {failure}"
