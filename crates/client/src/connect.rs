@@ -19,7 +19,7 @@ use timestone_wire::limits::MAX_FRAME_BYTES;
 use crate::db::{Lifeline, Pending};
 use crate::event::{ClientEvent, ClientStageEvent};
 use crate::inproc::{InProcess, Lanes};
-use crate::shared::Shared;
+use crate::shared::LoopShared;
 use crate::stage::ClientStage;
 use crate::tcp::{Native, Tcp, Timeouts};
 use crate::{Db, Error, Result, address, limits, oneshot};
@@ -121,7 +121,7 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
 /// What an event loop over TCP is made of.
 struct Parts {
     stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
     ready: Pending<()>,
 }
 
@@ -133,7 +133,7 @@ fn parts(
     seed: u64,
 ) -> Result<Parts> {
     let seeds = address::parse(url)?;
-    let shared = Arc::new(Shared::new());
+    let shared = Arc::new(LoopShared::new());
     let (sender, receiver) = oneshot::channel();
     let transport = Tcp::new(
         NET,
@@ -224,7 +224,7 @@ fn seed_of(clock: &Arc<dyn Clock>) -> u64 {
 pub struct InProcessClient<E> {
     /// The stage, to be placed in the runtime under an id of the host's choice.
     pub stage: Box<dyn Stage<E>>,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
 }
 
 impl<E> std::fmt::Debug for InProcessClient<E> {
@@ -243,7 +243,7 @@ pub fn in_process<E: ClientEvent>(
     engine: EngineConfig,
     clock: Arc<dyn Clock>,
 ) -> InProcessClient<E> {
-    let shared = Arc::new(Shared::new());
+    let shared = Arc::new(LoopShared::new());
     let engine =
         Engine::new(engine, client, Routes::from(map), seed_of(&clock) ^ u64::from(client.get()));
     let name = format!("client-{client}");
@@ -254,7 +254,7 @@ pub fn in_process<E: ClientEvent>(
 /// The parts of an [`InProcessClient`]: the stage goes into the runtime, the other part makes
 /// handles once it runs.
 #[derive(Debug)]
-pub struct Attachment(Arc<Shared>);
+pub struct Attachment(Arc<LoopShared>);
 
 impl<E: ClientEvent> InProcessClient<E> {
     /// Takes it apart.

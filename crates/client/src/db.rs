@@ -19,7 +19,7 @@ use crate::local::{LocalDb, LocalTransaction};
 use crate::oneshot::{self, Receiver};
 use crate::retry::Retry;
 use crate::scan::{Entry, Progress};
-use crate::shared::Shared;
+use crate::shared::LoopShared;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
 /// A call under way. Await it, or [`Pending::wait`] for it on a thread of its own. Dropping it does
@@ -68,7 +68,7 @@ impl<T> Future for Pending<T> {
 
 /// Keeps the event loop alive.
 pub(crate) struct Lifeline {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LoopShared>,
     /// Run when the last handle is dropped: ends a runtime that the client has to itself.
     pub(crate) end: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
@@ -460,7 +460,7 @@ pub struct Transaction {
 }
 
 struct Owner {
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
     id: u64,
     begin: Timestamp,
     met: Met,

@@ -23,7 +23,7 @@ use crate::executor::Executor;
 use crate::local::LocalTransaction;
 use crate::master::KnownKeyspaces;
 use crate::ops::{OpTable, Output, Wake};
-use crate::shared::Shared;
+use crate::shared::LoopShared;
 use crate::{Error, Result};
 
 /// The state of one event loop.
@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(crate) engine: RefCell<Engine>,
     pub(crate) ops: RefCell<OpTable>,
     pub(crate) tasks: Executor,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LoopShared>,
     /// Read when an answer's arrival is to be told; time comes with every turn.
     pub(crate) clock: Arc<dyn Clock>,
     now: Cell<Timestamp>,
@@ -50,7 +50,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, shared: Arc<Shared>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(engine: Engine, shared: Arc<LoopShared>, clock: Arc<dyn Clock>) -> Self {
         Self {
             engine: RefCell::new(engine),
             ops: RefCell::default(),

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-use crate::shared::Shared;
+use crate::shared::LoopShared;
 
 /// A task's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct TaskId {
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-struct Slot {
+struct TaskSlot {
     generation: u32,
     queued: bool,
     waker: Option<Waker>,
@@ -35,18 +35,18 @@ struct Slot {
 
 /// All tasks of one event loop.
 pub(crate) struct Executor {
-    slots: RefCell<Vec<Slot>>,
+    slots: RefCell<Vec<TaskSlot>>,
     free: RefCell<Vec<u32>>,
     queue: RefCell<VecDeque<TaskId>>,
     current: RefCell<Option<(TaskId, Waker)>>,
     live: Cell<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
 }
 
 /// Wakes a task from anywhere.
 struct TaskWaker {
     task: TaskId,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
 }
 
 impl Wake for TaskWaker {
@@ -61,7 +61,7 @@ impl Wake for TaskWaker {
 }
 
 impl Executor {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<LoopShared>) -> Self {
         Self {
             slots: RefCell::default(),
             free: RefCell::default(),
@@ -76,7 +76,7 @@ impl Executor {
     pub(crate) fn spawn(&self, future: LocalFuture) {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(Slot { generation: 0, queued: false, waker: None, future: None });
+            slots.push(TaskSlot { generation: 0, queued: false, waker: None, future: None });
             slots.len() as u32 - 1
         });
         let slot = &mut slots[index as usize];
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn tasks_run_wait_for_foreign_wakers_and_end() {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(LoopShared::new());
         let executor = Rc::new(Executor::new(Arc::clone(&shared)));
         let (sender, receiver) = oneshot::channel();
         let seen = Rc::new(Cell::new(0));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_task_that_wakes_itself_does_not_starve_the_loop() {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(LoopShared::new());
         let executor = Rc::new(Executor::new(Arc::clone(&shared)));
         let forever = core::future::poll_fn(|context: &mut Context<'_>| {
             context.waker().wake_by_ref();

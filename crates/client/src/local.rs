@@ -60,14 +60,14 @@ pub(crate) fn to_frame(output: Output) -> Result<Vec<u8>> {
 }
 
 /// A session, closed when the last handle to it is gone.
-struct Session {
+struct SessionHandle {
     core: Rc<Core>,
     id: SessionId,
     /// Shared with handles on other threads, and closed by nobody.
     is_shared: bool,
 }
 
-impl Drop for Session {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         if !self.is_shared {
             self.core.engine.borrow_mut().close_session(self.id);
@@ -79,7 +79,7 @@ impl Drop for Session {
 #[derive(Clone)]
 pub struct LocalDb {
     core: Rc<Core>,
-    session: Rc<Session>,
+    session: Rc<SessionHandle>,
     keyspace: KeyspaceId,
     deadline: Option<Duration>,
 }
@@ -103,7 +103,7 @@ impl LocalDb {
     }
 
     fn with(core: &Rc<Core>, id: SessionId, is_shared: bool) -> Self {
-        let session = Rc::new(Session { core: Rc::clone(core), id, is_shared });
+        let session = Rc::new(SessionHandle { core: Rc::clone(core), id, is_shared });
         Self { core: Rc::clone(core), session, keyspace: KeyspaceId::DEFAULT, deadline: None }
     }
 
@@ -407,7 +407,7 @@ fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<ValueView<'
 /// A transaction of a task on the event loop. Dropped without a commit, it is aborted.
 pub struct LocalTransaction {
     core: Rc<Core>,
-    session: Rc<Session>,
+    session: Rc<SessionHandle>,
     handle: TxnHandle,
     keyspace: KeyspaceId,
     /// Further keyspaces that it is about; each once.

@@ -14,12 +14,12 @@ enum State<T> {
 }
 
 #[derive(Debug)]
-struct Shared<T> {
+struct Channel<T> {
     state: Mutex<State<T>>,
     ready: Condvar,
 }
 
-impl<T> Shared<T> {
+impl<T> Channel<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Nobody panics while holding it; a poisoned lock still holds a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -36,16 +36,16 @@ impl<T> Shared<T> {
 
 /// The end that gives the result; dropped without one, the receiver learns that none will come.
 #[derive(Debug)]
-pub(crate) struct Sender<T>(Option<Arc<Shared<T>>>);
+pub(crate) struct Sender<T>(Option<Arc<Channel<T>>>);
 
 /// The end that gets the result; `None` when the sender was dropped.
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(Arc<Shared<T>>);
+pub(crate) struct Receiver<T>(Arc<Channel<T>>);
 
 /// A new pair.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared =
-        Arc::new(Shared { state: Mutex::new(State::Waiting(None)), ready: Condvar::new() });
+        Arc::new(Channel { state: Mutex::new(State::Waiting(None)), ready: Condvar::new() });
     (Sender(Some(Arc::clone(&shared))), Receiver(shared))
 }
 

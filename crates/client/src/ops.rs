@@ -71,7 +71,7 @@ enum State {
     Ready(Output),
 }
 
-struct Slot {
+struct OpSlot {
     generation: u32,
     state: State,
 }
@@ -80,7 +80,7 @@ struct Slot {
 /// one.
 #[derive(Default)]
 pub(crate) struct OpTable {
-    slots: Vec<Slot>,
+    slots: Vec<OpSlot>,
     free: Vec<u32>,
 }
 
@@ -104,7 +104,7 @@ impl OpTable {
     #[inline]
     pub(crate) fn open_as(&mut self, in_place: bool) -> OpId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, state: State::Free });
+            self.slots.push(OpSlot { generation: 0, state: State::Free });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
@@ -114,7 +114,7 @@ impl OpTable {
         name(index, slot.generation)
     }
 
-    fn slot(&mut self, op: OpId) -> Option<&mut Slot> {
+    fn slot(&mut self, op: OpId) -> Option<&mut OpSlot> {
         let slot = self.slots.get_mut(op.0 as u32 as usize)?;
         (u64::from(slot.generation) == op.0 >> 32 && !matches!(slot.state, State::Free))
             .then_some(slot)

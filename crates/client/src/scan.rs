@@ -31,7 +31,7 @@ pub type Entry = (Key, Value);
 
 /// Where a page begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Place {
+struct ScanPlace {
     /// Among the shards of the map.
     shard: usize,
     cursor: u64,
@@ -42,7 +42,7 @@ struct Place {
 pub(crate) struct Progress {
     keyspace: KeyspaceId,
     prefix: Vec<u8>,
-    place: Option<Place>,
+    place: Option<ScanPlace>,
     /// Keys whose values are not read yet.
     keys: VecDeque<Vec<u8>>,
     /// How many values are read together.
@@ -51,7 +51,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     fn new(keyspace: KeyspaceId, prefix: &[u8]) -> Self {
-        let (prefix, place) = (prefix.to_vec(), Some(Place::default()));
+        let (prefix, place) = (prefix.to_vec(), Some(ScanPlace::default()));
         Self { keyspace, prefix, place, keys: VecDeque::new(), at_a_time: FIRST_SCAN_READS }
     }
 }
@@ -268,8 +268,8 @@ impl LocalTransaction {
     async fn scan_page(
         &self,
         keyspace: KeyspaceId,
-        place: Place,
-    ) -> Result<(Vec<Vec<u8>>, Option<Place>)> {
+        place: ScanPlace,
+    ) -> Result<(Vec<Vec<u8>>, Option<ScanPlace>)> {
         let at = self.begin_timestamp()?;
         let (shard, envelope) = envelope_for(self.core(), place.shard)?;
         let (client, shards) = {
@@ -286,9 +286,9 @@ impl LocalTransaction {
         read_answer(&answer, |frame| {
             let page = ScanPage::decode(frame)?;
             let next = if page.done {
-                Place { shard: place.shard + 1, cursor: 0 }
+                ScanPlace { shard: place.shard + 1, cursor: 0 }
             } else {
-                Place { cursor: page.next, ..place }
+                ScanPlace { cursor: page.next, ..place }
             };
             let keys = page.entries.map(|entry| entry.key.to_vec()).collect();
             Ok((keys, Some(next).filter(|next| next.shard < shards)))

@@ -18,7 +18,7 @@ pub(crate) type Command = Box<dyn FnOnce(&Rc<Core>) + Send>;
 type Notifier = Box<dyn Fn() + Send + Sync>;
 
 /// Shared between the loop and everybody else.
-pub(crate) struct Shared {
+pub(crate) struct LoopShared {
     commands: ArrayQueue<Command>,
     woken: Mutex<Vec<TaskId>>,
     /// The loop was told and has not looked since: nobody needs to tell it again.
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     notifier: OnceLock<Notifier>,
 }
 
-impl Shared {
+impl LoopShared {
     pub(crate) fn new() -> Self {
         Self {
             commands: ArrayQueue::new(limits::COMMAND_QUEUE),
@@ -115,8 +115,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for LoopShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("commands", &self.commands.len()).finish_non_exhaustive()
+        f.debug_struct("LoopShared").field("commands", &self.commands.len()).finish_non_exhaustive()
     }
 }

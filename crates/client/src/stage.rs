@@ -24,7 +24,7 @@ use crate::event::ClientEvent;
 use crate::event_loop::Core;
 use crate::limits;
 use crate::local::LocalDb;
-use crate::shared::Shared;
+use crate::shared::LoopShared;
 use crate::transport::Transport;
 
 thread_local! {
@@ -40,7 +40,7 @@ pub(crate) struct ClientStage<T> {
     name: String,
     /// Until it is started.
     engine: Option<Engine>,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
     transport: T,
     clock: Arc<dyn Clock>,
     next_bound: Timestamp,
@@ -54,7 +54,7 @@ impl<T> ClientStage<T> {
     pub(crate) fn new(
         name: String,
         engine: Engine,
-        shared: Arc<Shared>,
+        shared: Arc<LoopShared>,
         transport: T,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -307,7 +307,7 @@ mod tests {
             let now = Timestamp::from_nanos(1_000_000_000);
             let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
-            let shared = Arc::new(Shared::new());
+            let shared = Arc::new(LoopShared::new());
             let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
             let stage = ClientStage::new(
