@@ -25,14 +25,14 @@ use crate::wakeup::Wakeup;
 /// Engine on a pool of threads.
 #[derive(Debug)]
 pub(crate) struct ThreadEngine {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     staged: VecDeque<(IoToken, IoOp)>,
     workers: Vec<JoinHandle<()>>,
     in_flight: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolShared {
     jobs: Mutex<Jobs>,
     job_added: Condvar,
     finished: Mutex<Vec<IoCompletion>>,
@@ -49,7 +49,7 @@ struct Jobs {
 impl ThreadEngine {
     /// Starts `depth` threads, but not more than [`FALLBACK_THREADS`].
     pub(crate) fn new(depth: u32) -> Result<Self, IoError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             jobs: Mutex::new(Jobs::default()),
             job_added: Condvar::new(),
             finished: Mutex::new(Vec::with_capacity(depth as usize)),
@@ -157,7 +157,7 @@ impl Drop for ThreadEngine {
     }
 }
 
-impl Shared {
+impl PoolShared {
     /// One worker's life: take a job, do it, report it; end when closing and the queue is empty.
     fn work(&self) {
         let mut jobs = lock(&self.jobs);

@@ -28,7 +28,7 @@ use timestone_types::Timestamp;
 use crate::lanes::{LaneReceiver, LaneSender, ThreadLanes};
 use crate::limits::{INTAKE_PER_TURN, MAX_ROUNDS, POLL_EVENTS, RETRY_INTERVAL, SAMPLE_EVERY};
 use crate::metrics::bump;
-use crate::runtime::Shared;
+use crate::runtime::RuntimeShared;
 use crate::spin::{Spin, Spinner};
 use crate::stage::TOKEN_BITS;
 use crate::{
@@ -73,16 +73,16 @@ struct StageEntry<E> {
 }
 
 /// The part of the thread that stages see through their context.
-struct Local<E> {
+struct ThreadDriver<E> {
     thread: usize,
-    shared: Arc<Shared<E>>,
+    shared: Arc<RuntimeShared<E>>,
     registry: Registry,
     inboxes: Vec<Inbox<E>>,
     lanes: Vec<Option<LaneSender<E>>>,
     timed: bool,
 }
 
-impl<E: Send + 'static> Local<E> {
+impl<E: Send + 'static> ThreadDriver<E> {
     fn queue(&mut self, place: usize, event: E) {
         let inbox = &mut self.inboxes[place];
         if self.timed && inbox.probe.is_none() {
@@ -107,7 +107,7 @@ impl<E: Send + 'static> Local<E> {
     }
 }
 
-impl<E: Send + 'static> Driver<E> for Local<E> {
+impl<E: Send + 'static> Driver<E> for ThreadDriver<E> {
     fn send(&mut self, _from: StageId, to: StageId, event: E) -> Result<(), E> {
         let Some(target) = self.shared.stages.get(to.index()) else {
             debug_assert!(false, "there is no stage {to}");
@@ -157,8 +157,8 @@ impl<E: Send + 'static> Driver<E> for Local<E> {
 
 /// One thread of a runtime.
 pub(crate) struct Reactor<E> {
-    shared: Arc<Shared<E>>,
-    local: Local<E>,
+    shared: Arc<RuntimeShared<E>>,
+    local: ThreadDriver<E>,
     slots: Vec<StageEntry<E>>,
     receivers: Vec<LaneReceiver<E>>,
     pool: FrameBatchPool,
@@ -177,7 +177,7 @@ pub(crate) struct Reactor<E> {
 impl<E: Send + 'static> Reactor<E> {
     pub(crate) fn new(
         thread: usize,
-        shared: Arc<Shared<E>>,
+        shared: Arc<RuntimeShared<E>>,
         stages: Vec<(StageId, Box<dyn Stage<E>>)>,
         (lanes, receivers): ThreadLanes<E>,
         poll: Poll,
@@ -198,7 +198,7 @@ impl<E: Send + 'static> Reactor<E> {
         };
         Ok(Self {
             shared: Arc::clone(&shared),
-            local: Local { thread, shared, registry, inboxes, lanes, timed: false },
+            local: ThreadDriver { thread, shared, registry, inboxes, lanes, timed: false },
             slots: stages.into_iter().map(slot).collect(),
             receivers,
             pool: FrameBatchPool::new(),

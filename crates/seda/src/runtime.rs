@@ -85,7 +85,7 @@ impl<E> ThreadShared<E> {
 }
 
 /// What all threads and handles share.
-pub(crate) struct Shared<E> {
+pub(crate) struct RuntimeShared<E> {
     pub(crate) threads: Vec<ThreadShared<E>>,
     pub(crate) stages: Vec<StageShared>,
     pub(crate) queue_capacity: usize,
@@ -95,7 +95,7 @@ pub(crate) struct Shared<E> {
     pub(crate) shutdown_flags: ShutdownFlags,
 }
 
-impl<E> Shared<E> {
+impl<E> RuntimeShared<E> {
     /// Whether this process and its local clients want more cores than there are.
     pub(crate) fn is_crowded(&self) -> bool {
         let peers = usize::from(self.local_peers.load(Ordering::Relaxed) > 0);
@@ -170,7 +170,7 @@ impl Runtime {
                 counts: Counts::default(),
             });
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RuntimeShared {
             threads,
             stages: described,
             queue_capacity: config.queue_capacity,
@@ -235,7 +235,7 @@ fn pin(core: Option<usize>) {
 
 /// A running runtime; dropping it stops the threads without draining.
 pub struct Handle<E: Send + 'static> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<RuntimeShared<E>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -311,7 +311,7 @@ impl<E: Send + 'static> fmt::Debug for Handle<E> {
 
 /// Sends events into a runtime from threads outside of it: bounded, many producers.
 pub struct Injector<E: Send + 'static> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<RuntimeShared<E>>,
 }
 
 impl<E: Send + 'static> Clone for Injector<E> {

@@ -42,7 +42,7 @@ pub(super) enum Ended {
 
 /// What came of splitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct SplitOutcome {
     /// Bytes that are dealt with; the rest is the connection's to keep.
     pub(super) consumed: usize,
     /// Frames answered with `Busy`.
@@ -53,7 +53,7 @@ pub(super) struct Outcome {
 
 /// A run of frames, one after another, for one stage.
 #[derive(Clone, Copy)]
-struct Run {
+struct FrameRun {
     to: StageId,
     begin: usize,
     frames: u32,
@@ -75,11 +75,11 @@ impl Intake {
         pool: &mut FrameBatchPool,
         gauge_of: impl Fn(StageId) -> &'a Gauge,
         answers: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> SplitOutcome {
         let max_frame = self.max_frame;
         let mut at = 0;
         let mut busy = 0;
-        let mut run: Option<Run> = None;
+        let mut run: Option<FrameRun> = None;
         let ended = loop {
             let rest = &bytes[at..];
             if rest.is_empty() {
@@ -100,7 +100,9 @@ impl Intake {
                 Some(open) if open.to == to => open.frames += 1,
                 _ => {
                     let admitted = gauge_of(to).has_room();
-                    if let Some(ended) = run.replace(Run { to, begin: at, frames: 1, admitted }) {
+                    if let Some(ended) =
+                        run.replace(FrameRun { to, begin: at, frames: 1, admitted })
+                    {
                         self.copy(ended, &bytes[..at], view, pool);
                     }
                 }
@@ -117,11 +119,17 @@ impl Intake {
         if let Some(ended) = run {
             self.copy(ended, &bytes[..at], view, pool);
         }
-        Outcome { consumed: at, busy, ended }
+        SplitOutcome { consumed: at, busy, ended }
     }
 
     /// Copies a run, which ends where `bytes` does, into its batch of frames.
-    fn copy(&mut self, run: Run, bytes: &[u8], view: &ConnectionView, pool: &mut FrameBatchPool) {
+    fn copy(
+        &mut self,
+        run: FrameRun,
+        bytes: &[u8],
+        view: &ConnectionView,
+        pool: &mut FrameBatchPool,
+    ) {
         if !run.admitted {
             return;
         }
@@ -182,7 +190,7 @@ mod tests {
 
     type Sorted = Vec<(StageId, u32, Vec<u8>)>;
 
-    fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Sorted, Vec<u8>) {
+    fn split(bytes: &[u8], says_busy: bool) -> (SplitOutcome, Sorted, Vec<u8>) {
         let reply_to = ReplyAddress {
             stage: StageId::new(0),
             connection: ConnectionId::new(1),
@@ -209,7 +217,7 @@ mod tests {
     fn frames_are_grouped_by_destination_in_order_and_the_rest_is_kept() {
         let (outcome, frame_batches, _) =
             split(&[3, 2, 10, 3, 2, 11, 2, 5, 3, 2, 12, 9, 2, 1], true);
-        assert_eq!(outcome, Outcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
+        assert_eq!(outcome, SplitOutcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
         assert_eq!(
             frame_batches,
             [
@@ -224,7 +232,7 @@ mod tests {
         let (outcome, frame_batches, _) = split(&[2, 1, 255, 1], true);
         assert_eq!(
             outcome,
-            Outcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) }
+            SplitOutcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) }
         );
         assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
         let (outcome, ..) = split(&[0, 1], true);
@@ -236,7 +244,7 @@ mod tests {
     #[test]
     fn frames_of_a_full_stage_are_answered_and_others_pass() {
         let (outcome, frame_batches, answers) = split(&[2, 8, 3, 8, 1, 2, 1, 2, 8], true);
-        assert_eq!(outcome, Outcome { consumed: 9, busy: 3, ended: Ended::Wants(0) });
+        assert_eq!(outcome, SplitOutcome { consumed: 9, busy: 3, ended: Ended::Wants(0) });
         assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
         assert_eq!(answers, [2, 8, 3, 8, 1, 2, 8]);
     }
@@ -244,7 +252,7 @@ mod tests {
     #[test]
     fn a_protocol_that_cannot_say_busy_stalls_at_the_first_such_frame() {
         let (outcome, frame_batches, _) = split(&[2, 1, 2, 8, 2, 1], false);
-        assert_eq!(outcome, Outcome { consumed: 2, busy: 0, ended: Ended::Stalled });
+        assert_eq!(outcome, SplitOutcome { consumed: 2, busy: 0, ended: Ended::Stalled });
         assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
     }
 }

@@ -170,7 +170,7 @@ impl<E> Thread<E> {
 }
 
 /// The part that stages see through their context.
-struct Local<E> {
+struct SimulatedDriver<E> {
     homes: Vec<usize>,
     inboxes: Vec<VecDeque<E>>,
     gauges: Vec<Gauge>,
@@ -183,7 +183,7 @@ struct Local<E> {
     thread: usize,
 }
 
-impl<E> Driver<E> for Local<E> {
+impl<E> Driver<E> for SimulatedDriver<E> {
     fn send(&mut self, _from: StageId, to: StageId, event: E) -> Result<(), E> {
         let Some(&home) = self.homes.get(to.index()) else {
             debug_assert!(false, "there is no stage {to}");
@@ -217,7 +217,7 @@ impl<E> Driver<E> for Local<E> {
 pub struct SimulatedRuntime<E> {
     slots: Vec<SimulatedStage<E>>,
     threads: Vec<Thread<E>>,
-    local: Local<E>,
+    local: SimulatedDriver<E>,
     costs: Box<dyn CostModel<E>>,
     meter: Meter,
     batch: VecDeque<E>,
@@ -262,7 +262,7 @@ impl<E> SimulatedRuntime<E> {
         };
         let mut runtime = Self {
             threads: layout.threads.iter().map(thread).collect(),
-            local: Local {
+            local: SimulatedDriver {
                 inboxes: stages.iter().map(|_| VecDeque::new()).collect(),
                 gauges: (0..stages.len()).map(|id| Gauge::new(limit_of(id))).collect(),
                 metrics: stages.iter().map(|_| StageMetrics::default()).collect(),
