@@ -20,7 +20,7 @@ pub(crate) enum BatchAt {
 
 /// What an entry led to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum AssembleStep {
     /// A batch is whole.
     Batch(BatchHead, BatchAt),
     /// A part was kept, or passed over.
@@ -63,10 +63,10 @@ impl Assembler {
     }
 
     /// Takes the next entry of the block's payload.
-    pub(crate) fn step(&mut self, payload: &[u8]) -> Result<Step, &'static str> {
+    pub(crate) fn step(&mut self, payload: &[u8]) -> Result<AssembleStep, &'static str> {
         let rest = payload.get(self.cursor..).unwrap_or_default();
         if rest.is_empty() {
-            return Ok(Step::End);
+            return Ok(AssembleStep::End);
         }
         let (entry, bytes, rest) =
             Entry::split(rest).ok_or("an entry does not follow the format")?;
@@ -79,12 +79,12 @@ impl Assembler {
             }
             self.started = true;
             if entry.part.ends() {
-                return Ok(Step::Batch(head, BatchAt::Payload(end - bytes.len()..end)));
+                return Ok(AssembleStep::Batch(head, BatchAt::Payload(end - bytes.len()..end)));
             }
             self.joined.clear();
             self.open = Some(head);
         } else if self.open.is_none() && !self.started {
-            return Ok(Step::Part(head));
+            return Ok(AssembleStep::Part(head));
         } else if self.open != Some(head) {
             return Err("a part of a batch does not follow the part before it");
         }
@@ -94,8 +94,8 @@ impl Assembler {
         self.joined.extend_from_slice(bytes);
         if entry.part.ends() {
             self.open = None;
-            return Ok(Step::Batch(head, BatchAt::Joined));
+            return Ok(AssembleStep::Batch(head, BatchAt::Joined));
         }
-        Ok(Step::Part(head))
+        Ok(AssembleStep::Part(head))
     }
 }

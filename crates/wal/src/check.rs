@@ -9,7 +9,7 @@ use std::path::Path;
 
 use timestone_types::ShardId;
 
-use crate::assemble::{Assembler, BatchAt, Step};
+use crate::assemble::{AssembleStep, Assembler, BatchAt};
 use crate::block::BlockSequence;
 use crate::device::{FileInfo, FileName, LogDevice, SsdDevice};
 use crate::files::{BatchRange, widen};
@@ -221,11 +221,11 @@ fn read_payload(
 ) -> Result<(), String> {
     loop {
         match assembler.step(payload)? {
-            Step::End => return Ok(()),
-            Step::Part(BatchHead { shard, batch, .. }) => {
+            AssembleStep::End => return Ok(()),
+            AssembleStep::Part(BatchHead { shard, batch, .. }) => {
                 widen(&mut file.ranges, shard, batch, batch)
             }
-            Step::Batch(head, at) => {
+            AssembleStep::Batch(head, at) => {
                 let BatchHead { shard, batch, .. } = head;
                 widen(&mut file.ranges, shard, batch, batch);
                 file.batches += 1;

@@ -15,7 +15,7 @@ use timestone_types::ShardId;
 
 use crate::BatchNumber;
 use crate::device::{FileInfo, FileName};
-use crate::pending::Touch;
+use crate::pending::BatchTouch;
 
 /// The batches of one shard with a part in one file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +112,7 @@ impl Files {
     }
 
     /// Notes what a block sent to the current file holds.
-    pub(crate) fn note(&mut self, touches: &[Touch]) {
+    pub(crate) fn note(&mut self, touches: &[BatchTouch]) {
         if let Some(current) = &mut self.current {
             for touch in touches {
                 widen(&mut current.ranges, touch.shard, touch.first, touch.last);

@@ -34,7 +34,7 @@ use crate::limits::{
     MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, RESERVE_PERCENT, SPARE_FILES,
 };
 use crate::order::BatchOrder;
-use crate::pending::Pending;
+use crate::pending::PendingBatches;
 use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, WalError};
 
 /// Asking shards to copy forward what keeps the oldest file.
@@ -52,7 +52,7 @@ struct CopyForward {
 pub(crate) struct FileLog {
     config: LogConfig,
     device: Box<dyn LogDevice>,
-    pending: Pending,
+    pending: PendingBatches,
     files: Files,
     /// Where the next block goes in the current file.
     offset: u64,
@@ -79,7 +79,7 @@ impl FileLog {
         now: Timestamp,
     ) -> Self {
         Self {
-            pending: Pending::new(config.block_bytes),
+            pending: PendingBatches::new(config.block_bytes),
             config,
             device,
             files,

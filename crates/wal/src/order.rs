@@ -10,7 +10,7 @@ use crate::{BatchHead, BatchNumber, RecordNumber};
 
 /// Where the shard's last batch ended.
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct ShardEnd {
     shard: ShardId,
     batch: BatchNumber,
     epoch: Epoch,
@@ -20,14 +20,14 @@ struct End {
 /// The end of every shard that was seen. A log has tens of shards at most, so a list is searched.
 #[derive(Debug, Default)]
 pub(crate) struct BatchOrder {
-    ends: Vec<End>,
+    ends: Vec<ShardEnd>,
 }
 
 impl BatchOrder {
     /// Takes the next batch, of so many records. Batches in between may be in another log.
     pub(crate) fn follow(&mut self, head: BatchHead, records: u64) -> Result<(), String> {
         let BatchHead { shard, batch, epoch, first } = head;
-        let end = End { shard, batch, epoch, next: first.plus(records) };
+        let end = ShardEnd { shard, batch, epoch, next: first.plus(records) };
         let Some(last) = self.ends.iter_mut().find(|end| end.shard == shard) else {
             self.ends.push(end);
             return Ok(());

@@ -17,7 +17,7 @@ use crate::{BatchHead, BatchNumber};
 
 /// What a block holds of one shard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touch {
+pub(crate) struct BatchTouch {
     pub(crate) shard: ShardId,
     /// First and last batch with a part in the block.
     pub(crate) first: BatchNumber,
@@ -31,7 +31,7 @@ pub(crate) struct Touch {
 pub(crate) struct PendingBlock {
     pub(crate) buffer: AlignedBuffer,
     pub(crate) used: usize,
-    pub(crate) touches: Vec<Touch>,
+    pub(crate) touches: Vec<BatchTouch>,
     /// Batches that end in the block.
     pub(crate) batches: u64,
 }
@@ -44,7 +44,7 @@ impl PendingBlock {
 
     /// Completes the block: checksums, header, zeros behind the payload. Gives the buffer, cut to
     /// what is to be written.
-    pub(crate) fn seal(mut self, mut header: BlockHeader) -> (AlignedBuffer, Vec<Touch>) {
+    pub(crate) fn seal(mut self, mut header: BlockHeader) -> (AlignedBuffer, Vec<BatchTouch>) {
         let length = self.used - HEADER_BYTES;
         header.length = u32::try_from(length).expect("a block is smaller than its limit");
         header.payload_crc = crc32c::crc32c(&self.buffer[HEADER_BYTES..self.used]);
@@ -63,22 +63,22 @@ impl PendingBlock {
                 touch.last = batch;
                 touch.ended = ended.or(touch.ended);
             }
-            None => self.touches.push(Touch { shard, first: batch, last: batch, ended }),
+            None => self.touches.push(BatchTouch { shard, first: batch, last: batch, ended }),
         }
     }
 }
 
 /// The row.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingBatches {
     blocks: VecDeque<PendingBlock>,
     block_bytes: usize,
     bytes: usize,
     idle_buffers: Vec<AlignedBuffer>,
-    idle_touches: Vec<Vec<Touch>>,
+    idle_touches: Vec<Vec<BatchTouch>>,
 }
 
-impl Pending {
+impl PendingBatches {
     pub(crate) fn new(block_bytes: usize) -> Self {
         Self {
             blocks: VecDeque::new(),
@@ -157,7 +157,7 @@ impl Pending {
     }
 
     /// Takes a list back for reuse.
-    pub(crate) fn give_touches(&mut self, mut touches: Vec<Touch>) {
+    pub(crate) fn give_touches(&mut self, mut touches: Vec<BatchTouch>) {
         if self.idle_touches.len() < IDLE_BUFFERS {
             touches.clear();
             self.idle_touches.push(touches);

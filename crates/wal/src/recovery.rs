@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use timestone_types::{Epoch, ShardId, Timestamp};
 
-use crate::assemble::{Assembler, BatchAt, Step};
+use crate::assemble::{AssembleStep, Assembler, BatchAt};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice, SsdDevice};
 use crate::files::{BatchRange, Files, HeldFile, widen};
 use crate::log::{Log, Store};
@@ -48,10 +48,10 @@ pub struct Recovery {
     config: LogConfig,
     report: RecoveryReport,
     /// `None` for the device that keeps nothing.
-    reading: Option<Reading>,
+    reading: Option<FileReader>,
 }
 
-struct Reading {
+struct FileReader {
     walker: Walker,
     assembler: Assembler,
     order: BatchOrder,
@@ -70,9 +70,9 @@ struct Current {
     records: u64,
 }
 
-impl core::fmt::Debug for Reading {
+impl core::fmt::Debug for FileReader {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Reading")
+        f.debug_struct("FileReader")
             .field("place", &self.place)
             .field("done", &self.done)
             .finish_non_exhaustive()
@@ -108,7 +108,7 @@ impl Recovery {
             ..RecoveryReport::default()
         };
         let ranges = vec![Vec::new(); files.len()];
-        let reading = Reading {
+        let reading = FileReader {
             walker,
             assembler: Assembler::default(),
             order: BatchOrder::default(),
@@ -247,7 +247,7 @@ fn wait_for(device: &mut dyn LogDevice) -> Result<(), WalError> {
     }
 }
 
-impl Reading {
+impl FileReader {
     fn bytes_of(&self, current: &Current) -> &[u8] {
         match &current.at {
             BatchAt::Payload(range) => self.walker.payload().get(range.clone()).unwrap_or_default(),
@@ -304,16 +304,16 @@ impl Reading {
         let step = if self.place.is_some() {
             self.assembler.step(self.walker.payload())
         } else {
-            Ok(Step::End)
+            Ok(AssembleStep::End)
         };
         match step.map_err(|detail| self.corrupt(detail.into()))? {
-            Step::Batch(head, at) => {
+            AssembleStep::Batch(head, at) => {
                 self.note(head);
                 report.batches += 1;
                 self.batch = Some(Current { head, at, cursor: 0, records: 0 });
             }
-            Step::Part(head) => self.note(head),
-            Step::End => match self.walker.next_block()? {
+            AssembleStep::Part(head) => self.note(head),
+            AssembleStep::End => match self.walker.next_block()? {
                 Some((place, header)) => {
                     if self.walker.passed_lost_file() {
                         report.incomplete_batches += u64::from(self.assembler.reset());
