@@ -18,7 +18,7 @@ use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
-use timestone_wal::{DeviceKind, Log, LogConfig, Recovery};
+use timestone_wal::{DeviceKind, Log, LogConfig, LogRecovery};
 
 use crate::config::ServerConfig;
 use crate::datadir::DataDir;
@@ -91,7 +91,7 @@ pub trait Environment: Send + Sync {
     ///
     /// # Errors
     /// It cannot be opened.
-    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError>;
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<LogRecovery, ServerError>;
 
     /// Removes what is left of a log whose files are gone. What is not the log's own stays there.
     ///
@@ -273,7 +273,7 @@ impl Environment for Local {
         Ok(names.collect())
     }
 
-    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<LogRecovery, ServerError> {
         Log::open(&self.data.log_folder(name)?, config).map_err(ServerError::part)
     }
 

@@ -17,7 +17,7 @@ use timestone_server::{DirectoryId, Environment, Joining, Registration, ServerEr
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
 use timestone_wal::device::memory::{DiskPace, MemoryDisk};
-use timestone_wal::{Log, LogConfig, Recovery};
+use timestone_wal::{Log, LogConfig, LogRecovery};
 
 use crate::clock::SimClock;
 use timestone_costmodel::DevicePace;
@@ -260,7 +260,7 @@ impl Environment for SimEnvironment {
         Ok(self.kept().disks.keys().cloned().collect())
     }
 
-    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<LogRecovery, ServerError> {
         let index = self.kept().disks.len() as u64;
         let pace = self.disk_pace(index, 1);
         let mut kept = self.kept();

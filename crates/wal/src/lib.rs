@@ -14,8 +14,8 @@
 //!        ▼ Durable{shard, n}
 //! ```
 //!
-//! [`Log::open`] gives a [`Recovery`], which hands out every record of every whole batch in file
-//! order; [`Recovery::finish`] gives the [`Log`]. Nothing here blocks afterwards: the owner calls
+//! [`Log::open`] gives a [`LogRecovery`], which hands out every record of every whole batch in file
+//! order; [`LogRecovery::finish`] gives the [`Log`]. Nothing here blocks afterwards: the owner calls
 //! [`Log::pump`] each turn.
 //!
 //! Invariants:
@@ -51,4 +51,4 @@ pub use config::{
 pub use error::WalError;
 pub use log::Log;
 pub use record::{BatchRecords, DecisionOrigin, LogRecord, Participants};
-pub use recovery::{RecoveredRecord, Recovery};
+pub use recovery::{LogRecovery, RecoveredRecord};

@@ -14,7 +14,7 @@ use crate::device::LogDevice;
 use crate::limits::MAX_BATCH_BYTES;
 use crate::manager::FileLog;
 use crate::record::BatchRecords;
-use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, Recovery, WalError};
+use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogRecovery, LogStats, WalError};
 
 /// A log that is open for appending. Owned by one thread at a time; may be moved between threads.
 ///
@@ -69,8 +69,8 @@ impl Log {
     /// # Errors
     /// A configuration that cannot work, a directory that cannot be read, another format version, a
     /// device that is not built.
-    pub fn open(directory: &Path, config: LogConfig) -> Result<Recovery, WalError> {
-        Recovery::open(directory, config)
+    pub fn open(directory: &Path, config: LogConfig) -> Result<LogRecovery, WalError> {
+        LogRecovery::open(directory, config)
     }
 
     /// As [`Log::open`], on a given device whatever `config.device` says: for tests and
@@ -78,8 +78,8 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::open`].
-    pub fn open_on(device: Box<dyn LogDevice>, config: LogConfig) -> Result<Recovery, WalError> {
-        Recovery::with_device(device, config)
+    pub fn open_on(device: Box<dyn LogDevice>, config: LogConfig) -> Result<LogRecovery, WalError> {
+        LogRecovery::with_device(device, config)
     }
 
     pub(crate) const fn new(store: Store) -> Self {

@@ -1,6 +1,6 @@
 //! Reads the log back after a restart, then opens it for appending in a fresh file.
 //!
-//! Nothing on disk is changed before [`Recovery::finish`], so a recovery that ends in an error can
+//! Nothing on disk is changed before [`LogRecovery::finish`], so a recovery that ends in an error can
 //! be repeated. Old files stay until their shards release them. Appending never continues in an old
 //! file: what a crash left behind its last whole block stays there, and the fresh file's first
 //! block says where the log went on.
@@ -44,7 +44,7 @@ pub struct RecoveredRecord<'a> {
 
 /// A log that is being read back, record by record.
 #[derive(Debug)]
-pub struct Recovery {
+pub struct LogRecovery {
     config: LogConfig,
     report: RecoveryReport,
     /// `None` for the device that keeps nothing.
@@ -79,7 +79,7 @@ impl core::fmt::Debug for FileReader {
     }
 }
 
-impl Recovery {
+impl LogRecovery {
     pub(crate) fn open(directory: &Path, config: LogConfig) -> Result<Self, WalError> {
         config.validate()?;
         match config.device {
@@ -146,7 +146,7 @@ impl Recovery {
     /// Reads to the end, starts a fresh file, and opens the log for appending. Blocks.
     ///
     /// # Errors
-    /// As [`Recovery::next_record`], or the fresh file could not be made.
+    /// As [`LogRecovery::next_record`], or the fresh file could not be made.
     pub fn finish(mut self, now: Timestamp) -> Result<Log, WalError> {
         while self.next_record()?.is_some() {}
         let Some(reading) = self.reading else { return Ok(Log::new(Store::nothing())) };
@@ -188,12 +188,12 @@ impl Recovery {
     }
 }
 
-impl Recovery {
+impl LogRecovery {
     /// Removes all files, oldest first, and with them the log. For a log that holds nothing that
     /// anybody needs and that nobody appends to. Blocks.
     ///
     /// # Errors
-    /// As [`Recovery::next_record`], or a file cannot be removed; the younger ones are still there
+    /// As [`LogRecovery::next_record`], or a file cannot be removed; the younger ones are still there
     /// then.
     pub fn discard(mut self) -> Result<(), WalError> {
         while self.next_record()?.is_some() {}

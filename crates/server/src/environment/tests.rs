@@ -115,7 +115,7 @@ impl Environment for Photographed {
     fn logs(&self) -> Result<Vec<String>, ServerError> {
         self.inner.logs()
     }
-    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<LogRecovery, ServerError> {
         self.step(|| self.inner.open_log(name, config))
     }
     fn remove_log(&self, name: &str) -> Result<(), ServerError> {
