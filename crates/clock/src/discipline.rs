@@ -16,7 +16,7 @@
 //! is the oscillator: unlike `CLOCK_MONOTONIC` it goes on while the machine sleeps, so that waking
 //! up is no step (docs/protocol/time.md, "A clock that steps").
 //!
-//! It reads no clock: [`Reading`]s are handed in. [`crate::SystemClock`] reads the kernel's clocks,
+//! It reads no clock: [`ClockReading`]s are handed in. [`crate::SystemClock`] reads the kernel's clocks,
 //! the simulator makes them up.
 //!
 //! # Invariants
@@ -66,14 +66,14 @@ impl BootTime {
 
 /// What both clocks showed at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reading {
+pub struct ClockReading {
     /// The oscillator.
     pub boot: BootTime,
     /// The physical clock.
     pub physical: Timestamp,
 }
 
-impl Reading {
+impl ClockReading {
     /// How far the physical clock is ahead of the oscillator.
     fn wanted_ns(self) -> i64 {
         signed(self.physical.as_nanos()).saturating_sub(signed(self.boot.0))
@@ -284,7 +284,7 @@ pub struct Discipline {
 impl Discipline {
     /// A process that begins at this reading: it takes the physical clock for true.
     #[must_use]
-    pub fn new(first: Reading) -> Self {
+    pub fn new(first: ClockReading) -> Self {
         let wanted_ns = first.wanted_ns();
         Self {
             course: Course::constant(wanted_ns),
@@ -310,7 +310,7 @@ impl Discipline {
     /// Time begins at this reading, whatever the physical clock has done since the first one: it is
     /// taken for true as it is now. To be called at the start of a process, before anybody has
     /// asked what time it is: this is a jump. Returns how far time moves by it, in nanoseconds.
-    pub fn begin_anew(&mut self, reading: Reading) -> i64 {
+    pub fn begin_anew(&mut self, reading: ClockReading) -> i64 {
         let moves_ns = self.gap_ns(reading);
         *self = Self { follows_steps: self.follows_steps, ..Self::new(reading) };
         moves_ns
@@ -319,7 +319,7 @@ impl Discipline {
     /// Time goes on from `at`, unless it is there already: what an earlier life of the process
     /// promised is not undercut. To be called at its start, before anybody has asked what time it
     /// is: this is a jump.
-    pub fn go_on_from(&mut self, reading: Reading, at: Timestamp) {
+    pub fn go_on_from(&mut self, reading: ClockReading, at: Timestamp) {
         let now = self.course.at(reading.boot);
         if at <= now {
             return;
@@ -340,7 +340,7 @@ impl Discipline {
     }
 
     /// How far the physical clock is ahead of time.
-    fn gap_ns(&self, reading: Reading) -> i64 {
+    fn gap_ns(&self, reading: ClockReading) -> i64 {
         reading.wanted_ns().saturating_sub(self.course.offset_at(reading.boot))
     }
 
@@ -353,7 +353,7 @@ impl Discipline {
     /// Takes a reading, not earlier than the last one. What it changes holds from [`LEAD_IN`] after
     /// it, so that threads which still hold the course of before compute the same. Readings within
     /// that are ignored.
-    pub fn read(&mut self, reading: Reading) -> Option<ClockEvent> {
+    pub fn read(&mut self, reading: ClockReading) -> Option<ClockEvent> {
         if reading.boot < self.course.after.from {
             return None;
         }
@@ -448,14 +448,14 @@ mod tests {
         fn new() -> Self {
             let boot = BootTime::from_nanos(5_000_000_000);
             let reading =
-                Reading { boot, physical: Timestamp::from_nanos(EPOCH + boot.as_nanos()) };
+                ClockReading { boot, physical: Timestamp::from_nanos(EPOCH + boot.as_nanos()) };
             let discipline = Discipline::new(reading);
             Self { boot, off_ns: 0, discipline, last: reading.physical, events: Vec::new() }
         }
 
-        fn reading(&self) -> Reading {
+        fn reading(&self) -> ClockReading {
             let physical = (EPOCH + self.boot.as_nanos()).saturating_add_signed(self.off_ns);
-            Reading { boot: self.boot, physical: Timestamp::from_nanos(physical) }
+            ClockReading { boot: self.boot, physical: Timestamp::from_nanos(physical) }
         }
 
         /// Lets time pass, with a reading now and then.

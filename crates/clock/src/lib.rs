@@ -38,7 +38,9 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-pub use discipline::{BootTime, ClockEvent, ClockHealth, ClockState, Course, Discipline, Reading};
+pub use discipline::{
+    BootTime, ClockEvent, ClockHealth, ClockReading, ClockState, Course, Discipline,
+};
 pub use error::ClockError;
 pub use manual::ManualClock;
 pub use session::SessionClock;

@@ -27,7 +27,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use timestone_types::{Span, Timestamp};
 
 use crate::discipline::{
-    BootTime, COURSE_WORDS, ClockEvent, ClockHealth, Course, Discipline, Reading,
+    BootTime, COURSE_WORDS, ClockEvent, ClockHealth, ClockReading, Course, Discipline,
 };
 use crate::limits::{
     ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED,
@@ -141,7 +141,7 @@ impl SystemClock {
 
     /// Puts time elsewhere at the start of the process, by the clocks as they are now. Returns what
     /// that came to, and how the clock is then.
-    fn begin<T>(&self, put: impl FnOnce(&mut Discipline, Reading) -> T) -> (T, ClockHealth) {
+    fn begin<T>(&self, put: impl FnOnce(&mut Discipline, ClockReading) -> T) -> (T, ClockHealth) {
         let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
         let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
         let result = put(&mut discipline, reading);
@@ -268,13 +268,13 @@ fn tell(event: ClockEvent, health: &ClockHealth) {
 
 /// What both clocks show; as an error when the thread was interrupted in between, so that they may
 /// not belong together.
-fn read_both(set_by_ns: i64) -> Result<Reading, Reading> {
-    let mut reading = Reading { boot: BootTime::default(), physical: Timestamp::ZERO };
+fn read_both(set_by_ns: i64) -> Result<ClockReading, ClockReading> {
+    let mut reading = ClockReading { boot: BootTime::default(), physical: Timestamp::ZERO };
     for _ in 0..READING_ATTEMPTS {
         let before = read(ClockId::Boottime);
         let physical = read(ClockId::Realtime).saturating_add_signed(set_by_ns);
         let took = read(ClockId::Boottime).saturating_sub(before);
-        reading = Reading {
+        reading = ClockReading {
             boot: BootTime::from_nanos(before + took / 2),
             physical: Timestamp::from_nanos(physical),
         };

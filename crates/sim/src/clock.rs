@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_clock::limits::{DEAD_BAND, POLL_INTERVAL};
-use timestone_clock::{BootTime, Clock, ClockHealth, Discipline, ErrorBound, Reading, SkewModel};
+use timestone_clock::{
+    BootTime, Clock, ClockHealth, ClockReading, Discipline, ErrorBound, SkewModel,
+};
 use timestone_seda::simulated::{LocalTime, VirtualTime};
 use timestone_types::{ClientId, Timestamp};
 
@@ -69,7 +71,7 @@ struct Disciplined {
 }
 
 impl Disciplined {
-    fn at(&mut self, reading: Reading) -> Timestamp {
+    fn at(&mut self, reading: ClockReading) -> Timestamp {
         if reading.boot >= self.next_reading {
             self.next_reading = reading.boot.after(POLL_INTERVAL);
             // Nobody reads a simulated server's log.
@@ -192,13 +194,13 @@ impl SimClock {
     }
 
     /// What the process's two clocks show. The world begins [`UPTIME`] after the machine.
-    fn reading(&self, faults: &mut Faults, moment: VirtualTime) -> Reading {
+    fn reading(&self, faults: &mut Faults, moment: VirtualTime) -> ClockReading {
         let oscillator_ns = self.oscillator_ns(faults, moment);
         let stopped_ns = faults.stopped_at.map_or(0, |at| moment.since(at).as_nanos() as i64);
         let boot = (UPTIME + moment.as_nanos()).saturating_add_signed(oscillator_ns);
         let physical =
             (EPOCH.as_nanos() - UPTIME + boot).saturating_add_signed(faults.jump_ns - stopped_ns);
-        Reading { boot: BootTime::from_nanos(boot), physical: Timestamp::from_nanos(physical) }
+        ClockReading { boot: BootTime::from_nanos(boot), physical: Timestamp::from_nanos(physical) }
     }
 
     fn show(&self, faults: &mut Faults, moment: VirtualTime) -> Timestamp {
