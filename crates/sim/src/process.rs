@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, Db};
 use timestone_flash::MemoryMedia;
-use timestone_seda::simulated::{Claim, Cores, Observer, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::simulated::{
+    Claim, Cores, Observer, SimulatedRuntime, SimulatedTurn, VirtualTime,
+};
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
 use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
@@ -247,7 +249,7 @@ impl Process {
         now: VirtualTime,
         cores: &mut Cores,
         observer: &mut W,
-    ) -> Option<Turn> {
+    ) -> Option<SimulatedTurn> {
         let clock = &self.clock;
         match &mut self.life {
             ProcessLife::Down => None,

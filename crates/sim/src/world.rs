@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use timestone_seda::simulated::{
-    Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime,
+    Claim, Cores, SimulatedConfig, SimulatedRuntime, SimulatedTurn, VirtualTime,
 };
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
 use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
@@ -591,8 +591,8 @@ impl World {
 
     /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before
     /// it.
-    fn die_within(&mut self, id: ProcessId, crash: PlannedCrash, turn: Turn, submitted: &[u64]) {
-        let (PlannedCrash { silent, seed, until }, Turn { begin, end, .. }) = (crash, turn);
+    fn die_within(&mut self, id: ProcessId, crash: PlannedCrash, turn: SimulatedTurn, submitted: &[u64]) {
+        let (PlannedCrash { silent, seed, until }, SimulatedTurn { begin, end, .. }) = (crash, turn);
         let words = if silent {
             "its machine loses power within a turn"
         } else {

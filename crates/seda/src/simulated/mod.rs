@@ -29,7 +29,7 @@ mod time;
 use std::time::Duration;
 
 pub use cost::{Cores, CostModel, Meter, NoCost};
-pub use runtime::{Claim, Observer, Silent, SimulatedConfig, SimulatedRuntime, Turn};
+pub use runtime::{Claim, Observer, Silent, SimulatedConfig, SimulatedRuntime, SimulatedTurn};
 pub use time::{LocalTime, VirtualTime};
 
 /// How much CPU time a virtual thread gets before it must take a new place among those that want

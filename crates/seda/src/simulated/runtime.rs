@@ -88,7 +88,7 @@ pub struct Claim {
 
 /// A turn that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct SimulatedTurn {
     /// Which thread of the layout.
     pub thread: usize,
     /// When it began.
@@ -391,7 +391,7 @@ impl<E> SimulatedRuntime<E> {
         cores: &mut Cores,
         clock: &dyn LocalTime,
         observer: &mut dyn Observer<E>,
-    ) -> Option<Turn> {
+    ) -> Option<SimulatedTurn> {
         let thread = loop {
             let claims = self
                 .threads
@@ -428,7 +428,7 @@ impl<E> SimulatedRuntime<E> {
         self.threads[thread].used += cost;
         self.deliver(end);
         self.rest(thread, end, clock);
-        Some(Turn { thread, begin: now, end })
+        Some(SimulatedTurn { thread, begin: now, end })
     }
 
     /// Whether a thread that is due can run now; if not, it is due again when that may have
