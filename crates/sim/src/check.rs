@@ -1,6 +1,7 @@
 //! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What
 //! must be at rest by then is in `quiescence.rs`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use timestone_workload::check::{
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::redis::RedisHistory;
-use timestone_workload::{KeyIndex, WorkloadKind};
+use timestone_workload::{KeyIndex, WorkloadKind, WorkloadSpec};
 
 use crate::board::{Account, Board, ClientWork};
 use crate::session::VANISHED;
@@ -92,102 +93,138 @@ pub(crate) fn all(
     checks: &Checks,
     findings: &mut Vec<Finding>,
 ) -> u64 {
-    let Checks { promise, complete, clock_slack, ref trust } = *checks;
-    let (losses, is_whole) = (trust.losses(), trust.is_whole());
-    // What looks at many keys at once, or takes whatever it finds for the last, can be judged until
-    // the first loss only.
-    let until = losses.iter().map(|loss| loss.to).min();
-    let before = until.map(|at| history_until(history, at));
-    let before = before.as_ref().unwrap_or(history);
+    let is_whole = checks.trust.is_whole();
     for what in board.all_wrong() {
         let is_lost = what.contains(VANISHED) || matches!(board.work, ClientWork::Ring { .. });
-        if !matches!(trust, Trust::Damaged) && (is_whole || !is_lost) {
+        if !matches!(checks.trust, Trust::Damaged) && (is_whole || !is_lost) {
             findings.push(Finding::new("answers", what));
         }
     }
     let revived = board.keyspaces.revived(history);
     findings.extend(revived.into_iter().map(|words| Finding::new("memory", words)));
-    let mut checked = 0;
-    let mut judge = |property, verdict: CheckResult| {
-        checked += verdict.transactions as u64;
+    let mut judging = Judging { board, history, checks, findings, checked: 0 };
+    match &board.work {
+        ClientWork::Ring { nodes, .. } => judging.ring(*nodes),
+        ClientWork::Plans(spec) => match spec.kind {
+            WorkloadKind::ListAppend => judging.list_append(),
+            WorkloadKind::Bank if matches!(checks.trust, Trust::LiedTo) => {}
+            WorkloadKind::Bank => judging.bank(spec),
+            // Registers, and fillings that are numbered as registers are.
+            _ => judging.registers(),
+        },
+    }
+    judging.checked
+}
+
+/// The verdicts about one history.
+struct Judging<'a> {
+    board: &'a Board,
+    history: &'a History,
+    checks: &'a Checks,
+    findings: &'a mut Vec<Finding>,
+    /// Transactions that were looked at.
+    checked: u64,
+}
+
+impl Judging<'_> {
+    fn take(&mut self, property: &'static str, verdict: CheckResult) {
+        self.checked += verdict.transactions as u64;
+        let trust = &self.checks.trust;
         for anomaly in verdict.anomalies.iter().filter(|anomaly| trust.holds(anomaly.kind)) {
-            findings.push(Finding::new(property, anomaly.to_string()));
+            self.findings.push(Finding::new(property, anomaly.to_string()));
         }
-    };
-    let made_up = |verdict: CheckResult| {
+    }
+
+    /// Takes what was made up and nothing else: the transactions are looked at once more, without
+    /// what may be lost.
+    fn take_made_up(&mut self, property: &'static str, verdict: CheckResult) {
         let is_made_up = |kind| Trust::LiedTo.holds(kind);
         let anomalies =
             verdict.anomalies.into_iter().filter(|anomaly| is_made_up(anomaly.kind)).collect();
-        // They are looked at once more, without what may be lost.
-        CheckResult { transactions: 0, anomalies, ..verdict }
-    };
-    let found = board.data.all_found();
-    match &board.work {
-        ClientWork::Ring { nodes, .. } => {
-            if complete
-                && is_whole
-                && let Err(what) = ring(&found, *nodes)
-            {
-                findings.push(Finding::new("ring", what));
-            }
-            // Transactions that turn a part of the ring are seen by those that walk all of it.
-            return board.data.walked();
-        }
-        ClientWork::Plans(spec) => match spec.kind {
-            WorkloadKind::ListAppend => {
-                let kept = (!losses.is_empty()).then(|| KeptHistory::of(history, losses));
-                let (told, end) = kept.as_ref().map_or_else(
-                    || (history, found.clone()),
-                    |kept| (&kept.history, kept.end(&found)),
-                );
-                if !is_whole {
-                    judge("serializability", made_up(check_list_append(history, promise)));
-                }
-                judge("serializability", check_list_append(told, promise));
-                if complete {
-                    judge("durability and atomicity", check_durability(told, &lists(&end)));
-                }
-            }
-            WorkloadKind::Bank if matches!(trust, Trust::LiedTo) => {}
-            WorkloadKind::Bank => {
-                judge("totals", check_bank(before, spec.keys, spec.total_balance()));
-                let complete = complete && is_whole;
-                if complete
-                    && let Err(what) = total(&found, spec.total_balance(), spec.delete_percent > 0)
-                {
-                    findings.push(Finding::new("totals", what));
-                }
-                if complete
-                    && let Err(what) =
-                        balances(&found, spec.initial_balance, &board.recorder.accounts())
-                {
-                    findings.push(Finding::new("durability", what));
-                }
-            }
-            // Registers, and fillings that are numbered as registers are.
-            _ => {
-                let kept = (!losses.is_empty()).then(|| KeptHistory::of(history, losses));
-                let (told, end) = kept.as_ref().map_or_else(
-                    || (history, found.clone()),
-                    |kept| (&kept.history, kept.end(&found)),
-                );
-                if !is_whole {
-                    judge("serializability", made_up(check_register(history, promise)));
-                }
-                judge("serializability", check_register(told, promise));
-                if board.settings.singles && !matches!(trust, Trust::LiedTo) {
-                    let end = if complete && is_whole { found.clone() } else { BTreeMap::new() };
-                    let verdict = check_single_keys(before, &end, clock_slack);
-                    // They are the same ones.
-                    judge("order of each key", CheckResult { transactions: 0, ..verdict });
-                }
-                if complete {
-                    judge("durability", check_last_values(told, &end));
-                }
-            }
-        },
+        self.take(property, CheckResult { transactions: 0, anomalies, ..verdict });
     }
-    checked
+
+    fn find(&mut self, property: &'static str, verdict: Result<(), String>) {
+        self.findings.extend(verdict.err().map(|what| Finding::new(property, what)));
+    }
+
+    /// Whether everything was read in the end, and nothing may be lost.
+    fn is_complete(&self) -> bool {
+        self.checks.complete && self.checks.trust.is_whole()
+    }
+
+    /// What looks at many keys at once, or takes whatever it finds for the last, can be judged
+    /// until the first loss only.
+    fn before_losses(&self) -> Cow<'_, History> {
+        let until = self.checks.trust.losses().iter().map(|loss| loss.to).min();
+        until.map_or(Cow::Borrowed(self.history), |at| Cow::Owned(history_until(self.history, at)))
+    }
+
+    /// The history and what was found in the end, without what may be lost.
+    fn without_losses(&self) -> (Cow<'_, History>, BTreeMap<KeyIndex, Seen>) {
+        let (losses, found) = (self.checks.trust.losses(), self.board.data.all_found());
+        if losses.is_empty() {
+            return (Cow::Borrowed(self.history), found);
+        }
+        let kept = KeptHistory::of(self.history, losses);
+        let end = kept.end(&found);
+        (Cow::Owned(kept.history), end)
+    }
+
+    fn ring(&mut self, nodes: u64) {
+        if self.is_complete() {
+            self.find("ring", ring(&self.board.data.all_found(), nodes));
+        }
+        // Transactions that turn a part of the ring are seen by those that walk all of it.
+        self.checked = self.board.data.walked();
+    }
+
+    fn list_append(&mut self) {
+        let promise = self.checks.promise;
+        if !self.checks.trust.is_whole() {
+            self.take_made_up("serializability", check_list_append(self.history, promise));
+        }
+        let (told, end) = self.without_losses();
+        let order = check_list_append(&told, promise);
+        let durability = self.checks.complete.then(|| check_durability(&told, &lists(&end)));
+        self.take("serializability", order);
+        if let Some(durability) = durability {
+            self.take("durability and atomicity", durability);
+        }
+    }
+
+    fn bank(&mut self, spec: &WorkloadSpec) {
+        let totals = check_bank(&self.before_losses(), spec.keys, spec.total_balance());
+        self.take("totals", totals);
+        if self.is_complete() {
+            let found = self.board.data.all_found();
+            let may_be_closed = spec.delete_percent > 0;
+            self.find("totals", total(&found, spec.total_balance(), may_be_closed));
+            let accounts = self.board.recorder.accounts();
+            self.find("durability", balances(&found, spec.initial_balance, &accounts));
+        }
+    }
+
+    fn registers(&mut self) {
+        let Checks { promise, clock_slack, complete, ref trust } = *self.checks;
+        if !trust.is_whole() {
+            self.take_made_up("serializability", check_register(self.history, promise));
+        }
+        let (told, end) = self.without_losses();
+        let order = check_register(&told, promise);
+        let last = complete.then(|| check_last_values(&told, &end));
+        self.take("serializability", order);
+        if self.board.settings.singles && !matches!(trust, Trust::LiedTo) {
+            let found = self.board.data.all_found();
+            let end = if self.is_complete() { found } else { BTreeMap::new() };
+            let verdict = check_single_keys(&self.before_losses(), &end, clock_slack);
+            // They are the same ones.
+            self.take("order of each key", CheckResult { transactions: 0, ..verdict });
+        }
+        if let Some(last) = last {
+            self.take("durability", last);
+        }
+    }
 }
 
 /// Checks what Redis clients were answered. How many calls were looked at.
