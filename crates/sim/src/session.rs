@@ -4,7 +4,10 @@
 //! Tasks on the client's event loop, written as an application would; they see the store through
 //! [`LocalDb`] alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tasks;
+mod values;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,18 +17,19 @@ use timestone_client::{
 use timestone_types::{Expiry, KeyspaceId, Timestamp};
 use timestone_workload::history::{MicroOp, Seen, expiry, invocation};
 use timestone_workload::{
-    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of,
-    write_integer, write_list_element,
+    KeyIndex, Op, TxnPlan, WorkloadError, WorkloadSpec, integer_of, write_integer,
+    write_list_element,
 };
 
+pub(crate) use self::tasks::{audit, load, touch};
+pub(crate) use self::values::VANISHED;
+use self::values::{read_value, write_value_of};
 use crate::board::{Board, ClientWork, TxnEnd};
 use crate::single::{Precondition, Single, SingleChange, expiry_at};
 use timestone_costmodel::Counter;
 
 /// After an error that is no conflict, a session rests for this long.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);
-/// Keys written by one loading transaction, and read by one auditing one.
-const KEYS_AT_ONCE: usize = 64;
 
 /// How an attempt ended, other than by a commit.
 enum AttemptEnd {
@@ -509,216 +513,4 @@ fn moved(seen: &[MicroOp]) -> Vec<(KeyIndex, i64)> {
         _ => None,
     };
     seen.iter().filter_map(change).collect()
-}
-
-/// Between the number of a filling and the filling.
-const SEPARATOR: u8 = b'|';
-/// What is said of a key that was loaded and is not there.
-pub(crate) const VANISHED: &str = "has vanished";
-/// The number of what was loaded: a history knows it as the version before all.
-const LOADED: i64 = 0;
-
-/// Appends an integer; where the workload writes fillings, its filling after it.
-fn write_numbered(work: &ClientWork, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
-    write_integer(number, out);
-    if work.is_numbered() {
-        out.push(SEPARATOR);
-        work.spec().write_value(key, out);
-    }
-}
-
-/// Appends what a write of this number puts: of some writes, more than a block holds.
-fn write_value_of(board: &Board, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
-    write_numbered(&board.work, key, number, out);
-    if let Some(bytes) = board.settings.large
-        && number % 3 == 0
-    {
-        out.push(SEPARATOR);
-        write_integer(i64::from(bytes), out);
-        out.push(SEPARATOR);
-        out.resize(out.len() + bytes as usize, letter(number));
-    }
-}
-
-/// What the filling of a large value consists of.
-fn letter(number: i64) -> u8 {
-    b'a' + number.rem_euclid(26) as u8
-}
-
-/// The number of a value that may be large. It must be as it was written, to the last byte.
-fn number_of_large(found: &[u8]) -> std::result::Result<i64, String> {
-    let mut parts = found.splitn(3, |&byte| byte == SEPARATOR);
-    let number = integer_of(parts.next().unwrap_or_default()).map_err(|error| error.to_string())?;
-    let Some(bytes) = parts.next() else { return Ok(number) };
-    let (bytes, filling) =
-        (integer_of(bytes).map_err(|error| error.to_string())?, parts.next().unwrap_or_default());
-    if filling.len() as i64 != bytes || filling.iter().any(|&byte| byte != letter(number)) {
-        return Err(format!(
-            "a value of {} bytes is not what was written with number {number}",
-            found.len()
-        ));
-    }
-    Ok(number)
-}
-
-/// The number of a filling. The rest of it must be as it was written, to the last byte.
-fn number_of(work: &ClientWork, key: KeyIndex, found: &[u8]) -> std::result::Result<Seen, String> {
-    let nobody = || format!("key {} holds a value that nobody wrote", key.0);
-    let end = found.iter().position(|&byte| byte == SEPARATOR).ok_or_else(nobody)?;
-    let number = integer_of(&found[..end]).map_err(|_| nobody())?;
-    let mut expected = Vec::new();
-    work.spec().write_value(key, &mut expected);
-    if found[end + 1..] != expected {
-        return Err(nobody());
-    }
-    Ok(if number == LOADED { Seen::Nothing } else { Seen::Integer(number) })
-}
-
-fn read_value(
-    work: &ClientWork,
-    key: KeyIndex,
-    found: Option<&[u8]>,
-) -> std::result::Result<Seen, String> {
-    let spec = work.spec();
-    match (spec.value_kind(), found) {
-        (ValueKind::Opaque, Some(bytes)) => number_of(work, key, bytes),
-        (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() && !spec.removes_keys() => {
-            Err(format!("key {} {VANISHED}", key.0))
-        }
-        (_, None) => Ok(Seen::Nothing),
-        (ValueKind::List, Some(bytes)) => {
-            let mut list = Vec::new();
-            list_of(bytes, &mut list).map_err(|error| error.to_string())?;
-            Ok(Seen::List(list))
-        }
-        (ValueKind::Integer, Some(bytes)) => Ok(Seen::Integer(number_of_large(bytes)?)),
-    }
-}
-
-/// Writes what a workload expects to find.
-pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
-    while let Err(error) = board.keyspaces.create(&db).await {
-        board.complaints.said(error.to_string());
-        db.sleep(ERROR_PAUSE).await?;
-    }
-    let count = if let ClientWork::Ring { nodes, .. } = board.work {
-        nodes
-    } else {
-        board.work.spec().loaded_keys()
-    };
-    let keys: Vec<u64> = (0..count).collect();
-    for chunk in keys.chunks(KEYS_AT_ONCE) {
-        loop {
-            match load_some(&db, &board, chunk).await {
-                Ok(at) => {
-                    board.data.load(at);
-                    break;
-                }
-                // Loading writes the same values whenever it is repeated.
-                Err(error) => {
-                    board.complaints.said(error.to_string());
-                    db.sleep(ERROR_PAUSE).await?;
-                }
-            }
-        }
-    }
-    board.task_ends();
-    Ok(())
-}
-
-/// Writes some of what a workload expects, in one transaction; its timestamp.
-async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestamp> {
-    let (spec, tx) = (board.work.spec(), db.begin(&TransactionOptions::default())?);
-    for &index in keys {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        spec.key_shape().write(KeyIndex(index), &mut key);
-        if let ClientWork::Ring { nodes, .. } = board.work {
-            write_integer(((index + 1) % nodes) as i64, &mut value);
-        } else if board.work.is_numbered() {
-            write_numbered(&board.work, KeyIndex(index), LOADED, &mut value);
-        } else {
-            spec.write_value(KeyIndex(index), &mut value);
-        }
-        tx.put_in(board.keyspaces.of(KeyIndex(index)), &key, &value, Expiry::NEVER)?;
-    }
-    tx.commit().await
-}
-
-/// The keys that matter: those that were loaded, and `more`.
-fn audited(work: &ClientWork, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
-    let count =
-        if let ClientWork::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
-    (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect()
-}
-
-/// Reads all keys that matter, after everything has come to rest: those that were loaded, and
-/// `more`.
-pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
-    for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
-        loop {
-            match read_all(&db, &board, chunk).await {
-                Ok(found) => {
-                    for (key, seen) in found {
-                        match seen {
-                            Ok(seen) => board.data.found(key, seen),
-                            Err(what) => board.complaints.wrong(format!("in the end, {what}")),
-                        }
-                    }
-                    break;
-                }
-                Err(error) => {
-                    board.complaints.said(error.to_string());
-                    db.sleep(ERROR_PAUSE).await?;
-                }
-            }
-        }
-    }
-    board.task_ends();
-    Ok(())
-}
-
-/// Writes every key that matters once more, as it is: afterwards a store has no reason to keep more
-/// than two versions of it.
-pub(crate) async fn touch(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
-    for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
-        while let Err(error) = touch_all(&db, &board, chunk).await {
-            board.complaints.said(error.to_string());
-            db.sleep(ERROR_PAUSE).await?;
-        }
-    }
-    board.task_ends();
-    Ok(())
-}
-
-async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()> {
-    board.data.touch(keys.len());
-    let tx = db.begin(&TransactionOptions::default())?;
-    for &index in keys {
-        let mut key = Vec::new();
-        board.work.spec().key_shape().write(index, &mut key);
-        let keyspace = board.keyspaces.of(index);
-        match tx.get_in(keyspace, &key).await? {
-            Some(value) => tx.put_in(keyspace, &key, &value, value.expires_at())?,
-            None => tx.delete_in(keyspace, &key)?,
-        }
-    }
-    tx.commit().await?;
-    Ok(())
-}
-
-type FoundKeys = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
-
-async fn read_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<FoundKeys> {
-    let work = &board.work;
-    // A clock that is behind would show how things were.
-    let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;
-    let mut found = Vec::new();
-    for &index in keys {
-        let mut key = Vec::new();
-        work.spec().key_shape().write(index, &mut key);
-        let value = tx.get_in(board.keyspaces.of(index), &key).await?;
-        found.push((index, read_value(work, index, value.as_deref())));
-    }
-    tx.commit().await?;
-    Ok(found)
 }
