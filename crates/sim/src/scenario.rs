@@ -5,21 +5,23 @@
 //! choose what the file does not say.
 
 mod grouped;
+mod storage;
+mod workload;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
 use timestone_server::StageLayout;
-use timestone_wal::DeviceKind;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
 
-use self::grouped::read_grouped;
+pub use self::storage::{LogDevice, LogPart, StoragePart, VaryPart};
+pub use self::workload::{
+    DemandsPart, ExternalWait, MixPart, RegistersPart, WorkloadChoice, WorkloadPart,
+};
 use crate::bounds;
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
@@ -164,187 +166,6 @@ fn skew<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SkewModel>,
     String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// Whether commits are acknowledged only when the clock's error bound has passed: `none` or `wait`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExternalWait(pub bool);
-
-impl<'de> Deserialize<'de> for ExternalWait {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "none" => Ok(Self(false)),
-            "wait" => Ok(Self(true)),
-            other => Err(de::Error::custom(format!(
-                "there is no mode {other:?}; external is none or wait"
-            ))),
-        }
-    }
-}
-
-/// The device of a log: `ssd`, or `none`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogDevice(pub DeviceKind);
-
-impl<'de> Deserialize<'de> for LogDevice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "ssd" => Ok(Self(DeviceKind::Ssd)),
-            "none" => Ok(Self(DeviceKind::None)),
-            other => Err(de::Error::custom(format!(
-                "there is no log device {other:?}; here they are ssd and none"
-            ))),
-        }
-    }
-}
-
-/// `[workload]`.
-#[derive(Clone, Debug)]
-pub struct WorkloadPart {
-    /// `cycle`, or one of the workloads of `timestone bench`.
-    pub kind: WorkloadChoice,
-    /// Transactions begun a second, over all sessions.
-    pub rate: f64,
-    /// Each session begins its next transaction when the last one has ended, whatever the rate, and
-    /// nothing is checked: for predictions of throughput.
-    pub closed: bool,
-    /// What transactions are drawn from.
-    pub mix: MixPart,
-    /// What sessions of registers do beside transactions on values of some bytes.
-    pub registers: RegistersPart,
-    /// What a run is held to.
-    pub demands: DemandsPart,
-    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What
-    /// finds nothing here finds nothing.
-    pub canary: bool,
-    /// For how long transactions are begun and faults strike.
-    pub seconds: f64,
-    /// What the run says of its pace begins after this much of it.
-    pub warmup: TimeSpan,
-}
-
-/// Of `[workload]`: what transactions are drawn from.
-#[derive(Clone, Debug, Default)]
-pub struct MixPart {
-    /// Keys; the workload's usual number when left out.
-    pub keys: Option<u64>,
-    /// Contention.
-    pub zipf: Option<f64>,
-    /// Most operations of a transaction.
-    pub ops: Option<u32>,
-    /// List-append: appends to a key before another takes its place.
-    pub appends_per_key: Option<u32>,
-    /// How many of a hundred writes are deletions, or appends that delete the list, or transfers
-    /// that close an account; none when it is left out.
-    pub deletes: Option<u64>,
-    /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it
-    /// is left out.
-    pub expiring: Option<u64>,
-}
-
-/// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
-#[derive(Clone, Debug, Default)]
-pub struct RegistersPart {
-    /// With `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a
-    /// delete, a take, or a put that depends on what is there or returns it; each key is then held
-    /// to an order of its operations.
-    pub singles: bool,
-    /// With `singles`: for about how long values are there that expire, as every third does; none
-    /// does when it is left out.
-    pub expires: Option<TimeSpan>,
-    /// Bytes of every third value, to be larger than a page or a block, or to fill memory.
-    pub large: Option<u32>,
-    /// How many of a hundred transactions are scans of all keys, each at one point in time, which
-    /// must hold everything that was acknowledged before it was asked for. Their pages hold a few
-    /// keys only.
-    pub scans: Option<u64>,
-}
-
-/// Of `[workload]`: what a run is held to.
-#[derive(Clone, Debug, Default)]
-pub struct DemandsPart {
-    /// Whether commits wait for their clocks. List-append and register histories are then held to
-    /// real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
-    pub external: Option<ExternalWait>,
-    /// How long an application waits for one operation; the client's usual time when left out. What
-    /// takes longer has an unknown outcome.
-    pub deadline: Option<TimeSpan>,
-    /// Whether an outcome may be unknown only when its operation has taken as long as an
-    /// application waits. That holds where servers are gone for a minute at most, with logs, and no
-    /// client is: sessions outlive restarts.
-    pub outcomes_known: bool,
-    /// How far the watermark of a shard may trail while faults strike at other servers than its
-    /// own; unbounded when left out. Prepared transactions may wait for a server that is gone, so
-    /// it is for those of one shard.
-    pub watermark_lag: Option<TimeSpan>,
-}
-
-impl Default for WorkloadPart {
-    fn default() -> Self {
-        Self {
-            kind: WorkloadChoice::Plans(WorkloadKind::ListAppend),
-            rate: 200.0,
-            closed: false,
-            mix: MixPart::default(),
-            registers: RegistersPart::default(),
-            demands: DemandsPart::default(),
-            canary: false,
-            seconds: 10.0,
-            warmup: TimeSpan(Duration::ZERO),
-        }
-    }
-}
-
-read_grouped!(WorkloadPart, WorkloadKey {
-    Kind => kind,
-    Rate => rate,
-    Closed => closed,
-    Keys => mix.keys,
-    Zipf => mix.zipf,
-    Ops => mix.ops,
-    AppendsPerKey => mix.appends_per_key,
-    Deletes => mix.deletes,
-    Expiring => mix.expiring,
-    External => demands.external,
-    Deadline => demands.deadline,
-    OutcomesKnown => demands.outcomes_known,
-    WatermarkLag => demands.watermark_lag,
-    Singles => registers.singles,
-    Expires => registers.expires,
-    Large => registers.large,
-    Scans => registers.scans,
-    Canary => canary,
-    Seconds => seconds,
-    Warmup => warmup,
-});
-
-/// What clients do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WorkloadChoice {
-    /// One of the workloads that `bench` knows.
-    Plans(WorkloadKind),
-    /// A ring of keys.
-    Cycle,
-    /// Nothing: Redis clients are alone, as `[redis]` says.
-    Redis,
-}
-
-impl<'de> Deserialize<'de> for WorkloadChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text == "cycle" {
-            return Ok(Self::Cycle);
-        }
-        if text == "redis" {
-            return Ok(Self::Redis);
-        }
-        text.parse().map(Self::Plans).map_err(|_| {
-            let names = WorkloadKind::names().join(", ");
-            de::Error::custom(format!(
-                "there is no workload {text:?}; the workloads are cycle, redis, {names}"
-            ))
-        })
-    }
-}
-
 /// `[redis]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -367,83 +188,6 @@ impl Default for RedisPart {
         Self { clients: None, connections: None, rate: 100.0, keys: 5, depth: 4 }
     }
 }
-
-/// `[storage]`.
-#[derive(Clone, Debug, Default)]
-pub struct StoragePart {
-    /// Sizes and delays that are not named are those of `timestone serve`, not the small ones that
-    /// make rare paths common.
-    pub as_served: bool,
-    /// The log of a server.
-    pub log: LogPart,
-    /// What a server draws at every start but its first.
-    pub vary: VaryPart,
-    /// Pages of 4 KiB in an erase block.
-    pub block_pages: Option<u32>,
-    /// Bytes that all flash devices of a server may take.
-    pub capacity_bytes: Option<u64>,
-    /// Bytes of a server's record cache.
-    pub cache_bytes: Option<u64>,
-    /// Bytes of records between two checkpoints.
-    pub checkpoint_bytes: Option<u64>,
-    /// How long a full page waits for others.
-    pub packing_delay: Option<TimeSpan>,
-    /// Shortest time between two syncs of a flash device.
-    pub sync_interval: Option<TimeSpan>,
-    /// What reading a page takes.
-    pub read: Option<TimeSpan>,
-    /// How long a prepared transaction waits before its participants end it themselves.
-    pub decision_timeout: Option<TimeSpan>,
-    /// Whether devices complete operations out of order.
-    pub shuffle: Option<bool>,
-}
-
-/// Of `[storage]`: the log of a server, by keys that begin with `log`.
-#[derive(Clone, Debug, Default)]
-pub struct LogPart {
-    /// Its device.
-    pub device: Option<LogDevice>,
-    /// Bytes of a file; rounded up to whole sectors of 4 KiB, as are those of a block.
-    pub file_bytes: Option<u64>,
-    /// Bytes of a block.
-    pub block_bytes: Option<usize>,
-    /// What a write with its sync takes.
-    pub write: Option<TimeSpan>,
-    /// What making, renaming or removing a file takes.
-    pub change: Option<TimeSpan>,
-}
-
-/// Of `[storage]`: what a server draws at its starts, by keys that begin with `vary`.
-#[derive(Clone, Debug, Default)]
-pub struct VaryPart {
-    /// Whether a server draws at every start but its first whether it has a log.
-    pub log: Option<bool>,
-    /// At every start but its first, a server's cache has between none and so many bytes.
-    pub cache: Option<u64>,
-    /// With every start, a server's devices may take more bytes, up to so many.
-    pub capacity: Option<u64>,
-}
-
-read_grouped!(StoragePart, StorageKey {
-    AsServed => as_served,
-    Log => log.device,
-    VaryLog => vary.log,
-    VaryCache => vary.cache,
-    VaryCapacity => vary.capacity,
-    BlockPages => block_pages,
-    CapacityBytes => capacity_bytes,
-    CacheBytes => cache_bytes,
-    CheckpointBytes => checkpoint_bytes,
-    PackingDelay => packing_delay,
-    SyncInterval => sync_interval,
-    LogFileBytes => log.file_bytes,
-    LogBlockBytes => log.block_bytes,
-    LogWrite => log.write,
-    LogChange => log.change,
-    Read => read,
-    DecisionTimeout => decision_timeout,
-    Shuffle => shuffle,
-});
 
 /// `[network]`.
 #[derive(Clone, Debug, Default, Deserialize)]
