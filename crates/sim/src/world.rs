@@ -13,39 +13,30 @@ mod config;
 mod interruptions;
 mod population;
 mod queue;
+mod starts;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_seda::simulated::{
-    Claim, Cores, SimulatedConfig, SimulatedRuntime, SimulatedTurn, VirtualTime,
-};
+use timestone_seda::simulated::{Claim, Cores, SimulatedTurn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
-use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
-use timestone_types::ShardId;
 use timestone_workload::check::Loss;
 
 pub(crate) use self::config::{MachineConfig, Members, StorageConfig, WorldConfig};
 use self::interruptions::Interruptions;
-use self::population::{Population, counter_of};
+use self::population::Population;
 use self::queue::{EventQueue, Occurrence, Planned};
 use crate::board::Board;
 use crate::clock::TrueTime;
 use crate::error::SimError;
 use crate::network::{ProcessId, SimNetwork};
-use crate::process::{
-    ClientRole, PlannedCrash, ProcessLife, RedisRole, Role, Serving, SharedNetwork, devices,
-};
+use crate::process::{PlannedCrash, ProcessLife, Role};
 use crate::processes::Processes;
-use crate::refusals::{Refusal, is_of_configuration, names_damage};
+use crate::refusals::Refusal;
 use crate::restarts::{FLUSH_SLACK, RestartChange};
 use crate::trace::{Trace, TraceLine};
-use timestone_costmodel::{Costs, StageKind};
 use timestone_types::random::Seed;
-
-/// A server that could not start is started again after this long.
-const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest that it takes until the peers of a process that died within a turn are told: what it
 /// wrote last may be read before.
@@ -296,179 +287,6 @@ impl World {
     }
 
     // ---- lives ----
-
-    fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
-        if !matches!(self.processes[id].life, ProcessLife::Down) {
-            return Ok(());
-        }
-        self.network.begin_process(id);
-        let process = &self.processes[id];
-        let counter = counter_of(&self.config, self.seed, id, &process.role, process.lives + 1);
-        let process = &mut self.processes[id];
-        process.lives += 1;
-        process.counter = counter;
-        process.paused = false;
-        process.scheduled = None;
-        let network: SharedNetwork = Arc::new(self.network.host(id, process.counter.clone()));
-        let is_joining = match &mut process.role {
-            Role::Server(server) => {
-                process.clock.begin_process(crate::fault::most_ahead_at_start(&self.config));
-                server.environment.connect(Arc::clone(&network));
-                matches!(server.config.master, MasterPlace::Remote(_))
-            }
-            Role::Client(ClientRole { lives, .. }) | Role::Redis(RedisRole { lives, .. }) => {
-                *lives += 1;
-                false
-            }
-        };
-        self.trace.note(self.truth.now(), id, "starts");
-        if is_joining {
-            return self.join(id, network);
-        }
-        match &self.processes[id].role {
-            Role::Server(_) => self.serve(id),
-            Role::Client(_) => self.connect(id, network),
-            Role::Redis(_) => self.connect_redis(id, network),
-        }
-    }
-
-    fn join(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
-        let now = self.truth.now();
-        let process = &mut self.processes[id];
-        let Role::Server(server) = &process.role else { return Ok(()) };
-        let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
-        let wish = joining(&server.config, &server.environment).map_err(SimError::world)?;
-        let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
-        let config =
-            SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
-        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
-            .map_err(SimError::world)?;
-        self.trace.name_stages(id, runtime.names());
-        process.life = ProcessLife::Joining { runtime, outcome };
-        self.schedule(id);
-        Ok(())
-    }
-
-    fn look_at_joining(&mut self, id: ProcessId) -> Result<(), SimError> {
-        let process = &mut self.processes[id];
-        let ProcessLife::Joining { outcome, .. } = &process.life else { return Ok(()) };
-        let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else {
-            return Ok(());
-        };
-        match outcome {
-            Ok(registration) => {
-                if let Role::Server(server) = &process.role {
-                    server.environment.registered(registration);
-                }
-                // The joining life ends as a process would: its sockets are closed.
-                process.life = ProcessLife::Down;
-                let queue = &mut self.queue;
-                self.network.flush(self.truth.now(), self.truth.now(), |when, packet| {
-                    queue.plan(when, Occurrence::Packet(packet))
-                });
-                self.serve(id)
-            }
-            Err(words) => {
-                let words = format!("{} was refused by the master: {words}", process.name);
-                process.life = ProcessLife::Down;
-                self.fail_start(id, words);
-                Ok(())
-            }
-        }
-    }
-
-    fn serve(&mut self, id: ProcessId) -> Result<(), SimError> {
-        let now = self.truth.now();
-        let process = &mut self.processes[id];
-        let lives = process.lives;
-        let Role::Server(server) = &mut process.role else { return Ok(()) };
-        let drawn = self.seed.derive("restart", u64::from(id.0) << 32 | lives);
-        for change in
-            self.config.vary.draw(&self.config, &mut server.config, server.starts == 0, drawn)
-        {
-            *self.incidents.changes.entry(change).or_default() += 1;
-        }
-        server.environment.set_now(now);
-        let built = match ServerStages::build(&server.config, Arc::new(server.environment.clone()))
-        {
-            Ok(built) => built,
-            Err(error) => {
-                let words = format!("{} could not start: {error}", process.name);
-                if is_of_configuration(&error) {
-                    return Err(SimError::world(words));
-                }
-                if server.environment.was_lied_to() {
-                    match &error {
-                        // What an operator says who has no backup.
-                        ServerError::Missing { .. } => {
-                            server.config.accept_loss = AcceptedLoss::Everything
-                        }
-                        _ => {
-                            self.incidents.refused = Some(Refusal {
-                                is_clear: names_damage(&error),
-                                words: words.clone(),
-                            })
-                        }
-                    }
-                }
-                process.life = ProcessLife::Down;
-                self.fail_start(id, words);
-                return Ok(());
-            }
-        };
-        server.starts += 1;
-        server.config.accept_loss = AcceptedLoss::Nothing;
-        server.unlogged.begins(server.config.log, now);
-        let (figures, caches) = (Box::new(built.figures()), built.caches());
-        let connections = Box::new(built.connections());
-        if server.starts > 1 {
-            let shards: Vec<ShardId> = built.shards.iter().map(|(shard, _)| *shard).collect();
-            let total = self.config.members.shards();
-            self.board.lose_memory(&shards, u16::try_from(total).unwrap_or(u16::MAX));
-        }
-        let devices = devices(&server.environment, &built.shards, &built.logs);
-        let ServerStages { stages, layout, admission, .. } = built;
-        let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
-        let costs =
-            Costs::of_process(kinds, &process.counter, self.config.machine.stopwatch.as_ref());
-        let config = SimulatedConfig {
-            admission: admission.clone(),
-            spin: spin_of(&self.config, layout.threads.len()),
-            costs: Box::new(costs),
-            meter: process.counter.meter(),
-            ..SimulatedConfig::default()
-        };
-        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
-            .map_err(SimError::world)?;
-        self.trace.name_stages(id, runtime.names());
-        process.life = ProcessLife::Serving(Box::new(Serving {
-            runtime,
-            devices,
-            figures,
-            connections,
-            caches,
-            admission,
-        }));
-        let queue = &mut self.queue;
-        self.network.flush(now, now, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
-        self.plan_devices(id);
-        self.pass_on_readiness(now);
-        self.schedule(id);
-        Ok(())
-    }
-
-    /// A server did not come up: whoever looks after it starts it again. After the faults that is a
-    /// finding, for it stays down.
-    fn fail_start(&mut self, id: ProcessId, words: String) {
-        let now = self.truth.now();
-        self.trace.note(now, id, &words);
-        self.incidents.failed_starts.push(words);
-        let queue = &mut self.queue;
-        self.network.end_process(id, false, now, |when, packet| {
-            queue.plan(when, Occurrence::Packet(packet))
-        });
-        self.queue.plan(now.after(START_PAUSE), Occurrence::Start(id));
-    }
 
     /// Writes down what a server that dies now may lose, because it has no log.
     pub(crate) fn note_loss(&mut self, id: ProcessId) {
