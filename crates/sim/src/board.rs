@@ -33,6 +33,7 @@ pub(crate) use self::recorder::{Account, OpenTransaction, Recorder, TxnEnd};
 use crate::clock::{TrueTime, moment};
 use crate::keyspaces::Keyspaces;
 use crate::redis::{Calls, Mode};
+use crate::scenario::WorkloadPart;
 use crate::single::{Single, WAYS};
 use timestone_types::random::{Dice, Seed};
 
@@ -131,6 +132,24 @@ pub(crate) struct Board {
     pub(crate) data: KnownData,
     pub(crate) complaints: Complaints,
     state: Mutex<BoardState>,
+}
+
+impl SessionSettings {
+    /// As the file says; what depends on the seed is added.
+    pub(crate) fn of(part: &WorkloadPart) -> Self {
+        let (demands, registers) = (&part.demands, &part.registers);
+        Self {
+            closed: part.closed,
+            canary: part.canary,
+            deadline: demands.deadline.map(Duration::from),
+            outcomes_known: demands.outcomes_known,
+            singles: registers.singles,
+            scans: registers.scans.unwrap_or(0),
+            expires: registers.expires.map(Duration::from),
+            large: registers.large,
+            ..Self::default()
+        }
+    }
 }
 
 impl BoardSlot {

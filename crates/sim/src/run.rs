@@ -132,18 +132,12 @@ fn run_with(
     world.machine.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.members.clients * world.members.sessions;
+    let clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();
     let settings = SessionSettings {
         interval,
-        closed: scenario.workload.closed,
-        canary: scenario.workload.canary,
         external,
-        clocks_agree: world.skew == SkewModel::Perfect && faults.is_empty(),
-        deadline: scenario.workload.demands.deadline.map(|span| span.0),
-        outcomes_known: scenario.workload.demands.outcomes_known,
-        singles: scenario.workload.registers.singles,
-        scans: scenario.workload.registers.scans.unwrap_or(0),
-        expires: scenario.workload.registers.expires.map(|span| span.0),
-        large: scenario.workload.registers.large,
+        clocks_agree,
+        ..SessionSettings::of(&scenario.workload)
     };
     let mut board = Board::new(truth.clone(), work, slots, settings, seed.derive("board", 0))
         .map_err(SimError::world)?;
