@@ -4,7 +4,7 @@ use std::fmt;
 
 use timestone_workload::WorkloadKind;
 use timestone_workload::check::Promise;
-use timestone_workload::history::{Head, Judged};
+use timestone_workload::history::{HistoryHead, Judged};
 
 use crate::board::{Board, ClientWork};
 
@@ -54,9 +54,13 @@ impl Judge {
 }
 
 /// What a run's history says of itself.
-pub(crate) fn head_of(board: &Board, promise: Promise, judge: Result<Judge, &'static str>) -> Head {
+pub(crate) fn head_of(
+    board: &Board,
+    promise: Promise,
+    judge: Result<Judge, &'static str>,
+) -> HistoryHead {
     let judged = Judged::of(board.work.spec()).unwrap_or(Judged::Register);
-    Head {
+    HistoryHead {
         judged,
         isolation: "serializable".to_owned(),
         external: if board.settings.external { "wait" } else { "none" }.to_owned(),

@@ -15,7 +15,7 @@ use timestone_cluster::ExternalMode;
 use timestone_types::Timestamp;
 use timestone_workload::check::Promise;
 use timestone_workload::history::{
-    Completion, Head, HistoryRecorder, Judged, MicroOp, SessionSlot,
+    Completion, HistoryHead, HistoryRecorder, Judged, MicroOp, SessionSlot,
 };
 use timestone_workload::redis::{CallRef, RedisRecorder, Reply, Request};
 use timestone_workload::{WorkloadError, WorkloadSpec};
@@ -33,7 +33,7 @@ pub(super) struct Chronicle {
 
 impl Chronicle {
     /// Opens the file, for this many sessions, and says what is to follow.
-    pub(super) fn create(path: &Path, slots: u32, head: &Head) -> Result<Self, Failure> {
+    pub(super) fn create(path: &Path, slots: u32, head: &HistoryHead) -> Result<Self, Failure> {
         let mut recorder = HistoryRecorder::new(BufWriter::new(create(path)?), slots);
         recorder.begin(head).map_err(lost)?;
         Ok(Self { begin: Instant::now(), recorder: Mutex::new(Some(recorder)) })
@@ -150,9 +150,9 @@ fn since(begin: Instant) -> Timestamp {
 }
 
 /// What a run's history says of itself; `None` for a workload that has none.
-pub(super) fn head_of(spec: &WorkloadSpec, keyspace: &Keyspace) -> Option<Head> {
+pub(super) fn head_of(spec: &WorkloadSpec, keyspace: &Keyspace) -> Option<HistoryHead> {
     let waits = keyspace.options.external == ExternalMode::Wait;
-    Some(Head {
+    Some(HistoryHead {
         judged: Judged::of(spec)?,
         isolation: keyspace.options.isolation.to_string(),
         external: keyspace.options.external.to_string(),

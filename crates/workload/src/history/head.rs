@@ -62,7 +62,7 @@ impl Judged {
 
 /// The first line of a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Head {
+pub struct HistoryHead {
     /// How it is judged.
     pub judged: Judged,
     /// The isolation of the keyspace, as its options spell it.
@@ -77,7 +77,7 @@ pub struct Head {
     pub void: Option<String>,
 }
 
-impl Head {
+impl HistoryHead {
     /// The line, with its line feed.
     #[must_use]
     pub fn line(&self) -> String {
@@ -154,8 +154,8 @@ mod tests {
     use super::*;
     use crate::history::read;
 
-    fn head(judged: Judged, void: Option<&str>) -> Head {
-        Head {
+    fn head(judged: Judged, void: Option<&str>) -> HistoryHead {
+        HistoryHead {
             judged,
             isolation: "serializable".to_owned(),
             external: "none".to_owned(),

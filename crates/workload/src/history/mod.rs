@@ -43,7 +43,7 @@ use timestone_types::Timestamp;
 use crate::{KeyIndex, Op, TxnPlan};
 
 pub use cut::without_cut_line;
-pub use head::{Head, Judged};
+pub use head::{HistoryHead, Judged};
 pub use read::read;
 pub(crate) use record::write_value;
 pub use record::{Completion, HistoryRecorder, SessionSlot, write};
@@ -154,7 +154,7 @@ pub struct Event {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// What it says of itself, where it does.
-    pub head: Option<Head>,
+    pub head: Option<HistoryHead>,
     /// In real-time order.
     pub events: Vec<Event>,
     /// Processes whose last outcome stayed unknown, and who the same session is from then on.

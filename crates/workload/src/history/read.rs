@@ -7,7 +7,7 @@
 use timestone_types::Timestamp;
 
 use super::edn::{Form, parse};
-use super::{Event, EventKind, Head, History, MicroOp, Process, Seen};
+use super::{Event, EventKind, History, HistoryHead, MicroOp, Process, Seen};
 use crate::{KeyIndex, WorkloadError};
 
 /// Reads a history's text: a head if it has one, and one map a line.
@@ -20,7 +20,7 @@ pub fn read(text: &str) -> Result<History, WorkloadError> {
         let malformed = |problem| WorkloadError::History { line: at + 1, problem };
         let next_index = history.events.len() as u64;
         if at == 0 {
-            history.head = Head::read(line).map_err(malformed)?;
+            history.head = HistoryHead::read(line).map_err(malformed)?;
         }
         history.events.extend(event(line, next_index).map_err(malformed)?);
     }

@@ -16,7 +16,7 @@ use std::io;
 
 use timestone_types::Timestamp;
 
-use super::{Event, EventKind, Head, History, MicroOp, Process, Seen};
+use super::{Event, EventKind, History, HistoryHead, MicroOp, Process, Seen};
 use crate::WorkloadError;
 
 /// One session's place in a recorder, from 0.
@@ -70,7 +70,7 @@ impl<W: io::Write> HistoryRecorder<W> {
     ///
     /// # Panics
     /// When there was an event already.
-    pub fn begin(&mut self, head: &Head) -> Result<(), WorkloadError> {
+    pub fn begin(&mut self, head: &HistoryHead) -> Result<(), WorkloadError> {
         assert_eq!(self.index, 0, "a history's head is its first line");
         self.out.write_all(head.line().as_bytes())?;
         Ok(())
