@@ -36,7 +36,7 @@ const BATCH_EPOCH_NANOS: u64 = 50_000_000;
 struct BatchEpoch {
     batch: BatchNumber,
     at: Timestamp,
-    replay_floor: Timestamp,
+    replayed_above: Timestamp,
 }
 
 /// A batch on its way to the log.
@@ -180,11 +180,11 @@ impl Journal {
         }
         let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
-        let replay_floor = watermark.min(oldest.previous());
-        if replay_floor < watermark {
-            self.retained
-                .iter_mut()
-                .for_each(|before| before.replay_floor = before.replay_floor.min(replay_floor));
+        let replayed_above = watermark.min(oldest.previous());
+        if replayed_above < watermark {
+            self.retained.iter_mut().for_each(|before| {
+                before.replayed_above = before.replayed_above.min(replayed_above)
+            });
         }
         // A clock that stands behind the watermark was set back: what began before lies above the
         // watermark, and is not that old.
@@ -192,9 +192,9 @@ impl Journal {
         #[cfg(feature = "planted-bugs")]
         let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
         let last = self.epochs.back().map(|last| last.at);
-        if replay_floor < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
+        if replayed_above < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
             let at = last.map_or(shown, |last| last.max(shown));
-            self.begin_epoch(BatchEpoch { batch, at, replay_floor });
+            self.begin_epoch(BatchEpoch { batch, at, replayed_above });
         }
         let first = self.open_first;
         self.open_batch = batch.next();
@@ -208,7 +208,7 @@ impl Journal {
         let is_before = |before: &BatchEpoch| before.batch < epoch.batch && before.at <= epoch.at;
         debug_assert!(self.epochs.back().is_none_or(is_before), "later batches, later epochs");
         debug_assert!(
-            self.retained.back().is_none_or(|one| one.replay_floor <= epoch.replay_floor),
+            self.retained.back().is_none_or(|one| one.replayed_above <= epoch.replayed_above),
             "an old write lowers all replay floors before it"
         );
         self.epochs.push_back(epoch);
@@ -237,25 +237,25 @@ impl Journal {
         oldest: Timestamp,
     ) {
         assert!(batch < self.open_batch, "what was recovered lies behind what is recorded now");
-        let replay_floor = watermark.min(oldest.previous());
+        let replayed_above = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
-        let replay_floor =
-            if timestone_types::is_planted!(SettledEarly) { watermark } else { replay_floor };
-        self.begin_epoch(BatchEpoch { batch, at: bound, replay_floor });
+        let replayed_above =
+            if timestone_types::is_planted!(SettledEarly) { watermark } else { replayed_above };
+        self.begin_epoch(BatchEpoch { batch, at: bound, replayed_above });
         self.unstable.push_back((self.open_batch, batch));
     }
 
     /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
     /// back, if that is known.
-    pub(crate) fn replay_floor(&mut self, from: BatchNumber) -> Option<Timestamp> {
+    pub(crate) fn replayed_above(&mut self, from: BatchNumber) -> Option<Timestamp> {
         debug_assert!(
-            self.retained.iter().is_sorted_by_key(|epoch| (epoch.batch, epoch.replay_floor)),
+            self.retained.iter().is_sorted_by_key(|epoch| (epoch.batch, epoch.replayed_above)),
             "the replay floor rises when batches go"
         );
         while self.retained.get(1).is_some_and(|next| next.batch <= from) {
             self.retained.pop_front();
         }
-        self.retained.front().filter(|first| first.batch <= from).map(|first| first.replay_floor)
+        self.retained.front().filter(|first| first.batch <= from).map(|first| first.replayed_above)
     }
 
     /// The log says that everything up to `batch` is durable: the highest sequence that is durable
@@ -485,9 +485,9 @@ mod tests {
             journal.record(LogSequence(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
-        assert_eq!(journal.replay_floor(BatchNumber::new(1)), Some(at(1)));
-        assert_eq!(journal.replay_floor(BatchNumber::new(2)), Some(at(2)));
-        assert_eq!(journal.replay_floor(BatchNumber::new(9)), Some(at(3)));
+        assert_eq!(journal.replayed_above(BatchNumber::new(1)), Some(at(1)));
+        assert_eq!(journal.replayed_above(BatchNumber::new(2)), Some(at(2)));
+        assert_eq!(journal.replayed_above(BatchNumber::new(9)), Some(at(3)));
     }
 
     #[test]
@@ -496,13 +496,13 @@ mod tests {
         journal.recovered(BatchNumber::new(3), at(60_000), at(50), at(5));
         journal.record(LogSequence(1), &record());
         journal.close(at(61_000), at(55), Vec::new).unwrap();
-        assert_eq!(journal.replay_floor(BatchNumber::new(3)), Some(at(5).previous()));
+        assert_eq!(journal.replayed_above(BatchNumber::new(3)), Some(at(5).previous()));
         assert_eq!(
-            journal.replay_floor(BatchNumber::new(10)),
+            journal.replayed_above(BatchNumber::new(10)),
             Some(at(5).previous()),
             "a write of it may be in the tenth"
         );
-        assert_eq!(journal.replay_floor(BatchNumber::new(11)), Some(at(55)));
+        assert_eq!(journal.replayed_above(BatchNumber::new(11)), Some(at(55)));
     }
 
     /// A life with a log, then one by a clock that was set back by an hour: what began in the first
@@ -575,9 +575,9 @@ mod tests {
             copied.into_iter().for_each(|commit| journal.note_write(commit));
             journal.close(at(batch * 1000), at(batch * 10), Vec::new).unwrap();
         }
-        assert_eq!(journal.replay_floor(BatchNumber::new(1)), Some(at(7).previous()));
-        assert_eq!(journal.replay_floor(BatchNumber::new(2)), Some(at(7).previous()));
-        assert_eq!(journal.replay_floor(BatchNumber::new(3)), Some(at(30)));
+        assert_eq!(journal.replayed_above(BatchNumber::new(1)), Some(at(7).previous()));
+        assert_eq!(journal.replayed_above(BatchNumber::new(2)), Some(at(7).previous()));
+        assert_eq!(journal.replayed_above(BatchNumber::new(3)), Some(at(30)));
     }
 
     #[test]
@@ -588,7 +588,7 @@ mod tests {
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
         }
         assert!(journal.retained.len() <= MAX_RETAINED);
-        let floor = journal.replay_floor(BatchNumber::new(5000)).unwrap();
-        assert!(floor <= at(5000) && floor >= at(4900), "{floor}");
+        let below = journal.replayed_above(BatchNumber::new(5000)).unwrap();
+        assert!(below <= at(5000) && below >= at(4900), "{below}");
     }
 }

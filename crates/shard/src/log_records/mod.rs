@@ -178,6 +178,7 @@ impl LogRecords {
             LogIntent::Prepare { txn, begin, commit, single, found } => {
                 let batch = self.journal.open_batch();
                 let Some(payload) = payloads.get_mut(txn) else { return };
+                payload.commit = payload.commit.max(commit);
                 // The records of earlier rounds are worth nothing once this one is durable; until
                 // then they are kept.
                 payload.batch =
@@ -293,7 +294,7 @@ impl LogRecords {
         );
         // A log that has not spoken yet may hold anything.
         let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
-        oldest.and_then(|oldest| self.journal.replay_floor(oldest))
+        oldest.and_then(|oldest| self.journal.replayed_above(oldest))
     }
 
     /// The first log stage, for what a run without a log leaves to the next one.

@@ -100,7 +100,7 @@ impl Items {
 
     /// The read and write items of a body, without what the store knows of them.
     #[inline]
-    fn list(&mut self, body: &PrepareBody<'_>) {
+    pub(crate) fn list(&mut self, body: &PrepareBody<'_>) {
         self.reads.clear();
         self.writes.clear();
         for read in body.reads() {

@@ -4,6 +4,8 @@
 //! allows. A shard that takes such an answer for the present loses updates.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use timestone_store::{
@@ -34,11 +36,18 @@ pub(super) struct Hesitant<S> {
     pending_of: u64,
     /// Answers to come, and the pumps until then.
     later: Vec<(u64, StoreEvent)>,
+    /// Look-ups that are not answered at once fail.
+    fails: Arc<AtomicBool>,
 }
 
 impl<S: Store> Hesitant<S> {
     pub(super) fn new(store: S, seed: u64, pending_of: u64) -> Self {
-        Self { store, dice: Dice(seed), pending_of, later: Vec::new() }
+        Self { store, dice: Dice(seed), pending_of, later: Vec::new(), fails: Arc::default() }
+    }
+
+    /// Says whether look-ups fail from now on.
+    pub(super) fn fails(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.fails)
     }
 
     fn hesitates(&mut self) -> bool {
@@ -87,7 +96,9 @@ impl<S: Store> Reads for Hesitant<S> {
         let found = self.store.latest(key, token);
         match found {
             LatestLookup::Known(latest) if self.hesitates() => {
-                self.answer_later(StoreEvent::LatestDone { token, found: Ok(latest) });
+                let found =
+                    if self.fails.load(Relaxed) { Err(StoreError::Busy) } else { Ok(latest) };
+                self.answer_later(StoreEvent::LatestDone { token, found });
                 LatestLookup::Pending
             }
             other => other,
@@ -445,6 +456,110 @@ mod tests {
         }
         assert!(world.clients.iter().all(|doing| matches!(doing, Doing::Nothing)), "all answered");
         (world.committed, world.stored())
+    }
+
+    /// A shard whose look-ups fail when they are told to.
+    struct Failing {
+        driver: ManualDriver<Event>,
+        fails: Arc<AtomicBool>,
+    }
+
+    impl Failing {
+        fn new() -> Self {
+            let device = Box::new(MemoryMedia::new(MemoryConfig::default()).open());
+            let config = MftlConfig { checkpoint_bytes: 0, ..MftlConfig::default() };
+            let (store, _) = Mftl::open(device, config).unwrap();
+            let store = Hesitant::new(store, 1, 1_000_000);
+            let fails = store.fails();
+            let with = Recovering::alone(SHARD, LogPlace::Nowhere, START);
+            let stage = Replay::new(SHARD, Box::new(store)).finish(with);
+            let stages = vec![Box::new(TestStage(stage)) as Box<dyn Stage<Event>>];
+            Self { driver: ManualDriver::new(stages, START, 1000), fails }
+        }
+
+        /// What a request is answered with, if it is.
+        fn ask(&mut self, write: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Option<wire::Kind> {
+            let mut bytes = Vec::new();
+            write(&World::envelope(0), &mut bytes);
+            for _ in 0..20 {
+                let batch = FrameBatch::new(own_reply_address(ASKER), std::mem::take(&mut bytes));
+                self.driver.send(STAGE, Event::FrameBatch(batch)).unwrap();
+                self.driver.turn();
+                while let Some((to, event)) = self.driver.take_sent() {
+                    if let Event::FrameBatch(batch) = event
+                        && to == ASKER
+                    {
+                        let frames = wire::without_clock(&batch.bytes);
+                        return Some(Frames::new(frames).next().unwrap().unwrap().kind());
+                    }
+                }
+            }
+            None
+        }
+
+        /// A prepare over two shards, for `millis` after the start.
+        fn prepare(&mut self, number: u64, millis: u64) -> Option<wire::Kind> {
+            let participants = [SHARD, ShardId::new(1)];
+            let head = PrepareHead {
+                txn: TxnId::new(CLIENT, Sequence::new(number)),
+                begin: START,
+                commit: START.saturating_add(Duration::from_millis(millis)),
+                single: false,
+                wait: false,
+                participants: &participants,
+            };
+            self.ask(|envelope, out| {
+                let mut writer = PrepareWriter::begin(envelope, &head, out);
+                writer.write(&WriteEntry {
+                    keyspace: SPACE,
+                    kind: WriteKind::Put,
+                    expires_at: Expiry::NEVER,
+                    key: &number.to_be_bytes(),
+                    value: b"value",
+                });
+                writer.finish();
+            })
+        }
+
+        /// A single write that wants to know what was there.
+        fn write(&mut self, number: u64) -> Option<wire::Kind> {
+            let write = wire::Write {
+                txn: TxnId::new(CLIENT, Sequence::new(number)),
+                begin: START,
+                commit: START.saturating_add(Duration::from_millis(number)),
+                keyspace: SPACE,
+                action: wire::WriteAction::Put,
+                condition: wire::Condition::IfAbsent,
+                return_previous: false,
+                wait: false,
+                expires_at: Expiry::NEVER,
+                key: &number.to_be_bytes(),
+                value: b"value",
+            };
+            self.ask(|envelope, out| write.encode(envelope, out))
+        }
+    }
+
+    #[test]
+    fn a_repeat_of_what_was_promised_or_decided_is_answered_although_its_look_up_fails() {
+        let mut shard = Failing::new();
+        assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote));
+        assert_eq!(shard.write(2), Some(wire::Kind::Written));
+        shard.fails.store(true, Relaxed);
+        assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote), "the promise that is kept");
+        assert_eq!(shard.write(2), Some(wire::Kind::Written), "what was decided");
+        assert_eq!(shard.prepare(3, 10), Some(wire::Kind::ErrorReply), "it is a new one");
+        assert_eq!(shard.write(4), Some(wire::Kind::ErrorReply), "it is a new one");
+    }
+
+    #[test]
+    fn a_later_round_is_not_judged_without_its_look_ups() {
+        let mut shard = Failing::new();
+        assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote));
+        shard.fails.store(true, Relaxed);
+        assert_eq!(shard.prepare(1, 20), None, "the promise before it holds");
+        shard.fails.store(false, Relaxed);
+        assert_eq!(shard.prepare(1, 20), Some(wire::Kind::Vote));
     }
 
     #[test]

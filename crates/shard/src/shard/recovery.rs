@@ -308,6 +308,7 @@ impl Replay {
                     None => {
                         let participants: Vec<ShardId> = participants.iter().collect();
                         let payload = self.payloads.keep(txn, begin, single, &participants, body);
+                        payload.commit = payload.commit.max(commit);
                         payload.batch =
                             Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
                         let promised =
@@ -378,7 +379,7 @@ impl Replay {
         body: &[u8],
     ) {
         let payload = self.payloads.keep(txn, begin, single, participants, body);
-        payload.batch = Some(batch);
+        (payload.commit, payload.batch) = (commit, Some(batch));
         self.promised.insert(txn, Promised { commit, batch });
         self.assert_sound();
     }

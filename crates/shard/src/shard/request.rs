@@ -3,7 +3,7 @@
 use timestone_seda::ReplyAddress;
 use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
-    self, DecisionOrigin, FrozenState, Input, Output, Prepare, ReadAt, Token, Wait,
+    self, DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
 use timestone_types::{KeyRef, TxnOutcome};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
@@ -154,7 +154,22 @@ impl Shard {
         }
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
-        let has_room = refused.is_none();
+        self.step_prepare(ctx, token, &prepare, (wait, refused.is_none()));
+        self.carry_out_prepare(ctx, token, frame, refused);
+        self.assert_carried_out();
+        Ok(())
+    }
+
+    /// Hands a prepare to the core whose keys are in the items.
+    #[inline]
+    fn step_prepare(
+        &mut self,
+        ctx: &Turn<'_>,
+        token: Token,
+        prepare: &wire::Prepare<'_>,
+        (wait, has_room): (Option<Wait>, bool),
+    ) {
+        self.assert_carried_out();
         self.items.set_participants(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
             token,
@@ -170,9 +185,6 @@ impl Shard {
             has_room,
         });
         self.driver.step(ctx.now(), input);
-        self.carry_out_prepare(ctx, token, frame, refused);
-        self.assert_carried_out();
-        Ok(())
     }
 
     /// Carries out what came of a prepare, which was `refused` room if the core has not seen it
@@ -395,25 +407,58 @@ impl Shard {
         Ok(())
     }
 
-    /// What a request needs cannot be read. What was promised or decided before is not told that
-    /// it failed, since it may be carried out: whoever asks repeats it.
+    /// What a request needs cannot be read. What was promised or decided before is answered as it
+    /// was: that it failed would not be true, since it may be carried out.
     pub(super) fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
+        self.assert_carried_out();
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
-        let is_new = Frame::parse(&bytes).is_ok_and(|frame| match frame.kind() {
-            Kind::Get => true,
-            Kind::Prepare => wire::Prepare::decode(&frame)
-                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
-            Kind::Write => wire::Write::decode(&frame)
-                .is_ok_and(|one| self.driver.is_new(ctx.now(), token, one.txn, one.begin)),
-            _ => false,
-        });
-        if is_new {
-            self.requests.fail(ctx, token, error);
-        } else {
+        let Ok(frame) = Frame::parse(&bytes) else { return self.requests.close(token) };
+        let (txn, begin, commit) = match frame.kind() {
+            Kind::Get => return self.requests.fail(ctx, token, error),
+            Kind::Prepare => match wire::Prepare::decode(&frame) {
+                Ok(one) => (one.txn, one.begin, one.commit),
+                Err(_) => return self.requests.close(token),
+            },
+            Kind::Write => match wire::Write::decode(&frame) {
+                Ok(one) => (one.txn, one.begin, one.commit),
+                Err(_) => return self.requests.close(token),
+            },
+            // Whoever decided sends the write set again.
+            _ => return self.requests.close(token),
+        };
+        if self.driver.is_new(ctx.now(), token, txn, begin) {
+            return self.requests.fail(ctx, token, error);
+        }
+        let promised = self.write_sets.payloads().get(txn).map(|payload| payload.commit);
+        if promised.is_some_and(|promised| commit > promised) {
+            // A later round is judged by what is there. Whoever asks repeats it; the promise that
+            // is kept holds until then.
             tracing::error!(shard = %self.shard, %error, "a request that is under way already \
                 cannot be looked up again");
-            self.requests.close(token);
+            return self.requests.close(token);
+        }
+        self.repeat_without_look_up(ctx, token, &frame);
+        self.assert_carried_out();
+    }
+
+    /// Hands a prepare or a write that is not new to the core, which answers it from what it keeps:
+    /// the youngest versions of its keys are not looked at.
+    fn repeat_without_look_up(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>) {
+        debug_assert!(matches!(frame.kind(), Kind::Prepare | Kind::Write), "others look up afresh");
+        // It is not let in if it is new after all.
+        let (has_room, refused) = (false, Some(AdmissionError::Store(StoreError::Busy)));
+        if let Ok(prepare) = wire::Prepare::decode(frame) {
+            self.items.list(&prepare.body);
+            self.step_prepare(ctx, token, &prepare, (None, has_room));
+            self.carry_out_prepare(ctx, token, frame, refused);
+        } else if let Ok(write) = wire::Write::decode(frame) {
+            let key = KeyRef::new(self.seed, write.keyspace, write.key);
+            let (with, latest) = ((None, has_room), LatestInStore::NONE);
+            let (single, mut parts) = self.single();
+            if single.validate(ctx, (token, frame), &write, (key, latest), with, &mut parts) {
+                self.carry_out_prepare(ctx, token, frame, refused);
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Payload {
     pub(crate) participants: Vec<ShardId>,
     /// Whether this shard is the only one.
     pub(crate) single: bool,
+    /// The latest timestamp that was to be promised.
+    pub(crate) commit: Timestamp,
     /// The batch that holds the latest prepare record; none before it is logged.
     pub(crate) batch: Option<BatchNumber>,
 }
@@ -85,7 +87,7 @@ impl Payloads {
     /// Forgets a transaction's bytes.
     pub(crate) fn forget(&mut self, txn: TxnId) {
         if let Some(mut payload) = self.take(txn) {
-            payload.batch = None;
+            (payload.commit, payload.batch) = (Timestamp::ZERO, None);
             payload.body.clear();
             if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
                 self.free.push(payload);
