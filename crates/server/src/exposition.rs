@@ -81,7 +81,7 @@ fn latencies(page: &mut Page, observed: &Observed) {
 
 fn outcomes(page: &mut Page, observed: &Observed) {
     let committed = observed.shards.iter().map(|shard| {
-        (format!("{{shard=\"{}\"}}", shard.shard), shard.committed.load(Relaxed) as f64)
+        (format!("{{shard=\"{}\"}}", shard.shard), shard.votes.committed.load(Relaxed) as f64)
     });
     page.family(
         "timestone_commits_total",
@@ -91,9 +91,9 @@ fn outcomes(page: &mut Page, observed: &Observed) {
         committed,
     );
     let aborted = observed.shards.iter().flat_map(|shard| {
-        let kinds = AbortKind::ALL.iter().zip(&shard.votes_no);
+        let kinds = AbortKind::ALL.iter().zip(&shard.votes.no);
         let kinds = kinds.map(|(kind, count)| (kind.name(), count.load(Relaxed)));
-        let told = [("decided", shard.aborts_decided.load(Relaxed))];
+        let told = [("decided", shard.votes.aborts_decided.load(Relaxed))];
         kinds.chain(told).map(move |(reason, count)| {
             (format!("{{shard=\"{}\",reason=\"{reason}\"}}", shard.shard), count as f64)
         })

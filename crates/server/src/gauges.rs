@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 use timestone_seda::Latencies;
-use timestone_shard::gauges::Words;
+use timestone_shard::gauges::SharedText;
 use timestone_wal::LogStats;
 
 /// What a log stage publishes.
@@ -22,7 +22,7 @@ pub(crate) struct LogGauges {
     failure: OnceLock<String>,
     /// Why writes are refused, while the log has no room for another file and little in the one
     /// that it has.
-    pub(crate) shortage: Words,
+    pub(crate) shortage: SharedText,
 }
 
 impl LogGauges {

@@ -148,8 +148,8 @@ fn checks(observed: &Observed) -> [Check; 6] {
 fn room(shards: &[Arc<ShardGauges>], directory: &Path) -> Result<(), String> {
     let full: Vec<String> = shards
         .iter()
-        .filter(|shard| shard.full.load(Relaxed))
-        .map(|shard| match shard.full_for.get() {
+        .filter(|shard| shard.fullness.is_full.load(Relaxed))
+        .map(|shard| match shard.fullness.cause.get() {
             Some(cause) => format!("{} ({cause})", shard.shard),
             None => shard.shard.to_string(),
         })
@@ -279,10 +279,10 @@ fn shards(page: &mut Page, observed: &Observed) {
             (format!("{{shard=\"{}\",kind=\"{kind}\"}}", shard.shard), value as f64)
         };
         [
-            of("get", shard.gets.load(Relaxed)),
-            of("prepare", shard.prepares.load(Relaxed)),
-            of("write", shard.writes.load(Relaxed)),
-            of("decide", shard.decisions.load(Relaxed)),
+            of("get", shard.counts.gets.load(Relaxed)),
+            of("prepare", shard.counts.prepares.load(Relaxed)),
+            of("write", shard.counts.writes.load(Relaxed)),
+            of("decide", shard.counts.decisions.load(Relaxed)),
         ]
     });
     page.family(
@@ -297,9 +297,9 @@ fn shards(page: &mut Page, observed: &Observed) {
         };
         let no = AbortKind::ALL
             .iter()
-            .zip(&shard.votes_no)
+            .zip(&shard.votes.no)
             .map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
-        [("yes", shard.votes_yes.load(Relaxed)), ("later", shard.votes_later.load(Relaxed))]
+        [("yes", shard.votes.yes.load(Relaxed)), ("later", shard.votes.later.load(Relaxed))]
             .into_iter()
             .chain(no)
             .map(move |(name, value)| of(name, value))
@@ -499,7 +499,7 @@ fn clock(page: &mut Page, observed: &Observed) {
         let of = |why: &str, count: &AtomicU64| {
             (format!("{{shard=\"{}\",because=\"{why}\"}}", shard.shard), count.load(Relaxed) as f64)
         };
-        [of("client", &shard.clock_ahead), of("held", &shard.clock_held)]
+        [of("client", &shard.counts.clock_ahead), of("held", &shard.counts.clock_held)]
     });
     page.family(
         "timestone_clock_ahead_total",

@@ -59,7 +59,7 @@ impl ShardFigures {
         (requests, prepared): (usize, usize),
     ) {
         let (figures, full) = (store.figures(), store.is_full());
-        if full != self.gauges.full.load(Relaxed) {
+        if full != self.gauges.fullness.is_full.load(Relaxed) {
             let shard = self.gauges.shard;
             if full {
                 tracing::warn!(
@@ -71,7 +71,7 @@ impl ShardFigures {
                 tracing::info!(%shard, "the shard has room for writes again");
             }
         }
-        self.gauges.full_for.set(if full { store.growth_error() } else { None });
+        self.gauges.fullness.cause.set(if full { store.growth_error() } else { None });
         self.gauges.publish(&figures, full, driver.collected().below(), requests, prepared);
         self.gauges.publish_tables(&driver.view(now));
     }

@@ -12,16 +12,16 @@ use timestone_txn::participant::{View, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wire::Kind;
 
-/// Words that a stage changes seldom and others look at.
+/// A text that a stage changes seldom and others look at.
 #[derive(Debug, Default)]
-pub struct Words(Mutex<Option<Arc<str>>>);
+pub struct SharedText(Mutex<Option<Arc<str>>>);
 
-impl Words {
+impl SharedText {
     /// Says this from now on, or nothing.
-    pub fn set(&self, words: Option<&str>) {
+    pub fn set(&self, text: Option<&str>) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.as_deref() != words {
-            *said = words.map(Arc::from);
+        if said.as_deref() != text {
+            *said = text.map(Arc::from);
         }
     }
 
@@ -90,13 +90,9 @@ impl RequestLatencies {
     }
 }
 
-/// What a shard publishes.
-#[derive(Debug)]
-pub struct ShardGauges {
-    /// How long requests took, by kind.
-    pub latencies: Arc<RequestLatencies>,
-    /// Whose figures these are.
-    pub shard: ShardId,
+/// Requests that a shard took, and those that it refused because of their timestamps.
+#[derive(Debug, Default)]
+pub struct RequestCounts {
     /// Reads of one key.
     pub gets: AtomicU64,
     /// First phases of commits.
@@ -105,32 +101,57 @@ pub struct ShardGauges {
     pub writes: AtomicU64,
     /// Second phases of commits.
     pub decisions: AtomicU64,
+    /// Requests whose timestamps led too far.
+    pub clock_ahead: AtomicU64,
+    /// Requests refused because a step of the clock is held.
+    pub clock_held: AtomicU64,
+}
+
+/// How a shard voted, and what came of it.
+#[derive(Debug, Default)]
+pub struct VoteCounts {
     /// Votes for a commit, those on what was decided already included.
-    pub votes_yes: AtomicU64,
+    pub yes: AtomicU64,
     /// Votes that ask for a later timestamp.
-    pub votes_later: AtomicU64,
+    pub later: AtomicU64,
+    /// By [`AbortKind`], in the order of [`AbortKind::ALL`].
+    pub no: [AtomicU64; AbortKind::ALL.len()],
     /// Transactions and single writes whose writes were applied here.
     pub committed: AtomicU64,
     /// Transactions that were promised here and whose decision was to abort.
     pub aborts_decided: AtomicU64,
-    /// By [`AbortKind`], in the order of [`AbortKind::ALL`].
-    pub votes_no: [AtomicU64; AbortKind::ALL.len()],
+}
+
+/// Whether a shard has room for puts.
+#[derive(Debug, Default)]
+pub struct Fullness {
+    /// The store refuses puts, and will until something is deleted or its device can grow.
+    pub is_full: AtomicBool,
+    /// Why its device cannot grow, when that is why it is full.
+    pub cause: SharedText,
+}
+
+/// What a shard publishes.
+#[derive(Debug)]
+pub struct ShardGauges {
+    /// How long requests took, by kind.
+    pub latencies: Arc<RequestLatencies>,
+    /// Whose figures these are.
+    pub shard: ShardId,
+    /// What was asked.
+    pub counts: RequestCounts,
+    /// What was answered to prepares.
+    pub votes: VoteCounts,
     /// Reads below it are refused, in nanoseconds.
     pub watermark: AtomicU64,
     /// Requests under way.
     pub requests: AtomicU64,
     /// Transactions whose write sets are kept.
     pub prepared: AtomicU64,
-    /// Requests whose timestamps led too far.
-    pub clock_ahead: AtomicU64,
-    /// Requests refused because a step of the clock is held.
-    pub clock_held: AtomicU64,
     /// Writes commit above it.
-    floor: AtomicU64,
-    /// The store refuses puts, and will until something is deleted or its device can grow.
-    pub full: AtomicBool,
-    /// Why its device cannot grow, when that is why it is full.
-    pub full_for: Words,
+    low_water: AtomicU64,
+    /// Whether puts are refused for want of room.
+    pub fullness: Fullness,
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes
     /// otherwise.
     pub cache_wish: AtomicU64,
@@ -162,23 +183,13 @@ impl ShardGauges {
         Self {
             latencies: Arc::default(),
             shard,
-            gets: AtomicU64::default(),
-            prepares: AtomicU64::default(),
-            writes: AtomicU64::default(),
-            decisions: AtomicU64::default(),
-            votes_yes: AtomicU64::default(),
-            votes_later: AtomicU64::default(),
-            committed: AtomicU64::default(),
-            aborts_decided: AtomicU64::default(),
-            votes_no: Default::default(),
+            counts: RequestCounts::default(),
+            votes: VoteCounts::default(),
             watermark: AtomicU64::default(),
             requests: AtomicU64::default(),
             prepared: AtomicU64::default(),
-            clock_ahead: AtomicU64::default(),
-            clock_held: AtomicU64::default(),
-            floor: AtomicU64::default(),
-            full: AtomicBool::default(),
-            full_for: Words::default(),
+            low_water: AtomicU64::default(),
+            fullness: Fullness::default(),
             cache_wish: AtomicU64::new(AS_CONFIGURED),
             writers: AtomicU64::new(0),
             tables: Default::default(),
@@ -196,7 +207,7 @@ impl ShardGauges {
     /// For how long writes are still refused because the clock stands far behind what was served
     /// before the restart.
     pub fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
-        let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
+        let left = Timestamp::from_nanos(self.low_water.load(Relaxed)).since(now);
         (left > MAX_LOW_WATER_LEAD).then_some(left)
     }
 
@@ -204,8 +215,8 @@ impl ShardGauges {
     #[cold]
     pub fn count_refusal(&self, refusal: &Refusal) {
         match refusal {
-            Refusal::ClockAhead { .. } => bump(&self.clock_ahead),
-            Refusal::ClockHeld { .. } => bump(&self.clock_held),
+            Refusal::ClockAhead { .. } => bump(&self.counts.clock_ahead),
+            Refusal::ClockHeld { .. } => bump(&self.counts.clock_held),
             _ => {}
         }
     }
@@ -214,10 +225,10 @@ impl ShardGauges {
     #[inline]
     pub fn count(&self, kind: Kind) {
         let counter = match kind {
-            Kind::Get => &self.gets,
-            Kind::Prepare => &self.prepares,
-            Kind::Write => &self.writes,
-            Kind::Decide => &self.decisions,
+            Kind::Get => &self.counts.gets,
+            Kind::Prepare => &self.counts.prepares,
+            Kind::Write => &self.counts.writes,
+            Kind::Decide => &self.counts.decisions,
             _ => return,
         };
         bump(counter);
@@ -226,28 +237,28 @@ impl ShardGauges {
     /// A transaction's writes take effect.
     #[inline]
     pub fn commit(&self) {
-        bump(&self.committed);
+        bump(&self.votes.committed);
     }
 
     /// A decision to abort came.
     #[inline]
     pub fn decide_abort(&self) {
-        bump(&self.aborts_decided);
+        bump(&self.votes.aborts_decided);
     }
 
     /// Counts a vote.
     #[inline]
     pub fn vote(&self, vote: &Vote) {
         match vote {
-            Vote::Yes | Vote::Decided(_) => bump(&self.votes_yes),
-            Vote::Later(_) => bump(&self.votes_later),
-            Vote::No(reason) => bump(&self.votes_no[reason.kind as usize - 1]),
+            Vote::Yes | Vote::Decided(_) => bump(&self.votes.yes),
+            Vote::Later(_) => bump(&self.votes.later),
+            Vote::No(reason) => bump(&self.votes.no[reason.kind as usize - 1]),
         }
     }
 
     /// The sizes of the participant's tables.
     pub fn publish_tables(&self, stats: &View) {
-        self.floor.store(stats.low_water.as_nanos(), Relaxed);
+        self.low_water.store(stats.low_water.as_nanos(), Relaxed);
         let sizes = [
             stats.access_records,
             stats.in_flight,
@@ -281,7 +292,7 @@ impl ShardGauges {
         self.watermark.store(watermark.as_nanos(), Relaxed);
         self.requests.store(requests as u64, Relaxed);
         self.prepared.store(prepared as u64, Relaxed);
-        self.full.store(full, Relaxed);
+        self.fullness.is_full.store(full, Relaxed);
         for (slot, (_, value)) in self.store.iter().zip(figures.iter()) {
             slot.store(value, Relaxed);
         }
@@ -305,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_are_refused_while_the_floor_is_far_ahead() {
+    fn writes_are_refused_while_the_low_water_timestamp_is_far_ahead() {
         let gauges = ShardGauges::new(ShardId::new(0));
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         assert_eq!(gauges.clock_behind(now), None);

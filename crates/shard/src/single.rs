@@ -94,10 +94,10 @@ impl SingleWrites {
     ) -> bool {
         debug_assert!(!parts.driver.has_outputs(), "what came before is carried out");
         if let Some(request) = parts.requests.get_mut(token) {
-            request.unconditional = write.condition == wire::Condition::Always;
-            request.returns_previous = write.return_previous;
+            request.write.unconditional = write.condition == wire::Condition::Always;
+            request.write.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
-            request.previous.known &= wait.is_none();
+            request.write.previous.known &= wait.is_none();
         }
         let with = (token, (key, latest), wait);
         if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
@@ -134,12 +134,12 @@ impl SingleWrites {
     ) -> bool {
         let Some(request) = parts.requests.get_mut(token) else { return false };
         debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
-        if let Some(error) = request.failed.take() {
+        if let Some(error) = request.write.failed.take() {
             // Nothing takes place: no other copy was carried out meanwhile.
             parts.requests.fail(ctx, token, &error);
             return false;
         }
-        if request.previous.known {
+        if request.write.previous.known {
             return self.judge_found(ctx, token, expiry, parts);
         }
         let at = write.commit.max(latest.version.timestamp);
@@ -157,8 +157,9 @@ impl SingleWrites {
                 kept
             }
             Ok(Lookup::Absent { version, expires_at }) => {
-                request.previous = Previous { known: true, present: false, version, expires_at };
-                request.value.clear();
+                request.write.previous =
+                    Previous { known: true, present: false, version, expires_at };
+                request.write.value.clear();
                 true
             }
             Ok(Lookup::Pending) => {
@@ -182,7 +183,8 @@ impl SingleWrites {
         outcome: ReadOutcome,
         parts: &mut Parts<'_>,
     ) -> bool {
-        if let Some(repeat) = parts.requests.get_mut(token).and_then(|request| request.repeat) {
+        if let Some(repeat) = parts.requests.get_mut(token).and_then(|request| request.write.repeat)
+        {
             self.repeat_found(ctx, token, &repeat, outcome, parts);
             return false;
         }
@@ -198,12 +200,13 @@ impl SingleWrites {
                 }
             }
             ReadOutcome::Absent { version, expires_at } => {
-                request.previous = Previous { known: true, present: false, version, expires_at };
-                request.value.clear();
+                request.write.previous =
+                    Previous { known: true, present: false, version, expires_at };
+                request.write.value.clear();
             }
             // Nothing takes place, unless another copy was carried out while this one waited for
             // the page: the core is asked again.
-            ReadOutcome::Failed(error) => request.failed = Some(error),
+            ReadOutcome::Failed(error) => request.write.failed = Some(error),
         }
         true
     }
@@ -218,14 +221,14 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) -> bool {
         let Some(request) = parts.requests.get_mut(token) else { return false };
-        let found = &mut request.previous;
+        let found = &mut request.write.previous;
         debug_assert!(found.known, "only what was found is judged");
         let has_expired = found.present && found.expires_at.has_passed(expiry.as_of);
         if has_expired && !timestone_types::is_planted!(JudgesBeforeThePage) {
             found.present = false;
-            request.value.clear();
+            request.write.value.clear();
         }
-        let Previous { present, expires_at, .. } = request.previous;
+        let Previous { present, expires_at, .. } = request.write.previous;
         match expiry.may_tell(Timestamp::MAX, present, expires_at) {
             Ok(()) => true,
             Err(refusal) => {
@@ -247,10 +250,11 @@ impl SingleWrites {
     ) {
         let Some(request) = parts.requests.get_mut(token) else { return };
         debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
-        request.repeat = Some(repeat);
-        request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
-        request.value.clear();
-        if repeat.verdict == Verdict::Yes && !request.returns_previous {
+        request.write.repeat = Some(repeat);
+        request.write.previous =
+            Previous { known: true, present: repeat.present, ..Previous::default() };
+        request.write.value.clear();
+        if repeat.verdict == Verdict::Yes && !request.write.returns_previous {
             return parts.requests.answer_written(
                 ctx,
                 token,
@@ -291,7 +295,7 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) {
         debug_assert!(
-            parts.requests.get_mut(token).is_none_or(|request| request.previous.known),
+            parts.requests.get_mut(token).is_none_or(|request| request.write.previous.known),
             "a repeat is known before its page is read"
         );
         let found = match outcome {
@@ -322,15 +326,21 @@ impl SingleWrites {
     ) {
         let is_kept = parts.driver.collected().check(repeat.at).is_ok();
         let Some(request) = parts.requests.get_mut(token) else { return };
-        debug_assert_eq!(request.repeat.as_ref(), Some(repeat), "a request repeats one write");
+        debug_assert_eq!(
+            request.write.repeat.as_ref(),
+            Some(repeat),
+            "a request repeats one write"
+        );
         match found {
             // What was visible to the first copy can be collected only when nobody may ask any
             // more.
             Some((version, expires_at, present)) if is_kept && present == repeat.present => {
-                request.previous = Previous { known: true, present, version, expires_at };
+                request.write.previous = Previous { known: true, present, version, expires_at };
             }
-            _ if request.returns_previous => return parts.requests.answer_unknown(ctx, token),
-            _ => request.value.clear(),
+            _ if request.write.returns_previous => {
+                return parts.requests.answer_unknown(ctx, token);
+            }
+            _ => request.write.value.clear(),
         }
         parts.requests.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
     }
@@ -346,7 +356,7 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) {
         let Some(request) = parts.requests.get_mut(token) else { return };
-        let previous = request.previous;
+        let previous = request.write.previous;
         debug_assert!(previous.known || needs != Needs::Previous, "what matters was looked up");
         let condition = match needs {
             Needs::Nothing => participant::Lookup::NotNeeded,
@@ -355,7 +365,7 @@ impl SingleWrites {
                 version: previous.version,
                 // A delete of what is absent stores nothing: the core records a "no", and the
                 // answer says that it is done.
-                holds: holds(&write.condition, &previous, &request.value)
+                holds: holds(&write.condition, &previous, &request.write.value)
                     && (write.action != WriteAction::Delete || previous.present),
                 present: previous.present,
                 expired_at: (!previous.present && !previous.expires_at.is_never())

@@ -71,8 +71,8 @@ impl Parts<'_> {
             }
             Ok(Lookup::Pending) => {
                 let Some(request) = self.requests.get_mut(token) else { return };
-                (request.at, request.snapshot) = (at, snapshot);
-                (request.prepared_before, request.expiry) = (prepared_before, expiry);
+                (request.read.at, request.read.snapshot) = (at, snapshot);
+                (request.read.prepared_before, request.read.expiry) = (prepared_before, expiry);
             }
             Err(error) => self.requests.fail(ctx, token, &error),
         }
@@ -120,8 +120,8 @@ impl Parts<'_> {
         };
         assert!(request.purpose != Purpose::Write, "what a write finds is its own");
         let (at, snapshot, prepared_before) =
-            (request.at, request.snapshot, request.prepared_before);
-        let expiry = request.expiry;
+            (request.read.at, request.read.snapshot, request.read.prepared_before);
+        let expiry = request.read.expiry;
         if let Err(refusal) = self.may_answer(at, snapshot, &expiry, &outcome) {
             bytes_of(outcome).into_iter().for_each(|value| self.store.recycle(value));
             return self.requests.refuse(ctx, token, &refusal);

@@ -31,7 +31,7 @@ impl Parts<'_> {
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
         debug_assert_eq!(request.purpose, Purpose::Scan, "a page answers a scan");
-        if let Err(refusal) = self.driver.collected().check(request.at) {
+        if let Err(refusal) = self.driver.collected().check(request.read.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
         let (reply_to, envelope) = (request.reply_to, request.envelope);
@@ -56,7 +56,7 @@ impl Parts<'_> {
     pub(crate) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
         debug_assert_eq!(request.purpose, Purpose::Count, "a number answers a count");
-        if let Err(refusal) = self.driver.collected().check(request.at) {
+        if let Err(refusal) = self.driver.collected().check(request.read.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
         self.requests
@@ -84,7 +84,7 @@ impl Parts<'_> {
             matches!(request.purpose, Purpose::Scan | Purpose::Count),
             "only a scan or a count walks"
         );
-        request.at = at;
+        request.read.at = at;
         let kept = std::mem::take(&mut request.frame);
         let frame = match current {
             Some((at_hand, frame)) if at_hand == token => Ok(*frame),

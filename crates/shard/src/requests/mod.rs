@@ -192,8 +192,8 @@ impl Requests {
     ) -> bool {
         let Some(request) = self.open.get_mut(token) else { return false };
         debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
-        let known = request.keep_found(&self.memory, value);
-        request.previous = Previous { known, present: true, version, expires_at };
+        let known = request.write.keep_found(&self.memory, value);
+        request.write.previous = Previous { known, present: true, version, expires_at };
         known
     }
 
@@ -201,7 +201,7 @@ impl Requests {
     pub(crate) fn keep_told(&mut self, token: Token, value: &[u8]) {
         if let Some(request) = self.open.get_mut(token) {
             debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
-            request.keep_told(&self.memory, value);
+            request.write.keep_told(&self.memory, value);
         }
     }
 
@@ -388,25 +388,28 @@ impl Requests {
         verdict: Verdict,
     ) {
         let Some(request) = self.open.get_mut(token) else { return };
-        let (reply_to, envelope, previous) = (request.reply_to, request.envelope, request.previous);
+        let (reply_to, envelope, previous) =
+            (request.reply_to, request.envelope, request.write.previous);
         let told = match verdict {
             Verdict::Yes => true,
             Verdict::No(reason) => reason.kind == AbortKind::Condition,
             Verdict::Later(_) => false,
         };
-        if told && request.returns_previous && !previous.known {
+        if told && request.write.returns_previous && !previous.known {
             // A repeat, and what the first copy found is not remembered.
             return self.answer_unknown(ctx, token);
         }
         // Only a delete without a condition can be refused although it has none: there was nothing
         // to delete.
         let verdict = match verdict {
-            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => {
+            Verdict::No(reason)
+                if reason.kind == AbortKind::Condition && request.write.unconditional =>
+            {
                 Verdict::Yes
             }
             other => other,
         };
-        let charge = request.charge.take();
+        let charge = request.write.charge.take();
         let out = self.replies.buffer(ctx, reply_to);
         wire::Written {
             txn,
@@ -415,7 +418,7 @@ impl Requests {
             previous_present: previous.present,
             previous_version: previous.version,
             previous_expires_at: previous.expires_at,
-            previous_value: if request.returns_previous { &request.value } else { &[] },
+            previous_value: if request.write.returns_previous { &request.write.value } else { &[] },
         }
         .encode(&envelope, out);
         self.replies.count(charge);

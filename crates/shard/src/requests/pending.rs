@@ -73,6 +73,17 @@ pub(crate) struct Request {
     pub(crate) purpose: Purpose,
     /// Its frame, when it had to wait.
     pub(crate) frame: Vec<u8>,
+    pub(crate) read: PendingRead,
+    pub(crate) write: PendingWrite,
+    /// It waits for others: for a decision, or for something to be durable.
+    parked: bool,
+    uses: u32,
+    live: bool,
+}
+
+/// What the store was asked for a read, a scan or a count.
+#[derive(Debug)]
+pub(crate) struct PendingRead {
     /// The point in time at which the store was asked.
     pub(crate) at: Timestamp,
     /// The same of a snapshot; [`Timestamp::MAX`] where what is latest is asked for.
@@ -80,6 +91,18 @@ pub(crate) struct Request {
     pub(crate) prepared_before: bool,
     /// As of when expiry is judged, and what of it may be told.
     pub(crate) expiry: ExpiryRule,
+}
+
+impl Default for PendingRead {
+    fn default() -> Self {
+        let (at, snapshot) = (Timestamp::ZERO, Timestamp::MAX);
+        Self { at, snapshot, prepared_before: false, expiry: ExpiryRule::default() }
+    }
+}
+
+/// What a single-key write has found so far, and what of it is answered.
+#[derive(Debug, Default)]
+pub(crate) struct PendingWrite {
     pub(crate) previous: Previous,
     /// What is there could not be read.
     pub(crate) failed: Option<StoreError>,
@@ -93,13 +116,9 @@ pub(crate) struct Request {
     pub(crate) unconditional: bool,
     /// The write's answer carries the previous value.
     pub(crate) returns_previous: bool,
-    /// It waits for others: for a decision, or for something to be durable.
-    parked: bool,
-    uses: u32,
-    live: bool,
 }
 
-impl Request {
+impl PendingWrite {
     fn assert_sound(&self) {
         debug_assert!(
             self.charge.as_ref().is_none_or(|charge| charge.bytes() >= self.value.len() as u64),
@@ -134,7 +153,7 @@ impl Request {
 
     /// What a write found is of no use any more.
     fn forget_found(&mut self) {
-        debug_assert!(!self.live, "what was found is needed until the answer");
+        self.assert_sound();
         self.charge = None;
         self.previous = Previous::default();
         self.repeat = None;
@@ -208,17 +227,8 @@ impl OpenRequests {
                     envelope,
                     purpose,
                     frame: Vec::new(),
-                    at: Timestamp::ZERO,
-                    snapshot: Timestamp::MAX,
-                    prepared_before: false,
-                    expiry: ExpiryRule::default(),
-                    previous: Previous::default(),
-                    failed: None,
-                    repeat: None,
-                    value: Vec::new(),
-                    charge: None,
-                    unconditional: false,
-                    returns_previous: false,
+                    read: PendingRead::default(),
+                    write: PendingWrite::default(),
                     parked: false,
                     uses: 0,
                     live: false,
@@ -258,7 +268,7 @@ impl OpenRequests {
         }
         // Reads find nothing that is kept.
         if slot.purpose != Purpose::Get {
-            slot.forget_found();
+            slot.write.forget_found();
         }
         self.parked -= usize::from(parked);
         self.free.push(index);
