@@ -312,7 +312,7 @@ impl Environment for Local {
     }
 
     fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {
-        register(address, &joining, limits::MASTER_PATIENCE)
+        register(address, &joining, limits::MASTER_TIMEOUT)
     }
 
     fn place(&self) -> PathBuf {

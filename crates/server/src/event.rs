@@ -42,7 +42,7 @@ pub enum Event {
         from: BatchNumber,
     },
     /// The receiving shard shall append again what it still needs of its batches below this one.
-    LogCarry {
+    LogCopyForward {
         /// The first batch that is not meant.
         below: BatchNumber,
     },

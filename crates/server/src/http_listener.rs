@@ -1,7 +1,7 @@
 //! Where HTTP connections come from: bounded in number and in time, and served also when the
 //! process is short of descriptors.
 //!
-//! A peer has [`HTTP_PATIENCE`] from the beginning of its connection, or from the last answer, to
+//! A peer has [`HTTP_IDLE_TIMEOUT`] from the beginning of its connection, or from the last answer, to
 //! send its next request; however slowly its headers come, then it is closed. One descriptor is
 //! kept in reserve: health checks are answered when clients have taken all others.
 //!
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::limits::{HTTP_ACCEPT_PAUSE, HTTP_PATIENCE, MAX_HTTP_CONNECTIONS};
+use crate::limits::{HTTP_ACCEPT_PAUSE, HTTP_IDLE_TIMEOUT, MAX_HTTP_CONNECTIONS};
 
 /// A listener with these bounds.
 pub(crate) struct BoundedListener {
@@ -135,7 +135,7 @@ pub(crate) struct BoundedStream {
 
 impl BoundedStream {
     fn new(stream: TcpStream, place: Option<OwnedSemaphorePermit>, reserve: &Arc<Reserve>) -> Self {
-        let over = Box::pin(sleep(HTTP_PATIENCE));
+        let over = Box::pin(sleep(HTTP_IDLE_TIMEOUT));
         Self { stream: Some(stream), over, reserve: Arc::clone(reserve), _place: place }
     }
 
@@ -182,7 +182,7 @@ impl AsyncWrite for BoundedStream {
         let written = self.stream()?.poll_write(context, bytes);
         match written {
             // The peer takes its answer; its time for the next request begins anew.
-            Poll::Ready(_) => self.over.set(sleep_until(Instant::now() + HTTP_PATIENCE)),
+            Poll::Ready(_) => self.over.set(sleep_until(Instant::now() + HTTP_IDLE_TIMEOUT)),
             Poll::Pending if self.is_over(context) => return too_slow(),
             Poll::Pending => {}
         }

@@ -30,7 +30,7 @@ pub const RESERVED_DESCRIPTORS: usize = 256;
 /// Connections of each net stage that are allowed however few descriptors there are.
 pub const MIN_CONNECTIONS: usize = 8;
 /// How long an HTTP peer may take to send a request, and to take its answer.
-pub const HTTP_PATIENCE: Duration = Duration::from_secs(10);
+pub const HTTP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most HTTP connections at once; others wait until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 128;
 /// After an HTTP connection could not be accepted, the next attempt waits for this long.
@@ -42,7 +42,7 @@ pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 pub const LOG_ROOM_STEP_BYTES: u64 = 64 * 1024;
 /// How long a shutdown waits for a log that has no room for what waits: shards that sync their
 /// stores may let go of a file meanwhile.
-pub const BLOCKED_LOG_PATIENCE: Duration = Duration::from_secs(5);
+pub const BLOCKED_LOG_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that the flash files leave free on the file system beside a file for each log: for the
 /// small files of the directory.
 pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
@@ -62,7 +62,7 @@ pub const LIFE_INTERVAL: Duration = Duration::from_secs(10);
 /// The same during a shutdown, in which gateways and shards may go on to answer for a few seconds.
 pub const LAST_LIFE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a process waits for a master elsewhere at start.
-pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
+pub const MASTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an erase block of the file device.
 pub const BLOCK_BYTES: u64 = 256 * 4096;
 /// Fewest blocks that a shard's device may have.

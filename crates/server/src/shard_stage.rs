@@ -82,7 +82,7 @@ fn input_of(event: Event) -> Option<Input> {
         Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
         Event::LogDurable { batch } => Input::LogDurable { batch },
         Event::LogRetained { log, from } => Input::LogRetained { log, from },
-        Event::LogCarry { below } => Input::LogCarry { below },
+        Event::LogCopyForward { below } => Input::LogCopyForward { below },
         Event::LogRoom { log, shortage } => Input::LogRoom { log, shortage },
         Event::LogFailed { log } => Input::LogFailed { log },
         Event::MapChanged(map) => Input::MapChanged(map),

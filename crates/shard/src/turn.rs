@@ -50,7 +50,7 @@ pub enum Input {
         from: BatchNumber,
     },
     /// The shard shall append again what it still needs of its batches below this one.
-    LogCarry {
+    LogCopyForward {
         /// The first batch that is not meant.
         below: BatchNumber,
     },

@@ -299,7 +299,7 @@ impl Observer<Event> for Trace {
                     format!("the log retains batches from {from}")
                 });
             }
-            Event::LogCarry { below } => {
+            Event::LogCopyForward { below } => {
                 self.number(at, stage, 16, below.get(), || {
                     format!("shall carry batches below {below}")
                 });

@@ -3,7 +3,7 @@
 //! ```text
 //!   shard ── LogBatch{shard, batch, bytes} ──► log stage ── block, write, sync ──► device
 //!   shard ◄─ LogDurable{batch} ──────────────┘      (everything queued during one sync is the next group)
-//!   shard ── LogRelease{shard, keep_from} ───► whole old files go      LogCarry{below} ──► shard
+//!   shard ── LogRelease{shard, keep_from} ───► whole old files go      LogCopyForward{below} ──► shard
 //! ```
 //! A run without a log has one such stage as well. It empties what earlier runs left, and makes a
 //! log when a shard that ends appends to it what others still need.
@@ -183,7 +183,7 @@ impl LogStage {
                     self.tell(ctx, shard, Event::LogDurable { batch });
                 }
                 LogEvent::CopyForwardWanted { shard, below } => {
-                    self.tell(ctx, shard, Event::LogCarry { below })
+                    self.tell(ctx, shard, Event::LogCopyForward { below })
                 }
                 LogEvent::Degraded(error) => {
                     tracing::warn!(

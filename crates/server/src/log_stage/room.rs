@@ -5,7 +5,7 @@ use timestone_shard::LogShortage;
 use timestone_types::Timestamp;
 use timestone_wal::WalError;
 
-use crate::limits::{BLOCKED_LOG_PATIENCE, LOG_ROOM_STEP_BYTES};
+use crate::limits::{BLOCKED_LOG_TIMEOUT, LOG_ROOM_STEP_BYTES};
 
 /// What shards must be told.
 pub(super) enum Change {
@@ -60,7 +60,7 @@ impl Room {
             self.stuck_since = None;
             return None;
         };
-        let at = self.stuck_since.get_or_insert(now).saturating_add(BLOCKED_LOG_PATIENCE);
+        let at = self.stuck_since.get_or_insert(now).saturating_add(BLOCKED_LOG_TIMEOUT);
         if !is_shutting_down {
             return None;
         }

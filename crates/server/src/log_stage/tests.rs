@@ -360,7 +360,10 @@ fn is_kept_by_a_life_that_cannot_carry_it_forward() -> bool {
     first.promise(1, b"promised");
     let (disk, now) = first.cut_power(media);
     let mut second = Bench::on(disk, media, DeviceKind::None, now);
-    second.driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(1000) }).unwrap();
+    second
+        .driver
+        .send(SHARD_STAGE, Event::LogCopyForward { below: BatchNumber::new(1000) })
+        .unwrap();
     for _ in 0..300 {
         second.answers();
         second.pass(Duration::from_millis(10));
@@ -699,7 +702,10 @@ fn a_life_without_a_log_carries_nothing_forward_and_keeps_the_promises_of_the_on
     first.put(1, b"key");
     let (disk, now) = first.cut_power(device.media());
     let mut second = Bench::on(disk, device.media(), DeviceKind::None, now);
-    second.driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(1000) }).unwrap();
+    second
+        .driver
+        .send(SHARD_STAGE, Event::LogCopyForward { below: BatchNumber::new(1000) })
+        .unwrap();
     // Nothing waits for a log that there is not.
     second.stop();
 }
@@ -796,7 +802,7 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         now,
         1000,
     );
-    driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(2) }).unwrap();
+    driver.send(SHARD_STAGE, Event::LogCopyForward { below: BatchNumber::new(2) }).unwrap();
     driver.turn();
     let (mut last, mut decisions) = (BatchNumber::new(1), 0);
     while let Some((_, event)) = driver.take_sent() {

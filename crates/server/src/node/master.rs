@@ -176,7 +176,7 @@ impl MasterLink {
     }
 }
 
-/// Registers with a master in another process, before any stage runs; tries until `patience` is
+/// Registers with a master in another process, before any stage runs; tries until `timeout` is
 /// over.
 #[expect(
     clippy::disallowed_methods,
@@ -185,9 +185,9 @@ impl MasterLink {
 pub(crate) fn register(
     address: SocketAddr,
     joining: &Joining,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Registration, ServerError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         match try_register(address, joining.clone()) {
             Ok(registration) => return Ok(registration),

@@ -15,7 +15,7 @@ use crate::running::{Running, config, staged};
 
 const KEYS: u32 = 200;
 /// Longer than any hand-over takes here.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server without ports on `data`, with small files and a small device, so that logs are emptied
 /// and tombstones collected soon.
@@ -173,7 +173,7 @@ fn a_kill_at_any_moment_of_the_hand_over_loses_nothing_that_was_logged() {
     restore(&data, &first);
     let begun = Instant::now();
     while logs(&data) > 0 {
-        assert!(begun.elapsed() < PATIENCE, "the logs are never removed");
+        assert!(begun.elapsed() < TIMEOUT, "the logs are never removed");
         let running = Running::start(&small(&data, DeviceKind::None));
         std::thread::sleep(Duration::from_secs(2));
         check(&running.inside, Some(true), "handing over");

@@ -17,7 +17,7 @@ pub(crate) struct Running {
 }
 
 /// How long anything may take: no test is about that, and the machine may have other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Tests run with a thread for each stage when this variable is set.
 const STAGED: &str = "TIMESTONE_TEST_STAGED";
@@ -77,19 +77,19 @@ impl Running {
         })?;
         let slot = server.embedded_clients().last().unwrap().stage;
         let db = attachment.into_inner().unwrap().unwrap().attach(server.injector(), slot, None);
-        Ok(Self { server, inside: blocking::Db::from(db).with_deadline(PATIENCE) })
+        Ok(Self { server, inside: blocking::Db::from(db).with_deadline(TIMEOUT) })
     }
 
     /// A native client over TCP.
     pub(crate) fn native(&self) -> blocking::Db {
         let url = format!("timestone://{}", self.server.addresses().native.unwrap());
-        blocking::connect(&url).unwrap().with_deadline(PATIENCE)
+        blocking::connect(&url).unwrap().with_deadline(TIMEOUT)
     }
 
     /// Sends commands over the Redis port, one to a line, and gives as many bytes of answers.
     pub(crate) fn resp(&self, commands: &str, answer_bytes: usize) -> String {
         let mut stream = TcpStream::connect(self.server.addresses().resp.unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(commands.as_bytes()).unwrap();
         let mut answer = vec![0; answer_bytes];
         stream.read_exact(&mut answer).unwrap();
@@ -99,7 +99,7 @@ impl Running {
     /// The status and the text of a page of the HTTP port.
     pub(crate) fn page(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.server.addresses().http.unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             .unwrap();
         let mut answer = String::new();
@@ -111,9 +111,9 @@ impl Running {
 
 /// Waits for something that is about to become true.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < until, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

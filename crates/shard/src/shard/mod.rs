@@ -353,7 +353,7 @@ impl Shard {
                 }
             }
             // Without a log to append it to, the hand-over frees what holds a log up.
-            Input::LogCarry { below } => {
+            Input::LogCopyForward { below } => {
                 if self.log_records.has_log() || timestone_types::is_planted!(CarriesWithoutLog) {
                     self.copy_forward(ctx, below);
                 }
