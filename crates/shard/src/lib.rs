@@ -22,6 +22,7 @@ pub mod limits;
 mod log_records;
 mod peers;
 mod reads;
+mod replay;
 mod requests;
 mod scrub;
 mod shard;
@@ -32,8 +33,6 @@ mod turn;
 mod write_sets;
 
 pub use error::ShardError;
-pub use shard::{
-    LogPlace, Past, Peers, RecordPlace, Recovering, Replay, Served, Shard, own_reply_address,
-    reading,
-};
+pub use replay::{Past, Recovering, Replay, Served};
+pub use shard::{LogPlace, Peers, RecordPlace, Shard, own_reply_address, reading};
 pub use turn::{Input, LogAppend, LogShortage, Output, Turn};

@@ -55,7 +55,8 @@ pub(crate) mod tests {
         Newest, NewestIs, ReadAt, Value, Verdict, Write, WriteAction, Written,
     };
 
-    use crate::shard::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
+    use crate::replay::{Recovering, Replay};
+    use crate::shard::{LogPlace, RecordPlace, own_reply_address};
     use crate::testing::Event;
 
     pub(crate) const SHARD: ShardId = ShardId::new(0);

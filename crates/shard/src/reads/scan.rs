@@ -154,7 +154,8 @@ mod tests {
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
     use super::*;
-    use crate::shard::{LogPlace, Recovering, Replay, own_reply_address};
+    use crate::replay::{Recovering, Replay};
+    use crate::shard::{LogPlace, own_reply_address};
     use crate::testing::Event;
 
     const SHARD: ShardId = ShardId::new(0);

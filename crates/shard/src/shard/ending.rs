@@ -16,9 +16,10 @@ use timestone_wire::{
     Vote, WriteEntry, WriteKind, without_clock,
 };
 
-use super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_reply_address};
+use super::{LogPlace, Peers, RecordPlace, own_reply_address};
 use crate::LogAppend;
 use crate::gauges::ShardGauges;
+use crate::replay::{Recovering, Replay};
 use crate::testing::{Event, TestStage};
 
 const SHARDS: [ShardId; 2] = [ShardId::new(0), ShardId::new(1)];

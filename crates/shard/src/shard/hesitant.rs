@@ -263,8 +263,9 @@ mod tests {
         ReadEntry, RequestId, Value, Verdict, Vote, WriteEntry, WriteKind,
     };
 
-    use super::super::{LogPlace, Recovering, Replay, own_reply_address};
+    use super::super::{LogPlace, own_reply_address};
     use super::*;
+    use crate::replay::{Recovering, Replay};
     use crate::testing::{Event, TestStage};
 
     const SHARD: ShardId = ShardId::new(0);

@@ -21,7 +21,8 @@ use timestone_wire::{
 };
 
 use super::hesitant::Hesitant;
-use super::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
+use super::{LogPlace, RecordPlace, own_reply_address};
+use crate::replay::{Recovering, Replay};
 use crate::testing::{Event, TestStage};
 
 const SHARD: ShardId = ShardId::new(0);

@@ -23,14 +23,14 @@ mod hesitant;
 #[cfg(test)]
 mod in_memory;
 mod outputs;
-mod recovery;
 mod request;
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use timestone_seda::{FrameBatch, StageId};
 use timestone_store::{Store, StoreEvent};
-use timestone_txn::participant::{self, Token};
+use timestone_txn::participant::{self, Participant, Token};
 use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames};
@@ -41,6 +41,7 @@ use crate::closing::hand_over::HandOver;
 use crate::driver::Driver;
 use crate::figures::ShardFigures;
 use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD};
+use crate::log_records::journal::Journal;
 pub use crate::log_records::order::RecordPlace;
 use crate::log_records::{Closers, LogRecords};
 use crate::peers::Messages;
@@ -48,6 +49,7 @@ pub use crate::peers::{Peers, own_reply_address};
 use crate::reads::ahead::LookAhead;
 use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
+use crate::replay::Recovering;
 use crate::requests::Requests;
 pub use crate::requests::replies::reading;
 use crate::scrub::ScrubAskers;
@@ -55,7 +57,6 @@ use crate::single::SingleWrites;
 use crate::turn::{Input, Turn};
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::Payloads;
-pub use recovery::{Past, Recovering, Replay, Served};
 pub(crate) use request::wait_of;
 
 /// Where a shard's records go.
@@ -104,7 +105,53 @@ struct Around {
     store_events: Vec<StoreEvent>,
 }
 
+/// What a shard begins with, as its replay has found it.
+pub(crate) struct Beginning {
+    pub(crate) store: Box<ShardStore>,
+    /// It was told what was recovered, and what it said to that.
+    pub(crate) participant: Participant,
+    pub(crate) outputs: Vec<participant::Output>,
+    pub(crate) payloads: Payloads,
+    pub(crate) journal: Journal,
+    pub(crate) hand_over: HandOver,
+}
+
 impl Shard {
+    /// A shard that goes on from there.
+    pub(crate) fn begin(shard: ShardId, from: Beginning, with: Recovering) -> Self {
+        let Beginning { store, participant, outputs, payloads, journal, hand_over } = from;
+        let who = (shard, with.epoch, with.map_version);
+        let seed = store.seed();
+        let (memory, clock) = (Arc::clone(&with.memory), Arc::clone(&with.clock));
+        Self {
+            shard,
+            seed,
+            store,
+            driver: Driver::new(participant, outputs, with.clock),
+            requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
+            lookups: Lookups::default(),
+            items: Items::new(seed),
+            single: SingleWrites::new(shard, seed),
+            admission: Admission::new(with.memory),
+            write_sets: WriteSets::new(payloads),
+            log_records: LogRecords::new((shard, with.epoch), with.log, journal, &with.logs),
+            hand_over,
+            closing: Closing::default(),
+            figures: ShardFigures::new(with.gauges),
+            around: Around {
+                messages: Messages::new(shard, with.map_version, with.peers),
+                scrub_askers: ScrubAskers::default(),
+                store_events: Vec::new(),
+            },
+        }
+    }
+
+    /// How many decided write sets wait for room.
+    #[cfg(test)]
+    pub(crate) fn unapplied(&self) -> usize {
+        self.write_sets.unapplied()
+    }
+
     /// Takes the frames of a batch of frames, a few at a time, with a look ahead at their keys.
     fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
         let mut frames = Frames::new(&frame_batch.bytes);
