@@ -1,7 +1,7 @@
 //! What a server stands on: its clock, its network, its devices and the small files beside them.
 //!
 //! ```text
-//!   assembly ──► Environment ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
+//!   assembly ──► Environment ─┬─ LocalEnvironment: a data directory, the system's clock and TCP, the master over a blocking socket
 //!                          └─ the simulator's: devices in memory, a skewed clock, a virtual network
 //! ```
 //! Everything that [`crate::Server`] takes from the operating system for its stages comes through
@@ -168,14 +168,14 @@ pub trait Environment: Send + Sync {
 }
 
 /// A data directory of this machine.
-pub(crate) struct Local {
+pub(crate) struct LocalEnvironment {
     data: DataDir,
     clock: Arc<SystemClock>,
     // What the flash files leave free for the logs.
     keep_free: u64,
 }
 
-impl Local {
+impl LocalEnvironment {
     /// Opens and locks the data directory.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
         let clock = Arc::new(SystemClock::new());
@@ -199,7 +199,7 @@ fn draw(clock: &SystemClock) -> u64 {
         .hash_one((clock.now().as_nanos(), std::process::id()))
 }
 
-impl Environment for Local {
+impl Environment for LocalEnvironment {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock) as Arc<dyn Clock>
     }

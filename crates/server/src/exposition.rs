@@ -11,7 +11,7 @@ use timestone_types::AbortKind;
 
 use crate::assembly::Observed;
 use crate::http::Page;
-use crate::process::Figures;
+use crate::process::ProcessFigures;
 use timestone_gateway::command_names;
 use timestone_seda::LatencyCounts;
 use timestone_shard::gauges::Timed;
@@ -132,7 +132,7 @@ fn process(page: &mut Page, observed: &Observed) {
         std::env::consts::ARCH
     );
     page.family("timestone_build_info", "gauge", "Which build this is; always 1.", [(build, 1.0)]);
-    let Figures { cpu_seconds, resident_bytes, virtual_bytes, open_fds, max_fds } =
+    let ProcessFigures { cpu_seconds, resident_bytes, virtual_bytes, open_fds, max_fds } =
         crate::process::figures();
     let started = observed.started.as_nanos() as f64 / 1e9;
     for (name, kind, help, value) in [

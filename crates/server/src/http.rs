@@ -40,7 +40,7 @@ pub(crate) struct HttpServer {
 }
 
 #[derive(Clone)]
-struct Shared {
+struct HttpState {
     observed: Arc<Observed>,
     injector: Injector<Event>,
 }
@@ -71,7 +71,7 @@ impl HttpServer {
             .route("/metrics", get(metrics))
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
-            .with_state(Shared { observed, injector });
+            .with_state(HttpState { observed, injector });
         let run = move || {
             runtime.block_on(async move {
                 let served = match tokio::net::TcpListener::from_std(listener) {
@@ -115,7 +115,7 @@ impl HttpServer {
     }
 }
 
-async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl IntoResponse {
+async fn ready(State(shared): State<HttpState>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query
         .as_deref()
         .is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
@@ -241,7 +241,7 @@ fn readiness(checks: &[Check], notes: &[(&'static str, String)], verbose: bool) 
     (ok, text)
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+async fn metrics(State(shared): State<HttpState>) -> impl IntoResponse {
     let mut text = Page::default();
     shards(&mut text, &shared.observed);
     logs(&mut text, &shared.observed);

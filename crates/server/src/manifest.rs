@@ -637,7 +637,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::ServerConfig::embedded(folder.path().join("data"));
         let environment: Arc<dyn Environment> =
-            Arc::new(crate::environment::Local::open(&config).unwrap());
+            Arc::new(crate::environment::LocalEnvironment::open(&config).unwrap());
         let open = || Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
         let told = runs.iter().map(|run| open().begin_run(run).unwrap()).collect();
         (told, open().lived_until())

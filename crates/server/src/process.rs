@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Figures of the process; `None` where the system does not tell.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct ProcessFigures {
     pub(crate) cpu_seconds: Option<f64>,
     pub(crate) resident_bytes: Option<f64>,
     pub(crate) virtual_bytes: Option<f64>,
@@ -19,7 +19,7 @@ pub(crate) struct Figures {
 }
 
 /// Asks.
-pub(crate) fn figures() -> Figures {
+pub(crate) fn figures() -> ProcessFigures {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     // Pages: all, resident, … (proc_pid_statm(5)).
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -27,7 +27,7 @@ pub(crate) fn figures() -> Figures {
         statm.split(' ').map(|word| Some(word.parse::<u64>().ok()? as f64 * page_size() as f64));
     let (virtual_bytes, resident_bytes) = (pages.next().flatten(), pages.next().flatten());
     let open_fds = std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as f64);
-    Figures {
+    ProcessFigures {
         cpu_seconds: Some(cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9),
         resident_bytes,
         virtual_bytes,

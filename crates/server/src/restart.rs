@@ -19,7 +19,7 @@ use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Stores};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
 
-use crate::assembly::Plan;
+use crate::assembly::StagePlan;
 use crate::config::{ServerConfig, Tuning};
 use crate::environment::Environment;
 use crate::error::ServerError;
@@ -102,7 +102,7 @@ pub(crate) fn replay_logs(
     environment: &Arc<dyn Environment>,
     manifest: &Arc<Manifest>,
     tuning: &Tuning,
-    plan: &Plan,
+    plan: &StagePlan,
     stage_of: &[(ShardId, StageId)],
     replays: &mut [Replay],
 ) -> Result<LogStages, ServerError> {

@@ -28,7 +28,7 @@ use timestone_wire::{
 };
 
 use crate::reads::expiry;
-use crate::requests::pending::{Previous, Purpose, Repeat, read_token};
+use crate::requests::pending::{Previous, Repeat, RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::shard::wait_of;
 use crate::turn::Turn;
@@ -133,7 +133,11 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) -> bool {
         let Some(request) = parts.requests.get_mut(token) else { return false };
-        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
+        debug_assert_eq!(
+            request.purpose,
+            RequestPurpose::Write,
+            "only a write asks what was there"
+        );
         if let Some(error) = request.write.failed.take() {
             // Nothing takes place: no other copy was carried out meanwhile.
             parts.requests.fail(ctx, token, &error);
@@ -189,7 +193,11 @@ impl SingleWrites {
             return false;
         }
         let Some(request) = parts.requests.get_mut(token) else { return false };
-        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
+        debug_assert_eq!(
+            request.purpose,
+            RequestPurpose::Write,
+            "only a write asks what was there"
+        );
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 let kept = parts.requests.keep_found(token, (version, expires_at), &value);
@@ -249,7 +257,11 @@ impl SingleWrites {
         parts: &mut Parts<'_>,
     ) {
         let Some(request) = parts.requests.get_mut(token) else { return };
-        debug_assert_eq!(request.purpose, Purpose::Write, "only a write asks what was there");
+        debug_assert_eq!(
+            request.purpose,
+            RequestPurpose::Write,
+            "only a write asks what was there"
+        );
         request.write.repeat = Some(repeat);
         request.write.previous =
             Previous { known: true, present: repeat.present, ..Previous::default() };

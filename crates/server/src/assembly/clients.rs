@@ -7,7 +7,7 @@ use timestone_seda::StageId;
 use timestone_shard::gauges::ShardGauges;
 use timestone_types::{ClientId, ShardId};
 
-use super::cluster::Place;
+use super::cluster::ClusterPlace;
 use super::plan::StageSlots;
 use super::{EmbeddedClient, EmbeddedClientSlot, Ground};
 use crate::embedded_client::CountedClient;
@@ -27,7 +27,7 @@ impl Clients {
     /// Puts a gateway on every thread.
     pub(super) fn build(
         ground: &Ground<'_>,
-        place: &mut Place,
+        place: &mut ClusterPlace,
         stage_of: &[(ShardId, StageId)],
         gauges: &[Arc<ShardGauges>],
         slots: &mut StageSlots,
@@ -61,7 +61,7 @@ impl Clients {
     pub(super) fn embed(
         &self,
         ground: &Ground<'_>,
-        place: &mut Place,
+        place: &mut ClusterPlace,
         make: Option<impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>>,
         slots: &mut StageSlots,
     ) -> Result<Vec<EmbeddedClientSlot>, ServerError> {

@@ -15,7 +15,7 @@ use crate::manifest::Manifest;
 use crate::node::{Joining, MasterLink};
 
 /// What this server is in its cluster.
-pub(super) struct Place {
+pub(super) struct ClusterPlace {
     pub(super) server: ServerId,
     pub(super) shards: Vec<ShardId>,
     pub(super) map: ShardMap,
@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) name: Option<String>,
 }
 
-impl Place {
+impl ClusterPlace {
     /// Whether the master's idea of this server fits its data directory.
     pub(super) fn check_shards(
         &self,
@@ -90,7 +90,7 @@ pub(super) fn join_cluster(
     environment: &Arc<dyn Environment>,
     manifest: &Manifest,
     addresses: ServerAddresses,
-) -> Result<Place, ServerError> {
+) -> Result<ClusterPlace, ServerError> {
     let directory = environment.directory();
     let shards_wanted = environment.shards();
     if let MasterPlace::Remote(address) = config.master {
@@ -104,7 +104,7 @@ pub(super) fn join_cluster(
         let link = MasterLink::remote(address, registration.clients);
         manifest.keep_seed(registration.hash_seed, master_address(config))?;
         let (server, shards, map) = (registration.server, registration.shards, registration.map);
-        return Ok(Place { server, shards, map, link, name });
+        return Ok(ClusterPlace { server, shards, map, link, name });
     }
     let master = match environment.load_master()? {
         Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
@@ -134,7 +134,7 @@ pub(super) fn join_cluster(
     match link.execute(command).map_err(ServerError::part)? {
         (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {
             manifest.keep_seed(hash_seed, master_address(config))?;
-            Ok(Place { server, shards, map, link, name })
+            Ok(ClusterPlace { server, shards, map, link, name })
         }
         _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
     }

@@ -8,7 +8,7 @@ use timestone_seda::{Memory, NetConfig, NetMetrics, NetStage, Network, Protocol,
 use timestone_types::ShardId;
 
 use super::Ground;
-use super::plan::{Plan, StageSlots};
+use super::plan::{StagePlan, StageSlots};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::event::Event;
@@ -56,7 +56,7 @@ impl Doors {
     /// Puts the net stages in place. What they count, by protocol.
     pub(super) fn put(
         &mut self,
-        plan: &Plan,
+        plan: &StagePlan,
         slots: &mut StageSlots,
     ) -> Vec<(&'static str, Arc<NetMetrics>)> {
         let mut metrics = Vec::new();
@@ -109,7 +109,7 @@ fn native_nets(
     config: &ServerConfig,
     network: &Arc<dyn Network>,
     memory: &Arc<Memory>,
-    plan: &Plan,
+    plan: &StagePlan,
     table: &ShardTable,
 ) -> Result<Nets<NativeProtocol>, ServerError> {
     // Net stages exist without a listener as well: they dial other processes.
@@ -138,7 +138,7 @@ fn resp_nets(
     config: &ServerConfig,
     network: &Arc<dyn Network>,
     memory: &Arc<Memory>,
-    plan: &Plan,
+    plan: &StagePlan,
 ) -> Result<Nets<RawProtocol>, ServerError> {
     if config.resp.is_none() {
         return Ok(Nets { stages: Vec::new(), address: None });

@@ -27,7 +27,7 @@ use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
 
 use crate::config::ServerConfig;
-use crate::environment::{Environment, Local};
+use crate::environment::{Environment, LocalEnvironment};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::http::HttpServer;
@@ -37,10 +37,10 @@ use crate::memory::Budget;
 use crate::node::{Embedded, NodeParts, NodeStage};
 use clients::Clients;
 pub(crate) use cluster::joining;
-use cluster::{Place, join_cluster};
+use cluster::{ClusterPlace, join_cluster};
 use doors::Doors;
 pub(crate) use observed::Observed;
-pub(crate) use plan::Plan;
+pub(crate) use plan::StagePlan;
 use plan::StageSlots;
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
@@ -94,7 +94,7 @@ pub(crate) fn assemble(
     config.max_connections =
         config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
     let config = &config;
-    let environment = Local::open(config)?;
+    let environment = LocalEnvironment::open(config)?;
     config.check_capacity(environment.shards())?;
     assemble_on(config, Arc::new(environment), want_embedded_clients, embedded_clients)
 }
@@ -126,7 +126,7 @@ struct Ground<'a> {
     clock: Arc<dyn Clock>,
     memory: Arc<Memory>,
     manifest: Arc<Manifest>,
-    plan: Plan,
+    plan: StagePlan,
 }
 
 /// Builds everything on a given environment.
@@ -145,7 +145,7 @@ pub(crate) fn assemble_on(
         memory: budget.memory(),
         // Before anything is created that could stand in for what is missing.
         manifest: Manifest::open(&environment, &config.accept_loss)?,
-        plan: Plan::new(usize::from(environment.shards()), config.thread_count()),
+        plan: StagePlan::new(usize::from(environment.shards()), config.thread_count()),
     };
     // Addresses first: the master must be told where this server is.
     let mut doors = Doors::open(&ground)?;
@@ -230,7 +230,7 @@ fn budget_of(config: &ServerConfig) -> Budget {
 /// The stage that answers what concerns the server and the master.
 fn put_node(
     ground: &Ground<'_>,
-    place: Place,
+    place: ClusterPlace,
     observed: &Arc<Observed>,
     stage_of: &[(ShardId, StageId)],
     slots: &mut StageSlots,
@@ -268,7 +268,7 @@ fn put_node(
     slots.put(plan.node(), node);
 }
 
-fn runtime_config(plan: &Plan) -> RuntimeConfig {
+fn runtime_config(plan: &StagePlan) -> RuntimeConfig {
     let mut admission: Vec<_> =
         (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
     admission.extend(

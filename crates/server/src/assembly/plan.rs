@@ -14,12 +14,12 @@ use crate::config::StageLayout;
 use crate::event::Event;
 
 /// Which stage has which id, and which thread runs it.
-pub(crate) struct Plan {
+pub(crate) struct StagePlan {
     pub(super) shards: usize,
     pub(crate) threads: usize,
 }
 
-impl Plan {
+impl StagePlan {
     pub(super) const fn new(shards: usize, threads: usize) -> Self {
         Self { shards, threads }
     }
@@ -118,7 +118,7 @@ pub(super) struct StageSlots(Vec<Option<Box<dyn Stage<Event>>>>);
 
 impl StageSlots {
     /// Without any stage yet.
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &StagePlan) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(plan.total(), || None);
         Self(slots)

@@ -11,8 +11,8 @@ use timestone_types::ShardId;
 use timestone_wal::DeviceKind;
 
 use super::Ground;
-use super::cluster::Place;
-use super::plan::{Plan, StageSlots};
+use super::cluster::ClusterPlace;
+use super::plan::{StagePlan, StageSlots};
 use super::time::begin_time;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
@@ -30,7 +30,7 @@ pub(super) struct Primaries {
 /// Recovers this server's shards, and puts their stages and those of the logs in place.
 pub(super) fn build(
     ground: &Ground<'_>,
-    place: &Place,
+    place: &ClusterPlace,
     stage_of: &[(ShardId, StageId)],
     slots: &mut StageSlots,
 ) -> Result<Primaries, ServerError> {
@@ -107,7 +107,7 @@ fn begin_run(ground: &Ground<'_>, replays: &[Replay]) -> Result<Past, ServerErro
 }
 
 /// How a shard of this process reaches all others.
-fn peers_of(map: &ShardMap, stage_of: &[(ShardId, StageId)], plan: &Plan) -> Peers {
+fn peers_of(map: &ShardMap, stage_of: &[(ShardId, StageId)], plan: &StagePlan) -> Peers {
     let mut peers = Peers::default();
     for entry in map.shards() {
         let local = stage_of.iter().find(|(id, _)| *id == entry.id).map(|(_, stage)| *stage);

@@ -25,7 +25,7 @@ use timestone_shard::own_reply_address;
 /// A data directory that is copied before and after every step that changes it, as a crash at that
 /// moment would leave it.
 struct Photographed {
-    inner: Local,
+    inner: LocalEnvironment,
     data: PathBuf,
     // Where the copies go, if any are taken.
     album: Option<PathBuf>,
@@ -36,7 +36,12 @@ struct Photographed {
 }
 
 impl Photographed {
-    fn new(inner: Local, data: PathBuf, album: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
+    fn new(
+        inner: LocalEnvironment,
+        data: PathBuf,
+        album: Option<PathBuf>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             inner,
             data,
@@ -145,7 +150,7 @@ impl Environment for Photographed {
 fn a_capacity_that_was_small_at_creation_does_not_limit_what_comes_later() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig::embedded(folder.path().join("data"));
-    let environment = Local::open(&config).unwrap();
+    let environment = LocalEnvironment::open(&config).unwrap();
     let capacity =
         |blocks| environment.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
     assert_eq!(capacity(limits::MIN_BLOCKS), limits::MIN_BLOCKS);
@@ -190,7 +195,7 @@ impl Life {
             tuning: Some(tuning),
             ..ServerConfig::embedded(data.clone())
         };
-        let inner = Local::open(&config).unwrap();
+        let inner = LocalEnvironment::open(&config).unwrap();
         let environment = Photographed::new(inner, data, None, Arc::new(clock.clone()));
         let built = ServerStages::build(&config, Arc::new(environment)).unwrap();
         let driver = ManualDriver::new(built.stages, clock.now(), 1000);
@@ -545,7 +550,7 @@ fn what_is_there_again_after_a_kill_is_noticed() {
 fn what_may_be_on_the_manifest_is_taken_off_again_before_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig::embedded(folder.path().join("data"));
-    let inner = Local::open(&config).unwrap();
+    let inner = LocalEnvironment::open(&config).unwrap();
     let clock = inner.clock();
     let flaky = Arc::new(Photographed::new(inner, config.data.clone(), None, clock));
     let environment = Arc::clone(&flaky) as Arc<dyn Environment>;
@@ -588,7 +593,7 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
         tuning: Some(tuning),
         ..ServerConfig::embedded(data.clone())
     };
-    let inner = Local::open(&config).unwrap();
+    let inner = LocalEnvironment::open(&config).unwrap();
     let clock = inner.clock();
     let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
     drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Environment>).unwrap());
@@ -597,8 +602,9 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
     for step in 0..taken {
         let data = album.join(step.to_string());
         let config = ServerConfig { data: data.clone(), shards: None, ..config.clone() };
-        let environment =
-            Arc::new(Local::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")));
+        let environment = Arc::new(
+            LocalEnvironment::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")),
+        );
         if let Err(error) = ServerStages::build(&config, environment) {
             panic!("step {step} of {taken}: {error}");
         }
@@ -622,7 +628,7 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
         tuning: Some(tuning.clone()),
         ..ServerConfig::embedded(data.clone())
     };
-    let environment: Arc<dyn Environment> = Arc::new(Local::open(&config).unwrap());
+    let environment: Arc<dyn Environment> = Arc::new(LocalEnvironment::open(&config).unwrap());
     drop(ServerStages::build(&config, Arc::clone(&environment)).unwrap());
     // Runs with more threads: one log with a record in its first file and a blank one behind that,
     // and one with nothing in it.
@@ -653,7 +659,7 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     manifest.registry("thread-1").removing(*files.iter().min().unwrap()).unwrap();
     drop((manifest, environment));
     let config = ServerConfig { shards: None, ..config };
-    let inner = Local::open(&config).unwrap();
+    let inner = LocalEnvironment::open(&config).unwrap();
     let clock = inner.clock();
     let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
     drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Environment>).unwrap());
@@ -667,7 +673,7 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     for step in 0..taken {
         let data = album.join(step.to_string());
         let config = ServerConfig { data: data.clone(), ..config.clone() };
-        ServerStages::build(&config, Arc::new(Local::open(&config).unwrap()))?;
+        ServerStages::build(&config, Arc::new(LocalEnvironment::open(&config).unwrap()))?;
         std::fs::remove_dir_all(data).unwrap();
     }
     Ok(())

@@ -32,8 +32,8 @@ use crate::gauges::LogGauges;
 use crate::outgoing::Outgoing;
 pub(crate) use logs::LastLog;
 use logs::Logs;
-use room::{Change, Room};
-use shards::Shards;
+use room::{Room, RoomChange};
+use shards::LogShards;
 
 /// Owns one log and answers the shards of its thread.
 pub(crate) struct LogStage {
@@ -43,7 +43,7 @@ pub(crate) struct LogStage {
     // A batch the log had no room for; everything behind it waits, so that batches of a shard stay
     // in order.
     blocked: bool,
-    shards: Shards,
+    shards: LogShards,
     gauges: Arc<LogGauges>,
     outgoing: Outgoing,
     room: Room,
@@ -76,7 +76,7 @@ impl LogStage {
             logs: Logs::default(),
             events: Vec::new(),
             blocked: false,
-            shards: Shards::new(shards),
+            shards: LogShards::new(shards),
             gauges,
             outgoing: Outgoing::default(),
             room: Room::default(),
@@ -156,8 +156,8 @@ impl LogStage {
         let now = self.logs.own().filter(|_| !self.failed).and_then(Log::shortage);
         let Some(change) = self.room.change(now) else { return };
         let shortage = match change {
-            Change::Short(shortage) => Some(shortage),
-            Change::Over => {
+            RoomChange::Short(shortage) => Some(shortage),
+            RoomChange::Over => {
                 tracing::info!(log = self.name, "the log has room for its next file again");
                 None
             }

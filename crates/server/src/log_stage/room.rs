@@ -8,7 +8,7 @@ use timestone_wal::WalError;
 use crate::limits::{BLOCKED_LOG_TIMEOUT, LOG_ROOM_STEP_BYTES};
 
 /// What shards must be told.
-pub(super) enum Change {
+pub(super) enum RoomChange {
     /// So much is left.
     Short(LogShortage),
     /// The log makes files again.
@@ -27,19 +27,19 @@ pub(super) struct Room {
 
 impl Room {
     /// Takes what the log lacks now, if anything: why, and the bytes that it still takes.
-    pub(super) fn change(&mut self, now: Option<(&str, u64)>) -> Option<Change> {
+    pub(super) fn change(&mut self, now: Option<(&str, u64)>) -> Option<RoomChange> {
         let now =
             now.map(|(cause, room)| (room / LOG_ROOM_STEP_BYTES * LOG_ROOM_STEP_BYTES, cause));
         if now == self.told.as_ref().map(|(room, cause)| (*room, cause.as_str())) {
             return None;
         }
         self.told = now.map(|(room, cause)| (room, cause.to_owned()));
-        let Some((room_bytes, cause)) = now else { return Some(Change::Over) };
+        let Some((room_bytes, cause)) = now else { return Some(RoomChange::Over) };
         let words = format!(
             "no room for writes: {cause}. Delete something or free space on the disk; writes go on \
              by themselves then"
         );
-        Some(Change::Short(LogShortage { room_bytes, words: words.into() }))
+        Some(RoomChange::Short(LogShortage { room_bytes, words: words.into() }))
     }
 
     /// Something has become durable.

@@ -16,9 +16,9 @@ struct KnownShard {
 }
 
 /// See the module.
-pub(super) struct Shards(Vec<KnownShard>);
+pub(super) struct LogShards(Vec<KnownShard>);
 
-impl Shards {
+impl LogShards {
     pub(super) fn new(shards: Vec<(ShardId, StageId)>) -> Self {
         let known = |(id, stage)| KnownShard { id, stage, appended: VecDeque::new() };
         Self(shards.into_iter().map(known).collect())

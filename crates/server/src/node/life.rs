@@ -8,7 +8,7 @@ use crate::limits::{LAST_LIFE_INTERVAL, LIFE_INTERVAL};
 use crate::manifest::Manifest;
 
 /// See the module.
-pub(super) struct Life {
+pub(super) struct NodeLife {
     /// Where it is saved; `None` for a run with a log.
     manifest: Option<Arc<Manifest>>,
     /// When it is saved next.
@@ -17,7 +17,7 @@ pub(super) struct Life {
     is_ending: bool,
 }
 
-impl Life {
+impl NodeLife {
     pub(super) const fn new(manifest: Option<Arc<Manifest>>) -> Self {
         Self { manifest, next: Timestamp::ZERO, is_ending: false }
     }
@@ -56,7 +56,7 @@ impl Life {
         }
     }
 
-    /// When [`Life::turn`] has something to do.
+    /// When [`NodeLife::turn`] has something to do.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.manifest.is_some().then_some(self.next)
     }

@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::limits::LINK_BACKLOG_BYTES;
 
 #[derive(Debug, Default)]
-struct Link {
+struct NodeLink {
     reply_to: Option<ReplyAddress>,
     dial: Option<DialId>,
     backlog: Vec<u8>,
@@ -27,7 +27,7 @@ struct Link {
 /// All connections of the process to others.
 pub(crate) struct Links {
     net: Option<StageId>,
-    links: BTreeMap<SocketAddr, Link>,
+    links: BTreeMap<SocketAddr, NodeLink>,
     next_dial: u64,
     owner: Option<StageId>,
 }
@@ -107,7 +107,7 @@ impl Links {
     /// A connection is gone, or could not be made; the next frame dials again.
     pub(crate) fn disconnected(&mut self, dial: DialId) {
         for link in self.links.values_mut().filter(|link| link.dial == Some(dial)) {
-            *link = Link::default();
+            *link = NodeLink::default();
         }
     }
 }

@@ -43,14 +43,14 @@ impl MasterError {
     }
 }
 
-enum Place {
+enum MasterAccess {
     Embedded { master: Box<Master>, environment: Arc<dyn Environment> },
     Remote { address: SocketAddr, asking: bool },
 }
 
 /// The way to the master.
 pub(crate) struct MasterLink {
-    place: Place,
+    place: MasterAccess,
     blocks: VecDeque<ClientIdBlock>,
     /// Greetings that wait for client ids.
     pub(crate) waiting: VecDeque<(ReplyAddress, RequestId, ProtocolVersion)>,
@@ -60,16 +60,16 @@ pub(crate) struct MasterLink {
 
 impl MasterLink {
     pub(crate) fn embedded(master: Master, environment: Arc<dyn Environment>) -> Self {
-        Self::new(Place::Embedded { master: Box::new(master), environment })
+        Self::new(MasterAccess::Embedded { master: Box::new(master), environment })
     }
 
     pub(crate) fn remote(address: SocketAddr, clients: ClientIdBlock) -> Self {
-        let mut link = Self::new(Place::Remote { address, asking: false });
+        let mut link = Self::new(MasterAccess::Remote { address, asking: false });
         link.blocks.push_back(clients);
         link
     }
 
-    const fn new(place: Place) -> Self {
+    const fn new(place: MasterAccess) -> Self {
         Self {
             place,
             blocks: VecDeque::new(),
@@ -80,14 +80,14 @@ impl MasterLink {
     }
 
     pub(crate) const fn is_embedded(&self) -> bool {
-        matches!(self.place, Place::Embedded { .. })
+        matches!(self.place, MasterAccess::Embedded { .. })
     }
 
     /// The master's address, when it is in another process.
     pub(crate) const fn address(&self) -> Option<SocketAddr> {
         match self.place {
-            Place::Embedded { .. } => None,
-            Place::Remote { address, .. } => Some(address),
+            MasterAccess::Embedded { .. } => None,
+            MasterAccess::Remote { address, .. } => Some(address),
         }
     }
 
@@ -96,7 +96,7 @@ impl MasterLink {
         &mut self,
         command: MasterCommand,
     ) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
-        let Place::Embedded { master, environment } = &mut self.place else {
+        let MasterAccess::Embedded { master, environment } = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
         let before = master.map().version();
@@ -134,7 +134,7 @@ impl MasterLink {
 
     /// Whom to ask for client ids, and under which number; `None` when that is under way.
     pub(crate) fn want_clients(&mut self) -> Option<(SocketAddr, RequestId)> {
-        let Place::Remote { address, asking } = &mut self.place else { return None };
+        let MasterAccess::Remote { address, asking } = &mut self.place else { return None };
         if std::mem::replace(asking, true) {
             return None;
         }
@@ -149,7 +149,7 @@ impl MasterLink {
 
     /// Questions under way may be lost: they are asked again.
     pub(crate) fn link_lost(&mut self) {
-        if let Place::Remote { asking, .. } = &mut self.place {
+        if let MasterAccess::Remote { asking, .. } = &mut self.place {
             *asking = false;
         }
     }

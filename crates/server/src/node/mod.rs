@@ -32,7 +32,7 @@ use timestone_wire::{
 
 use crate::event::Event;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
-use crate::node::life::Life;
+use crate::node::life::NodeLife;
 use crate::node::links::Links;
 use crate::node::maps::Maps;
 pub(crate) use crate::node::master::{MasterLink, register};
@@ -53,7 +53,7 @@ pub(crate) struct NodeStage {
     stopping: Arc<AtomicBool>,
     // Read for answers only; time comes with every turn.
     clock: Arc<dyn Clock>,
-    life: Life,
+    life: NodeLife,
     embedded: Embedded,
 }
 
@@ -71,7 +71,7 @@ impl NodeStage {
             figures: parts.figures,
             stopping: parts.stopping,
             clock: parts.clock,
-            life: Life::new(parts.life),
+            life: NodeLife::new(parts.life),
             embedded: parts.embedded,
         }
     }

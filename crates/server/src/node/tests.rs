@@ -9,7 +9,7 @@ use timestone_wire::MasterReply;
 
 use super::*;
 use crate::config::{AcceptedLoss, ServerConfig};
-use crate::environment::{Environment, Local};
+use crate::environment::{Environment, LocalEnvironment};
 use crate::manifest::Manifest;
 
 #[test]
@@ -176,7 +176,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
 
 fn directory(folder: &std::path::Path) -> (Arc<dyn Environment>, Arc<Manifest>) {
     let environment: Arc<dyn Environment> =
-        Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
+        Arc::new(LocalEnvironment::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
     let manifest = Manifest::open(&environment, &AcceptedLoss::Nothing).unwrap();
     (environment, manifest)
 }

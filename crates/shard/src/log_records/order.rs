@@ -21,12 +21,12 @@ pub struct RecordPlace {
 
 /// Records with successive numbers, of one epoch, in successive batches of one log.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct RecordRun {
     first: RecordPlace,
     last: RecordPlace,
 }
 
-impl Run {
+impl RecordRun {
     fn takes(&self, next: RecordPlace) -> bool {
         let last = self.last;
         next.number == last.number.plus(1)
@@ -54,7 +54,7 @@ impl Run {
 /// What was seen of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct RecordOrder {
-    runs: Vec<Run>,
+    runs: Vec<RecordRun>,
 }
 
 impl RecordOrder {
@@ -62,9 +62,12 @@ impl RecordOrder {
     pub(crate) fn take(&mut self, next: RecordPlace) {
         match self.runs.last_mut() {
             Some(run) if run.takes(next) => run.last = next,
-            _ => self.runs.push(Run { first: next, last: next }),
+            _ => self.runs.push(RecordRun { first: next, last: next }),
         }
-        debug_assert!(self.runs.last().is_some_and(Run::is_sound), "a run goes on from its first");
+        debug_assert!(
+            self.runs.last().is_some_and(RecordRun::is_sound),
+            "a run goes on from its first"
+        );
     }
 
     /// The last record of all logs, if there is any.

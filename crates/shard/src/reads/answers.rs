@@ -9,7 +9,7 @@ use timestone_wire::{self as wire, Frame, Kind, Message};
 use super::expiry;
 use super::lookups::{Item, in_store};
 use crate::driver::ReadNow;
-use crate::requests::pending::{Purpose, read_token};
+use crate::requests::pending::{RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::turn::Turn;
 
@@ -36,7 +36,7 @@ impl Parts<'_> {
         };
         let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
         let Some(request) = self.requests.get_mut(token) else { return };
-        debug_assert_eq!(request.purpose, Purpose::Get, "only a get reads");
+        debug_assert_eq!(request.purpose, RequestPurpose::Get, "only a get reads");
         let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
         if let Err(refusal) = expiry::check(&expiry, snapshot, &found) {
@@ -118,7 +118,7 @@ impl Parts<'_> {
         let Some(request) = self.requests.get_mut(token) else {
             return bytes_of(outcome).into_iter().for_each(|value| self.store.recycle(value));
         };
-        assert!(request.purpose != Purpose::Write, "what a write finds is its own");
+        assert!(request.purpose != RequestPurpose::Write, "what a write finds is its own");
         let (at, snapshot, prepared_before) =
             (request.read.at, request.read.snapshot, request.read.prepared_before);
         let expiry = request.read.expiry;

@@ -15,7 +15,7 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
 };
 
-use crate::requests::pending::{Purpose, read_token};
+use crate::requests::pending::{RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::turn::Turn;
 
@@ -30,7 +30,7 @@ impl Parts<'_> {
         next: Option<ScanCursor>,
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        debug_assert_eq!(request.purpose, Purpose::Scan, "a page answers a scan");
+        debug_assert_eq!(request.purpose, RequestPurpose::Scan, "a page answers a scan");
         if let Err(refusal) = self.driver.collected().check(request.read.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
@@ -55,7 +55,7 @@ impl Parts<'_> {
     /// Answers a count, as [`Self::scan_done`].
     pub(crate) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
-        debug_assert_eq!(request.purpose, Purpose::Count, "a number answers a count");
+        debug_assert_eq!(request.purpose, RequestPurpose::Count, "a number answers a count");
         if let Err(refusal) = self.driver.collected().check(request.read.at) {
             return self.requests.refuse(ctx, token, &refusal);
         }
@@ -81,7 +81,7 @@ impl Parts<'_> {
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         debug_assert!(
-            matches!(request.purpose, Purpose::Scan | Purpose::Count),
+            matches!(request.purpose, RequestPurpose::Scan | RequestPurpose::Count),
             "only a scan or a count walks"
         );
         request.read.at = at;

@@ -25,7 +25,7 @@ use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, Messa
 use crate::driver::Driver;
 use crate::gauges::{ShardGauges, Timed};
 use crate::turn::Turn;
-use pending::{OpenRequests, Previous, Purpose, Request};
+use pending::{OpenRequests, Previous, Request, RequestPurpose};
 use replies::Replies;
 use states::{state_of_outcome, verdict_of_write};
 
@@ -82,7 +82,7 @@ impl Requests {
         &mut self,
         reply_to: ReplyAddress,
         frame: &Frame<'_>,
-        purpose: Purpose,
+        purpose: RequestPurpose,
     ) -> Token {
         let envelope = self.envelope_for(frame);
         let token = self.open.open(reply_to, envelope, purpose, Timed::of(frame.kind()));
@@ -179,7 +179,11 @@ impl Requests {
         bytes: usize,
     ) -> bool {
         let Some(request) = self.open.get_mut(token) else { return true };
-        debug_assert_eq!(request.purpose, Purpose::Get, "writes count what they find themselves");
+        debug_assert_eq!(
+            request.purpose,
+            RequestPurpose::Get,
+            "writes count what they find themselves"
+        );
         self.replies.has_room(ctx, request.reply_to, bytes)
     }
 
@@ -191,7 +195,11 @@ impl Requests {
         value: &[u8],
     ) -> bool {
         let Some(request) = self.open.get_mut(token) else { return false };
-        debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
+        debug_assert_eq!(
+            request.purpose,
+            RequestPurpose::Write,
+            "only a write keeps what it finds"
+        );
         let known = request.write.keep_found(&self.memory, value);
         request.write.previous = Previous { known, present: true, version, expires_at };
         known
@@ -200,7 +208,11 @@ impl Requests {
     /// Keeps what a write had found that took place before.
     pub(crate) fn keep_told(&mut self, token: Token, value: &[u8]) {
         if let Some(request) = self.open.get_mut(token) {
-            debug_assert_eq!(request.purpose, Purpose::Write, "only a write keeps what it finds");
+            debug_assert_eq!(
+                request.purpose,
+                RequestPurpose::Write,
+                "only a write keeps what it finds"
+            );
             request.write.keep_told(&self.memory, value);
         }
     }
@@ -218,14 +230,17 @@ impl Requests {
         let Some(request) = self.open.get_mut(token) else { return };
         let purpose = request.purpose;
         debug_assert!(
-            matches!(purpose, Purpose::Prepare | Purpose::Write | Purpose::Other),
+            matches!(
+                purpose,
+                RequestPurpose::Prepare | RequestPurpose::Write | RequestPurpose::Other
+            ),
             "there is no vote about a read"
         );
-        if purpose == Purpose::Write && driver.is_waited_out(ctx.now(), &vote) {
+        if purpose == RequestPurpose::Write && driver.is_waited_out(ctx.now(), &vote) {
             return self.refuse(ctx, token, &Refusal::Recovering);
         }
         self.gauges.vote(&vote);
-        if purpose == Purpose::Write {
+        if purpose == RequestPurpose::Write {
             let (commit, verdict) = verdict_of_write(commit, vote);
             return self.answer_written(ctx, token, txn, commit, verdict);
         }

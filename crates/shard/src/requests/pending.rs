@@ -17,7 +17,7 @@ use crate::limits::CHARGED_VALUE_BYTES;
 
 /// What a request is, as far as its answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Purpose {
+pub(crate) enum RequestPurpose {
     /// Nobody waits for an answer.
     #[default]
     Silent,
@@ -70,7 +70,7 @@ pub(crate) struct Request {
     pub(crate) reply_to: ReplyAddress,
     /// The envelope of its answer.
     pub(crate) envelope: Envelope,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: RequestPurpose,
     /// Its frame, when it had to wait.
     pub(crate) frame: Vec<u8>,
     pub(crate) read: PendingRead,
@@ -214,7 +214,7 @@ impl OpenRequests {
         &mut self,
         reply_to: ReplyAddress,
         envelope: Envelope,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         timed: Timed,
     ) -> Token {
         let index = match self.free.pop() {
@@ -267,7 +267,7 @@ impl OpenRequests {
             slot.frame = Vec::new();
         }
         // Reads find nothing that is kept.
-        if slot.purpose != Purpose::Get {
+        if slot.purpose != RequestPurpose::Get {
             slot.write.forget_found();
         }
         self.parked -= usize::from(parked);
@@ -328,10 +328,11 @@ mod tests {
             generation: Generation::new(0),
         };
         let mut requests = OpenRequests::default();
-        let first = requests.open(reply_to, Envelope::default(), Purpose::Get, Timed::Get);
+        let first = requests.open(reply_to, Envelope::default(), RequestPurpose::Get, Timed::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
         requests.close(first);
-        let second = requests.open(reply_to, Envelope::default(), Purpose::Write, Timed::Write);
+        let second =
+            requests.open(reply_to, Envelope::default(), RequestPurpose::Write, Timed::Write);
         assert_ne!(first, second);
         assert!(requests.get_mut(first).is_none());
         assert!(requests.get_mut(second).unwrap().frame.is_empty());

@@ -10,7 +10,7 @@ use timestone_wire::{self as wire, Frame, Message, Shards};
 use super::Shard;
 use crate::driver::ReadNow;
 use crate::reads::lookups::Answered;
-use crate::requests::pending::{Purpose, Repeat, token_of};
+use crate::requests::pending::{Repeat, RequestPurpose, token_of};
 use crate::requests::states::{state_of_frozen, state_of_status, verdict_of_write};
 use crate::turn::Turn;
 use crate::write_sets::{Put, Target, Unapplied};
@@ -57,7 +57,7 @@ impl Shard {
                 let is_write = self
                     .requests
                     .get_mut(token)
-                    .is_some_and(|request| request.purpose == Purpose::Write);
+                    .is_some_and(|request| request.purpose == RequestPurpose::Write);
                 if !is_write || timestone_types::is_planted!(RepeatLooksAfresh) {
                     return self.requests.vote(ctx, token, (txn, commit), vote, &self.driver);
                 }
@@ -229,7 +229,7 @@ impl Shard {
             StoreEvent::ReadDone { token, outcome } => {
                 let token = token_of(token);
                 let request = self.requests.get_mut(token);
-                if request.is_some_and(|request| request.purpose == Purpose::Write) {
+                if request.is_some_and(|request| request.purpose == RequestPurpose::Write) {
                     let (single, mut parts) = self.single();
                     if single.write_found(ctx, token, outcome, &mut parts) {
                         self.resubmit(ctx, token, None);

@@ -11,7 +11,7 @@ use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, 
 use super::Shard;
 use crate::admission::AdmissionError;
 use crate::figures::ShardFigures;
-use crate::requests::pending::Purpose;
+use crate::requests::pending::RequestPurpose;
 use crate::turn::Turn;
 
 /// How a request may wait, from the flag that it carries.
@@ -42,17 +42,17 @@ impl Shard {
         }
         self.figures.gauges().count(frame.kind());
         let purpose = match frame.kind() {
-            Kind::Get => Purpose::Get,
-            Kind::Prepare => Purpose::Prepare,
-            Kind::Write => Purpose::Write,
-            Kind::Scan => Purpose::Scan,
-            Kind::Count => Purpose::Count,
+            Kind::Get => RequestPurpose::Get,
+            Kind::Prepare => RequestPurpose::Prepare,
+            Kind::Write => RequestPurpose::Write,
+            Kind::Scan => RequestPurpose::Scan,
+            Kind::Count => RequestPurpose::Count,
             Kind::Decide
             | Kind::Status
             | Kind::Terminate
             | Kind::Freeze
             | Kind::WriteSet
-            | Kind::Newest => Purpose::Other,
+            | Kind::Newest => RequestPurpose::Other,
             _ => return self.without_token(ctx, reply_to, frame),
         };
         let token = self.requests.open(reply_to, frame, purpose);
