@@ -409,8 +409,15 @@ impl World {
 
     /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before
     /// it.
-    fn die_within(&mut self, id: ProcessId, crash: PlannedCrash, turn: SimulatedTurn, submitted: &[u64]) {
-        let (PlannedCrash { silent, seed, until }, SimulatedTurn { begin, end, .. }) = (crash, turn);
+    fn die_within(
+        &mut self,
+        id: ProcessId,
+        crash: PlannedCrash,
+        turn: SimulatedTurn,
+        submitted: &[u64],
+    ) {
+        let (PlannedCrash { silent, seed, until }, SimulatedTurn { begin, end, .. }) =
+            (crash, turn);
         let words = if silent {
             "its machine loses power within a turn"
         } else {
