@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId,
+    Condition, EngineConfig, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId,
     TxnStatus,
 };
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
@@ -11,7 +11,7 @@ use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, 
 
 use crate::Requests;
 use crate::world::{Application, Outcome, SPACE, World, pending, world, world_with};
-use timestone_testkit::Refuse;
+use timestone_testkit::{Refuse, Weather};
 
 const OTHER: ClientId = ClientId::new(99);
 
@@ -379,6 +379,45 @@ fn a_refused_write_that_holds_the_watermark_is_found() {
     let (risen, ..) = refused_again_and_again(&mut world, session);
     set(None);
     assert!(risen <= Duration::from_secs(1), "the planted bug is found: {risen:?}");
+}
+
+/// Answers that take longer than a repeat: both copies are refused, or one is refused and the other
+/// is answered with a later timestamp. The write takes place all the same.
+#[test]
+fn two_copies_that_are_both_refused_are_asked_again() {
+    for later in [false, true] {
+        let mut world = world(1);
+        let session = world.session();
+        // The first copy arrives just after the second.
+        let slow = EngineConfig::default().request_timeout + Duration::from_millis(50);
+        world.weather().delay = (slow, slow);
+        let retry_after = Duration::from_millis(500);
+        let times = if later { 1 } else { 2 };
+        world.shards[0].refuse = Some(Refuse { retry_after, ..no_room(times) });
+        if later {
+            let ahead = world.now.saturating_add(Duration::from_secs(10));
+            world.shards[0].read_by_other(b"k", ahead);
+        }
+        let op = world.op();
+        let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+        let deadline = Some(world.now.saturating_add(Duration::from_secs(60)));
+        let begun = pending(world.host.engine.write_if(
+            world.now,
+            session,
+            SPACE,
+            b"k",
+            mutation,
+            Condition::Always,
+            RequestOptions { deadline, ..plain() },
+            op,
+        ));
+        world.pass(Duration::from_millis(1));
+        world.weather().delay = Weather::FAIR.delay;
+        let outcome = world.outcome(op, begun);
+        assert!(matches!(outcome, Outcome::Written(..)), "{outcome:?}");
+        assert!(world.host.engine.stats().repeated > 0, "no copy was sent before an answer");
+        assert_eq!(world.shards[0].executed.values().copied().max(), Some(1));
+    }
 }
 
 /// An earlier copy of it may still come: that is all that nobody knows, and asking on keeps the

@@ -205,18 +205,19 @@ impl Copies {
         debug_assert!(!self.are_nowhere(), "a copy was sent, and counts as answered");
     }
 
-    /// The copy sent last was refused; another one follows.
+    /// A copy was refused; another one follows. It need not be the copy sent last: two copies get two
+    /// answers, and both may be refusals.
     pub(super) fn refused(&mut self) {
-        debug_assert!(self.unanswered, "an answer to nothing");
         self.attempts += 1;
         self.unanswered = false;
+        debug_assert_eq!(self.are_nowhere(), !self.doubtful, "several copies stay doubtful");
     }
 
-    /// The answer to the copy sent last asks for another timestamp.
+    /// The answer to a copy asks for another timestamp. Another copy may have been refused before.
     pub(super) fn next_round(&mut self) {
-        debug_assert!(self.unanswered, "an answer to nothing");
         self.round = self.round.wrapping_add(1);
         self.unanswered = false;
+        debug_assert_eq!(self.are_nowhere(), !self.doubtful, "several copies stay doubtful");
     }
 
     /// Every copy was answered.
