@@ -39,6 +39,7 @@ cargo lab cost [--against COMMIT] [--lines] [-o json] [CASE…]
 cargo lab structure [--at COMMIT] [-o text|json]
                                        methods, files and fields of types, assertions of cores, names and words, of this tree or a commit
 cargo lab structure --lacking CORE|all functions that change state and assert nothing
+cargo lab structure --uses WORD|all      where a retired word is still used
 cargo lab structure --page COMMIT      the same of COMMIT and of this tree, side by side, into docs/lab/structure.md";
 
 fn main() -> ExitCode {

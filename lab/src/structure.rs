@@ -28,7 +28,7 @@ const REGION: &str = "structure";
 
 /// Counts, and prints or writes what was counted.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let (mut at, mut before, mut json, mut lacking) = (None, None, false, None);
+    let (mut at, mut before, mut json, mut lacking, mut uses) = (None, None, false, None, None);
     let mut words = options.iter();
     while let Some(&word) = words.next() {
         match (word, words.next()) {
@@ -37,6 +37,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
             ("-o", Some(&"json")) => json = true,
             ("-o", Some(&"text")) => json = false,
             ("--lacking", Some(core)) => lacking = Some(*core),
+            ("--uses", Some(word)) => uses = Some(*word),
             _ => {
                 return Err(format!(
                     "structure has no option '{word}', or it lacks its value; see cargo lab help"
@@ -53,6 +54,9 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     // What is retired is what today's glossary says, whatever tree is looked at.
     let rules = glossary::rules(here.text(glossary::PAGE).unwrap_or_default()).0;
+    if let Some(word) = uses {
+        return print_uses(&here, &rules, word);
+    }
     let count = |tree: &Tree| -> Result<Figures, String> {
         let sources = parse(tree)?;
         Ok(Figures {
@@ -79,6 +83,21 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         return std::fs::write(&path, filled).map_err(|error| format!("{PAGE}: {error}"));
     }
     print!("{}", if json { format!("{:#}\n", figures.json()) } else { figures.text() });
+    Ok(())
+}
+
+/// Where a retired word is still used, or each of them for `all`.
+fn print_uses(tree: &Tree, rules: &[glossary::Rule], word: &str) -> Result<(), String> {
+    let rules_of =
+        |rule: &glossary::Rule| word == "all" || rule.forms.iter().any(|form| form == word);
+    if !rules.iter().any(rules_of) {
+        return Err(format!("{} retires no '{word}'", glossary::PAGE));
+    }
+    for (rule, uses) in rules.iter().zip(glossary::retired(tree, rules)) {
+        for place in uses.iter().filter(|_| rules_of(rule)) {
+            println!("{}:{}: {}, say {}", place.path, place.line, rule.name(), rule.instead);
+        }
+    }
     Ok(())
 }
 

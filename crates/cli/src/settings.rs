@@ -205,7 +205,7 @@ impl Settings {
                 return setting.clone();
             }
             match setting.name {
-                "advertise" => match config.listen {
+                "advertise" => match config.listen.native {
                     Some(address) if address.port() != 0 => {
                         derived(address.to_string(), "the address of listen")
                     }
@@ -245,23 +245,23 @@ impl Settings {
         self.parse("device", device)?;
         let master = self.parse("master", master)?;
         let mut config = ServerConfig::new(PathBuf::from(&self.find("data").value));
-        config.listen = self.parse("listen", listen)?;
-        config.resp = self.parse("resp", listen)?;
-        config.http = self.parse("http", listen)?;
-        config.advertise = self.optional("advertise", address)?;
+        config.listen.native = self.parse("listen", listen)?;
+        config.listen.resp = self.parse("resp", listen)?;
+        config.listen.http = self.parse("http", listen)?;
+        config.listen.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;
-        config.capacity_bytes =
+        config.sizes.capacity_bytes =
             self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
-        config.cache_bytes = self.parse("cache", cache)?;
-        config.dram_bytes = self.parse("dram", |text| size_of_at_least(text, LEAST_DRAM))?;
-        config.memory_bytes = self.optional("memory", memory)?;
+        config.sizes.cache_bytes = self.parse("cache", cache)?;
+        config.sizes.dram_bytes = self.parse("dram", |text| size_of_at_least(text, LEAST_DRAM))?;
+        config.sizes.memory_bytes = self.optional("memory", memory)?;
         config.shards = self.optional("shards", count)?;
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
         config.layout = self.parse("layout", layout)?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
-        config.insecure = self.parse("insecure", boolean)?;
+        config.listen.insecure = self.parse("insecure", boolean)?;
         config.pin = self.parse("pin", boolean)?;
         Ok(config)
     }
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(settings.find("data").origin, Origin::Default);
         let config = settings.server_config().unwrap();
         assert_eq!(
-            (config.cache_bytes, config.shards, config.log),
+            (config.sizes.cache_bytes, config.shards, config.log),
             (64 << 20, Some(2), DeviceKind::Ssd)
         );
     }

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_the_last_whole_second() {
+    fn the_rate_is_that_of_the_last_full_second() {
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
         let mut rate = CommandRate::default();
         rate.look(at(5_000), 10);

@@ -61,28 +61,12 @@ pub enum StageLayout {
 pub struct ServerConfig {
     /// The data directory; created when missing.
     pub data: PathBuf,
-    /// Native protocol; `None`: not served (an embedded store).
-    pub listen: Option<SocketAddr>,
-    /// RESP gateway; `None`: not served.
-    pub resp: Option<SocketAddr>,
-    /// HTTP: metrics and health; `None`: not served.
-    pub http: Option<SocketAddr>,
-    /// The address that others are told to connect to, when it differs from the listening one.
-    pub advertise: Option<SocketAddr>,
+    /// Where clients are served.
+    pub listen: ListenConfig,
+    /// Memory and space on the device.
+    pub sizes: SizeConfig,
     /// The log's device.
     pub log: DeviceKind,
-    /// Most bytes on the flash device, over all shards; `None`: 80 % of the free space.
-    pub capacity_bytes: Option<u64>,
-    /// Bytes of the record cache, over all shards; allocated as it fills.
-    pub cache_bytes: u64,
-    /// Memory of the keyspaces in dram, over all shards, in bytes, beside
-    /// [`Self::memory_bytes`]; taken as it fills.
-    pub dram_bytes: u64,
-    /// Most connections of each net stage; `None`: as many as the process's descriptors allow.
-    pub max_connections: Option<usize>,
-    /// Memory that the process may use, caches included; `None`: half of what the machine, or the
-    /// control group, has.
-    pub memory_bytes: Option<u64>,
     /// Shards that this process holds; fixed when the data directory is created. `None`: as it is,
     /// or the default.
     pub shards: Option<u16>,
@@ -98,14 +82,55 @@ pub struct ServerConfig {
     pub cluster: Option<String>,
     /// Where the master is.
     pub master: MasterPlace,
-    /// Whether addresses that other machines can reach are allowed without protection.
-    pub insecure: bool,
     /// Whether reactor threads are bound to cores.
     pub pin: bool,
     /// What this start may go on without, if it is missing.
     pub accept_loss: AcceptedLoss,
     /// What the operator does not choose; `None`: as fits the log's device.
     pub tuning: Option<Tuning>,
+}
+
+/// Where a server's clients are served, and how many.
+#[derive(Clone, Debug, Default)]
+pub struct ListenConfig {
+    /// Native protocol; `None`: not served (an embedded store).
+    pub native: Option<SocketAddr>,
+    /// RESP gateway; `None`: not served.
+    pub resp: Option<SocketAddr>,
+    /// HTTP: metrics and health; `None`: not served.
+    pub http: Option<SocketAddr>,
+    /// The address that others are told to connect to, when it differs from the listening one.
+    pub advertise: Option<SocketAddr>,
+    /// Whether addresses that other machines can reach are allowed without protection.
+    pub insecure: bool,
+    /// Most connections of each net stage; `None`: as many as the process's descriptors allow.
+    pub max_connections: Option<usize>,
+}
+
+/// Memory of a server, and its space on the device.
+#[derive(Clone, Debug)]
+pub struct SizeConfig {
+    /// Most bytes on the flash device, over all shards; `None`: 80 % of the free space.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes of the record cache, over all shards; allocated as it fills.
+    pub cache_bytes: u64,
+    /// Memory of the keyspaces in dram, over all shards, in bytes, beside
+    /// [`Self::memory_bytes`]; taken as it fills.
+    pub dram_bytes: u64,
+    /// Memory that the process may use, caches included; `None`: half of what the machine, or the
+    /// control group, has.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Default for SizeConfig {
+    fn default() -> Self {
+        Self {
+            capacity_bytes: None,
+            cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
+            dram_bytes: crate::limits::DEFAULT_DRAM_BYTES,
+            memory_bytes: None,
+        }
+    }
 }
 
 /// What a configuration comes to where it left the choice to the server.
@@ -172,23 +197,20 @@ impl ServerConfig {
         let loopback = |port| Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
         Self {
             data,
-            listen: loopback(crate::limits::NATIVE_PORT),
-            resp: loopback(crate::limits::RESP_PORT),
-            http: loopback(crate::limits::HTTP_PORT),
-            advertise: None,
+            listen: ListenConfig {
+                native: loopback(crate::limits::NATIVE_PORT),
+                resp: loopback(crate::limits::RESP_PORT),
+                http: loopback(crate::limits::HTTP_PORT),
+                ..ListenConfig::default()
+            },
+            sizes: SizeConfig::default(),
             log: DeviceKind::Ssd,
-            capacity_bytes: None,
-            cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
-            dram_bytes: crate::limits::DEFAULT_DRAM_BYTES,
-            max_connections: None,
-            memory_bytes: None,
             shards: None,
             threads: None,
             layout: StageLayout::default(),
             cluster_shards: None,
             cluster: None,
             master: MasterPlace::Embedded,
-            insecure: false,
             pin: false,
             accept_loss: AcceptedLoss::Nothing,
             tuning: None,
@@ -198,7 +220,7 @@ impl ServerConfig {
     /// The same without any port: for a store embedded in an application.
     #[must_use]
     pub fn embedded(data: PathBuf) -> Self {
-        Self { listen: None, resp: None, http: None, ..Self::new(data) }
+        Self { listen: ListenConfig::default(), ..Self::new(data) }
     }
 
     /// The tuning in force.
@@ -221,7 +243,7 @@ impl ServerConfig {
         }
         let shards = existing.or(self.shards).unwrap_or(limits::DEFAULT_SHARDS);
         self.check_capacity(shards)?;
-        let capacity_bytes = match self.capacity_bytes {
+        let capacity_bytes = match self.sizes.capacity_bytes {
             Some(bytes) => bytes,
             None => crate::datadir::default_capacity(&self.data)?,
         };
@@ -231,7 +253,7 @@ impl ServerConfig {
     /// Refuses a capacity that would be exceeded at once.
     pub(crate) fn check_capacity(&self, shards: u16) -> Result<(), ServerError> {
         let least = u64::from(shards) * u64::from(limits::MIN_BLOCKS) * limits::BLOCK_BYTES;
-        match self.capacity_bytes {
+        match self.sizes.capacity_bytes {
             Some(wanted) if wanted < least => {
                 Err(ServerError::CapacityTooSmall { wanted, least, shards })
             }

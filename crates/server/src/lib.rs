@@ -63,7 +63,9 @@ mod shard_stage;
 mod stages;
 
 pub use assembly::{EmbeddedClient, EmbeddedClientSlot};
-pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
+pub use config::{
+    AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
+};
 pub use datadir::accepted_losses;
 pub use environment::Environment;
 pub use error::ServerError;

@@ -35,8 +35,8 @@ pub(crate) struct Budget {
 impl Budget {
     /// The shares under a configuration.
     pub(crate) fn of(config: &ServerConfig) -> Self {
-        let total = config.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES).max(MIN_MEMORY_BYTES);
-        let cache = config.cache_bytes.min(total / 2);
+        let total = config.sizes.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES).max(MIN_MEMORY_BYTES);
+        let cache = config.sizes.cache_bytes.min(total / 2);
         let buffers = total - cache - BASE_MEMORY_BYTES;
         let share = |tenths: u64, copies: u64| buffers / 10 * tenths / copies;
         Self {
@@ -64,7 +64,7 @@ mod tests {
             [(0, u64::MAX), (768 << 20, 64 << 20), (64 << 30, 1 << 30), (2 << 30, 3 << 30)]
         {
             let mut config = ServerConfig::new("data".into());
-            (config.memory_bytes, config.cache_bytes) = (Some(memory), cache);
+            (config.sizes.memory_bytes, config.sizes.cache_bytes) = (Some(memory), cache);
             let budget = Budget::of(&config);
             let copies = INPUT_COPIES * budget.input + WRITE_COPIES * budget.writes + budget.output;
             assert!(budget.cache + BASE_MEMORY_BYTES + copies <= budget.total, "{budget:?}");

@@ -40,14 +40,14 @@ pub(crate) fn open_stores(
 ) -> Result<Vec<Replay>, ServerError> {
     let count = shards.len().max(1) as u64;
     let budget = crate::memory::Budget::of(config);
-    let capacity = match config.capacity_bytes {
+    let capacity = match config.sizes.capacity_bytes {
         Some(bytes) => bytes,
         None => environment.capacity_bytes()?,
     };
     let blocks = u32::try_from(capacity / count / tuning.block_bytes)
         .unwrap_or(u32::MAX)
         .max(limits::MIN_BLOCKS);
-    let cache_bytes = config.cache_bytes / count;
+    let cache_bytes = config.sizes.cache_bytes / count;
     #[cfg(feature = "planted-bugs")]
     let (known, cache_bytes) = (
         timestone_types::is_planted!(ForgottenCapacity),
@@ -88,7 +88,7 @@ pub(crate) fn open_stores(
                  shutdown the device is damaged: restore the shard from a backup if its keys matter"
             );
         }
-        let memory_bytes = config.dram_bytes / count;
+        let memory_bytes = config.sizes.dram_bytes / count;
         let dram = Dram::in_recovery(DramConfig { seed: store.seed(), memory_bytes });
         Ok(Replay::new(shard, Box::new(Stores::new(store, dram))))
     })

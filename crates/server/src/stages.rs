@@ -32,13 +32,14 @@ pub fn joining(
     config: &ServerConfig,
     environment: &dyn Environment,
 ) -> Result<Joining, ServerError> {
-    let native = config
+    let listen = &config.listen;
+    let native = listen
         .advertise
-        .or(config.listen)
+        .or(listen.native)
         .map(|address| Address::new(&address.to_string()))
         .transpose();
     let native = native.map_err(ServerError::part)?;
-    let resp = config
+    let resp = listen
         .resp
         .map(|address| Address::new(&address.to_string()))
         .transpose()
@@ -161,7 +162,7 @@ impl Caches {
         Self { observed: Arc::clone(observed) }
     }
 
-    /// Gives all caches together so many bytes, as [`ServerConfig::cache_bytes`] does at the start.
+    /// Gives all caches together so many bytes, as [`SizeConfig::cache_bytes`] does at the start.
     /// Each shard follows when it publishes its figures next, within
     /// [`timestone_shard::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
     pub fn resize(&self, bytes: u64) {

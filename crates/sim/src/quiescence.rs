@@ -98,8 +98,9 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let shards_each = u64::from(members.shards_per_server.max(1));
     let mut all = Vec::new();
     for (whose, server, figures) in shards(world) {
-        let cache = server.cache_bytes / shards_each;
-        let capacity = server.capacity_bytes.unwrap_or_default() / shards_each / block * block;
+        let cache = server.sizes.cache_bytes / shards_each;
+        let capacity =
+            server.sizes.capacity_bytes.unwrap_or_default() / shards_each / block * block;
         let limits = [
             // The window has turned twice since a key was used last.
             ("marks of keys in use", named(&figures.tables, "marks"), 0),

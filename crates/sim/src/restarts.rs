@@ -104,11 +104,11 @@ impl Vary {
         if let Some(most) = self.cache_bytes {
             // Of every size, from nothing on.
             let mut dice = seed.derive("cache", 0).dice();
-            server.cache_bytes = dice.below(most + 1) >> dice.below(12);
+            server.sizes.cache_bytes = dice.below(most + 1) >> dice.below(12);
         }
-        if let (Some(most), Some(now)) = (self.capacity_bytes, server.capacity_bytes) {
+        if let (Some(most), Some(now)) = (self.capacity_bytes, server.sizes.capacity_bytes) {
             let more = seed.derive("capacity", 0).dice().below(most.saturating_sub(now) + 1);
-            server.capacity_bytes = Some(now + more);
+            server.sizes.capacity_bytes = Some(now + more);
         }
         changes(&before, server)
     }
@@ -124,8 +124,8 @@ fn changes(before: &ServerConfig, now: &ServerConfig) -> Vec<RestartChange> {
         (RestartChange::Threads, before.threads != now.threads),
         (RestartChange::Layout, before.layout != now.layout),
         (log, before.log != now.log),
-        (RestartChange::Cache, before.cache_bytes != now.cache_bytes),
-        (RestartChange::Capacity, before.capacity_bytes != now.capacity_bytes),
+        (RestartChange::Cache, before.sizes.cache_bytes != now.sizes.cache_bytes),
+        (RestartChange::Capacity, before.sizes.capacity_bytes != now.sizes.capacity_bytes),
     ];
     all.into_iter().filter(|(_, changed)| *changed).map(|(change, _)| change).collect()
 }

@@ -476,7 +476,7 @@ impl World {
         else {
             return;
         };
-        let usual = server.config.cache_bytes;
+        let usual = server.config.sizes.cache_bytes;
         serving.caches.resize(scarce.map_or(usual, |(cache_bytes, _)| cache_bytes));
         for &(stage, limit) in &serving.admission {
             serving.runtime.set_admission(stage, scarce.map_or(limit, |(_, admission)| admission));

@@ -31,8 +31,8 @@ pub use timestone_client::*;
 /// Running a server, as the `timestone` binary does.
 pub mod server {
     pub use timestone_server::{
-        AcceptedLoss, Addresses, DeviceKind, InForce, MasterPlace, Server, ServerConfig,
-        ServerError, StageLayout, accepted_losses, limits,
+        AcceptedLoss, Addresses, DeviceKind, InForce, ListenConfig, MasterPlace, Server,
+        ServerConfig, ServerError, SizeConfig, StageLayout, accepted_losses, limits,
     };
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_several_commands_are_told_apart() {
+    fn arguments_of_several_commands_are_told_apart() {
         let mut arguments = ArgumentBuffer::default();
         arguments.push(b"GET");
         arguments.push(b"");

@@ -110,9 +110,9 @@ impl Extended {
             out.push(b'-');
         }
         if exponent >= 0 {
-            let mut whole = Natural::from(significand);
-            whole.shift_left(exponent.unsigned_abs() as usize);
-            return whole.print(out);
+            let mut integer = Natural::from(significand);
+            integer.shift_left(exponent.unsigned_abs() as usize);
+            return integer.print(out);
         }
         let scale = 10u128.pow(FRACTION_DIGITS);
         let scaled = shift_right_rounding(u128::from(significand) * scale, exponent.unsigned_abs());
@@ -302,11 +302,11 @@ impl Natural {
         if self.is_zero() {
             return;
         }
-        let (whole, part) = (bits / 32, bits % 32);
+        let (places, part) = (bits / 32, bits % 32);
         if part > 0 {
             self.multiply_add(1 << part, 0);
         }
-        self.places.splice(0..0, core::iter::repeat_n(0, whole));
+        self.places.splice(0..0, core::iter::repeat_n(0, places));
         self.assert_sound();
     }
 

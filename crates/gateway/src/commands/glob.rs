@@ -17,7 +17,7 @@
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Glob {
     /// Of 64 states each.
-    arguments: usize,
+    blocks: usize,
     /// For each byte, the states that it leads on from.
     accepts: Vec<u64>,
     /// The states that any byte keeps.
@@ -31,13 +31,9 @@ impl Glob {
     #[must_use]
     pub(crate) fn new(pattern: &[u8]) -> Self {
         // One state an element at most, and the last one.
-        let arguments = pattern.len() / 64 + 1;
-        let mut glob = Self {
-            arguments,
-            accepts: vec![0; 256 * arguments],
-            stars: vec![0; arguments],
-            last: 0,
-        };
+        let blocks = pattern.len() / 64 + 1;
+        let mut glob =
+            Self { blocks, accepts: vec![0; 256 * blocks], stars: vec![0; blocks], last: 0 };
         let mut rest = pattern;
         while let Some(&first) = rest.first() {
             let (word, bit) = (glob.last / 64, 1 << (glob.last % 64));
@@ -46,7 +42,7 @@ impl Glob {
                 rest = &rest[1..];
                 continue;
             }
-            let mut accept = |byte: u8| glob.accepts[usize::from(byte) * arguments + word] |= bit;
+            let mut accept = |byte: u8| glob.accepts[usize::from(byte) * blocks + word] |= bit;
             let length = match rest {
                 [b'?', ..] => {
                     (0..=u8::MAX).for_each(accept);
@@ -76,14 +72,14 @@ impl Glob {
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match (&self.accepts[..], &self.stars[..]) {
             (accepts, &[stars]) if accepts.len() == 256 => {
-                self.matches_in_a_word(accepts, stars, text)
+                self.matches_in_one_block(accepts, stars, text)
             }
-            _ => self.matches_in_words(text),
+            _ => self.matches_in_blocks(text),
         }
     }
 
     /// The same for short patterns, whose states are one word.
-    fn matches_in_a_word(&self, accepts: &[u64], stars: u64, text: &[u8]) -> bool {
+    fn matches_in_one_block(&self, accepts: &[u64], stars: u64, text: &[u8]) -> bool {
         let end = 1 << self.last;
         let mut now = 1_u64;
         for &byte in text {
@@ -96,11 +92,11 @@ impl Glob {
         now & end != 0
     }
 
-    fn matches_in_words(&self, text: &[u8]) -> bool {
-        let mut now = vec![0_u64; self.arguments];
+    fn matches_in_blocks(&self, text: &[u8]) -> bool {
+        let mut now = vec![0_u64; self.blocks];
         now[0] = 1;
         for &byte in text {
-            let accepts = &self.accepts[usize::from(byte) * self.arguments..][..self.arguments];
+            let accepts = &self.accepts[usize::from(byte) * self.blocks..][..self.blocks];
             let (mut carried, mut any) = (0, 0);
             for ((now, accepts), stars) in now.iter_mut().zip(accepts).zip(&self.stars) {
                 let goes_on = *now & accepts;

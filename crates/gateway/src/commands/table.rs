@@ -126,7 +126,7 @@ const GROW: &[&str] = &["write", "denyoom", "fast"];
 const GROW_SLOW: &[&str] = &["write", "denyoom"];
 const SHRINK: &[&str] = &["write", "fast"];
 const SHRINK_SLOW: &[&str] = &["write"];
-const PLAIN: &[&str] = &["loading", "stale", "fast"];
+const ANYTIME: &[&str] = &["loading", "stale", "fast"];
 const ADMIN: &[&str] = &["noscript", "loading", "stale"];
 
 macro_rules! commands {
@@ -149,9 +149,9 @@ macro_rules! commands {
 commands! {
     "append" Append 3 Write ONE GROW "2.0.0" "Appends a string to the value of a key. Creates the \
         key if it doesn't exist.";
-    "auth" Auth -2 Local NO_KEYS PLAIN "1.0.0" "Authenticates the connection.";
+    "auth" Auth -2 Local NO_KEYS ANYTIME "1.0.0" "Authenticates the connection.";
     "client" Client -2 Local NO_KEYS ADMIN "2.4.0" "A container for client connection commands.";
-    "command" Command -1 Local NO_KEYS PLAIN "2.8.13" "Returns detailed information about all \
+    "command" Command -1 Local NO_KEYS ANYTIME "2.8.13" "Returns detailed information about all \
         commands.";
     "config" Config -2 Local NO_KEYS ADMIN "2.0.0" "A container for server configuration commands.";
     "dbsize" Dbsize 1 Keyspace NO_KEYS READ "1.0.0" "Returns the number of keys in the database.";
@@ -160,9 +160,9 @@ commands! {
     "decrby" Decrby 3 Write ONE GROW "1.0.0" "Decrements a number from the integer value of a key. \
         Uses 0 as initial value if the key doesn't exist.";
     "del" Del -2 Write ALL SHRINK_SLOW "1.0.0" "Deletes one or more keys.";
-    "discard" Discard 1 State NO_KEYS PLAIN "2.0.0" "Discards a transaction.";
-    "echo" Echo 2 Local NO_KEYS PLAIN "1.0.0" "Returns the given string.";
-    "exec" Exec 1 State NO_KEYS PLAIN "1.2.0" "Executes all commands in a transaction.";
+    "discard" Discard 1 State NO_KEYS ANYTIME "2.0.0" "Discards a transaction.";
+    "echo" Echo 2 Local NO_KEYS ANYTIME "1.0.0" "Returns the given string.";
+    "exec" Exec 1 State NO_KEYS ANYTIME "1.2.0" "Executes all commands in a transaction.";
     "exists" Exists -2 Read ALL READ "1.0.0" "Determines whether one or more keys exist.";
     "expire" Expire -3 Write ONE SHRINK "1.0.0" "Sets the expiration time of a key in seconds.";
     "expireat" Expireat -3 Write ONE SHRINK "1.2.0" "Sets the expiration time of a key to a Unix \
@@ -181,7 +181,7 @@ commands! {
         a key.";
     "getset" Getset 3 Write ONE GROW "1.0.0" "Returns the previous string value of a key after \
         setting it to a new value.";
-    "hello" Hello -1 Local NO_KEYS PLAIN "6.0.0" "Handshakes with the server.";
+    "hello" Hello -1 Local NO_KEYS ANYTIME "6.0.0" "Handshakes with the server.";
     "incr" Incr 2 Write ONE GROW "1.0.0" "Increments the integer value of a key by one. Uses 0 as \
         initial value if the key doesn't exist.";
     "incrby" Incrby 3 Write ONE GROW "1.0.0" "Increments the integer value of a key by a number. \
@@ -196,7 +196,7 @@ commands! {
         of one or more keys.";
     "msetnx" Msetnx -3 Write PAIRS GROW_SLOW "1.0.1" "Atomically modifies the string values of one \
         or more keys only when all keys don't exist.";
-    "multi" Multi 1 State NO_KEYS PLAIN "1.2.0" "Starts a transaction.";
+    "multi" Multi 1 State NO_KEYS ANYTIME "1.2.0" "Starts a transaction.";
     "persist" Persist 2 Write ONE SHRINK "2.2.0" "Removes the expiration time of a key.";
     "pexpire" Pexpire -3 Write ONE SHRINK "2.6.0" "Sets the expiration time of a key in \
         milliseconds.";
@@ -204,16 +204,16 @@ commands! {
         milliseconds timestamp.";
     "pexpiretime" Pexpiretime 2 Read ONE READ "7.0.0" "Returns the expiration time of a key as a \
         Unix milliseconds timestamp.";
-    "ping" Ping -1 Local NO_KEYS PLAIN "1.0.0" "Returns the server's liveliness response.";
+    "ping" Ping -1 Local NO_KEYS ANYTIME "1.0.0" "Returns the server's liveliness response.";
     "psetex" Psetex 4 Write ONE GROW_SLOW "2.6.0" "Sets both string value and expiration time in \
         milliseconds of a key.";
     "pttl" Pttl 2 Read ONE READ "2.6.0" "Returns the expiration time in milliseconds of a key.";
-    "quit" Quit -1 State NO_KEYS PLAIN "1.0.0" "Closes the connection.";
+    "quit" Quit -1 State NO_KEYS ANYTIME "1.0.0" "Closes the connection.";
     "randomkey" Randomkey 1 Keyspace NO_KEYS READ_SLOW "1.0.0" "Returns a random key name from the \
         database.";
-    "reset" Reset 1 State NO_KEYS PLAIN "6.2.0" "Resets the connection.";
+    "reset" Reset 1 State NO_KEYS ANYTIME "6.2.0" "Resets the connection.";
     "scan" Scan -2 Keyspace NO_KEYS READ_SLOW "2.8.0" "Iterates over the key names in the database.";
-    "select" Select 2 Local NO_KEYS PLAIN "1.0.0" "Changes the selected database.";
+    "select" Select 2 Local NO_KEYS ANYTIME "1.0.0" "Changes the selected database.";
     "set" Set -3 Write ONE GROW_SLOW "1.0.0" "Sets the string value of a key, ignoring its type. \
         The key is created if it doesn't exist.";
     "setex" Setex 4 Write ONE GROW_SLOW "2.0.0" "Sets the string value and expiration time of a \
@@ -224,14 +224,14 @@ commands! {
         another by an offset. Creates the key if it doesn't exist.";
     "strlen" Strlen 2 Read ONE READ "2.2.0" "Returns the length of a string value.";
     "substr" Substr 4 Read ONE READ_SLOW "1.0.0" "Returns a substring from a string value.";
-    "time" Time 1 Local NO_KEYS PLAIN "2.6.0" "Returns the server time.";
+    "time" Time 1 Local NO_KEYS ANYTIME "2.6.0" "Returns the server time.";
     "touch" Touch -2 Read ALL READ "3.2.1" "Returns the number of existing keys out of those \
         specified.";
     "ttl" Ttl 2 Read ONE READ "1.0.0" "Returns the expiration time in seconds of a key.";
     "type" Type 2 Read ONE READ "1.0.0" "Determines the type of value stored at a key.";
     "unlink" Unlink -2 Write ALL SHRINK "4.0.0" "Deletes one or more keys.";
-    "unwatch" Unwatch 1 State NO_KEYS PLAIN "2.2.0" "Forgets about watched keys of a transaction.";
-    "watch" Watch -2 State ALL PLAIN "2.2.0" "Monitors changes to keys to determine the execution \
+    "unwatch" Unwatch 1 State NO_KEYS ANYTIME "2.2.0" "Forgets about watched keys of a transaction.";
+    "watch" Watch -2 State ALL ANYTIME "2.2.0" "Monitors changes to keys to determine the execution \
         of a transaction.";
 }
 

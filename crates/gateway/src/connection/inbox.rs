@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_under_way_can_be_read_again_and_the_rest_is_dropped() {
+    fn commands_in_progress_can_be_read_again_and_the_rest_is_dropped() {
         let mut inbox = Inbox::new();
         assert!(inbox.append(b"one\r\ntwo\r\nthr".to_vec(), None).is_empty());
         let (first, word) = next(&mut inbox).unwrap();

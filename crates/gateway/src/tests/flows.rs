@@ -159,11 +159,11 @@ fn a_read_that_has_found_less_than_an_earlier_one_was_answered_is_repeated() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_has_found_less_than_an_earlier_one_is_seen() {
-    let (plain, longer) =
+    let (short, longer) =
         timestone_types::planted::with(timestone_types::planted::Bug::OutdatedReads, || {
             (outdated_reads(false), outdated_reads(true))
         });
-    assert_eq!((plain.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
+    assert_eq!((short.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
 }
 
 /// A client that is gone reads nothing of what was to be repeated.
@@ -199,7 +199,7 @@ fn a_longer_read_that_overtakes_one_of_its_key_is_repeated_behind_it() {
 }
 
 #[test]
-fn a_pipeline_longer_than_what_may_be_under_way_is_answered_whole() {
+fn a_pipeline_longer_than_what_may_be_in_progress_is_answered_to_the_end() {
     let mut world = World::new();
     let client = world.connect();
     let count = 5 * MAX_IN_FLIGHT;
@@ -220,7 +220,7 @@ fn a_pipeline_longer_than_what_may_be_under_way_is_answered_whole() {
 }
 
 #[test]
-fn commands_on_different_keys_are_under_way_together() {
+fn commands_on_different_keys_are_in_progress_together() {
     let mut world = World::new();
     let client = world.connect();
     world.wishes.lock().unwrap().hold = true;
@@ -260,7 +260,7 @@ fn a_hot_counter_is_incremented_by_many_in_few_transactions() {
 }
 
 #[test]
-fn plain_writes_of_a_hot_key_are_combined_too_and_the_last_one_stays() {
+fn simple_writes_of_a_hot_key_are_combined_too_and_the_last_one_stays() {
     let mut world = World::new();
     let clients: Vec<_> = (0..20).map(|_| world.connect()).collect();
     for (number, &client) in clients.iter().enumerate() {
@@ -271,10 +271,10 @@ fn plain_writes_of_a_hot_key_are_combined_too_and_the_last_one_stays() {
     world.settle();
     let answers: Vec<String> = clients.iter().map(|&client| world.text(client)).collect();
     // Other clients may write in between.
-    let whole = |answer: &String| {
+    let is_one_value = |answer: &String| {
         answer.starts_with(&"+OK|".repeat(16)) && answer.matches('$').count() == 1
     };
-    assert!(answers.iter().all(whole), "{answers:?}");
+    assert!(answers.iter().all(is_one_value), "{answers:?}");
     let seen = world.wishes.lock().unwrap().seen.clone();
     assert!(seen["write"] + seen["prepare"] < 60, "{seen:?} for 320 writes");
     assert_eq!(world.ask(clients[0], "SET k x; SET k y; GET k"), "+OK|+OK|$1|y|");
@@ -315,12 +315,12 @@ fn what_cannot_be_queued_spoils_the_transaction() {
     let client = world.connect();
     let answer = world.ask(client, "MULTI; SET a 1; NOPE; EXEC; GET a");
     let unknown = "-ERR unknown command 'NOPE', with args beginning with: |";
-    let spoilt = "-EXECABORT Transaction discarded because of previous errors.|";
-    assert_eq!(answer, format!("+OK|+QUEUED|{unknown}{spoilt}$-1|"));
+    let discarded = "-EXECABORT Transaction discarded because of previous errors.|";
+    assert_eq!(answer, format!("+OK|+QUEUED|{unknown}{discarded}$-1|"));
     let answer = world.ask(client, "MULTI; FLUSHDB; EXEC");
     assert!(
         answer.starts_with("+OK|-ERR Command not allowed inside a transaction")
-            && answer.ends_with(spoilt),
+            && answer.ends_with(discarded),
         "{answer}"
     );
     let answer = world.ask(client, "MULTI; MULTI; WATCH a; SET a 1; EXEC");
@@ -583,7 +583,7 @@ fn a_gateway_that_waits_for_answers_that_never_come_is_found_out() {
 }
 
 #[test]
-fn the_whole_keyspace_can_be_scanned_counted_and_flushed() {
+fn a_keyspace_can_be_scanned_counted_and_flushed() {
     let mut world = World::new();
     let client = world.connect();
     assert_eq!(

@@ -225,8 +225,8 @@ fn random_command<'a>(dice: &mut Dice) -> Vec<&'a str> {
         "RESET",
     ];
     let shape = dice.pick(SHAPES);
-    let mut words: Vec<&str> = shape.split(' ').collect();
-    for word in words.iter_mut().skip(1) {
+    let mut arguments: Vec<&str> = shape.split(' ').collect();
+    for word in arguments.iter_mut().skip(1) {
         *word = match *word {
             "k" => dice.pick(KEYS),
             "v" => dice.pick(VALUES),
@@ -241,12 +241,12 @@ fn random_command<'a>(dice: &mut Dice) -> Vec<&'a str> {
     }
     // Times that pass while the test runs are left to the tables.
     let is_brief = |word: &&str| matches!(*word, "1" | "5");
-    if words.iter().any(|word| matches!(*word, "EX" | "PX" | "EXAT" | "SETEX")) {
-        for word in words.iter_mut().filter(|word| is_brief(word)) {
+    if arguments.iter().any(|word| matches!(*word, "EX" | "PX" | "EXAT" | "SETEX")) {
+        for word in arguments.iter_mut().filter(|word| is_brief(word)) {
             *word = "100000000";
         }
     }
-    words
+    arguments
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) struct Wishes {
     /// Prepares are kept unanswered.
     pub(super) hold_prepares: bool,
     /// So many prepares, the next ones, are answered all the same.
-    pub(super) let_go: u32,
+    pub(super) release_prepares: u32,
     /// Bytes of the longest batch of frames that came.
     pub(super) longest_frame_batch: usize,
     /// Frames seen, by kind.
@@ -208,8 +208,8 @@ impl TestShard {
 
     fn holds_prepare(&self) -> bool {
         let mut wishes = self.wishes.lock().unwrap();
-        let goes = !wishes.hold_prepares || wishes.let_go > 0;
-        wishes.let_go = wishes.let_go.saturating_sub(1);
+        let goes = !wishes.hold_prepares || wishes.release_prepares > 0;
+        wishes.release_prepares = wishes.release_prepares.saturating_sub(1);
         !goes
     }
 

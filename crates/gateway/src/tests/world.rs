@@ -329,11 +329,11 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 }
 
 /// A command in the form that clients send.
-pub(super) fn encode<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
-        out.extend_from_slice(word.as_ref());
+pub(super) fn encode<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        out.extend_from_slice(format!("${}\r\n", argument.as_ref().len()).as_bytes());
+        out.extend_from_slice(argument.as_ref());
         out.extend_from_slice(b"\r\n");
     }
     out

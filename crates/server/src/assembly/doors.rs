@@ -33,8 +33,8 @@ impl Doors {
         Ok(Self {
             native: native_nets(config, &environment.network(), memory, plan, &table)?,
             resp: resp_nets(config, &environment.network(), memory, plan)?,
-            http: config.http.map(HttpServer::bind).transpose()?,
-            advertised: config.advertise,
+            http: config.listen.http.map(HttpServer::bind).transpose()?,
+            advertised: config.listen.advertise,
             table,
         })
     }
@@ -85,7 +85,7 @@ impl Doors {
 /// Most connections of one net stage.
 fn max_connections(config: &ServerConfig) -> usize {
     let bound = timestone_seda::limits::MAX_CONNECTIONS;
-    config.max_connections.map_or(bound, |most| most.min(bound))
+    config.listen.max_connections.map_or(bound, |most| most.min(bound))
 }
 
 /// The stage of every shard number; `node` where a number is not here.
@@ -129,7 +129,7 @@ fn native_nets(
         NetStage::new(NativeProtocol::new(plan.node(), Arc::clone(table)), net)
     };
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
-    nets.listen(config.listen, "the native protocol")?;
+    nets.listen(config.listen.native, "the native protocol")?;
     Ok(nets)
 }
 
@@ -140,7 +140,7 @@ fn resp_nets(
     memory: &Arc<Memory>,
     plan: &StagePlan,
 ) -> Result<Nets<RawProtocol>, ServerError> {
-    if config.resp.is_none() {
+    if config.listen.resp.is_none() {
         return Ok(Nets { stages: Vec::new(), address: None });
     }
     let stage = |thread| {
@@ -160,7 +160,7 @@ fn resp_nets(
         NetStage::new(RawProtocol::new(gateway), net)
     };
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
-    nets.listen(config.resp, "the Redis protocol")?;
+    nets.listen(config.listen.resp, "the Redis protocol")?;
     Ok(nets)
 }
 

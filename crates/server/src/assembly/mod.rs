@@ -26,7 +26,7 @@ use timestone_seda::{Layout, Memory, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, SizeConfig};
 use crate::environment::{Environment, LocalEnvironment};
 use crate::error::ServerError;
 use crate::event::Event;
@@ -90,9 +90,10 @@ pub(crate) fn assemble(
 ) -> Result<Assembled, ServerError> {
     refuse_strangers(config)?;
     let mut config = config.clone();
-    config.memory_bytes = config.memory_bytes.or_else(|| Some(timestone_io::machine_memory()? / 2));
-    config.max_connections =
-        config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
+    config.sizes.memory_bytes =
+        config.sizes.memory_bytes.or_else(|| Some(timestone_io::machine_memory()? / 2));
+    config.listen.max_connections =
+        config.listen.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
     let config = &config;
     let environment = LocalEnvironment::open(config)?;
     config.check_capacity(environment.shards())?;
@@ -111,8 +112,10 @@ fn connections_by_descriptors(threads: usize) -> Option<usize> {
 
 /// Addresses that other machines can reach need a word.
 fn refuse_strangers(config: &ServerConfig) -> Result<(), ServerError> {
-    for address in [config.listen, config.resp, config.http].into_iter().flatten() {
-        if !address.ip().is_loopback() && !config.insecure {
+    for address in
+        [config.listen.native, config.listen.resp, config.listen.http].into_iter().flatten()
+    {
+        if !address.ip().is_loopback() && !config.listen.insecure {
             return Err(ServerError::Insecure { address });
         }
     }
@@ -137,7 +140,8 @@ pub(crate) fn assemble_on(
     embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
 ) -> Result<Assembled, ServerError> {
     let budget = budget_of(config);
-    let config = &ServerConfig { cache_bytes: budget.cache, ..config.clone() };
+    let sizes = SizeConfig { cache_bytes: budget.cache, ..config.sizes.clone() };
+    let config = &ServerConfig { sizes, ..config.clone() };
     let ground = Ground {
         config,
         environment: &environment,
@@ -215,8 +219,8 @@ pub(crate) fn assemble_on(
 
 fn budget_of(config: &ServerConfig) -> Budget {
     let budget = Budget::of(config);
-    if budget.cache < config.cache_bytes {
-        let (wanted, got) = (config.cache_bytes, budget.cache);
+    if budget.cache < config.sizes.cache_bytes {
+        let (wanted, got) = (config.sizes.cache_bytes, budget.cache);
         tracing::warn!(
             wanted,
             got,

@@ -16,7 +16,7 @@ use timestone_wire::{
 };
 
 use super::*;
-use crate::config::{AcceptedLoss, Tuning};
+use crate::config::{AcceptedLoss, SizeConfig, Tuning};
 use crate::event::Event;
 use crate::manifest::Manifest;
 use crate::stages::ServerStages;
@@ -188,8 +188,11 @@ impl Life {
         let config = ServerConfig {
             shards: (!data.exists()).then_some(1),
             threads: Some(1),
-            capacity_bytes: Some(32 << 20),
-            cache_bytes: 1 << 20,
+            sizes: SizeConfig {
+                capacity_bytes: Some(32 << 20),
+                cache_bytes: 1 << 20,
+                ..SizeConfig::default()
+            },
             log,
             accept_loss,
             tuning: Some(tuning),
@@ -588,8 +591,11 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
     let config = ServerConfig {
         shards: Some(2),
         threads: Some(2),
-        capacity_bytes: Some(32 << 20),
-        cache_bytes: 1 << 20,
+        sizes: SizeConfig {
+            capacity_bytes: Some(32 << 20),
+            cache_bytes: 1 << 20,
+            ..SizeConfig::default()
+        },
         tuning: Some(tuning),
         ..ServerConfig::embedded(data.clone())
     };
@@ -623,8 +629,11 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     let config = ServerConfig {
         shards: Some(1),
         threads: Some(1),
-        capacity_bytes: Some(32 << 20),
-        cache_bytes: 1 << 20,
+        sizes: SizeConfig {
+            capacity_bytes: Some(32 << 20),
+            cache_bytes: 1 << 20,
+            ..SizeConfig::default()
+        },
         tuning: Some(tuning.clone()),
         ..ServerConfig::embedded(data.clone())
     };

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use timestone_client::{ErrorCode, blocking};
-use timestone_server::{MasterPlace, ServerConfig, ServerError, Tuning};
+use timestone_server::{ListenConfig, MasterPlace, ServerConfig, ServerError, SizeConfig, Tuning};
 use timestone_wal::DeviceKind;
 
 use crate::running::{Running, config, staged};
@@ -41,12 +41,10 @@ pub(crate) fn small(data: &Path) -> ServerConfig {
     tuning.log.file_bytes = 128 * 1024;
     tuning.log.block_bytes = 16 * 1024;
     ServerConfig {
-        listen: None,
-        resp: None,
-        http: None,
+        listen: ListenConfig::default(),
         shards: None,
         cluster: Some(NAME.to_owned()),
-        capacity_bytes: Some(64 << 20),
+        sizes: SizeConfig { capacity_bytes: Some(64 << 20), ..SizeConfig::default() },
         tuning: Some(tuning),
         ..config(data)
     }
@@ -128,7 +126,7 @@ impl World {
 
     /// A client: over TCP where other servers have shards as well.
     fn client(&self, running: &Running) -> blocking::Db {
-        if self.config.listen.is_some() { running.native() } else { running.inside.clone() }
+        if self.config.listen.native.is_some() { running.native() } else { running.inside.clone() }
     }
 
     /// A life of the server that writes every key.
@@ -310,9 +308,9 @@ fn bits_of_the_small_files_of_a_server_whose_master_is_elsewhere() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let any = config(folder.path()).listen;
+    let any = config(folder.path()).listen.native;
     let first = ServerConfig {
-        listen: any,
+        listen: ListenConfig { native: any, ..ListenConfig::default() },
         shards: Some(1),
         cluster_shards: Some(2),
         ..small(folder.path())
@@ -320,7 +318,7 @@ fn bits_of_the_small_files_of_a_server_whose_master_is_elsewhere() {
     let master = Running::start(&first);
     let mut world = World::new(MasterPlace::Remote(master.server.addresses().native.unwrap()));
     // The master gives shards to servers that can be reached.
-    world.config.listen = any;
+    world.config.listen.native = any;
     let image = world.live(1, true);
     world.must_serve("undamaged");
     for file in ["cluster", "cluster-name"] {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use timestone_client::{ErrorCode, blocking};
 use timestone_clock::{Clock, SystemClock};
-use timestone_server::{ServerConfig, Tuning};
+use timestone_server::{ListenConfig, ServerConfig, SizeConfig, Tuning};
 use timestone_wal::DeviceKind;
 
 use crate::bits::{Image, image, restore};
@@ -25,11 +25,9 @@ fn small(data: &Path, log: DeviceKind) -> ServerConfig {
     tuning.log.block_bytes = 16 * 1024;
     let shards = (!data.exists()).then_some(1);
     ServerConfig {
-        listen: None,
-        resp: None,
-        http: None,
+        listen: ListenConfig::default(),
         shards,
-        capacity_bytes: Some(24 << 20),
+        sizes: SizeConfig { capacity_bytes: Some(24 << 20), ..SizeConfig::default() },
         log,
         tuning: Some(tuning),
         ..config(data)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::MapVersion;
-use timestone_server::ServerConfig;
+use timestone_server::{ServerConfig, SizeConfig};
 use timestone_types::{
     AbortKind, ClientId, ClusterId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
     Version,
@@ -350,7 +350,10 @@ fn damage(file: &std::path::Path, text: &[u8]) -> usize {
 fn a_repeat_is_told_its_outcome_even_if_the_page_cannot_be_read_any_more() {
     const VALUE: &[u8] = b"a value that is found again in the file";
     let folder = tempfile::tempdir().unwrap();
-    let config = ServerConfig { capacity_bytes: Some(64 << 20), ..one_shard(folder.path()) };
+    let config = ServerConfig {
+        sizes: SizeConfig { capacity_bytes: Some(64 << 20), ..SizeConfig::default() },
+        ..one_shard(folder.path())
+    };
     let running = Running::start(&config);
     let mut socket = Socket::connect(&running, ClientId::ZERO);
     socket.carry_out(socket.write(1, WriteAction::Put, b"one"));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
-use timestone_server::{Server, ServerConfig, ServerError, StageLayout};
+use timestone_server::{ListenConfig, Server, ServerConfig, ServerError, SizeConfig, StageLayout};
 
 /// A running server.
 pub(crate) struct Running {
@@ -44,14 +44,15 @@ fn every_test_holds_for_the_staged_layout_as_well() {
 pub(crate) fn config(data: &std::path::Path) -> ServerConfig {
     let any = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
     ServerConfig {
-        listen: any,
-        resp: any,
-        http: any,
+        listen: ListenConfig { native: any, resp: any, http: any, ..ListenConfig::default() },
         shards: Some(2),
         threads: Some(1),
         layout: if staged() { StageLayout::Staged } else { StageLayout::Fused },
-        cache_bytes: 16 << 20,
-        capacity_bytes: Some(256 << 20),
+        sizes: SizeConfig {
+            capacity_bytes: Some(256 << 20),
+            cache_bytes: 16 << 20,
+            ..SizeConfig::default()
+        },
         ..ServerConfig::new(data.to_owned())
     }
 }

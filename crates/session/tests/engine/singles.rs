@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, EngineConfig, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId,
-    TxnStatus,
+    Condition, EngineConfig, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError,
+    SessionId, TxnStatus,
 };
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};

@@ -2,7 +2,7 @@
 
 use timestone_costmodel::{Counter, StageKind};
 use timestone_seda::simulated::VirtualTime;
-use timestone_server::{MasterPlace, ServerConfig};
+use timestone_server::{ListenConfig, MasterPlace, ServerConfig, SizeConfig};
 use timestone_types::random::Seed;
 
 use super::WorldConfig;
@@ -90,20 +90,25 @@ impl Population<'_> {
         let total = config.members.shards();
         let usual = ServerConfig::new("simulated".into());
         let server = ServerConfig {
-            listen: Some(listen),
-            resp: (config.members.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
-            http: None,
+            listen: ListenConfig {
+                native: Some(listen),
+                resp: (config.members.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
+                insecure: true,
+                ..ListenConfig::default()
+            },
+            sizes: SizeConfig {
+                cache_bytes: config.storage.cache_bytes,
+                capacity_bytes: Some(config.storage.capacity_bytes),
+                dram_bytes: config.storage.dram_bytes.unwrap_or(usual.sizes.dram_bytes),
+                ..usual.sizes
+            },
             shards: Some(config.members.shards_per_server),
             threads: Some(config.machine.threads),
             layout: config.machine.layout,
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
-            cache_bytes: config.storage.cache_bytes,
-            capacity_bytes: Some(config.storage.capacity_bytes),
             log: config.storage.log,
             master,
-            insecure: true,
             tuning: Some(config.storage.tuning.clone()),
-            dram_bytes: config.storage.dram_bytes.unwrap_or(usual.dram_bytes),
             ..usual
         };
         let clock = self.clock(id.0);

@@ -70,7 +70,7 @@ fn a_gateway_that_ignores_the_bound_is_found_out() {
 
 /// What is counted of long answers to eight clients while the net stage has not looked at them yet,
 /// and when it has.
-fn counted_on_their_way() -> (u64, u64) {
+fn counted_in_transit() -> (u64, u64) {
     let mut world = World::new();
     let setter = world.connect();
     world.post(setter, &encode(&[&b"SET"[..], b"k", &vec![b'x'; VALUE]]));
@@ -88,18 +88,18 @@ fn counted_on_their_way() -> (u64, u64) {
 }
 
 #[test]
-fn long_answers_count_on_their_way_to_the_net_stage() {
-    let (counted, after) = counted_on_their_way();
+fn long_answers_count_until_the_net_stage_has_them() {
+    let (counted, after) = counted_in_transit();
     assert!(counted >= 8 * VALUE as u64, "{counted} bytes");
     assert_eq!(after, 0);
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
+fn a_gateway_that_forgets_answers_in_transit_is_found_out() {
     let (counted, _) = timestone_types::planted::with(
         timestone_types::planted::Bug::UncountedPassing,
-        counted_on_their_way,
+        counted_in_transit,
     );
     assert!(counted < VALUE as u64, "{counted} bytes");
 }

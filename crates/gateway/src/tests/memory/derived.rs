@@ -60,23 +60,23 @@ fn what_commands_make_is_counted_and_waits_for_memory_in_order() {
 fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = short_answers(&mut world);
-    let other = maker_under_way(&mut world, 4 * VALUE);
+    let other = maker_in_progress(&mut world, 4 * VALUE);
     world.post(client, &[makers(3, VALUE), encode(&["INCR", "n"])].concat());
     world.pass(MEMORY_TIMEOUT - Duration::from_millis(10));
     assert_eq!(world.text(client), "");
     world.pass(Duration::from_millis(20));
-    let_go(&mut world, 0);
+    release_prepares(&mut world, 0);
     assert_eq!(world.text(other), ":4194304|");
     let refused = "-TRYAGAIN no memory was free for some seconds for the values that this command \
         makes; nothing was done, try it again later|";
     assert_eq!(world.text(client), format!("{}:1|", refused.repeat(3)));
     assert_eq!(world.ask(client, "EXISTS k0 k1 k2"), ":0|");
     // In time, it comes in the order of the commands.
-    let other = maker_under_way(&mut world, 4 * VALUE);
+    let other = maker_in_progress(&mut world, 4 * VALUE);
     world.post(client, &makers(3, VALUE));
     world.pass(MEMORY_TIMEOUT / 2);
     assert_eq!(world.text(client), "");
-    let_go(&mut world, 0);
+    release_prepares(&mut world, 0);
     assert_eq!(world.text(client), ":1048576|".repeat(3));
     assert_eq!(world.text(other), ":4194304|");
     assert_eq!(world.memory.used(MemoryUse::Input), 0);
@@ -127,13 +127,13 @@ fn a_transaction_that_makes_more_than_there_is_memory_for_does_nothing() {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = world.connect();
     // It is not alone.
-    let other = maker_under_way(&mut world, VALUE);
+    let other = maker_in_progress(&mut world, VALUE);
     world.post(client, &[encode(&["MULTI"]), makers(16, VALUE), encode(&["EXEC"])].concat());
     let answer = world.wait(client);
     assert_eq!(answer, format!("+OK|{}", "+QUEUED|".repeat(16)));
     assert!(world.wait(client).starts_with("-TRYAGAIN no memory was free"));
     assert_eq!(world.ask(client, "EXISTS k0"), ":0|");
-    let_go(&mut world, 0);
+    release_prepares(&mut world, 0);
     // As much as there is memory for, and the same value again and again.
     let again = makers(1, VALUE).repeat(100);
     world.post(client, &[encode(&["MULTI"]), makers(7, VALUE), again, encode(&["EXEC"])].concat());
@@ -159,7 +159,7 @@ fn whatever_one_command_alone_makes_has_room() {
 }
 
 /// A client whose value is made, and whose commit is not answered before prepares are.
-fn maker_under_way(world: &mut World, length: usize) -> Client {
+fn maker_in_progress(world: &mut World, length: usize) -> Client {
     let client = world.connect();
     world.wishes.lock().unwrap().hold_prepares = true;
     world.post(client, &encode(&["SETRANGE", "under way", &(length - 1).to_string(), "x"]));
@@ -169,7 +169,7 @@ fn maker_under_way(world: &mut World, length: usize) -> Client {
 }
 
 /// Prepares are answered again; so many of them are refused, those that come at this moment.
-fn let_go(world: &mut World, refused: u32) {
+fn release_prepares(world: &mut World, refused: u32) {
     let wishes = Arc::clone(&world.wishes);
     wishes.lock().unwrap().hold_prepares = false;
     wishes.lock().unwrap().refuse = refused;
@@ -248,7 +248,7 @@ fn beside_makers(length: usize) -> (bool, bool) {
     world.post(multi, &[encode(&["MULTI"]), set.clone(), encode(&["EXEC"])].concat());
     let (mut one, mut other) = (String::new(), String::new());
     for _ in 0..1000 {
-        world.wishes.lock().unwrap().let_go = 1;
+        world.wishes.lock().unwrap().release_prepares = 1;
         world.pass(Duration::from_millis(1));
         if let Some(rest) = rest.take_if(|_| !world.paused.contains(&long)) {
             world.post(long, rest);
@@ -315,7 +315,7 @@ fn on_and_off() -> (Duration, String) {
     let client = world.connect();
     let begun = world.now;
     for round in 0..5 {
-        let other = maker_under_way(&mut world, 4 * VALUE);
+        let other = maker_in_progress(&mut world, 4 * VALUE);
         if round == 0 {
             world.post(client, &makers(1, VALUE));
         }
@@ -327,7 +327,7 @@ fn on_and_off() -> (Duration, String) {
             }
         }
         world.disconnect(other);
-        let_go(&mut world, u32::MAX);
+        release_prepares(&mut world, u32::MAX);
     }
     (world.now.since(begun), String::new())
 }

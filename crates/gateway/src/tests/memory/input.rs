@@ -25,8 +25,8 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
     assert_eq!(world.paused, [second], "its bytes wait in its socket");
     assert_eq!(world.ask(third, "SET c 1"), "+OK|", "short commands go on");
     // The first one's end makes room.
-    let whole = encode(&[&b"SET"[..], b"a", &vec![b'x'; VALUE]]);
-    world.post(first, &whole[300_000..]);
+    let command = encode(&[&b"SET"[..], b"a", &vec![b'x'; VALUE]]);
+    world.post(first, &command[300_000..]);
     assert_eq!(world.wait(first), "+OK|");
     world.pass(Duration::from_millis(20));
     assert!(world.paused.is_empty());
@@ -43,7 +43,7 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
 }
 
 #[test]
-fn a_command_that_came_whole_while_it_waited_for_memory_wants_none_any_more() {
+fn a_command_that_came_to_its_end_while_it_waited_for_memory_wants_none_any_more() {
     let mut world = World::with(SHARDS, scarce());
     let (first, second) = (world.connect(), world.connect());
     world.post(first, &begun("a"));
@@ -195,9 +195,9 @@ fn every_argument_that_multi_queues_counts() {
     let mut world = World::new();
     let client = world.connect();
     assert_eq!(world.ask(client, "MULTI"), "+OK|");
-    let mut words = vec![&b"DEL"[..]];
-    words.resize(100_001, b"");
-    world.post(client, &encode(&words));
+    let mut arguments = vec![&b"DEL"[..]];
+    arguments.resize(100_001, b"");
+    world.post(client, &encode(&arguments));
     assert_eq!(world.wait(client), "+QUEUED|");
     world.settle();
     let used = world.memory.used(MemoryUse::Input);
@@ -328,9 +328,9 @@ fn a_gateway_that_bounds_begun_commands_one_by_one_is_found_out() {
 fn where_the_arguments_of_a_command_are_is_counted_and_given_back() {
     let mut world = World::new();
     let client = world.connect();
-    let mut words = vec![&b"MGET"[..]];
-    words.resize(40_000, b"k");
-    let command = encode(&words);
+    let mut arguments = vec![&b"MGET"[..]];
+    arguments.resize(40_000, b"k");
+    let command = encode(&arguments);
     world.post(client, &command[..command.len() - 10]);
     world.settle();
     let used = world.memory.used(MemoryUse::Input);

@@ -15,8 +15,8 @@ use crate::tests::world::{Client, SHARDS, World, encode};
 pub(super) const VALUE: usize = 1024 * 1024;
 
 pub(super) fn begun(key: &str) -> Vec<u8> {
-    let whole = encode(&[&b"SET"[..], key.as_bytes(), &vec![b'x'; VALUE]]);
-    whole[..300_000].to_vec()
+    let command = encode(&[&b"SET"[..], key.as_bytes(), &vec![b'x'; VALUE]]);
+    command[..300_000].to_vec()
 }
 
 /// So many commands that make a long value each, with few bytes of their own.
