@@ -15,11 +15,14 @@ use timestone_types::{
 use timestone_wire as wire;
 use wire::{
     Condition, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Kind, Message, ReadAt, TxnState,
-    Verdict, WriteAction,
+    Verdict, WriteAction, WriteKind,
 };
 
 /// A waiting request is answered around the prepared write after this long.
 const DECISION_WAIT: Duration = Duration::from_millis(50);
+
+/// What a test's conflicts are answered with.
+const CONFLICT: Verdict = Verdict::No(AbortReason::of(AbortKind::WriteConflict));
 
 type Key = (KeyspaceId, Vec<u8>);
 
@@ -42,9 +45,23 @@ impl History {
             (*version, *expiry, value.as_deref().filter(|_| !expiry.has_passed(at)))
         })
     }
+
+    /// The latest version, with its value unless it has expired at `at`.
+    fn latest_at(&self, at: Timestamp) -> (Version, Expiry, Option<&[u8]>) {
+        let (version, expiry, value) =
+            self.versions.last().map_or((Version::ZERO, Expiry::NEVER, None), |entry| {
+                (entry.0, entry.1, entry.2.as_deref())
+            });
+        (version, expiry, value.filter(|_| !expiry.has_passed(at)))
+    }
+
+    fn raise(&mut self, at: Timestamp) {
+        self.latest_read = self.latest_read.max(at);
+    }
 }
 
-type PreparedWrites = Vec<(Key, Option<Vec<u8>>, Expiry)>;
+/// A write that is prepared: what, key, value, expiry. A fence has an empty key.
+type PreparedWrites = Vec<(WriteKind, Key, Vec<u8>, Expiry)>;
 
 #[derive(Clone, Debug)]
 enum Outcome {
@@ -74,11 +91,16 @@ pub struct ReferenceShard {
     /// Frames of an older one are refused.
     pub epoch: Epoch,
     keys: BTreeMap<Key, History>,
+    /// When each keyspace was deleted last.
+    fences: BTreeMap<KeyspaceId, Timestamp>,
     outcomes: BTreeMap<TxnId, Outcome>,
     /// Frames that wait for a decision, and until when.
     parked: Vec<(Timestamp, Vec<u8>)>,
     /// What it refuses with for now.
     pub refuse: Option<Refuse>,
+    /// So many prepares and writes that are new, the next ones, are refused with a conflict, and
+    /// nothing of them is kept.
+    pub conflicts: u32,
     /// How far its clock is ahead; its answers carry a reading of it then.
     pub clock_ahead: Option<Duration>,
     /// Reads of the latest are answered around a prepared write, as a shard may whose writes are
@@ -100,9 +122,11 @@ impl ReferenceShard {
             id,
             epoch: Epoch::new(1),
             keys: BTreeMap::new(),
+            fences: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             parked: Vec::new(),
             refuse: None,
+            conflicts: 0,
             clock_ahead: None,
             reads_around: false,
             reports: Vec::new(),
@@ -128,6 +152,12 @@ impl ReferenceShard {
     #[must_use]
     pub fn latest_version(&self, key: &[u8]) -> Version {
         self.keys.get(&(KeyspaceId::DEFAULT, key.to_vec())).map_or(Version::ZERO, History::latest)
+    }
+
+    /// When a keyspace was deleted last.
+    #[must_use]
+    pub fn fence(&self, keyspace: KeyspaceId) -> Option<Timestamp> {
+        self.fences.get(&keyspace).copied()
     }
 
     /// Raises a key's access record as somebody else's read would.
@@ -164,8 +194,34 @@ impl ReferenceShard {
         self.keys.values().all(|history| history.prepared.is_none())
     }
 
-    /// Takes one frame; appends what is answered.
+    /// Takes one frame; appends what is answered, to it and to what waited for it.
     pub fn take(&mut self, now: Timestamp, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.answer(now, bytes, false, out) {
+            self.turn(now, out);
+        } else {
+            self.parked.push((now.saturating_add(DECISION_WAIT), bytes.to_vec()));
+        }
+    }
+
+    /// Serves what has waited long enough, or can be served now.
+    pub fn turn(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+        loop {
+            let before = self.parked.len();
+            for (until, bytes) in std::mem::take(&mut self.parked) {
+                let frame = Frame::parse(&bytes).unwrap();
+                if !self.serve(now, &frame, until <= now, out) {
+                    self.parked.push((until, bytes));
+                }
+            }
+            if self.parked.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Appends the answer to one frame. `false`, and nothing appended, while it waits for a
+    /// decision: for a host that keeps what waits. A frame that is `late` waits no longer.
+    pub fn answer(&mut self, now: Timestamp, bytes: &[u8], late: bool, out: &mut Vec<u8>) -> bool {
         let frame = Frame::parse(bytes).unwrap();
         *self.frames_seen.entry(frame.kind()).or_default() += 1;
         if frame.kind() != Kind::Report
@@ -174,26 +230,16 @@ impl ReferenceShard {
             refuse.times -= 1;
             let reply =
                 ErrorReply::new(refuse.code, "refused by the test").with_detail(refuse.detail);
-            return reply.with_retry_after(refuse.retry_after).encode(&self.envelope(&frame), out);
+            reply.with_retry_after(refuse.retry_after).encode(&self.envelope(&frame), out);
+            return true;
         }
         if frame.envelope().epoch < self.epoch && frame.kind() != Kind::Report {
             let reply = ErrorReply::new(ErrorCode::StaleEpoch, "an older epoch")
                 .with_detail(u64::from(self.epoch.get()));
-            return reply.encode(&self.envelope(&frame), out);
+            reply.encode(&self.envelope(&frame), out);
+            return true;
         }
-        self.serve(now, &frame, false, out);
-    }
-
-    /// Serves what has waited long enough, or can be served now.
-    pub fn turn(&mut self, now: Timestamp, out: &mut Vec<u8>) {
-        for (until, bytes) in std::mem::take(&mut self.parked) {
-            let frame = Frame::parse(&bytes).unwrap();
-            let parked = self.parked.len();
-            self.serve(now, &frame, until <= now, out);
-            if self.parked.len() > parked {
-                self.parked.last_mut().unwrap().0 = until;
-            }
-        }
+        self.serve(now, &frame, late, out)
     }
 
     fn envelope(&self, frame: &Frame<'_>) -> wire::Envelope {
@@ -203,31 +249,23 @@ impl ReferenceShard {
         }
     }
 
-    fn park(&mut self, now: Timestamp, frame: &Frame<'_>) {
-        self.parked.push((now.saturating_add(DECISION_WAIT), frame.bytes().to_vec()));
-    }
-
-    fn serve(&mut self, now: Timestamp, frame: &Frame<'_>, is_late: bool, out: &mut Vec<u8>) {
+    /// Whether it was served; else it waits for a decision.
+    fn serve(&mut self, now: Timestamp, frame: &Frame<'_>, late: bool, out: &mut Vec<u8>) -> bool {
         let envelope = self.envelope(frame);
         match frame.kind() {
-            Kind::Get => self.get(now, frame, &wire::Get::decode(frame).unwrap(), is_late, out),
-            Kind::Prepare => {
-                self.prepare(now, frame, &wire::Prepare::decode(frame).unwrap(), is_late, out)
-            }
-            Kind::Write => {
-                self.write(now, frame, &wire::Write::decode(frame).unwrap(), is_late, out)
-            }
+            Kind::Get => return self.get(frame, late, out),
+            Kind::Prepare => return self.prepare(frame, late, out),
+            Kind::Write => return self.write(now, frame, late, out),
             Kind::Decide => {
                 let decide = Decide::decode(frame).unwrap();
                 match (decide.decision(), self.outcomes.contains_key(&decide.txn)) {
                     (Some(commit), false) => {
-                        return wire::FetchWriteSet { txn: decide.txn, commit }
-                            .encode(&envelope, out);
+                        wire::FetchWriteSet { txn: decide.txn, commit }.encode(&envelope, out);
+                        return true;
                     }
                     (decision, _) => self.decide(decide.txn, decision),
                 }
                 DecideAck { txn: decide.txn }.encode(&envelope, out);
-                self.turn(now, out);
             }
             Kind::WriteSet => {
                 let set = wire::WriteSet::decode(frame).unwrap();
@@ -237,75 +275,98 @@ impl ReferenceShard {
                     .or_insert(Outcome::Prepared { commit: set.commit, writes });
                 self.decide(set.txn, Some(set.commit));
                 DecideAck { txn: set.txn }.encode(&envelope, out);
-                self.turn(now, out);
             }
             Kind::Status => {
                 let txn = wire::Status::decode(frame).unwrap().txn;
                 wire::StatusIs { txn, state: self.state(txn) }.encode(&envelope, out);
             }
+            // Whoever asks for the end of a transaction waits for it here.
+            Kind::Terminate => return false,
             Kind::Report => {
                 let report = wire::Report::decode(frame).unwrap();
                 self.reports.push((now, report.client, report.watermark, report.acked));
             }
-            Kind::Count => wire::Counted { keys: self.keys.len() as u64 }.encode(&envelope, out),
+            Kind::Newest => {
+                let versions = self.keys.values().map(|history| history.latest().timestamp);
+                let at = versions.chain(self.fences.values().copied()).max().unwrap_or_default();
+                wire::NewestIs { at }.encode(&envelope, out);
+            }
+            Kind::Count => {
+                let wire::Count { keyspace, at, .. } = wire::Count::decode(frame).unwrap();
+                let keys = self.keys_of(keyspace).filter(|(_, history)| history.at(at).2.is_some());
+                wire::Counted { keys: keys.count() as u64 }.encode(&envelope, out);
+            }
+            Kind::Scan => self.scan(&wire::Scan::decode(frame).unwrap(), &envelope, out),
             other => panic!("the engine never sends {}", other.name()),
         }
+        true
     }
 
-    fn get(
-        &mut self,
-        now: Timestamp,
-        frame: &Frame<'_>,
-        get: &wire::Get<'_>,
-        is_late: bool,
-        out: &mut Vec<u8>,
-    ) {
+    fn keys_of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = (&[u8], &History)> {
+        let is_of = move |((of, _), _): &(&Key, &History)| *of == keyspace;
+        self.keys.iter().filter(is_of).map(|((_, key), history)| (&key[..], history))
+    }
+
+    /// A page of the keys, by their places in the order of keys.
+    fn scan(&self, scan: &wire::Scan, envelope: &wire::Envelope, out: &mut Vec<u8>) {
+        let mut page = wire::ScanPageWriter::begin(envelope, out);
+        let mut end = scan.cursor;
+        let mut keys = self.keys_of(scan.keyspace).zip(1..).skip(scan.cursor as usize).peekable();
+        while page.count() < scan.limit
+            && let Some(((key, history), place)) = keys.next()
+        {
+            end = place;
+            if history.at(scan.at).2.is_some() {
+                let (version, expires_at, value) = (Version::ZERO, Expiry::NEVER, &b""[..]);
+                assert!(page.push(&wire::ScanEntry { version, expires_at, key, value }));
+            }
+        }
+        page.finish(end, keys.peek().is_none());
+    }
+
+    fn get(&mut self, frame: &Frame<'_>, late: bool, out: &mut Vec<u8>) -> bool {
+        let get = wire::Get::decode(frame).unwrap();
         let history = self.keys.entry((get.keyspace, get.key.to_vec())).or_default();
         let (at, blocked) = match get.at {
             ReadAt::Snapshot(at) => (at, history.prepared.is_some_and(|(_, commit)| commit <= at)),
             ReadAt::Latest(at) => (at.max(history.latest().timestamp), history.prepared.is_some()),
         };
-        if blocked && get.wait && !is_late {
-            return self.park(now, frame);
+        if blocked && get.wait && !late {
+            return false;
         }
         if blocked && matches!(get.at, ReadAt::Latest(_)) && !self.reads_around {
             let error = ErrorReply {
                 other: history.prepared.map(|(txn, _)| txn),
                 ..ErrorReply::new(ErrorCode::Prepared, "not decided in time")
             };
-            return error.encode(&self.envelope(frame), out);
+            error.encode(&self.envelope(frame), out);
+            return true;
         }
-        history.latest_read = history.latest_read.max(at);
+        history.raise(at);
         let (version, expires_at, value) = history.at(at);
         let (present, value) = (value.is_some(), value.unwrap_or_default().to_vec());
         let reply =
             wire::Value { version, expires_at, prepared_before: blocked, present, value: &value };
         reply.encode(&self.envelope(frame), out);
+        true
     }
 
-    fn prepare(
-        &mut self,
-        now: Timestamp,
-        frame: &Frame<'_>,
-        prepare: &wire::Prepare<'_>,
-        is_late: bool,
-        out: &mut Vec<u8>,
-    ) {
+    fn prepare(&mut self, frame: &Frame<'_>, late: bool, out: &mut Vec<u8>) -> bool {
+        let prepare = &wire::Prepare::decode(frame).unwrap();
         let txn = prepare.txn;
-        let verdict = match self.outcomes.get(&txn) {
-            Some(Outcome::Prepared { commit, .. }) if prepare.commit <= *commit => Verdict::Yes,
+        let verdict = match self.outcomes.get(&txn).cloned() {
+            Some(Outcome::Prepared { commit, .. }) if prepare.commit <= commit => Verdict::Yes,
             Some(Outcome::Committed(_)) => Verdict::Yes,
-            Some(Outcome::Aborted(reason)) => Verdict::No(*reason),
+            Some(Outcome::Aborted(reason)) => Verdict::No(reason),
+            None if self.takes_conflict() => CONFLICT,
             _ => {
                 self.unprepare(txn);
                 match self.validate(prepare) {
                     Err(AbortReason {
                         kind: AbortKind::Prepared | AbortKind::WriteConflict,
-                        at,
+                        at: Timestamp::ZERO,
                         ..
-                    }) if prepare.wait && !is_late && at == Timestamp::ZERO => {
-                        return self.park(now, frame);
-                    }
+                    }) if prepare.wait && !late => return false,
                     Err(reason) => {
                         self.outcomes.insert(txn, Outcome::Aborted(reason));
                         Verdict::No(reason)
@@ -319,7 +380,22 @@ impl ReferenceShard {
             }
         };
         wire::Vote { txn, commit: prepare.commit, verdict }.encode(&self.envelope(frame), out);
-        self.turn(now, out);
+        true
+    }
+
+    /// Whether the test wants this one to be refused with a conflict.
+    const fn takes_conflict(&mut self) -> bool {
+        let is_wanted = self.conflicts > 0;
+        self.conflicts = self.conflicts.saturating_sub(1);
+        is_wanted
+    }
+
+    /// What a write of a key has to lie above.
+    fn mark_of(&self, key: &Key) -> Timestamp {
+        let fence = self.fences.get(&key.0).copied().unwrap_or_default();
+        self.keys
+            .get(key)
+            .map_or(fence, |history| fence.max(history.latest_read).max(history.latest().timestamp))
     }
 
     fn validate(&mut self, prepare: &wire::Prepare<'_>) -> Result<Option<Timestamp>, AbortReason> {
@@ -334,13 +410,22 @@ impl ReferenceShard {
             if read.expires_at.has_passed(prepare.commit) && !read.absent {
                 return Err(reason(AbortKind::Expired, None, read.expires_at.timestamp()));
             }
-            let latest_absent = history.versions.last().is_none_or(|entry| entry.2.is_none());
+            let latest_absent = history.latest_at(prepare.commit).2.is_none();
             if history.latest() != read.version && !(read.absent && latest_absent) {
                 return Err(reason(AbortKind::ReadConflict, None, history.latest().timestamp));
             }
         }
         for (item, write) in (reads..).zip(prepare.body.writes()) {
-            let history = self.keys.entry((write.keyspace, write.key.to_vec())).or_default();
+            if write.kind == WriteKind::Fence {
+                let keys = self.keys.keys().filter(|key| key.0 == write.keyspace);
+                let highest = keys.map(|key| self.mark_of(key)).max().unwrap_or_default();
+                if highest >= prepare.commit {
+                    later = later.max(Some(highest.next()));
+                }
+                continue;
+            }
+            let key = (write.keyspace, write.key.to_vec());
+            let history = self.keys.entry(key.clone()).or_default();
             if let Some((other, _)) = history.prepared.filter(|(other, _)| *other != prepare.txn) {
                 let at = Timestamp::ZERO;
                 return Err(AbortReason {
@@ -350,7 +435,7 @@ impl ReferenceShard {
                     at,
                 });
             }
-            let mark = history.latest_read.max(history.latest().timestamp);
+            let mark = self.mark_of(&key);
             if mark >= prepare.commit {
                 later = later.max(Some(mark.next()));
             }
@@ -361,10 +446,10 @@ impl ReferenceShard {
     fn promise(&mut self, prepare: &wire::Prepare<'_>) {
         for read in prepare.body.reads() {
             let history = self.keys.entry((read.keyspace, read.key.to_vec())).or_default();
-            history.latest_read = history.latest_read.max(prepare.commit);
+            history.raise(prepare.commit);
         }
         let writes = writes_of(&prepare.body);
-        for (key, ..) in &writes {
+        for (_, key, ..) in writes.iter().filter(|write| write.0 != WriteKind::Fence) {
             self.keys.entry(key.clone()).or_default().prepared =
                 Some((prepare.txn, prepare.commit));
         }
@@ -394,11 +479,9 @@ impl ReferenceShard {
             }
             (Some(Outcome::Prepared { writes, .. }), Some(commit)) => {
                 self.unprepare(txn);
-                for (key, value, expiry) in writes {
-                    let history = self.keys.entry(key).or_default();
-                    let version = Version::new(commit, txn.client);
-                    let place = history.versions.partition_point(|entry| entry.0 < version);
-                    history.versions.insert(place, (version, expiry, value));
+                let version = Version::new(commit, txn.client);
+                for (kind, key, value, expiry) in writes {
+                    self.apply(version, kind, key, value, expiry);
                 }
                 *self.executed.entry(txn).or_default() += 1;
                 self.outcomes.insert(txn, Outcome::Committed(commit));
@@ -407,6 +490,29 @@ impl ReferenceShard {
             (_, None) => {
                 self.unprepare(txn);
                 self.outcomes.insert(txn, Outcome::Aborted(AbortReason::of(AbortKind::Terminated)));
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        version: Version,
+        kind: WriteKind,
+        key: Key,
+        value: Vec<u8>,
+        expiry: Expiry,
+    ) {
+        let insert = |history: &mut History, value| {
+            let place = history.versions.partition_point(|entry| entry.0 < version);
+            history.versions.insert(place, (version, expiry, value));
+        };
+        match kind {
+            WriteKind::Put => insert(self.keys.entry(key).or_default(), Some(value)),
+            WriteKind::Delete => insert(self.keys.entry(key).or_default(), None),
+            WriteKind::Fence => {
+                self.fences.insert(key.0, version.timestamp);
+                let of_it = self.keys.iter_mut().filter(|((of, _), _)| *of == key.0);
+                of_it.for_each(|(_, history)| insert(history, None));
             }
         }
     }
@@ -429,30 +535,25 @@ impl ReferenceShard {
         }
     }
 
-    fn write(
-        &mut self,
-        now: Timestamp,
-        frame: &Frame<'_>,
-        write: &wire::Write<'_>,
-        is_late: bool,
-        out: &mut Vec<u8>,
-    ) {
+    fn write(&mut self, now: Timestamp, frame: &Frame<'_>, late: bool, out: &mut Vec<u8>) -> bool {
+        let write = &wire::Write::decode(frame).unwrap();
         let txn = write.txn;
         let key = (write.keyspace, write.key.to_vec());
         let history = self.keys.entry(key.clone()).or_default();
-        let (version, expiry, value) = history.at(Timestamp::MAX.previous());
+        let (version, expiry, value) = history.latest_at(write.commit.max(now));
         let previous = (version, expiry, value.map(<[u8]>::to_vec));
-        let mark = history.latest_read.max(history.latest().timestamp);
-        let (verdict, commit) = match self.outcomes.get(&txn) {
-            Some(Outcome::Committed(at)) => (Verdict::Yes, *at),
-            Some(Outcome::Aborted(reason)) => (Verdict::No(*reason), write.commit),
-            _ if history.prepared.is_some() && write.wait && !is_late => {
-                return self.park(now, frame);
-            }
-            _ if history.prepared.is_some() => {
-                return ErrorReply::new(ErrorCode::Prepared, "not decided in time")
+        let is_prepared = history.prepared.is_some();
+        let mark = self.mark_of(&key);
+        let (verdict, commit) = match self.outcomes.get(&txn).cloned() {
+            Some(Outcome::Committed(at)) => (Verdict::Yes, at),
+            Some(Outcome::Aborted(reason)) => (Verdict::No(reason), write.commit),
+            _ if is_prepared && write.wait && !late => return false,
+            _ if is_prepared => {
+                ErrorReply::new(ErrorCode::Prepared, "not decided in time")
                     .encode(&self.envelope(frame), out);
+                return true;
             }
+            _ if self.takes_conflict() => (CONFLICT, write.commit),
             _ if mark >= write.commit => (Verdict::Later(mark.next()), write.commit),
             _ => {
                 let holds = match write.condition {
@@ -463,39 +564,49 @@ impl ReferenceShard {
                     Condition::IfValue(value) => previous.2.as_deref() == Some(value),
                 };
                 if holds {
-                    let value = (write.action != WriteAction::Delete).then(|| write.value.to_vec());
-                    let writes = vec![(key, value, write.expires_at)];
+                    let (kind, value, expires_at) = match write.action {
+                        WriteAction::Delete => (WriteKind::Delete, &[][..], Expiry::NEVER),
+                        WriteAction::Put => (WriteKind::Put, write.value, write.expires_at),
+                        WriteAction::PutKeepExpiry if previous.2.is_some() => {
+                            (WriteKind::Put, write.value, previous.1)
+                        }
+                        WriteAction::PutKeepExpiry => (WriteKind::Put, write.value, Expiry::NEVER),
+                    };
+                    let mut writes = vec![(kind, key, value.to_vec(), expires_at)];
+                    // A deletion of nothing writes nothing.
+                    writes.retain(|_| kind == WriteKind::Put || previous.2.is_some());
                     self.outcomes.insert(txn, Outcome::Prepared { commit: write.commit, writes });
                     self.decide(txn, Some(write.commit));
                     (Verdict::Yes, write.commit)
                 } else {
+                    // The condition has read the key.
+                    self.keys.entry(key).or_default().raise(write.commit);
                     let reason = AbortReason::of(AbortKind::Condition);
                     self.outcomes.insert(txn, Outcome::Aborted(reason));
                     (Verdict::No(reason), write.commit)
                 }
             }
         };
-        let shows = write.return_previous || matches!(verdict, Verdict::No(_));
         let previous_value =
             previous.2.as_deref().filter(|_| write.return_previous).unwrap_or_default();
         let written = wire::Written {
             txn,
             commit,
             verdict,
-            previous_present: shows && previous.2.is_some(),
+            previous_present: previous.2.is_some(),
             previous_version: previous.0,
             previous_expires_at: previous.1,
             previous_value,
         };
         written.encode(&self.envelope(frame), out);
-        self.turn(now, out);
+        true
     }
 }
 
 fn writes_of(body: &wire::PrepareBody<'_>) -> PreparedWrites {
     let write = |entry: wire::WriteEntry<'_>| {
-        let value = (entry.kind == wire::WriteKind::Put).then(|| entry.value.to_vec());
-        ((entry.keyspace, entry.key.to_vec()), value, entry.expires_at)
+        let key = (entry.keyspace, entry.key.to_vec());
+        (entry.kind, key, entry.value.to_vec(), entry.expires_at)
     };
     body.writes().map(write).collect()
 }

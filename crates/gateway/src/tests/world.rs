@@ -11,7 +11,7 @@ use timestone_seda::{
     NetCommand, NetEvent, ReplyAddress, Stage, StageId,
 };
 use timestone_session::Routes;
-use timestone_types::{ClientId, ClusterId, Timestamp};
+use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
 
 use super::host::{Event, GatewayStage};
 use super::shards::{TestShard, Wishes};
@@ -80,8 +80,8 @@ impl World {
         });
         let mut stages: Vec<Box<dyn Stage<Event>>> =
             vec![Box::new(GatewayStage { core, node: NODE, shards })];
-        for _ in 0..SHARDS {
-            stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
+        for shard in 0..SHARDS {
+            stages.push(Box::new(TestShard::new(ShardId::new(shard), Arc::clone(&wishes))));
         }
         let limit = AdmissionLimit { requests: 1_000_000, bytes: 1 << 40 };
         let driver = (0..=SHARDS).fold(ManualDriver::new(stages, now, 4096), |driver, stage| {

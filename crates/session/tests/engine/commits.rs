@@ -330,15 +330,14 @@ fn aborting_fails_the_reads_under_way_and_sends_nothing() {
 fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
     let mut world = world(3);
     let session = world.session();
+    world.write(session, b"k", b"v", Condition::Always, RequestOptions::default());
     let txn = world.begin(session);
     world.host.engine.fence(world.now, txn, SPACE).unwrap();
     world.committed(txn);
     world.pass(Duration::from_millis(5));
-    let stamps: Vec<_> = world.shards.iter().map(|shard| shard.latest_version(b"")).collect();
-    assert!(
-        stamps[0] != Version::ZERO && stamps.iter().all(|stamp| *stamp == stamps[0]),
-        "{stamps:?}"
-    );
+    let fences: Vec<_> = world.shards.iter().map(|shard| shard.fence(SPACE)).collect();
+    assert!(fences[0].is_some() && fences.iter().all(|at| *at == fences[0]), "{fences:?}");
+    assert_eq!(world.shard_of(b"k").latest(b"k"), None);
 }
 
 #[test]
