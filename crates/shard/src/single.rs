@@ -18,8 +18,8 @@
 
 use timestone_store::{Lookup, ReadOutcome};
 use timestone_txn::participant::{
-    self, Condition, ExpiryRule, Input, LatestInStore, Output, Prepare, Token, Wait, WriteItem,
-    WriteKind,
+    self, ExpiryRule, Input, JudgedCondition, LatestInStore, Output, Prepare, Token, Wait,
+    WriteItem, WriteKind,
 };
 use timestone_types::{Expiry, HashSeed, KeyRef, ShardId, Timestamp, Version};
 use timestone_wire::{
@@ -373,7 +373,7 @@ impl SingleWrites {
         let condition = match needs {
             Needs::Nothing => participant::Lookup::NotNeeded,
             Needs::Lookup => participant::Lookup::Needed,
-            Needs::Previous => participant::Lookup::Found(Condition {
+            Needs::Previous => participant::Lookup::Found(JudgedCondition {
                 version: previous.version,
                 // A delete of what is absent stores nothing: the core records a "no", and the
                 // answer says that it is done.

@@ -156,8 +156,8 @@ impl Bench {
         let (txn, written, at) = self.prepare(false);
         self.log_is_durable();
         let (token, outcome) = (Token(1), TxnOutcome::Committed(at));
-        let origin = timestone_txn::participant::DecisionOrigin::Client;
-        self.core.step(self.now, Input::Decide { token, txn, outcome, origin }, &mut self.out);
+        let decided_by = timestone_txn::participant::DecidedBy::Client;
+        self.core.step(self.now, Input::Decide { token, txn, outcome, decided_by }, &mut self.out);
         self.log_is_durable();
         self.finish(txn, written, at);
     }

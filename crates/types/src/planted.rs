@@ -78,7 +78,7 @@ pub enum Bug {
     RevivedPromise,
     /// A shard counts writes in recovered batches as settled by the watermark, although a log can
     /// hand them out again.
-    SettledEarly,
+    EarlyReplayFloor,
     /// A shard that goes on without a log takes what an earlier run logged for gone at once, and
     /// never releases it.
     NoHandOver,

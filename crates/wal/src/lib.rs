@@ -50,5 +50,5 @@ pub use config::{
 };
 pub use error::WalError;
 pub use log::Log;
-pub use record::{BatchRecords, DecisionOrigin, LogRecord, Participants};
+pub use record::{BatchRecords, DecidedBy, LogRecord, Participants};
 pub use recovery::{LogRecovery, RecoveredRecord};

@@ -31,15 +31,15 @@ const KEEP_FROM: u8 = 4;
 /// Who decided a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum DecisionOrigin {
+pub enum DecidedBy {
     /// Its own client, the coordinator.
     Client = 1,
     /// The participants, because the client was silent.
     Termination = 2,
 }
 
-impl DecisionOrigin {
-    /// The origin with this number, as records store it.
+impl DecidedBy {
+    /// Who decided, by the number, as records store it.
     #[must_use]
     pub const fn from_u8(raw: u8) -> Option<Self> {
         match raw {
@@ -140,7 +140,7 @@ pub enum LogRecord<'a> {
         /// The decided commit timestamp; [`Timestamp::ZERO`] is abort.
         commit: Timestamp,
         /// Who decided.
-        origin: DecisionOrigin,
+        decided_by: DecidedBy,
         /// Why it was aborted; `None` for a commit.
         abort: Option<AbortKind>,
         /// What a single-key write found, of a commit or of a condition that did not hold: a repeat
@@ -194,7 +194,7 @@ impl<'a> LogRecord<'a> {
                 put_participants(out, participants);
                 out.extend_from_slice(body);
             }
-            Self::Decision { txn, begin, commit, origin, abort, found, met, participants } => {
+            Self::Decision { txn, begin, commit, decided_by, abort, found, met, participants } => {
                 assert_eq!(
                     abort.is_some(),
                     commit == Timestamp::ZERO,
@@ -204,7 +204,7 @@ impl<'a> LogRecord<'a> {
                 put_txn(out, txn);
                 put_time(out, begin);
                 put_time(out, if abort.is_some() { met } else { commit });
-                out.push(origin as u8);
+                out.push(decided_by as u8);
                 out.push(abort.map_or(0, |kind| kind as u8) | (found as u8) << FOUND_SHIFT);
                 put_participants(out, participants);
             }
@@ -263,8 +263,8 @@ impl<'a> LogRecord<'a> {
             }
             DECISION => {
                 let (txn, begin, at) = (reader.txn()?, reader.time()?, reader.time()?);
-                let origin = DecisionOrigin::from_u8(reader.u8()?)
-                    .ok_or(WalError::Record { detail: "its origin is unknown" })?;
+                let decided_by = DecidedBy::from_u8(reader.u8()?)
+                    .ok_or(WalError::Record { detail: "who decided is unknown" })?;
                 let (abort, found) = reader.flagged()?;
                 let abort = match abort {
                     0 => None,
@@ -288,7 +288,7 @@ impl<'a> LogRecord<'a> {
                     txn,
                     begin,
                     commit,
-                    origin,
+                    decided_by,
                     abort,
                     found,
                     met,
@@ -440,7 +440,7 @@ mod tests {
                 txn,
                 begin: at,
                 commit: at.next(),
-                origin: DecisionOrigin::Client,
+                decided_by: DecidedBy::Client,
                 abort: None,
                 found: PreviousFound::Present,
                 met: Timestamp::ZERO,
@@ -450,7 +450,7 @@ mod tests {
                 txn,
                 begin: at,
                 commit: Timestamp::ZERO,
-                origin: DecisionOrigin::Termination,
+                decided_by: DecidedBy::Termination,
                 abort: Some(AbortKind::Condition),
                 found: PreviousFound::Absent,
                 met: at.previous(),

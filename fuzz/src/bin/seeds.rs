@@ -18,7 +18,7 @@ use timestone_types::{
 };
 use timestone_wal::block::Entry;
 use timestone_wal::{
-    BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants, RecordNumber,
+    BatchHead, BatchNumber, DecidedBy, LogRecord, Participants, RecordNumber,
 };
 use timestone_wire::*;
 
@@ -248,7 +248,7 @@ fn records() -> Vec<u8> {
         body,
     }
     .encode(&mut out);
-    let (begin, origin, met) = (AT, DecisionOrigin::Client, Timestamp::ZERO);
+    let (begin, origin, met) = (AT, DecidedBy::Client, Timestamp::ZERO);
     LogRecord::Decision {
         txn: TXN,
         begin,

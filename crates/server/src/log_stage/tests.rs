@@ -772,8 +772,8 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
             TxnId::new(CLIENT, Sequence::new(number)),
             timestone_wal::Participants::new(&participants),
         );
-        let (origin, found, met) = (
-            timestone_wal::DecisionOrigin::Client,
+        let (decided_by, found, met) = (
+            timestone_wal::DecidedBy::Client,
             timestone_types::PreviousFound::Unasked,
             Timestamp::ZERO,
         );
@@ -782,7 +782,7 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
             txn,
             begin: now,
             commit: now,
-            origin,
+            decided_by,
             abort: None,
             found,
             met,

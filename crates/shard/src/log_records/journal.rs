@@ -240,7 +240,7 @@ impl Journal {
         let replayed_above = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
         let replayed_above =
-            if timestone_types::is_planted!(SettledEarly) { watermark } else { replayed_above };
+            if timestone_types::is_planted!(EarlyReplayFloor) { watermark } else { replayed_above };
         self.begin_epoch(BatchEpoch { batch, at: bound, replayed_above });
         self.unstable.push_back((self.open_batch, batch));
     }

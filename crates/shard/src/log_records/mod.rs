@@ -13,7 +13,7 @@ pub(crate) mod order;
 use timestone_seda::StageId;
 use timestone_txn::participant::{CopyForward, LogIntent, LogSequence};
 use timestone_types::{Epoch, ShardId, Timestamp, TxnId, TxnOutcome};
-use timestone_wal::{BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants};
+use timestone_wal::{BatchHead, BatchNumber, DecidedBy, LogRecord, Participants};
 
 use crate::admission::Admission;
 use crate::limits::LOG_BATCH_BYTES;
@@ -201,18 +201,20 @@ impl LogRecords {
                     self.journal.note_write(commit);
                 }
             }
-            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
+            LogIntent::Decision { txn, begin, outcome, abort, found, met, decided_by }
+                if recorded =>
+            {
                 // A commit is decided while its write set is here, and with it the participants.
                 let payload =
                     payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
                 let participants =
                     Participants::new(payload.map_or(&[], |payload| &payload.participants));
-                let (commit, origin) = (commit_of(outcome), origin_of(origin));
+                let (commit, decided_by) = (commit_of(outcome), logged(decided_by));
                 let record = LogRecord::Decision {
                     txn,
                     begin,
                     commit,
-                    origin,
+                    decided_by,
                     abort,
                     found,
                     met,
@@ -329,7 +331,7 @@ impl LogRecords {
                 txn: kept.txn,
                 begin: kept.begin,
                 commit: commit_of(kept.outcome),
-                origin: DecisionOrigin::Termination,
+                decided_by: DecidedBy::Termination,
                 abort: kept.abort,
                 found: kept.found,
                 met: kept.met,
@@ -370,12 +372,12 @@ impl LogRecords {
         });
         self.journal.note_write(commit);
         if promise.is_decided {
-            let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
+            let (decided_by, abort, met) = (DecidedBy::Termination, None, Timestamp::ZERO);
             self.journal.note(&LogRecord::Decision {
                 txn,
                 begin,
                 commit,
-                origin,
+                decided_by,
                 abort,
                 found,
                 met,
@@ -399,10 +401,10 @@ const fn commit_of(outcome: TxnOutcome) -> Timestamp {
     }
 }
 
-const fn origin_of(origin: timestone_txn::participant::DecisionOrigin) -> DecisionOrigin {
-    match origin {
-        timestone_txn::participant::DecisionOrigin::Client => DecisionOrigin::Client,
-        timestone_txn::participant::DecisionOrigin::Termination
-        | timestone_txn::participant::DecisionOrigin::Participant => DecisionOrigin::Termination,
+const fn logged(decided_by: timestone_txn::participant::DecidedBy) -> DecidedBy {
+    match decided_by {
+        timestone_txn::participant::DecidedBy::Client => DecidedBy::Client,
+        timestone_txn::participant::DecidedBy::Termination
+        | timestone_txn::participant::DecidedBy::Participant => DecidedBy::Termination,
     }
 }

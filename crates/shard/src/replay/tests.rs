@@ -9,7 +9,7 @@ use timestone_seda::manual::ManualDriver;
 use timestone_seda::{Context, FrameBatch, ReplyAddress, Stage, StageId};
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{ClientId, Expiry, HashSeed, KeyspaceId, Sequence};
-use timestone_wal::{DecisionOrigin, Participants, RecordNumber};
+use timestone_wal::{DecidedBy, Participants, RecordNumber};
 use timestone_wire::{
     Envelope, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead, PrepareWriter, ReadAt,
     RequestId, Value, WriteEntry,
@@ -60,12 +60,12 @@ fn records(
     let mut records =
         vec![LogRecord::Prepare { txn, begin, commit, single, found, participants, body }];
     if !single {
-        let (origin, abort) = (DecisionOrigin::Client, None);
+        let (decided_by, abort) = (DecidedBy::Client, None);
         records.push(LogRecord::Decision {
             txn,
             begin,
             commit,
-            origin,
+            decided_by,
             abort,
             found,
             met,

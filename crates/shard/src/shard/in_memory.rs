@@ -13,7 +13,7 @@ use timestone_types::{
     AbortKind, ClientId, Epoch, Expiry, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp,
     TxnId, Version,
 };
-use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants, RecordNumber};
+use timestone_wal::{BatchNumber, DecidedBy, LogRecord, Participants, RecordNumber};
 use timestone_wire::{
     self as wire, Count, Counted, Decide, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get,
     Message, Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry, Value, Verdict, Vote,
@@ -90,9 +90,9 @@ fn records(
     let (participants, body) = (Participants::new(&shards), decoded.body.bytes());
     let promise =
         LogRecord::Prepare { txn, begin, commit, single: false, found, participants, body };
-    let (origin, abort, met) = (DecisionOrigin::Client, None, Timestamp::ZERO);
+    let (decided_by, abort, met) = (DecidedBy::Client, None, Timestamp::ZERO);
     let decision =
-        LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants };
+        LogRecord::Decision { txn, begin, commit, decided_by, abort, found, met, participants };
     let records = [Some(promise), is_decided.then_some(decision)];
     records
         .iter()

@@ -3,7 +3,7 @@
 use timestone_seda::ReplyAddress;
 use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
-    self, DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
+    self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
 use timestone_types::{KeyRef, TxnOutcome};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
@@ -264,15 +264,14 @@ impl Shard {
                     .requests
                     .get_mut(token)
                     .is_some_and(|request| self.around.messages.are_from_peer(request.reply_to));
-                let origin =
-                    if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
+                let decided_by = if from_peer { DecidedBy::Termination } else { DecidedBy::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
                 if outcome == TxnOutcome::Aborted {
                     self.figures.gauges().decide_abort();
                 }
                 self.step(
                     ctx,
-                    Input::Decide { token, txn: decide.txn, outcome, origin },
+                    Input::Decide { token, txn: decide.txn, outcome, decided_by },
                     Some((token, frame)),
                 );
             }

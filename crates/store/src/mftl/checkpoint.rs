@@ -58,7 +58,7 @@ enum Emitted {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum CheckpointPhase {
     Idle,
     Streaming {
         space: usize,
@@ -76,7 +76,7 @@ enum Phase {
 
 /// Writes checkpoints.
 pub(super) struct Checkpointer {
-    phase: Phase,
+    phase: CheckpointPhase,
     wanted: bool,
     wanted_final: bool,
     /// The final checkpoint of a shutdown is durable.
@@ -101,7 +101,7 @@ impl Checkpointer {
     /// `every_bytes` of puts.
     pub(super) fn resume(number: u64, complete: Vec<BlockId>, every_bytes: u64) -> Self {
         Self {
-            phase: Phase::Idle,
+            phase: CheckpointPhase::Idle,
             wanted: false,
             wanted_final: false,
             final_done: false,
@@ -137,7 +137,7 @@ impl Checkpointer {
     /// when it is durable (or there was no room for it).
     pub(super) fn finish(&mut self) -> bool {
         self.assert_sound();
-        if !self.final_done && !self.wanted && self.phase == Phase::Idle {
+        if !self.final_done && !self.wanted && self.phase == CheckpointPhase::Idle {
             (self.wanted, self.wanted_final) = (true, true);
         }
         self.final_done
@@ -145,13 +145,13 @@ impl Checkpointer {
 
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == Phase::Idle)
-            || matches!(self.phase, Phase::Streaming { .. } | Phase::Closing)
+        (self.wanted && self.phase == CheckpointPhase::Idle)
+            || matches!(self.phase, CheckpointPhase::Streaming { .. } | CheckpointPhase::Closing)
     }
 
     /// Whether it waits for something to become durable.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.phase, Phase::Barrier { .. } | Phase::Ending { .. })
+        matches!(self.phase, CheckpointPhase::Barrier { .. } | CheckpointPhase::Ending { .. })
     }
 
     /// Goes one step further. `put_bytes` are those that puts have written since opening. True when
@@ -166,15 +166,15 @@ impl Checkpointer {
         assert!(put_bytes >= self.begun_at, "bytes that were put only rise");
         let due = self.every_bytes > 0 && put_bytes - self.begun_at >= self.every_bytes;
         match self.phase {
-            Phase::Idle if self.wanted || due => {
+            CheckpointPhase::Idle if self.wanted || due => {
                 self.begun_at = put_bytes;
                 self.begin(volume, spaces);
             }
-            Phase::Idle => {}
-            Phase::Streaming { space, segment } => {
+            CheckpointPhase::Idle => {}
+            CheckpointPhase::Streaming { space, segment } => {
                 self.stream((space, segment), volume, spaces, victims);
             }
-            Phase::Barrier { ordinals } => {
+            CheckpointPhase::Barrier { ordinals } => {
                 let durable = StreamId::ALL.iter().all(|&stream| {
                     volume.writer.ledger.is_durable(stream, ordinals[stream as usize])
                 });
@@ -182,8 +182,8 @@ impl Checkpointer {
                     self.end(volume, victims);
                 }
             }
-            Phase::Closing => self.close(volume),
-            Phase::Ending { ordinal } => {
+            CheckpointPhase::Closing => self.close(volume),
+            CheckpointPhase::Ending { ordinal } => {
                 if volume.writer.ledger.is_durable(StreamId::Checkpoint, ordinal) {
                     self.done(volume);
                     return true;
@@ -194,7 +194,7 @@ impl Checkpointer {
     }
 
     fn begin(&mut self, volume: &mut Volume, spaces: &Spaces) {
-        assert!(self.phase == Phase::Idle && self.writing.is_empty(), "one at a time");
+        assert!(self.phase == CheckpointPhase::Idle && self.writing.is_empty(), "one at a time");
         self.wanted = false;
         self.number += 1;
         self.page = 0;
@@ -213,7 +213,7 @@ impl Checkpointer {
                 self.buffer.extend_from_slice(&fence.page.to_le_bytes());
             }
         }
-        self.phase = Phase::Streaming { space: 0, segment: 0 };
+        self.phase = CheckpointPhase::Streaming { space: 0, segment: 0 };
     }
 
     fn note_victims(&mut self, victims: &Victims) {
@@ -232,7 +232,10 @@ impl Checkpointer {
         spaces: &Spaces,
         victims: &Victims,
     ) {
-        debug_assert!(matches!(self.phase, Phase::Streaming { .. }), "segments are written");
+        debug_assert!(
+            matches!(self.phase, CheckpointPhase::Streaming { .. }),
+            "segments are written"
+        );
         self.note_victims(victims);
         if volume.writer.is_behind() {
             return;
@@ -251,14 +254,14 @@ impl Checkpointer {
                 (space, segment) = (space + 1, 0);
             }
         }
-        self.phase = Phase::Streaming { space, segment };
+        self.phase = CheckpointPhase::Streaming { space, segment };
         let emitted = self.emit_pages(false, volume);
         if emitted == Emitted::NoRoom {
             self.abandon(volume);
         } else if emitted == Emitted::All && space >= spaces.list.len() {
             volume.flush_all();
             let ordinals = StreamId::ALL.map(|stream| volume.writer.ordinal(stream));
-            self.phase = Phase::Barrier { ordinals };
+            self.phase = CheckpointPhase::Barrier { ordinals };
         }
     }
 
@@ -271,12 +274,12 @@ impl Checkpointer {
         for block in emptied {
             self.buffer.extend_from_slice(&block.0.to_le_bytes());
         }
-        self.phase = Phase::Closing;
+        self.phase = CheckpointPhase::Closing;
         self.close(volume);
     }
 
     fn close(&mut self, volume: &mut Volume) {
-        debug_assert_eq!(self.phase, Phase::Closing);
+        debug_assert_eq!(self.phase, CheckpointPhase::Closing);
         match self.emit_pages(true, volume) {
             Emitted::All => {}
             Emitted::Waiting => return,
@@ -284,12 +287,13 @@ impl Checkpointer {
         }
         assert!(self.buffer.is_empty(), "the end page is written");
         volume.end_block(StreamId::Checkpoint);
-        self.phase = Phase::Ending { ordinal: volume.writer.ordinal(StreamId::Checkpoint) };
+        self.phase =
+            CheckpointPhase::Ending { ordinal: volume.writer.ordinal(StreamId::Checkpoint) };
     }
 
     fn done(&mut self, volume: &mut Volume) {
         self.assert_sound();
-        self.phase = Phase::Idle;
+        self.phase = CheckpointPhase::Idle;
         let writing = core::mem::take(&mut self.writing);
         let before = core::mem::replace(&mut self.complete, writing);
         self.erase(before, volume);
@@ -301,7 +305,7 @@ impl Checkpointer {
     fn abandon(&mut self, volume: &mut Volume) {
         self.assert_sound();
         volume.end_block(StreamId::Checkpoint);
-        self.phase = Phase::Idle;
+        self.phase = CheckpointPhase::Idle;
         let writing = core::mem::take(&mut self.writing);
         tracing::warn!(
             blocks = writing.len(),

@@ -9,7 +9,7 @@ use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnOutcome,
 use super::Participant;
 use super::decisions::Decision;
 use super::horizon::Horizon;
-use super::input::{DecisionOrigin, Lookup, Prepare, ReadAt, Token, Vote, Wait};
+use super::input::{DecidedBy, Lookup, Prepare, ReadAt, Token, Vote, Wait};
 use super::output::Output;
 use super::promises::{Repetition, vote};
 use super::table::{Holder, TxnPlace};
@@ -229,8 +229,12 @@ impl<V: Validation> Participant<V> {
         let Prepare { token, txn, .. } = *prepare;
         let outcome = TxnOutcome::Committed(prepare.commit);
         if self.life.txns.table.find(txn).is_some() || self.life.txns.is_acked(txn) {
-            let origin = DecisionOrigin::Client;
-            return self.decide(now, Decision { token: Some(token), txn, outcome, origin }, out);
+            let decided_by = DecidedBy::Client;
+            return self.decide(
+                now,
+                Decision { token: Some(token), txn, outcome, decided_by },
+                out,
+            );
         }
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing
         // may be written there any more, or what was deleted since would come back.

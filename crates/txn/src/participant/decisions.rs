@@ -17,7 +17,7 @@ use timestone_types::{
 
 use super::appended::{AfterAbort, PendingRecord};
 use super::horizon::Watermark;
-use super::input::{DecisionOrigin, Prepare, Token, Vote};
+use super::input::{DecidedBy, Prepare, Token, Vote};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Handle, Holder, Kept, Phase, TxnPlace};
@@ -31,7 +31,7 @@ pub(super) struct Decision {
     pub(super) token: Option<Token>,
     pub(super) txn: TxnId,
     pub(super) outcome: TxnOutcome,
-    pub(super) origin: DecisionOrigin,
+    pub(super) decided_by: DecidedBy,
 }
 
 impl<V: Validation> Lifecycle<V> {
@@ -228,22 +228,22 @@ impl<V: Validation> Lifecycle<V> {
         decision: &Decision,
         out: &mut Vec<Output>,
     ) {
-        let Decision { token, txn, outcome: _, origin } = *decision;
+        let Decision { token, txn, outcome: _, decided_by } = *decision;
         assert!(!self.txns.table.record(slot).single, "a lone participant decides by its log");
         let begin = self.txns.table.record(slot).begin;
         let pending = PendingRecord::Committed { record: self.txns.table.handle(slot), txn, token };
         self.wake_asking(slot, out);
-        self.log.append(LogIntent::committed(txn, begin, at, origin), pending, out);
+        self.log.append(LogIntent::committed(txn, begin, at, decided_by), pending, out);
         self.commit(slot, at, false, out);
     }
 
     fn decide_abort(&mut self, slot: Holder, decision: &Decision, out: &mut Vec<Output>) {
-        let Decision { token, txn, outcome: _, origin } = *decision;
+        let Decision { token, txn, outcome: _, decided_by } = *decision;
         let record = self.txns.table.record(slot);
         assert!(matches!(record.phase, Phase::Prepared { .. }), "a commit is not taken back");
         let begin = record.begin;
         self.release(slot, None, out);
-        let kind = if origin == DecisionOrigin::Client {
+        let kind = if decided_by == DecidedBy::Client {
             AbortKind::Requested
         } else {
             AbortKind::Terminated
@@ -254,7 +254,7 @@ impl<V: Validation> Lifecycle<V> {
         kept.durable = false;
         kept.asked = asked;
         let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
-        let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
+        let intent = LogIntent::aborted(txn, begin, Some(kind), decided_by);
         self.log.append(intent, PendingRecord::Aborted { txn, then }, out);
     }
 
@@ -268,7 +268,7 @@ impl<V: Validation> Lifecycle<V> {
         decision: Decision,
         out: &mut Vec<Output>,
     ) {
-        let Decision { token, txn, outcome, origin } = decision;
+        let Decision { token, txn, outcome, decided_by } = decision;
         debug_assert!(self.txns.table.find(txn).is_none(), "what is known is decided where it is");
         let Some(token) = token else { return };
         let forgotten =
@@ -285,7 +285,7 @@ impl<V: Validation> Lifecycle<V> {
         // Its begin is not known here, but it cannot lie further ahead than the clock guard allows.
         let begin = now.saturating_add(shared::MAX_CLOCK_LEAD);
         let then = AfterAbort::Acknowledge(token);
-        let unseen = Unseen { txn, begin, kind: AbortKind::Requested, origin, then };
+        let unseen = Unseen { txn, begin, kind: AbortKind::Requested, decided_by, then };
         if !self.abort_unseen(now, watermark, unseen, out) {
             out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
@@ -299,7 +299,7 @@ impl<V: Validation> Lifecycle<V> {
         unseen: Unseen,
         out: &mut Vec<Output>,
     ) -> bool {
-        let Unseen { txn, begin, kind, origin, then } = unseen;
+        let Unseen { txn, begin, kind, decided_by, then } = unseen;
         debug_assert!(self.txns.table.find(txn).is_none(), "what is aborted unseen is not known");
         // As long as its commit could be carried out, the abort must be remembered: it may have
         // been told.
@@ -312,7 +312,7 @@ impl<V: Validation> Lifecycle<V> {
             return false;
         }
         self.txns.keep(Kept::aborted(txn, begin, AbortReason::of(kind)));
-        let intent = LogIntent::aborted(txn, begin, Some(kind), origin);
+        let intent = LogIntent::aborted(txn, begin, Some(kind), decided_by);
         self.log.append(intent, PendingRecord::Aborted { txn, then }, out);
         true
     }
@@ -328,8 +328,8 @@ impl<V: Validation> Lifecycle<V> {
         let found = timestone_types::PreviousFound::Unasked;
         let intent = LogIntent::Prepare { txn, begin, commit, single, found };
         self.log.append(intent, PendingRecord::Nothing, out);
-        let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Client);
-        self.decide_in_flight(slot, Decision { token: Some(token), txn, outcome, origin }, out);
+        let (outcome, decided_by) = (TxnOutcome::Committed(commit), DecidedBy::Client);
+        self.decide_in_flight(slot, Decision { token: Some(token), txn, outcome, decided_by }, out);
     }
 
     /// Decided: the writes go to the store, the keys stay held until they can be read.
@@ -422,6 +422,6 @@ pub(super) struct Unseen {
     pub(super) txn: TxnId,
     pub(super) begin: Timestamp,
     pub(super) kind: AbortKind,
-    pub(super) origin: DecisionOrigin,
+    pub(super) decided_by: DecidedBy,
     pub(super) then: AfterAbort,
 }

@@ -131,7 +131,7 @@ pub struct WriteItem {
 /// prepared, and asks to have the condition evaluated again ([`super::Output::Again`]) when a
 /// younger version was committed meanwhile: no race is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Condition {
+pub struct JudgedCondition {
     /// The version of the record that the condition was evaluated against (a tombstone's or zero
     /// when there was none).
     pub version: Version,
@@ -182,13 +182,13 @@ pub enum Lookup {
     /// [`super::Output::LookUp`]; a repeat needs no look.
     Needed,
     /// It does, and this was found.
-    Found(Condition),
+    Found(JudgedCondition),
 }
 
 impl Lookup {
     /// What was found.
     #[must_use]
-    pub const fn found(self) -> Option<Condition> {
+    pub const fn found(self) -> Option<JudgedCondition> {
         match self {
             Self::Found(condition) => Some(condition),
             Self::NotNeeded | Self::Needed => None,
@@ -286,7 +286,7 @@ pub enum FrozenState {
 
 /// Who decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DecisionOrigin {
+pub enum DecidedBy {
     /// The coordinator.
     Client,
     /// Another participant, or this one, as backup coordinator.
@@ -326,7 +326,7 @@ pub enum Input<'a> {
         /// What became of it.
         outcome: TxnOutcome,
         /// Who says so.
-        origin: DecisionOrigin,
+        decided_by: DecidedBy,
     },
     /// The write set of a *committed* transaction whose prepare never arrived: the answer to
     /// `AskWriteSet`. Answered by `AckDecision` once durable, or `Again`.

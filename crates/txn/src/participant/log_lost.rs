@@ -68,7 +68,7 @@ mod tests {
     use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, LogRange, Lookup, Participant, Prepare, ReadAt,
+        Config, DecidedBy, LatestInStore, LogRange, Lookup, Participant, Prepare, ReadAt,
         Recovered, Token, Vote, Wait, WriteItem, WriteKind,
     };
     use super::*;
@@ -224,10 +224,10 @@ mod tests {
             [Output::Vote { vote: Vote::Yes, .. }]
         ));
         let outcome = TxnOutcome::Committed(at(100_007));
-        let origin = DecisionOrigin::Client;
+        let decided_by = DecidedBy::Client;
         let token = Token(4);
         assert_eq!(
-            bench.step(Input::Decide { token, txn: txn(2), outcome, origin }),
+            bench.step(Input::Decide { token, txn: txn(2), outcome, decided_by }),
             [Output::Ignored { token }]
         );
         for number in [2, 5] {

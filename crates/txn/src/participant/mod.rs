@@ -47,7 +47,7 @@ pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
 pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
-    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, LogRange, LogSequence, Lookup,
+    DecidedBy, FrozenState, Input, JudgedCondition, LatestInStore, LogRange, LogSequence, Lookup,
     Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, NotHere, Output};
@@ -164,8 +164,8 @@ impl<V: Validation> Participant<V> {
                 self.read(now, ReadAsked { token, key, at, wait }, out);
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
-            Input::Decide { token, txn, outcome, origin } => {
-                self.decide(now, Decision { token: Some(token), txn, outcome, origin }, out)
+            Input::Decide { token, txn, outcome, decided_by } => {
+                self.decide(now, Decision { token: Some(token), txn, outcome, decided_by }, out)
             }
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
             Input::Durable { range } => self.durable(now, range, out),

@@ -4,7 +4,7 @@ use timestone_types::{AbortKind, Epoch, PreviousFound, ShardId, Timestamp, TxnId
 
 use super::copy_forward::CopyForward;
 use super::expiry::ExpiryRule;
-use super::input::{DecisionOrigin, FrozenState, LogSequence, Token, TxnStatus, Vote, Wait};
+use super::input::{DecidedBy, FrozenState, LogSequence, Token, TxnStatus, Vote, Wait};
 use crate::Refusal;
 
 /// What to append to the log. The stage adds the bytes that it keeps (write set, participants).
@@ -39,7 +39,7 @@ pub enum LogIntent {
         /// The timestamp of the version that such a condition met; zero otherwise.
         met: Timestamp,
         /// Who decided.
-        origin: DecisionOrigin,
+        decided_by: DecidedBy,
     },
     /// No timestamp at or above `bound` is served until a higher one is durable.
     ReadBound {
@@ -60,11 +60,11 @@ impl LogIntent {
         txn: TxnId,
         begin: Timestamp,
         at: Timestamp,
-        origin: DecisionOrigin,
+        decided_by: DecidedBy,
     ) -> Self {
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
         let outcome = TxnOutcome::Committed(at);
-        Self::Decision { txn, begin, outcome, abort: None, found, met, origin }
+        Self::Decision { txn, begin, outcome, abort: None, found, met, decided_by }
     }
 
     /// An abort, but for one because of a condition.
@@ -72,10 +72,10 @@ impl LogIntent {
         txn: TxnId,
         begin: Timestamp,
         abort: Option<AbortKind>,
-        origin: DecisionOrigin,
+        decided_by: DecidedBy,
     ) -> Self {
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
-        Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, origin }
+        Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, decided_by }
     }
 }
 

@@ -6,7 +6,7 @@
 use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome, is_planted};
 
 use super::appended::{AfterAbort, PendingRecord};
-use super::input::{DecisionOrigin, Prepare, Vote, Wait};
+use super::input::{DecidedBy, Prepare, Vote, Wait};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Holder, Kept, Phase, Written};
@@ -127,9 +127,9 @@ impl<V: Validation> Lifecycle<V> {
         };
         self.txns.keep(Kept { found, ..Kept::aborted(txn, begin, reason) });
         let then = AfterAbort::Vote { asker: Asker { token, commit }, reason };
-        let (origin, pending) = (DecisionOrigin::Participant, PendingRecord::Aborted { txn, then });
+        let (decided_by, pending) = (DecidedBy::Participant, PendingRecord::Aborted { txn, then });
         let (outcome, abort) = (TxnOutcome::Aborted, Some(reason.kind));
-        let intent = LogIntent::Decision { txn, begin, outcome, abort, found, met, origin };
+        let intent = LogIntent::Decision { txn, begin, outcome, abort, found, met, decided_by };
         self.log.append(intent, pending, out);
     }
 
@@ -323,7 +323,7 @@ impl<V: Validation> Lifecycle<V> {
         let (record, txn) = (table.handle(slot), prepare.txn);
         let pending = PendingRecord::AbortedPromise { record, txn, asker, reason };
         let abort = Some(reason.kind);
-        let intent = LogIntent::aborted(txn, prepare.begin, abort, DecisionOrigin::Participant);
+        let intent = LogIntent::aborted(txn, prepare.begin, abort, DecidedBy::Participant);
         self.log.append(intent, pending, out);
     }
 }

@@ -37,7 +37,7 @@ use timestone_types::{
 use super::decisions::Decision;
 use super::expiry::ExpiryTime;
 use super::horizon::Horizon;
-use super::input::{DecisionOrigin, Recovered, WriteItem};
+use super::input::{DecidedBy, Recovered, WriteItem};
 use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Fate, Kept, Phase, TxnPlace};
@@ -230,8 +230,8 @@ fn restore_promise<V: Validation>(
         None if promise.is_applied(txn) && !is_planted!(RevivedPromise | OverlookedPut) => {
             // Of several keys some may not have come to the device before the crash: all are put
             // again.
-            let (outcome, origin) = (TxnOutcome::Committed(commit), DecisionOrigin::Participant);
-            let decision = Decision { token: None, txn, outcome, origin };
+            let (outcome, decided_by) = (TxnOutcome::Committed(commit), DecidedBy::Participant);
+            let decision = Decision { token: None, txn, outcome, decided_by };
             life.decide(TxnPlace::Flight(slot), decision, out);
         }
         None => {

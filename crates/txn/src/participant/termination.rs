@@ -23,7 +23,7 @@ use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome, is_plant
 use super::appended::AfterAbort;
 use super::decisions::{Decision, Unseen};
 use super::horizon::Watermark;
-use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
+use super::input::{DecidedBy, FrozenState, Token, TxnStatus};
 use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Holder, Phase, TxnPlace};
@@ -257,8 +257,8 @@ impl Termination {
         let others: Vec<ShardId> =
             effort.participants.iter().copied().filter(|&one| one != own).collect();
         if let Some(place) = life.txns.table.find(txn) {
-            let origin = DecisionOrigin::Termination;
-            if life.decide(place, Decision { token: None, txn, outcome, origin }, out) {
+            let decided_by = DecidedBy::Termination;
+            if life.decide(place, Decision { token: None, txn, outcome, decided_by }, out) {
                 self.ended(txn);
             }
         }
@@ -374,8 +374,8 @@ impl Termination {
 
 /// A transaction that was not seen here is aborted by the very question.
 const fn unseen(txn: TxnId, begin: Timestamp) -> Unseen {
-    let (origin, then) = (DecisionOrigin::Participant, AfterAbort::Nothing);
-    Unseen { txn, begin, kind: AbortKind::Terminated, origin, then }
+    let (decided_by, then) = (DecidedBy::Participant, AfterAbort::Nothing);
+    Unseen { txn, begin, kind: AbortKind::Terminated, decided_by, then }
 }
 
 /// What the states of all participants come to; `None` while some are missing.

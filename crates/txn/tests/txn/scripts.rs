@@ -171,8 +171,8 @@ fn show(event: &Event) -> String {
                     if single { " single" } else { "" }
                 )
             }
-            LogIntent::Decision { txn, outcome, origin, .. } => {
-                format!("log {txn} {} by {origin:?}", show_outcome(outcome)).to_lowercase()
+            LogIntent::Decision { txn, outcome, decided_by, .. } => {
+                format!("log {txn} {} by {decided_by:?}", show_outcome(outcome)).to_lowercase()
             }
             LogIntent::ReadBound { bound, watermark, .. } => {
                 format!("log bound {} watermark {}", show_time(bound), show_time(watermark))

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Collected, Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent,
+    Collected, Config, DecidedBy, FrozenState, Input, JudgedCondition, LatestInStore, LogIntent,
     LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered,
     Token, Wait, WriteItem, WriteKind,
 };
@@ -443,7 +443,7 @@ impl<V: Validation + Default> Stage<V> {
                         (!found.expires_at.is_never() && expired_at <= now).then_some(expired_at);
                     let value = found.value.filter(|_| expired_at.is_none());
                     let present = value.is_some();
-                    Condition {
+                    JudgedCondition {
                         version: found.version,
                         holds: value == *expected,
                         present,
@@ -477,7 +477,7 @@ impl<V: Validation + Default> Stage<V> {
                 self.core.step(now, input, &mut out);
             }
             Request::Decide { txn, outcome } => {
-                let input = Input::Decide { token, txn, outcome, origin: DecisionOrigin::Client };
+                let input = Input::Decide { token, txn, outcome, decided_by: DecidedBy::Client };
                 self.core.step(now, input, &mut out);
             }
             Request::Report { client, watermark, acked, clock, closing } => {

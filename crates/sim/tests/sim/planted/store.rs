@@ -126,7 +126,7 @@ kill = { every = "3s", lasting = "20ms" }
 
 #[test]
 fn a_recovered_write_that_counts_as_settled_is_found() {
-    found_within(30, Bug::SettledEarly, DELETIONS_OVER_LOGS);
+    found_within(30, Bug::EarlyReplayFloor, DELETIONS_OVER_LOGS);
 }
 
 /// A server with many quiet shards that is killed, comes back, and loses its power before its
@@ -204,5 +204,5 @@ fn a_log_that_is_never_released_is_found() {
 
 #[test]
 fn a_recovered_write_that_counts_as_settled_is_found_by_threads() {
-    found_within(100, Bug::SettledEarly, include_str!("../../../../../scenarios/threads.toml"));
+    found_within(100, Bug::EarlyReplayFloor, include_str!("../../../../../scenarios/threads.toml"));
 }

@@ -239,7 +239,7 @@ impl Victims {
             let elsewhere = list.iter().map(|victim| victim.restaging).sum::<u32>();
             let earlier_waits =
                 list[..at].iter().any(|victim| victim.next_read > 0 && !victim.large.is_empty());
-            let turn = Turn { elsewhere: elsewhere - list[at].restaging, earlier_waits };
+            let turn = VictimTurn { elsewhere: elsewhere - list[at].restaging, earlier_waits };
             move_out.advance(&mut list[at], turn);
         }
         move_out.parts_died
@@ -262,7 +262,7 @@ impl Victims {
 
 /// What other victims are doing.
 #[derive(Clone, Copy)]
-struct Turn {
+struct VictimTurn {
     /// Large values that are on their way out of other victims.
     elsewhere: u32,
     /// An earlier victim has large values that have not begun to move.
@@ -283,7 +283,7 @@ struct MoveOut<'a> {
 
 impl MoveOut<'_> {
     /// Does what can be done for one victim now.
-    fn advance(&mut self, victim: &mut Victim, turn: Turn) {
+    fn advance(&mut self, victim: &mut Victim, turn: VictimTurn) {
         let pages = self.kit.volume.blocks.get(victim.block).pages;
         debug_assert!(victim.next_read <= pages, "no more is read than was written");
         if let Some(chunk) = victim.chunk.take() {
@@ -522,7 +522,7 @@ impl MoveOut<'_> {
     }
 
     /// Begins to read large values that must leave a victim.
-    fn restage_some(&mut self, victim: &mut Victim, turn: Turn) {
+    fn restage_some(&mut self, victim: &mut Victim, turn: VictimTurn) {
         debug_assert!(victim.restaging <= MAX_RESTAGING, "so many and no more");
         let volume = &mut self.kit.volume;
         let short = volume.blocks.free_count() <= volume.blocks.reserve();
