@@ -156,6 +156,12 @@ impl Driver {
         !self.outputs.is_empty()
     }
 
+    /// Nothing waits to be carried out: between what comes from outside, and after it.
+    #[inline]
+    pub(crate) fn assert_carried_out(&self) {
+        debug_assert!(!self.has_outputs(), "all that the participant wants is carried out");
+    }
+
     /// Drops what was seen in [`Driver::outputs`] and is dealt with.
     #[inline]
     pub(crate) fn clear(&mut self) {

@@ -248,12 +248,12 @@ fn records() -> Vec<u8> {
         body,
     }
     .encode(&mut out);
-    let (begin, origin, met) = (AT, DecidedBy::Client, Timestamp::ZERO);
+    let (begin, decided_by, met) = (AT, DecidedBy::Client, Timestamp::ZERO);
     LogRecord::Decision {
         txn: TXN,
         begin,
         commit: AT,
-        origin,
+        decided_by,
         abort: None,
         found,
         met,
@@ -263,7 +263,7 @@ fn records() -> Vec<u8> {
     let (commit, abort, participants) =
         (Timestamp::ZERO, Some(AbortKind::Condition), Participants::new(&[]));
     let (found, met) = (PreviousFound::Present, AT);
-    LogRecord::Decision { txn: TXN, begin, commit, origin, abort, found, met, participants }
+    LogRecord::Decision { txn: TXN, begin, commit, decided_by, abort, found, met, participants }
         .encode(&mut out);
     LogRecord::ReadBound { bound: AT, watermark: AT }.encode(&mut out);
     LogRecord::KeepFrom { batch: BatchNumber::new(7) }.encode(&mut out);

@@ -146,15 +146,15 @@ impl LogRecords {
         ctx.send(Output::LogAppend { log, append: LogAppend { head, bytes } });
     }
 
-    /// Sends the open batch once it is large: one request more must not make it larger than a log
-    /// takes.
+    /// Sends the open batch once it has `least` bytes: at [`LOG_BATCH_BYTES`], so that one request
+    /// more does not make it larger than a log takes.
     #[inline]
-    pub(crate) fn close_full(&mut self, ctx: &mut Turn<'_>, with: &mut Closers<'_>) {
-        if self.journal.open_bytes() >= LOG_BATCH_BYTES {
+    pub(crate) fn close_from(&mut self, ctx: &mut Turn<'_>, least: usize, with: &mut Closers<'_>) {
+        if self.journal.open_bytes() >= least {
             self.close(ctx, with);
         }
         debug_assert!(
-            self.open_bytes() < LOG_BATCH_BYTES || !self.has_log(),
+            self.open_bytes() < least.max(1) || !self.has_log(),
             "one record more fits a batch"
         );
     }
@@ -323,7 +323,7 @@ impl LogRecords {
         assert!(self.copying.is_none(), "one at a time");
         for txn in payloads.below(below) {
             self.copy_promise(txn, copy, payloads);
-            self.close_full(ctx, with);
+            self.close_from(ctx, LOG_BATCH_BYTES, with);
         }
         let mut closed = Vec::new();
         for kept in &copy.outcomes {

@@ -182,11 +182,11 @@ impl Shard {
             ahead.fetch(self.driver.participant(), &*self.store);
             for (frame, key) in group[..count].iter().flatten() {
                 self.frame(ctx, frame_batch.reply_to, frame, *key);
-                self.close_full_batch(ctx);
+                self.close_batch(ctx, LOG_BATCH_BYTES);
             }
         }
         ctx.finish_frame_batch(frame_batch);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is
@@ -201,26 +201,14 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, current);
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
-    /// Nothing waits to be carried out: between what comes from outside, and after it.
-    fn assert_carried_out(&self) {
-        debug_assert!(!self.driver.has_outputs(), "all that the participant wants is carried out");
-    }
-
-    /// Single writes, and what they are answered with.
+    /// Single writes, the keys of prepares, and what they and reads are looked up and answered with.
     #[inline]
-    fn single(&mut self) -> (&mut SingleWrites, Parts<'_>) {
-        let Self { requests, store, driver, lookups, single, .. } = self;
-        (single, Parts { requests, store: &mut **store, driver, lookups })
-    }
-
-    /// The keys of prepares, and what they and reads are looked up and answered with.
-    #[inline]
-    fn items(&mut self) -> (&mut Items, Parts<'_>) {
-        let Self { requests, store, driver, lookups, items, .. } = self;
-        (items, Parts { requests, store: &mut **store, driver, lookups })
+    fn parts(&mut self) -> (&mut SingleWrites, &mut Items, Parts<'_>) {
+        let Self { requests, store, driver, lookups, single, items, .. } = self;
+        (single, items, Parts { requests, store: &mut **store, driver, lookups })
     }
 
     /// The records, and whom a batch of them that leaves concerns.
@@ -235,25 +223,11 @@ impl Shard {
         )
     }
 
-    /// Sends the open log batch.
-    fn close_batch(&mut self, ctx: &mut Turn<'_>) {
-        let (log_records, _, mut closers) = self.log();
-        log_records.close(ctx, &mut closers);
-        debug_assert!(
-            self.log_records.open_bytes() == 0 || !self.log_records.has_log(),
-            "all that was recorded has left"
-        );
-    }
-
-    /// Sends the open log batch once it is large.
+    /// Sends the open log batch once it has `least` bytes.
     #[inline]
-    fn close_full_batch(&mut self, ctx: &mut Turn<'_>) {
+    fn close_batch(&mut self, ctx: &mut Turn<'_>, least: usize) {
         let (log_records, _, mut closers) = self.log();
-        log_records.close_full(ctx, &mut closers);
-        debug_assert!(
-            self.log_records.open_bytes() < LOG_BATCH_BYTES || !self.log_records.has_log(),
-            "one request more fits a batch"
-        );
+        log_records.close_from(ctx, least, &mut closers);
     }
 
     /// Appends again what is still needed of the batches below this one.
@@ -262,7 +236,7 @@ impl Shard {
             return;
         }
         let answer = self.driver.ask(ctx.now(), participant::Input::CopyForward);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         let Some(participant::Output::CopyForward(copy)) = answer else { return };
         let (log_records, payloads, mut closers) = self.log();
         log_records.copy_forward(ctx, (below, &copy), payloads, &mut closers);
@@ -274,7 +248,7 @@ impl Shard {
             self.step(ctx, participant::Input::Durable { range }, None);
         }
         self.log_records.release(ctx);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     fn pump_store(&mut self, ctx: &mut Turn<'_>) {
@@ -289,7 +263,7 @@ impl Shard {
 
     /// Goes on with the hand-over of the logs of earlier runs. Called every turn.
     fn hand_over(&mut self, ctx: &mut Turn<'_>) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         let Self { hand_over, requests, store, write_sets, .. } = self;
         hand_over.acknowledge_withheld(ctx, requests, (&**store, write_sets));
         let Some(until) = hand_over.go_on(ctx.now(), &mut **store) else { return };
@@ -307,7 +281,7 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, None);
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         match answer {
             Some(participant::Output::Owed { decisions, aborts }) => (decisions, aborts),
             Some(_) | None => (false, false),
@@ -377,12 +351,12 @@ impl Shard {
         self.store.begin_batch(self.log_records.open_batch().get());
         self.step(ctx, participant::Input::RecoveryDone, None);
         self.step(ctx, participant::Input::Tick, None);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     /// Inputs follow, all at the time of this call.
     pub fn begin_inputs(&mut self, ctx: &mut Turn<'_>) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         if let Some(back) = self.driver.follow_clock() {
             self.step(ctx, participant::Input::ClockHeld { back }, None);
         }
@@ -415,7 +389,7 @@ impl Shard {
             }
             Input::MapChanged(map) => {
                 // What is recorded already belongs to the epoch that it was recorded in.
-                self.close_batch(ctx);
+                self.close_batch(ctx, 0);
                 self.requests.map_changed(&map);
                 self.around.messages.map_changed(&map);
                 self.log_records.set_epoch(self.requests.epoch());
@@ -423,8 +397,8 @@ impl Shard {
             // Another shard's log.
             Input::LogRoom { .. } | Input::LogFailed { .. } => {}
         }
-        self.close_full_batch(ctx);
-        self.assert_carried_out();
+        self.close_batch(ctx, LOG_BATCH_BYTES);
+        self.driver.assert_carried_out();
     }
 
     /// The end of a turn, or a deadline that has passed.
@@ -436,7 +410,7 @@ impl Shard {
         if self.driver.deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
-        self.close_batch(ctx);
+        self.close_batch(ctx, 0);
         if ctx.is_shutting_down() && !self.closing.is_draining() {
             let may_close = self.may_close(ctx);
             self.closing.set_draining(ctx.now(), may_close);
@@ -445,7 +419,7 @@ impl Shard {
                 self.pump_store(ctx);
             }
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         self.requests.flush(ctx);
         self.admission.count(self.write_sets.payloads().bytes());
         if self.figures.is_due(ctx.now()) {

@@ -34,14 +34,14 @@ impl Shard {
                 self.resubmit(ctx, token, Some(wait));
             }
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     fn output(&mut self, ctx: &mut Turn<'_>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
             Output::ReadNow { token, at, prepared_before, expiry } => {
                 let read = (self.seed, ReadNow { at, prepared_before, expiry });
-                self.items().1.read_later(ctx, token, read, current)
+                self.parts().2.read_later(ctx, token, read, current)
             }
             Output::Again { token, wait } => {
                 self.requests.keep_frame(token, current);
@@ -64,7 +64,7 @@ impl Shard {
                 self.figures.gauges().vote(&vote);
                 let (commit, verdict) = verdict_of_write(commit, vote);
                 let repeat = Repeat { txn, commit, verdict, at, present };
-                let (single, mut parts) = self.single();
+                let (single, _, mut parts) = self.parts();
                 single.answer_repeat(ctx, token, repeat, current, &mut parts);
             }
             Output::Log { sequence, intent } => {
@@ -105,7 +105,7 @@ impl Shard {
                 });
             }
             Output::ScanNow { token, at, as_of, prepared_before } => {
-                self.items().1.scan_now(ctx, token, at, as_of, prepared_before, current);
+                self.parts().2.scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
                 self.requests.answer(ctx, token, |envelope, out| {
@@ -181,7 +181,7 @@ impl Shard {
         {
             request.frame = bytes;
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     /// Puts a decided transaction's writes into the store, as far as there is room. Whether nothing
@@ -219,7 +219,7 @@ impl Shard {
         if self.driver.has_outputs() {
             self.carry_out(ctx, None);
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         self.write_sets.look_again(ctx.now());
     }
 
@@ -230,12 +230,12 @@ impl Shard {
                 let token = token_of(token);
                 let request = self.requests.get_mut(token);
                 if request.is_some_and(|request| request.purpose == RequestPurpose::Write) {
-                    let (single, mut parts) = self.single();
+                    let (single, _, mut parts) = self.parts();
                     if single.write_found(ctx, token, outcome, &mut parts) {
                         self.resubmit(ctx, token, None);
                     }
                 } else {
-                    self.items().1.read_done(ctx, token, outcome);
+                    self.parts().2.read_done(ctx, token, outcome);
                 }
             }
             StoreEvent::LatestDone { token, found } => match self.lookups.answer(token, found) {
@@ -244,10 +244,10 @@ impl Shard {
                 Answered::Failed { token, error } => self.look_up_failed(ctx, token, &error),
             },
             StoreEvent::ScanDone { token, keys, next } => {
-                self.items().1.scan_done(ctx, token_of(token), &keys, next)
+                self.parts().2.scan_done(ctx, token_of(token), &keys, next)
             }
             StoreEvent::CountDone { token, keys } => {
-                self.items().1.count_done(ctx, token_of(token), keys)
+                self.parts().2.count_done(ctx, token_of(token), keys)
             }
             StoreEvent::ReadFailed { token, error } => {
                 self.requests.fail(ctx, token_of(token), &error)
@@ -269,7 +269,7 @@ impl Shard {
             }
             StoreEvent::ShutDown => self.closing.set_down(),
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 }
 

@@ -36,7 +36,7 @@ impl Shard {
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
     ) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
             return self.requests.refuse_epoch(ctx, reply_to, frame);
         }
@@ -78,7 +78,7 @@ impl Shard {
         key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         match frame.kind() {
             Kind::Get => self.submit_get(ctx, token, frame, key, wait),
             Kind::Prepare => self.submit_prepare(ctx, token, frame, wait),
@@ -113,7 +113,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
-        let Some(latest) = self.items().1.latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
             keyspace: get.keyspace,
@@ -124,11 +124,11 @@ impl Shard {
         };
         self.driver.step(ctx.now(), input);
         if let Some(now) = self.driver.take_read(token) {
-            self.items().1.read_now(ctx, token, key, get.at, now);
+            self.parts().2.read_now(ctx, token, key, get.at, now);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl Shard {
                 bytes: write.key.len() + write.value.len(),
             })
         };
-        let (items, mut parts) = self.items();
+        let (_, items, mut parts) = self.parts();
         if !items.look_up((token, wait), frame, body, &mut parts) {
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl Shard {
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         self.step_prepare(ctx, token, &prepare, (wait, refused.is_none()));
         self.carry_out_prepare(ctx, token, frame, refused);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl Shard {
         prepare: &wire::Prepare<'_>,
         (wait, has_room): (Option<Wait>, bool),
     ) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         self.items.set_participants(prepare.participants.iter());
         let input = Input::Prepare(Prepare {
             token,
@@ -214,7 +214,7 @@ impl Shard {
         &mut self,
         puts: &impl Fn() -> I,
     ) -> Option<AdmissionError> {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         let Self { admission, store, write_sets, log_records, .. } = self;
         admission.error(puts, &mut **store, write_sets, log_records.open_bytes())
     }
@@ -227,7 +227,7 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
-        let (items, mut parts) = self.items();
+        let (_, items, mut parts) = self.parts();
         if !items.look_up((token, None), frame, &set.body, &mut parts) {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Shard {
         };
         self.driver.step(ctx.now(), Input::DecidedWriteSet { prepare });
         self.carry_out(ctx, Some((token, frame)));
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         Ok(())
     }
 
@@ -305,13 +305,13 @@ impl Shard {
             }
             other => unreachable!("{} is not opened as a request", other.name()),
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         Ok(())
     }
 
     /// Frames that need no token: reports, peers' answers, statistics.
     fn without_token(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, frame: &Frame<'_>) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
@@ -387,7 +387,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
-        let Some(latest) = self.items().1.latest(token, frame, wait, key) else { return Ok(()) };
+        let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
         let refused = match write.action {
             wire::WriteAction::Delete => None,
             _ => self.admission_error(&|| {
@@ -398,18 +398,18 @@ impl Shard {
             }),
         };
         let goes_on = (wait, refused.is_none());
-        let (single, mut parts) = self.single();
+        let (single, _, mut parts) = self.parts();
         if single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
             self.carry_out_prepare(ctx, token, frame, refused);
         }
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         Ok(())
     }
 
     /// What a request needs cannot be read. What was promised or decided before is answered as it
     /// was: that it failed would not be true, since it may be carried out.
     pub(super) fn look_up_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let Ok(frame) = Frame::parse(&bytes) else { return self.requests.close(token) };
@@ -438,7 +438,7 @@ impl Shard {
             return self.requests.close(token);
         }
         self.repeat_without_look_up(ctx, token, &frame);
-        self.assert_carried_out();
+        self.driver.assert_carried_out();
     }
 
     /// Hands a prepare or a write that is not new to the core, which answers it from what it keeps:
@@ -454,7 +454,7 @@ impl Shard {
         } else if let Ok(write) = wire::Write::decode(frame) {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);
             let (with, latest) = ((None, has_room), LatestInStore::NONE);
-            let (single, mut parts) = self.single();
+            let (single, _, mut parts) = self.parts();
             if single.validate(ctx, (token, frame), &write, (key, latest), with, &mut parts) {
                 self.carry_out_prepare(ctx, token, frame, refused);
             }
