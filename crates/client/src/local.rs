@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{
-    ClockOffset, Condition, Mutation, RequestOptions, SessionError, SessionId, Step, Ticket,
-    TxnHandle, TxnStatus, ValueView,
+    ClockOffset, Condition, KeyName, Mutation, RequestOptions, SessionError, SessionId, Step,
+    Ticket, TxnHandle, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 
@@ -532,15 +532,7 @@ impl LocalTransaction {
         expires_at: Expiry,
     ) -> Result<()> {
         self.touch(keyspace);
-        let now = self.core.now();
-        self.note(self.core.engine.borrow_mut().put(
-            now,
-            self.handle,
-            keyspace,
-            key,
-            value,
-            expires_at,
-        ))
+        self.write(KeyName { keyspace, key }, Some(value), expires_at)
     }
 
     /// Deletes a key at commit.
@@ -557,7 +549,12 @@ impl LocalTransaction {
     /// As [`LocalTransaction::put`].
     pub fn delete_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<()> {
         self.touch(keyspace);
-        self.note(self.core.engine.borrow_mut().delete(self.core.now(), self.handle, keyspace, key))
+        self.write(KeyName { keyspace, key }, None, Expiry::NEVER)
+    }
+
+    fn write(&self, key: KeyName<'_>, value: Option<&[u8]>, expires_at: Expiry) -> Result<()> {
+        let (now, mut engine) = (self.core.now(), self.core.engine.borrow_mut());
+        self.note(engine.write(now, self.handle, key, value, expires_at))
     }
 
     /// Makes every key of a keyspace absent at commit.

@@ -4,7 +4,7 @@
 //! Commands are functions over a [`KeyView`] and nothing else, so the same function serves a plain
 //! command, a queued one and a retry.
 
-use timestone_session::{Engine, SessionError, TxnHandle, ValueView};
+use timestone_session::{Engine, KeyName, SessionError, TxnHandle, ValueView};
 use timestone_types::{Expiry, KeyspaceId, Timestamp};
 
 use crate::failure::Failure;
@@ -46,6 +46,18 @@ pub(crate) struct TransactionView<'e> {
     pub(crate) now: Timestamp,
 }
 
+impl TransactionView<'_> {
+    fn write(
+        &mut self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        expires_at: Expiry,
+    ) -> Result<(), SessionError> {
+        let key = KeyName { keyspace: KEYSPACE, key };
+        self.engine.write(self.now, self.txn, key, value, expires_at)
+    }
+}
+
 impl KeyView for TransactionView<'_> {
     fn get(&self, key: &[u8]) -> Option<PresentValue<'_>> {
         let view = self.engine.peek(self.txn, KEYSPACE, key)?;
@@ -53,7 +65,7 @@ impl KeyView for TransactionView<'_> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {
-        let put = self.engine.put(self.now, self.txn, KEYSPACE, key, value, expires_at);
+        let put = self.write(key, Some(value), expires_at);
         debug_assert!(
             put.is_err() || self.engine.peek(self.txn, KEYSPACE, key).is_some(),
             "a transaction reads what it has written"
@@ -62,7 +74,7 @@ impl KeyView for TransactionView<'_> {
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Failure> {
-        let deleted = self.engine.delete(self.now, self.txn, KEYSPACE, key);
+        let deleted = self.write(key, None, Expiry::NEVER);
         debug_assert!(deleted.is_err() || self.get(key).is_none(), "what is deleted is absent");
         deleted.map_err(Failure::from)
     }

@@ -111,7 +111,7 @@ impl<M: Manager> Engine<M> {
     /// # Errors
     /// `Busy` when the engine carries [`crate::limits::MAX_SESSIONS`] already.
     pub fn open_session(&mut self) -> Result<SessionId, SessionError> {
-        self.assert_sound();
+        self.context.assert_sound();
         self.context.sessions.open()
     }
 
@@ -136,7 +136,7 @@ impl<M: Manager> Engine<M> {
             return Err(SessionError::NoSession);
         }
         self.context.session_learned(Some(session.into()), at.next());
-        self.assert_sound();
+        self.context.assert_sound();
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ impl<M: Manager> Engine<M> {
         options: TxnOptions,
     ) -> Result<TxnHandle, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         self.manager.begin(&mut self.context, session.into(), options)
     }
 
@@ -183,7 +183,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         self.manager.get(&mut self.context, txn, KeyName { keyspace, key }, op)
     }
 
@@ -193,41 +193,22 @@ impl<M: Manager> Engine<M> {
         self.manager.peek(txn, KeyName { keyspace, key })
     }
 
-    /// Writes a key at commit. Checks the limits now.
+    /// Writes a key at commit, or deletes it when there is no value. Checks the limits now.
     ///
     /// # Errors
     /// A finished or read-only transaction, a limit, or a key that no shard serves.
     #[inline]
-    pub fn put(
+    pub fn write(
         &mut self,
         now: Timestamp,
         txn: TxnHandle,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        value: &[u8],
+        key: KeyName<'_>,
+        value: Option<&[u8]>,
         expires_at: Expiry,
     ) -> Result<(), SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
-        let key = KeyName { keyspace, key };
-        self.manager.write(&mut self.context, txn, key, Some(value), expires_at)
-    }
-
-    /// Deletes a key at commit.
-    ///
-    /// # Errors
-    /// As [`Engine::put`].
-    pub fn delete(
-        &mut self,
-        now: Timestamp,
-        txn: TxnHandle,
-        keyspace: KeyspaceId,
-        key: &[u8],
-    ) -> Result<(), SessionError> {
-        self.context.timing.advance(now);
-        self.assert_sound();
-        let key = KeyName { keyspace, key };
-        self.manager.write(&mut self.context, txn, key, None, Expiry::NEVER)
+        self.context.assert_sound();
+        self.manager.write(&mut self.context, txn, key, value, expires_at)
     }
 
     /// Makes everything of a keyspace absent at commit, on every shard at one timestamp.
@@ -241,7 +222,7 @@ impl<M: Manager> Engine<M> {
         keyspace: KeyspaceId,
     ) -> Result<(), SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         self.manager.fence(&mut self.context, txn, keyspace)
     }
 
@@ -249,14 +230,14 @@ impl<M: Manager> Engine<M> {
     /// said at its begin.
     pub fn wait_for_clocks(&mut self, txn: TxnHandle) {
         self.manager.wait_for_clocks(txn);
-        self.assert_sound();
+        self.context.assert_sound();
     }
 
     /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect
     /// when it has finished.
     pub fn abort(&mut self, txn: TxnHandle) {
         self.manager.abort(&mut self.context, txn);
-        self.assert_sound();
+        self.context.assert_sound();
     }
 
     /// Commits. Without writes, and when no read met a prepared write, at once and without a
@@ -274,7 +255,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         self.manager.commit(&mut self.context, txn, op)
     }
 }
@@ -295,7 +276,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         let key = KeyName { keyspace, key };
         self.singles.get_latest(&mut self.context, session, key, options, op)
     }
@@ -321,7 +302,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         let key = KeyName { keyspace, key };
         self.singles.write_if(&mut self.context, session, key, mutation, condition, options, op)
     }
@@ -338,7 +319,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         self.singles.status(&mut self.context, txn, options, op)
     }
 
@@ -357,7 +338,7 @@ impl<M: Manager> Engine<M> {
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
-        self.assert_sound();
+        self.context.assert_sound();
         let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
         self.singles.ask(&mut self.context, shard, options, op, encode)
     }
@@ -367,7 +348,7 @@ impl<M: Manager> Engine<M> {
 impl<M: Manager> Engine<M> {
     /// The next finished operation. What it borrows stays until the next call.
     pub fn next_done(&mut self) -> Option<Done<'_>> {
-        self.assert_sound();
+        self.context.assert_sound();
         match self.handed_out.take().map(|finished| finished.at) {
             Some(ResultAt::Commit(txn)) => self.manager.handed_out(txn),
             Some(ResultAt::Single(slot)) => self.singles.handed_out(slot),
@@ -405,22 +386,17 @@ impl<M: Manager> Engine<M> {
             TicketKind::Read | TicketKind::Commit => self.manager.cancel(ticket),
             TicketKind::Single => self.singles.cancel(&mut self.context, slot, ticket.op),
         }
-        self.assert_sound();
+        self.context.assert_sound();
     }
 }
 
 /// Invariants.
 impl<M: Manager> Engine<M> {
-    /// What holds between any two calls, as far as it costs little; in debug builds only. Where a
-    /// call returns what it borrows, it is asked for at the beginning.
-    #[inline]
-    fn assert_sound(&self) {
-        self.context.assert_sound();
-    }
-
-    /// The same and all that is under way. For calls that look at everything themselves.
+    /// What holds between any two calls, of all that is under way; in debug builds only. For calls
+    /// that look at everything themselves; others ask their context alone, which costs little, and
+    /// at the beginning where they return what they borrow.
     fn assert_all_sound(&self) {
-        self.assert_sound();
+        self.context.assert_sound();
         if cfg!(debug_assertions) {
             self.manager.assert_sound(&self.context);
             self.singles.assert_sound(&self.context);

@@ -130,7 +130,7 @@ impl<M: Manager> Engine<M> {
             self.context.timing.end_sweep();
             self.assert_all_sound();
         }
-        self.assert_sound();
+        self.context.assert_sound();
     }
 
     /// When [`Engine::tick`] has something to do next.
@@ -145,7 +145,7 @@ impl<M: Manager> Engine<M> {
     pub fn close(&mut self, now: Timestamp) {
         self.context.timing.advance(now);
         self.report(None, true);
-        self.assert_sound();
+        self.context.assert_sound();
     }
 
     /// Tells one shard, or all, what may still be used there, and what is over.

@@ -10,7 +10,7 @@ use timestone_types::{AbortKind, ClientId, Expiry, Sequence, Timestamp, TxnId, V
 use timestone_wire::Kind;
 
 use crate::Requests;
-use crate::world::{Application, Outcome, SPACE, World, pending, world};
+use crate::world::{Application, Outcome, SPACE, World, name, pending, world};
 use timestone_testkit::BEGIN;
 
 const OTHER: ClientId = ClientId::new(99);
@@ -45,7 +45,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
     assert_eq!(world.value(txn, b"k"), Some(b"v".to_vec()));
-    world.host.engine.delete(world.now, txn, SPACE, b"k").unwrap();
+    world.host.engine.write(world.now, txn, name(b"k"), None, Expiry::NEVER).unwrap();
     assert_eq!(world.value(txn, b"k"), None);
     world.put(txn, b"k", b"w");
     assert_eq!(world.shards[0].seen(Kind::Get), 0);
@@ -203,7 +203,7 @@ fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
         .begin_with(session, TxnOptions { snapshot_at: Some(at(15)), ..TxnOptions::default() });
     assert_eq!(world.value(past, b"k"), Some(b"ten".to_vec()));
     assert_eq!(
-        world.host.engine.put(world.now, past, SPACE, b"k", b"", Expiry::NEVER),
+        world.host.engine.write(world.now, past, name(b"k"), Some(b""), Expiry::NEVER),
         Err(SessionError::ReadOnly)
     );
     assert_eq!(world.committed(past), at(15));
@@ -241,7 +241,7 @@ fn limits_are_told_at_put_and_leave_the_transaction_usable() {
     let txn = world.begin(session);
     let long = vec![0; limits::MAX_VALUE_BYTES + 1];
     let put = |world: &mut World, key: &[u8], value: &[u8]| {
-        world.host.engine.put(world.now, txn, SPACE, key, value, Expiry::NEVER)
+        world.host.engine.write(world.now, txn, name(key), Some(value), Expiry::NEVER)
     };
     assert_eq!(put(&mut world, b"", b""), Err(LimitError::EmptyKey.into()));
     assert_eq!(

@@ -12,7 +12,7 @@ use timestone_types::{
 use timestone_wire::{ErrorCode, Frame, Kind};
 
 use crate::Requests;
-use crate::world::{Application, Outcome, SPACE, World, pending, routes, world};
+use crate::world::{Application, Outcome, SPACE, World, name, pending, routes, world};
 use timestone_testkit::{BEGIN, ReferenceShard, Refuse};
 
 fn refuse(code: ErrorCode, detail: u64, retry_after: Duration, times: u32) -> Option<Refuse> {
@@ -467,7 +467,7 @@ fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back()
     assert!(said(read).contains("nothing was done"));
     let txn = world.host.engine.begin(world.now, session, TxnOptions::default()).unwrap();
     said(world.host.engine.get(world.now, txn, SPACE, &other, op).map(drop));
-    said(world.host.engine.put(world.now, txn, SPACE, &other, b"v", Expiry::NEVER));
+    said(world.host.engine.write(world.now, txn, name(&other), Some(b"v"), Expiry::NEVER));
     said(world.host.engine.fence(world.now, txn, SPACE));
     said(world.host.engine.ask(world.now, ShardId::new(0), options, op, |_, _| {}).map(drop));
     world.host.engine.abort(txn);

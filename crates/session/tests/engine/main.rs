@@ -14,7 +14,7 @@ use timestone_session::{
 };
 use timestone_types::{Expiry, Timestamp};
 
-use world::{Application, Outcome, SPACE, World, pending};
+use world::{Application, Outcome, SPACE, World, name, pending};
 
 /// Transactions and requests, each brought to its end.
 trait Requests {
@@ -73,7 +73,7 @@ impl Requests for World {
     }
 
     fn put(&mut self, txn: TxnHandle, key: &[u8], value: &[u8]) {
-        self.host.engine.put(self.now, txn, SPACE, key, value, Expiry::NEVER).unwrap();
+        self.host.engine.write(self.now, txn, name(key), Some(value), Expiry::NEVER).unwrap();
     }
 
     fn commit(&mut self, txn: TxnHandle) -> Outcome {

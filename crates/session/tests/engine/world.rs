@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use timestone_session::{
-    Abort, Engine, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Step, TxnStatus,
+    Abort, Engine, EngineConfig, KeyName, OpId, OpResult, Routes, SessionError, SessionId, Step,
+    TxnStatus,
 };
 use timestone_testkit::Host;
 use timestone_types::{
@@ -13,6 +14,11 @@ use timestone_types::{
 
 /// The keyspace of all tests that need only one.
 pub(crate) const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
+
+/// A key of [`SPACE`].
+pub(crate) const fn name(key: &[u8]) -> KeyName<'_> {
+    KeyName { keyspace: SPACE, key }
+}
 
 /// What came of an operation, owned.
 #[derive(Clone, PartialEq, Debug)]

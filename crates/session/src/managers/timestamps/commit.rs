@@ -44,7 +44,7 @@ impl<C: Cache> Timestamps<C> {
         if !writes && local.commits() {
             let begin = txn.begin;
             context.stats().committed_locally += 1;
-            self.release(index);
+            self.txns.end(index);
             return Ok(Step::Committed(begin));
         }
         let ticket = Ticket { kind: TicketKind::Commit, index, generation, item: 0, op };
@@ -55,13 +55,13 @@ impl<C: Cache> Timestamps<C> {
             let kind =
                 if uncertain.is_some() { AbortKind::Prepared } else { AbortKind::ReadConflict };
             let aborted = TxnResult::Aborted { reason: AbortReason::of(kind), entry: uncertain };
-            self.close(context, index, Some(aborted));
+            self.txns.close(context, index, Some(aborted));
             return Ok(Step::Pending(ticket));
         }
         if txn.keys.shards().any(|shard| context.is_full(shard)) {
             // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
             txn.op = None;
-            self.close(context, index, None);
+            self.txns.close(context, index, None);
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         }
         let kind = if writes { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
@@ -147,7 +147,7 @@ impl<C: Cache> Timestamps<C> {
         let commit = &mut self.txns.at_mut(index).commit;
         commit.due = commit.coordinator.next_deadline().unwrap_or(Timestamp::MAX);
         context.wake_at(commit.due);
-        self.release_if_over(index);
+        self.txns.release_if_over(index);
     }
 
     /// Room for one frame of a commit to a participant, when there is a connection.

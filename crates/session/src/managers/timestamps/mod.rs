@@ -10,8 +10,8 @@
 //!     └─ yes ── one shard ──► one phase: validate, make durable, apply, answer
 //!                └─ several ─► two-phase commit, run by txn's Coordinator
 //! ```
-//! `reads.rs` has what concerns reads under way, `commit.rs` the commits; this file the open
-//! transactions and their ends. Source: MILANA §4.2–4.3; docs/protocol/transactions.md.
+//! `table.rs` has the transactions and their ends, `reads.rs` what concerns their reads under way,
+//! `commit.rs` the commits; this file what the engine calls. Source: MILANA §4.2–4.3; docs/protocol/transactions.md.
 
 #![expect(
     private_bounds,
@@ -24,23 +24,24 @@ mod keys;
 mod reads;
 mod record;
 mod refusals;
+mod table;
 
 use timestone_txn::coordinator::Output;
 use timestone_types::{
-    AbortKind, AbortReason, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
+    AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
 };
 
 use self::keys::{PendingWrite, ReadState};
-use self::record::{Ending, Phase, Txn, TxnResult};
+use self::record::{Phase, Txn, TxnResult};
+use self::table::Txns;
 use super::Manager;
 use crate::cache::{Cache, NoCache};
 use crate::engine::context::Context;
 use crate::engine::number::{Asker, Number};
 use crate::engine::replies::Reply;
 use crate::engine::reports::Reports;
-use crate::engine::results::ResultAt;
 use crate::engine::shards::ShardIndex;
-use crate::engine::slab::{Slab, SlabKey};
+use crate::engine::slab::SlabKey;
 use crate::handle::TicketKind;
 use crate::{
     Abort, Committed, KeyName, OpId, OpResult, SessionError, Step, Ticket, TxnHandle, TxnOptions,
@@ -50,7 +51,7 @@ use crate::{
 /// See the module's description.
 #[derive(Debug)]
 pub struct Timestamps<C = NoCache> {
-    txns: Slab<Txn>,
+    txns: Txns,
     /// Kept for its memory.
     outputs: Vec<Output>,
     hash_seed: HashSeed,
@@ -67,7 +68,7 @@ impl From<TxnHandle> for SlabKey {
 impl<C: Cache> Manager for Timestamps<C> {
     fn new(seed: u64) -> Self {
         Self {
-            txns: Slab::new(limits::MAX_TRANSACTIONS),
+            txns: Txns::new(),
             outputs: Vec::new(),
             hash_seed: HashSeed(seed),
             cache: C::default(),
@@ -95,7 +96,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         };
         txn.open(session, options, begin, now);
-        self.assert_one(slot.index);
+        self.txns.assert_one(slot.index);
         Ok(TxnHandle { index: slot.index, generation: slot.generation })
     }
 
@@ -111,17 +112,17 @@ impl<C: Cache> Manager for Timestamps<C> {
         key: KeyName<'_>,
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
-        let slot = self.open(context, txn)?;
-        let at = self.entry_to_read(context, slot, key)?;
-        self.assert_one(slot.index);
+        let slot = self.txns.open(context, txn)?;
+        let at = self.txns.entry_to_read(context, slot, (self.hash(key), key))?;
+        self.txns.assert_one(slot.index);
         let is_known = self.txns.at(slot.index).keys.is_known(at);
-        if is_known || self.read_from_cache(slot, at)? {
+        if is_known || self.txns.read_from_cache(&mut self.cache, slot, at)? {
             return match self.txns.at(slot.index).keys.view(at) {
                 Some(view) => Ok(Step::Value(view)),
                 None => Err(SessionError::NoTransaction),
             };
         }
-        self.read(context, slot, at, op);
+        self.txns.read(context, slot, at, op);
         let SlabKey { index, generation } = slot;
         Ok(Step::Pending(Ticket { kind: TicketKind::Read, index, generation, item: at, op }))
     }
@@ -139,7 +140,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         value: Option<&[u8]>,
         expires_at: Expiry,
     ) -> Result<(), SessionError> {
-        let slot = self.open(context, txn)?;
+        let slot = self.txns.open(context, txn)?;
         let hash = self.hash(key);
         let shard = context.shard_of(key.key)?;
         let txn = self.txns.at_mut(slot.index);
@@ -158,7 +159,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         txn: TxnHandle,
         keyspace: KeyspaceId,
     ) -> Result<(), SessionError> {
-        let slot = self.open(context, txn)?;
+        let slot = self.txns.open(context, txn)?;
         let txn = self.txns.at_mut(slot.index);
         if txn.is_read_only() {
             return Err(SessionError::ReadOnly);
@@ -169,7 +170,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             }
             txn.keys.fence(keyspace, context.reach(shard)?)?;
         }
-        self.assert_one(slot.index);
+        self.txns.assert_one(slot.index);
         Ok(())
     }
 
@@ -182,7 +183,7 @@ impl<C: Cache> Manager for Timestamps<C> {
 
     fn abort(&mut self, context: &mut Context, txn: TxnHandle) {
         if self.txns.get(txn.into()).is_some_and(Txn::is_open) {
-            self.close(context, txn.index, None);
+            self.txns.close(context, txn.index, None);
             debug_assert!(self.txns.get(txn.into()).is_none(), "what was aborted lives on");
         }
     }
@@ -193,9 +194,9 @@ impl<C: Cache> Manager for Timestamps<C> {
         txn: TxnHandle,
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
-        let slot = self.open(context, txn)?;
-        self.fail_reads(context, slot.index, &SessionError::NoTransaction);
-        self.assert_one(slot.index);
+        let slot = self.txns.open(context, txn)?;
+        self.txns.fail_reads(context, slot.index, &SessionError::NoTransaction);
+        self.txns.assert_one(slot.index);
         self.commit_open(context, slot, op)
     }
 
@@ -209,9 +210,9 @@ impl<C: Cache> Manager for Timestamps<C> {
             }
         } else if txn.op == Some(ticket.op) && txn.result.is_none() {
             txn.op = None;
-            self.release_if_over(ticket.index);
+            self.txns.release_if_over(ticket.index);
         }
-        self.assert_one(ticket.index);
+        self.txns.assert_one(ticket.index);
     }
 
     #[inline]
@@ -235,7 +236,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         if let Some(ended) = self.txns.get_mut(txn) {
             assert!(ended.result.is_some(), "the end of a transaction that goes on");
             ended.op = None;
-            self.release_if_over(txn.index);
+            self.txns.release_if_over(txn.index);
         }
     }
 
@@ -248,9 +249,12 @@ impl<C: Cache> Manager for Timestamps<C> {
         reply: Reply<'_>,
     ) -> Option<()> {
         let slot = self.txns.key(number.slot.index).filter(|&slot| number.is_for(slot))?;
-        self.assert_one(slot.index);
+        self.txns.assert_one(slot.index);
         match number.asker {
-            Asker::Read => self.deliver_read(context, from, slot, number.item, reply),
+            Asker::Read => {
+                let (from, item) = ((from, slot), number.item);
+                self.txns.deliver_read(context, &mut self.cache, from, item, reply)
+            }
             _ => self.deliver_commit(context, from, slot.index, reply),
         }
     }
@@ -261,11 +265,11 @@ impl<C: Cache> Manager for Timestamps<C> {
                 continue;
             }
             match self.txns.at(index).phase {
-                Phase::Open => self.sweep_reads(context, index),
+                Phase::Open => self.txns.sweep_reads(context, index),
                 Phase::Committing | Phase::Told => self.sweep_commit(context, index),
                 Phase::Closed => {}
             }
-            self.assert_one(index);
+            self.txns.assert_one(index);
         }
     }
 
@@ -283,7 +287,7 @@ impl<C: Cache> Manager for Timestamps<C> {
                     keys.entry_mut(at).shard = shard;
                 }
             }
-            self.assert_one(index);
+            self.txns.assert_one(index);
         }
     }
 
@@ -293,11 +297,11 @@ impl<C: Cache> Manager for Timestamps<C> {
                 continue;
             }
             match self.txns.at(index).phase {
-                Phase::Open => self.repeat_reads(context, index, shard),
+                Phase::Open => self.txns.repeat_reads(context, index, shard),
                 Phase::Committing | Phase::Told => self.tell_of_loss(context, index, shard),
                 Phase::Closed => {}
             }
-            self.assert_one(index);
+            self.txns.assert_one(index);
         }
     }
 
@@ -305,16 +309,16 @@ impl<C: Cache> Manager for Timestamps<C> {
         for index in 0..self.txns.slots() {
             let txn = self.txns.key(index).and_then(|txn| self.txns.get(txn));
             if txn.is_some_and(|txn| txn.session == Some(session) && txn.is_open()) {
-                self.close(context, index, None);
+                self.txns.close(context, index, None);
             }
-            self.assert_one(index);
+            self.txns.assert_one(index);
         }
     }
 
     fn end_snapshots(&mut self, context: &mut Context) {
         for index in 0..self.txns.slots() {
             if self.txns.key(index).is_some() && self.txns.at(index).is_open() {
-                self.close_as_too_old(context, index, None, Timestamp::ZERO);
+                self.txns.close_as_too_old(context, index, None, Timestamp::ZERO);
             }
         }
         assert!(self.txns.iter().all(|(_, txn)| !txn.is_open()), "a snapshot outlives its client");
@@ -350,101 +354,10 @@ impl<C: Cache> Manager for Timestamps<C> {
     }
 }
 
-/// Open transactions, and their ends.
 impl<C: Cache> Timestamps<C> {
     #[inline]
     fn hash(&self, key: KeyName<'_>) -> u64 {
         hash_key(self.hash_seed, key.keyspace, key.key).0
-    }
-
-    /// The invariants of the transaction in a slot, when it is taken.
-    #[inline]
-    fn assert_one(&self, index: u32) {
-        if cfg!(debug_assertions) && self.txns.key(index).is_some() {
-            self.txns.at(index).assert_sound();
-        }
-    }
-
-    /// The open transaction of a handle, which must not be too old.
-    #[inline]
-    fn open(&mut self, context: &mut Context, txn: TxnHandle) -> Result<SlabKey, SessionError> {
-        let slot = SlabKey::from(txn);
-        let Some(txn) = self.txns.get(slot).filter(|txn| txn.is_open()) else {
-            return Err(SessionError::NoTransaction);
-        };
-        let limit = context.config().max_transaction_age;
-        if context.now().since(txn.opened) > limit && !txn.is_read_only() {
-            self.close(context, slot.index, None);
-            return Err(SessionError::TooLong { limit });
-        }
-        self.assert_one(slot.index);
-        Ok(slot)
-    }
-
-    /// Ends an open transaction: reads under way fail; a result, when there is one, waits for its
-    /// operation.
-    fn close(&mut self, context: &mut Context, index: u32, result: Option<TxnResult>) {
-        self.fail_reads(context, index, &SessionError::NoTransaction);
-        let Some(slot) = self.txns.key(index) else { return };
-        let txn = self.txns.at_mut(index);
-        assert!(txn.is_open(), "only an open transaction is closed");
-        assert!(!txn.commit.is_owing, "an open transaction owes nothing");
-        txn.phase = Phase::Closed;
-        txn.result = result;
-        match (result, txn.op) {
-            (Some(result), Some(op)) => {
-                let is_abort = matches!(result, TxnResult::Aborted { .. });
-                context.stats().aborted += u64::from(is_abort);
-                context.finish(op, ResultAt::Commit(slot));
-            }
-            _ => txn.op = None,
-        }
-        self.release_if_over(index);
-    }
-
-    /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it
-    /// tells, when there is one.
-    fn close_as_too_old(
-        &mut self,
-        context: &mut Context,
-        index: u32,
-        entry: Option<u32>,
-        watermark: Timestamp,
-    ) {
-        let txn = self.txns.at_mut(index);
-        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
-        txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
-        context.session_learned(txn.session, watermark.next());
-        let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
-        let result = match context.lag_behind(&reason) {
-            Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
-            None => TxnResult::Aborted { reason, entry },
-        };
-        self.close(context, index, Some(result));
-    }
-
-    /// Ends a transaction that a read found to be impossible.
-    fn close_with(&mut self, context: &mut Context, index: u32, entry: u32, ending: Ending) {
-        let txn = self.txns.at_mut(index);
-        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
-        txn.op = txn.keys.take_waiter(entry);
-        self.close(context, index, Some(TxnResult::Failed(ending)));
-    }
-
-    /// Releases a transaction that was told and owes nothing.
-    #[inline]
-    fn release_if_over(&mut self, index: u32) {
-        if self.txns.at(index).is_over() {
-            self.release(index);
-        }
-        self.assert_one(index);
-    }
-
-    fn release(&mut self, index: u32) {
-        let txn = self.txns.at_mut(index);
-        assert!(!txn.commit.is_owing, "some participant is owed something");
-        txn.keys.close();
-        self.txns.release(index);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use timestone_types::Timestamp;
 
-use super::Timestamps;
 use super::frames;
 use super::keys::ReadState;
 use super::record::Ending;
+use super::table::Txns;
 use crate::cache::Cache;
 use crate::engine::context::Context;
 use crate::engine::number::Asker;
@@ -15,17 +15,16 @@ use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::{KeyName, OpId, SessionError};
 
-impl<C: Cache> Timestamps<C> {
+impl Txns {
     /// The entry of a key that is to be read; a new one only if its shard can be asked.
     #[inline]
     pub(super) fn entry_to_read(
         &mut self,
         context: &Context,
         slot: SlabKey,
-        key: KeyName<'_>,
+        (hash, key): (u64, KeyName<'_>),
     ) -> Result<u32, SessionError> {
-        let hash = self.hash(key);
-        let txn = self.txns.at_mut(slot.index);
+        let txn = self.at_mut(slot.index);
         debug_assert!(txn.is_open(), "an ended transaction reads");
         if let Some(at) = txn.keys.find(hash, key.keyspace, key.key) {
             return Ok(at);
@@ -37,16 +36,21 @@ impl<C: Cache> Timestamps<C> {
 
     /// Lets the cache answer a read that nobody has asked yet, when it can.
     #[inline]
-    pub(super) fn read_from_cache(&mut self, slot: SlabKey, at: u32) -> Result<bool, SessionError> {
+    pub(super) fn read_from_cache<C: Cache>(
+        &mut self,
+        cache: &mut C,
+        slot: SlabKey,
+        at: u32,
+    ) -> Result<bool, SessionError> {
         if !C::IS_THERE {
             return Ok(false);
         }
-        let txn = self.txns.at_mut(slot.index);
+        let txn = self.at_mut(slot.index);
         let is_strict = txn.options.strict || txn.options.external_wait;
         if is_strict || txn.keys.entry(at).read != ReadState::None {
             return Ok(false);
         }
-        let Some(answer) = self.cache.look_up(txn.keys.key(at), txn.begin) else {
+        let Some(answer) = cache.look_up(txn.keys.key(at), txn.begin) else {
             return Ok(false);
         };
         txn.keys.learn(at, answer)?;
@@ -56,7 +60,7 @@ impl<C: Cache> Timestamps<C> {
 
     /// Lets an operation wait for a key's read, which is asked if it is not under way.
     pub(super) fn read(&mut self, context: &mut Context, slot: SlabKey, at: u32, op: OpId) {
-        let txn = self.txns.at_mut(slot.index);
+        let txn = self.at_mut(slot.index);
         let deadline = context.deadline(txn.options.deadline);
         let entry = txn.keys.entry_mut(at);
         assert!(entry.read != ReadState::Known, "what is known is not asked");
@@ -81,7 +85,7 @@ impl<C: Cache> Timestamps<C> {
 
     /// Appends one read's request to its shard's outbox, when there is a connection.
     fn send_read(&mut self, context: &mut Context, slot: SlabKey, at: u32) {
-        let txn = self.txns.at_mut(slot.index);
+        let txn = self.at_mut(slot.index);
         let entry = txn.keys.entry(at);
         debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
         let (client, wait) = (context.client(), context.config().wait);
@@ -97,10 +101,10 @@ impl<C: Cache> Timestamps<C> {
 
     /// Does what is due of a transaction's reads.
     pub(super) fn sweep_reads(&mut self, context: &mut Context, index: u32) {
-        debug_assert!(self.txns.at(index).is_open(), "a read is under way after the end");
+        debug_assert!(self.at(index).is_open(), "a read is under way after the end");
         let mut at = 0;
-        while self.txns.at(index).asked > 0 && at < self.txns.at(index).keys.len() {
-            let entry = *self.txns.at(index).keys.entry(at);
+        while self.at(index).asked > 0 && at < self.at(index).keys.len() {
+            let entry = *self.at(index).keys.entry(at);
             if let ReadState::Asked(_) = entry.read {
                 if entry.asked.deadline <= context.now() {
                     self.fail_read(context, index, at, SessionError::DeadlineExceeded);
@@ -121,12 +125,12 @@ impl<C: Cache> Timestamps<C> {
         index: u32,
         shard: Option<ShardIndex>,
     ) {
-        debug_assert!(self.txns.at(index).is_open(), "a read is under way after the end");
-        if self.txns.at(index).asked == 0 {
+        debug_assert!(self.at(index).is_open(), "a read is under way after the end");
+        if self.at(index).asked == 0 {
             return;
         }
-        for at in 0..self.txns.at(index).keys.len() {
-            let entry = self.txns.at(index).keys.entry(at);
+        for at in 0..self.at(index).keys.len() {
+            let entry = self.at(index).keys.entry(at);
             let is_concerned = shard.is_none_or(|shard| shard == entry.shard);
             if matches!(entry.read, ReadState::Asked(_)) && is_concerned {
                 self.repeat_read(context, index, at);
@@ -135,25 +139,25 @@ impl<C: Cache> Timestamps<C> {
     }
 
     fn repeat_read(&mut self, context: &mut Context, index: u32, at: u32) {
-        debug_assert!(self.txns.at(index).asked > 0, "a read is repeated that nobody asked");
-        if let Some(slot) = self.txns.key(index) {
+        debug_assert!(self.at(index).asked > 0, "a read is repeated that nobody asked");
+        if let Some(slot) = self.key(index) {
             context.stats().repeated += 1;
             self.send_read(context, slot, at);
-            context.wake_at(self.txns.at(index).keys.entry(at).asked.deadline);
+            context.wake_at(self.at(index).keys.entry(at).asked.deadline);
         }
     }
 
     /// An answer to a transaction's read.
     #[inline]
-    pub(super) fn deliver_read(
+    pub(super) fn deliver_read<C: Cache>(
         &mut self,
         context: &mut Context,
-        from: ShardIndex,
-        slot: SlabKey,
+        cache: &mut C,
+        (from, slot): (ShardIndex, SlabKey),
         item: u32,
         reply: Reply<'_>,
     ) -> Option<()> {
-        let txn = self.txns.at_mut(slot.index);
+        let txn = self.at_mut(slot.index);
         let is_asked = txn.is_open() && item < txn.keys.len();
         let entry = is_asked.then(|| txn.keys.entry(item))?;
         let ReadState::Asked(op) = entry.read else { return None };
@@ -178,7 +182,7 @@ impl<C: Cache> Timestamps<C> {
             }
         } else {
             if C::IS_THERE {
-                self.cache.fetched(txn.keys.key(item), txn.begin, &answer);
+                cache.fetched(txn.keys.key(item), txn.begin, &answer);
             }
             if let Some(op) = op {
                 context.finish(op, ResultAt::Read(slot, item));
@@ -198,7 +202,7 @@ impl<C: Cache> Timestamps<C> {
         item: u32,
         error: Option<SessionError>,
     ) {
-        let waiters = &mut self.txns.at_mut(slot.index).waiters;
+        let waiters = &mut self.at_mut(slot.index).waiters;
         let mut at = 0;
         while let Some(&(entry, op)) = waiters.get(at) {
             if entry != item {
@@ -215,7 +219,7 @@ impl<C: Cache> Timestamps<C> {
     }
 
     fn fault_of_read(&mut self, context: &mut Context, index: u32, item: u32, fault: Fault<'_>) {
-        let entry = self.txns.at_mut(index).keys.entry_mut(item);
+        let entry = self.at_mut(index).keys.entry_mut(item);
         debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
         let asked = &mut entry.asked;
         if let Some(pause) = context.pause_for(&fault, asked.attempts) {
@@ -240,8 +244,8 @@ impl<C: Cache> Timestamps<C> {
 
     /// One read failed; the transaction lives on.
     fn fail_read(&mut self, context: &mut Context, index: u32, item: u32, error: SessionError) {
-        let Some(slot) = self.txns.key(index) else { return };
-        let txn = self.txns.at_mut(index);
+        let Some(slot) = self.key(index) else { return };
+        let txn = self.at_mut(index);
         assert!(txn.asked > 0, "a read fails that is not under way");
         let op = txn.keys.take_waiter(item);
         txn.keys.entry_mut(item).read = ReadState::None;
@@ -254,7 +258,7 @@ impl<C: Cache> Timestamps<C> {
 
     /// Fails every read under way: the transaction is over for them.
     pub(super) fn fail_reads(&mut self, context: &mut Context, index: u32, error: &SessionError) {
-        let txn = self.txns.at_mut(index);
+        let txn = self.at_mut(index);
         if txn.asked == 0 {
             return;
         }

@@ -1,0 +1,143 @@
+//! The transactions of a manager: their slots, and how they end.
+//!
+//! ```text
+//!   taken ──► open ──► closed ─┬─► released, when nobody waits for its result
+//!               └──► committing ──► told ─┘   and no participant is owed anything
+//! ```
+//! Invariant: a slot is released when its transaction is over, and not before.
+
+use core::ops::{Deref, DerefMut};
+
+use timestone_types::{AbortKind, AbortReason, Timestamp};
+
+use super::record::{Ending, Phase, Txn, TxnResult};
+use crate::engine::context::Context;
+use crate::engine::results::ResultAt;
+use crate::engine::slab::{Slab, SlabKey};
+use crate::{SessionError, TxnHandle, limits};
+
+/// See the module's description. Reads under way are in `reads.rs`.
+#[derive(Debug)]
+pub(super) struct Txns(Slab<Txn>);
+
+impl Deref for Txns {
+    type Target = Slab<Txn>;
+
+    #[inline]
+    fn deref(&self) -> &Slab<Txn> {
+        &self.0
+    }
+}
+
+impl DerefMut for Txns {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Slab<Txn> {
+        &mut self.0
+    }
+}
+
+impl Txns {
+    pub(super) const fn new() -> Self {
+        Self(Slab::new(limits::MAX_TRANSACTIONS))
+    }
+
+    /// The invariants of the transaction in a slot, when it is taken.
+    #[inline]
+    pub(super) fn assert_one(&self, index: u32) {
+        if cfg!(debug_assertions) && self.0.key(index).is_some() {
+            self.0.at(index).assert_sound();
+        }
+    }
+
+    /// The open transaction of a handle, which must not be too old.
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+    ) -> Result<SlabKey, SessionError> {
+        let slot = SlabKey::from(txn);
+        let Some(txn) = self.0.get(slot).filter(|txn| txn.is_open()) else {
+            return Err(SessionError::NoTransaction);
+        };
+        let limit = context.config().max_transaction_age;
+        if context.now().since(txn.opened) > limit && !txn.is_read_only() {
+            self.close(context, slot.index, None);
+            return Err(SessionError::TooLong { limit });
+        }
+        self.assert_one(slot.index);
+        Ok(slot)
+    }
+
+    /// Ends an open transaction: reads under way fail; a result, when there is one, waits for its
+    /// operation.
+    pub(super) fn close(&mut self, context: &mut Context, index: u32, result: Option<TxnResult>) {
+        self.fail_reads(context, index, &SessionError::NoTransaction);
+        let Some(slot) = self.0.key(index) else { return };
+        let txn = self.0.at_mut(index);
+        assert!(txn.is_open(), "only an open transaction is closed");
+        assert!(!txn.commit.is_owing, "an open transaction owes nothing");
+        txn.phase = Phase::Closed;
+        txn.result = result;
+        match (result, txn.op) {
+            (Some(result), Some(op)) => {
+                let is_abort = matches!(result, TxnResult::Aborted { .. });
+                context.stats().aborted += u64::from(is_abort);
+                context.finish(op, ResultAt::Commit(slot));
+            }
+            _ => txn.op = None,
+        }
+        self.release_if_over(index);
+    }
+
+    /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it
+    /// tells, when there is one.
+    pub(super) fn close_as_too_old(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        entry: Option<u32>,
+        watermark: Timestamp,
+    ) {
+        let txn = self.0.at_mut(index);
+        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
+        txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
+        context.session_learned(txn.session, watermark.next());
+        let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
+        let result = match context.lag_behind(&reason) {
+            Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
+            None => TxnResult::Aborted { reason, entry },
+        };
+        self.close(context, index, Some(result));
+    }
+
+    /// Ends a transaction that a read found to be impossible.
+    pub(super) fn close_with(
+        &mut self,
+        context: &mut Context,
+        index: u32,
+        entry: u32,
+        ending: Ending,
+    ) {
+        let txn = self.0.at_mut(index);
+        assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
+        txn.op = txn.keys.take_waiter(entry);
+        self.close(context, index, Some(TxnResult::Failed(ending)));
+    }
+
+    /// Releases a transaction that was told and owes nothing.
+    #[inline]
+    pub(super) fn release_if_over(&mut self, index: u32) {
+        if self.0.at(index).is_over() {
+            self.end(index);
+        }
+        self.assert_one(index);
+    }
+
+    pub(super) fn end(&mut self, index: u32) {
+        let txn = self.0.at_mut(index);
+        assert!(!txn.commit.is_owing, "some participant is owed something");
+        txn.keys.close();
+        self.0.release(index);
+    }
+}
