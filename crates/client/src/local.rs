@@ -461,16 +461,20 @@ impl LocalTransaction {
         key: &[u8],
         look: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.read(self.keyspace, key, to_nothing, |_| ()).await?;
+        let ticket = Cell::new(None);
+        self.read(self.keyspace, key, to_nothing, |_| (), &ticket).await?;
         let engine = self.core.engine.borrow();
-        let view =
-            engine.peek(self.handle, self.keyspace, key).ok_or(SessionError::NoTransaction)?;
-        Ok(look(view.value))
+        // What was asked is found by its ticket, without another search for the key.
+        let view = match ticket.get() {
+            Some(ticket) => engine.read_result(ticket),
+            None => engine.peek(self.handle, self.keyspace, key),
+        };
+        Ok(look(view.ok_or(SessionError::NoTransaction)?.value))
     }
 
     /// Reads a key of a keyspace.
     pub fn get_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Operation<Option<Value>> {
-        self.read(keyspace, key, to_value, owned)
+        self.read(keyspace, key, to_value, owned, &Cell::new(None))
     }
 
     fn read<T>(
@@ -479,15 +483,15 @@ impl LocalTransaction {
         key: &[u8],
         convert: fn(Output) -> Result<T>,
         view: fn(ValueView<'_>) -> T,
+        ticket: &Cell<Option<Ticket>>,
     ) -> Operation<T> {
         self.touch(keyspace);
-        let ticket = Cell::new(None);
         let start = |op| {
             let mut engine = self.core.engine.borrow_mut();
             let step = engine.get(self.core.now(), self.handle, keyspace, key, op)?;
-            Ok(keep(step, &ticket).map(|found| Ok(view(found))))
+            Ok(keep(step, ticket).map(|found| Ok(view(found))))
         };
-        Operation::begin(&self.core, convert, Some(view), start, || ticket.take())
+        Operation::begin(&self.core, convert, Some(view), start, || ticket.get())
             .noting(self.met.as_ref())
     }
 

@@ -14,6 +14,9 @@ pub const MAX_SESSIONS: usize = 1 << 20;
 pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes that an outbox reserves at most for what is expected of a turn; hosts keep buffers of up to
+/// this size.
+pub const RESERVED_OUTBOX_BYTES: usize = 256 * 1024;
 /// A connection on which something was asked and nothing at all was heard for this long is given
 /// up, and the peer dialled anew. Several request timeouts, so that a server that is busy or paused
 /// for a moment is not left; less than the default deadline, so that an operation is asked on

@@ -355,17 +355,21 @@ impl<M: Manager> Engine<M> {
             Some(ResultAt::Read(..) | ResultAt::Failed(_) | ResultAt::Taken) | None => {}
         }
         let Finished { op, at } = self.handed_out.insert(self.context.results.pop()?);
+        let op = *op;
+        // A read, which almost all are, is made where it is wanted: a result is a large thing to
+        // move about.
         let result = match at {
+            ResultAt::Read(txn, item) => match self.manager.finished_read(*txn, *item) {
+                Some(view) => return Some(Done { op, result: OpResult::Value(view) }),
+                None => None,
+            },
             ResultAt::Failed(error) => Some(OpResult::Failed((**error).clone())),
             ResultAt::Taken => None,
-            ResultAt::Read(txn, item) => {
-                self.manager.finished_read(*txn, *item).map(OpResult::Value)
-            }
             ResultAt::Commit(txn) => self.manager.commit_result(*txn),
             ResultAt::Single(slot) => self.singles.result(*slot),
         };
         let result = result.unwrap_or(OpResult::Failed(SessionError::NoTransaction));
-        Some(Done { op: *op, result })
+        Some(Done { op, result })
     }
 
     /// What a transaction's read found, for as long as the transaction is open: a host may leave

@@ -37,6 +37,8 @@ pub(crate) struct Shard {
     /// nothing.
     pub(crate) elsewhere: Option<Box<str>>,
     outbox: Vec<u8>,
+    /// How much the outbox held when the host took it, lately.
+    sent_bytes: usize,
     /// When the first request was sent since a frame came from there.
     asked: Option<Timestamp>,
     /// What answers tell of the clock of its server.
@@ -123,6 +125,7 @@ impl Shards {
             if !self.table[index].outbox.is_empty() {
                 self.assert_whole_frames(index);
                 let shard = &mut self.table[index];
+                shard.sent_bytes = shard.outbox.len().max(shard.sent_bytes / 2);
                 return Some((shard.id, &mut shard.outbox));
             }
         }
@@ -250,6 +253,7 @@ impl Shards {
             is_known: true,
             elsewhere,
             outbox: Vec::new(),
+            sent_bytes: 0,
             asked: None,
             offset: OffsetProbe::default(),
             is_dirty: false,
@@ -336,6 +340,9 @@ impl Shards {
         if !entry.is_dirty {
             entry.is_dirty = true;
             self.dirty.push(shard);
+            // The host swaps in any buffer. One that grew with each frame would copy all of them.
+            let expected = entry.sent_bytes.min(limits::RESERVED_OUTBOX_BYTES);
+            entry.outbox.reserve(expected.saturating_sub(entry.outbox.len()));
         }
         &mut entry.outbox
     }

@@ -58,6 +58,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// The value of this key, unless the slot has moved on.
+    #[inline]
     pub(crate) fn get(&self, key: SlabKey) -> Option<&T> {
         self.slots
             .get(key.index as usize)
@@ -66,6 +67,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// The value of this key, unless the slot has moved on.
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         self.slots
             .get_mut(key.index as usize)
@@ -74,6 +76,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// The value in a slot that is known to be taken.
+    #[inline]
     pub(crate) fn at(&self, index: u32) -> &T {
         let slot = &self.slots[index as usize];
         assert!(slot.generation % 2 == 1, "slot {index} is free");
@@ -81,6 +84,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// The value in a slot that is known to be taken.
+    #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         let slot = &mut self.slots[index as usize];
         assert!(slot.generation % 2 == 1, "slot {index} is free");
@@ -88,6 +92,7 @@ impl<T: Default> Slab<T> {
     }
 
     /// The present key of a slot, when it is taken.
+    #[inline]
     pub(crate) fn key(&self, index: u32) -> Option<SlabKey> {
         let generation = self.slots.get(index as usize)?.generation;
         (generation % 2 == 1).then_some(SlabKey { index, generation })
