@@ -210,6 +210,7 @@ impl Recovery {
             }
             self.report.bad_checkpoints += 1;
             self.spaces = Spaces::default();
+            self.orphans.clear();
         }
         Ok((Content::default(), Vec::new()))
     }
@@ -258,7 +259,6 @@ impl Recovery {
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
         let orphans = &mut self.orphans;
-        orphans.clear();
         let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
             kept.clear();
