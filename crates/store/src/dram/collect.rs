@@ -120,6 +120,7 @@ fn next(queue: &mut BinaryHeap<Item>, until: Timestamp) -> Option<(Timestamp, Ke
     let Reverse(item) = *queue.peek()?;
     (item.0 <= until).then(|| {
         queue.pop();
+        debug_assert!(queue.peek().is_none_or(|Reverse(rest)| *rest >= item), "the first is due");
         item
     })
 }

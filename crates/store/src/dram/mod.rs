@@ -147,6 +147,7 @@ impl Dram {
 
     /// Takes no more writes. Nothing has to be made durable, so that nothing is waited for.
     pub fn close(&mut self) {
+        self.assert_sound();
         self.is_closed = true;
     }
 
@@ -515,6 +516,7 @@ impl Upkeep for Dram {
             self.close();
             self.events.push(StoreEvent::ShutDown);
         }
+        assert!(self.is_closed, "no writes after a shutdown");
     }
 }
 
