@@ -93,7 +93,8 @@ impl Contents {
     /// hides it.
     pub(super) fn add(&mut self, key: KeyRef<'_>, stored: Stored, marks: &Watermarks) -> bool {
         self.assert_sound();
-        let space = self.spaces.ensure(key.keyspace, marks.lost());
+        let (space, made_bytes) = self.spaces.ensure(key.keyspace, marks.lost());
+        self.table_bytes += made_bytes as u64;
         let by = marks.collected(space);
         if stored.version <= by.fence {
             return false;
@@ -117,7 +118,8 @@ impl Contents {
         version: Version,
         marks: &Watermarks,
     ) -> bool {
-        let space = self.spaces.ensure(keyspace, marks.lost());
+        let (space, made_bytes) = self.spaces.ensure(keyspace, marks.lost());
+        self.table_bytes += made_bytes as u64;
         let before = space.bytes();
         let is_new = space.add_fence(version);
         assert!(space.latest_fence() >= version, "a fence is in force at once");
@@ -143,6 +145,18 @@ mod tests {
     use timestone_types::{ClientId, Expiry, HashSeed};
 
     use super::*;
+
+    #[test]
+    fn a_keyspace_is_counted_from_its_first_write_on() {
+        let (mut contents, marks) = (Contents::new(1 << 20), Watermarks::new());
+        let (put, fenced) = (KeyspaceId::new(1), KeyspaceId::new(2));
+        let version = Version::new(Timestamp::from_nanos(1), ClientId::new(1));
+        let key = KeyRef::new(HashSeed(1), put, b"key");
+        let stored = Stored { version, expires_at: Expiry::NEVER, value: Some([7; 9].into()) };
+        assert!(contents.add(key, stored, &marks) && contents.add_fence(fenced, version, &marks));
+        let bytes: usize = contents.spaces().map(Space::bytes).sum();
+        assert_eq!(contents.table_bytes, bytes as u64);
+    }
 
     #[test]
     fn what_is_admitted_finds_room() {
