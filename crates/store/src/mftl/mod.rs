@@ -62,7 +62,9 @@ use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
 use reads::{PendingReads, Serving, Waiter};
 use space::{Space, Spaces};
-pub use stats::MftlStats;
+pub use stats::{
+    CollectionStats, IndexStats, MemoryStats, MftlStats, ReadStats, SpaceStats, WriteStats,
+};
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
@@ -154,32 +156,40 @@ impl Mftl {
     pub fn stats(&self) -> MftlStats {
         let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
         let volume = &self.kit.volume;
-        let (blocks, collected) = (&volume.blocks, self.collector.victims.counts());
+        let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
         MftlStats {
-            keys: sum(|space| space.index.keys()),
-            versions: sum(|space| space.index.versions()),
-            dead_records: sum(|space| space.index.dead()),
-            index_bytes: sum(|space| space.index.bytes()),
-            cache_bytes: self.kit.cache.bytes(),
-            cache_hits: self.gets.cache_hits,
-            page_hits: self.gets.page_hits,
-            device_gets: self.gets.device_gets,
-            page_reads: self.reads.pages.issued(),
-            puts: self.writes.puts,
-            duplicate_puts: self.writes.duplicates,
-            put_bytes: self.writes.bytes,
-            programmed_bytes: volume.writer.programmed_pages() * PAGE_BYTES as u64,
-            moved_records: collected.moved_records,
-            collected_blocks: collected.collected_blocks,
-            dropped_tombstones: collected.dropped_tombstones,
-            blocks: blocks.count(),
-            most_blocks: blocks.geometry.max_blocks,
-            free_blocks: blocks.free_count(),
-            block_bytes: block_bytes(blocks.geometry),
-            buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+            index: IndexStats {
+                keys: sum(|space| space.index.keys()),
+                versions: sum(|space| space.index.versions()),
+                dead_records: sum(|space| space.index.dead()),
+                bytes: sum(|space| space.index.bytes()),
+            },
+            reads: ReadStats {
+                cache_hits: self.gets.cache_hits,
+                page_hits: self.gets.page_hits,
+                device_gets: self.gets.device_gets,
+                page_reads: self.reads.pages.issued(),
+            },
+            writes: WriteStats {
+                puts: self.writes.puts,
+                duplicate_puts: self.writes.duplicates,
+                put_bytes: self.writes.bytes,
+                programmed_bytes: pages * PAGE_BYTES as u64,
+            },
+            collection: self.collector.victims.counts(),
+            space: SpaceStats {
+                blocks: blocks.count(),
+                most_blocks: blocks.geometry.max_blocks,
+                free_blocks: blocks.free_count(),
+                block_bytes: block_bytes(blocks.geometry),
+                full: self.is_full(),
+            },
+            memory: MemoryStats {
+                cache_bytes: self.kit.cache.bytes(),
+                buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+            },
             corrupt: volume.corrupt,
             checkpoints: self.checkpointer.completed(),
-            full: self.is_full(),
         }
     }
 

@@ -26,6 +26,7 @@ use super::super::index::{Assessment, KeyId, Location, PrefetchStep};
 use super::super::locate::head_is_void;
 use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
+use super::super::stats::CollectionStats;
 use crate::kit::Kit;
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
@@ -87,24 +88,16 @@ impl Victim {
     }
 }
 
-/// What collection came to since opening.
-#[derive(Clone, Copy, Default, Debug)]
-pub(in super::super) struct CollectionCounts {
-    pub(in super::super) moved_records: u64,
-    pub(in super::super) collected_blocks: u64,
-    pub(in super::super) dropped_tombstones: u64,
-}
-
 /// All victims.
 #[derive(Default)]
 pub(in super::super) struct Victims {
     list: Vec<Victim>,
-    counts: CollectionCounts,
+    counts: CollectionStats,
 }
 
 impl Victims {
     /// What collection came to since opening.
-    pub(in super::super) fn counts(&self) -> CollectionCounts {
+    pub(in super::super) fn counts(&self) -> CollectionStats {
         self.counts
     }
 
@@ -278,7 +271,7 @@ struct MoveOut<'a> {
     kit: &'a mut Kit,
     spaces: &'a mut Spaces,
     reads: &'a mut PendingReads,
-    counts: &'a mut CollectionCounts,
+    counts: &'a mut CollectionStats,
 }
 
 impl MoveOut<'_> {
