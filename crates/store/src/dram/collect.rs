@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a version supersedes another, or is a tombstone ─► due (by its timestamp) ─ watermark ─► trimmed
-//!   a tombstone is all that is left ──────────► unsettled (by its timestamp) ─ replay floor ─► gone
+//!   a tombstone is all that is left ─────────► tombstones (by its timestamp) ─ replay floor ─► gone
 //!   a fence ─────────────────────────────── watermark ─► sweep, a segment at a time
 //!   versions that may expire ─────────────── rotation: the whole table once in a while
 //! ```
@@ -39,7 +39,7 @@ pub(super) struct Collector {
     /// By the watermark that makes them worth a look.
     due: BinaryHeap<Item>,
     /// By the replay floor that lets them go.
-    unsettled: BinaryHeap<Item>,
+    tombstones: BinaryHeap<Item>,
     expire_at: Timestamp,
 }
 
@@ -55,7 +55,7 @@ impl Collector {
         for _ in 0..ITEMS_AT_ONCE {
             let (_, keyspace, hash) = match next(&mut self.due, marks.watermark()) {
                 Some(item) => item,
-                None => match next(&mut self.unsettled, marks.settled()) {
+                None => match next(&mut self.tombstones, marks.tombstone_floor()) {
                     Some(item) => item,
                     None => break,
                 },
@@ -63,10 +63,10 @@ impl Collector {
             let Some(space) = spaces.get_mut(keyspace) else { continue };
             let by = marks.collected(space);
             if let Some(at) = space.collect(hash, &by) {
-                self.unsettled.push(Reverse((at, keyspace, hash)));
+                self.tombstones.push(Reverse((at, keyspace, hash)));
             }
         }
-        for queue in [&mut self.due, &mut self.unsettled] {
+        for queue in [&mut self.due, &mut self.tombstones] {
             if queue.len() * SPARSE < queue.capacity() {
                 queue.shrink_to(queue.len() * 2);
             }
@@ -92,9 +92,9 @@ impl Collector {
         marks: &Watermarks,
         spaces: &Spaces,
     ) -> Option<Timestamp> {
-        let watermark = marks.watermark();
+        let (watermark, floor) = (marks.watermark(), marks.tombstone_floor());
         let is_due = self.due.peek().is_some_and(|Reverse(item)| item.0 <= watermark)
-            || self.unsettled.peek().is_some_and(|Reverse(item)| item.0 <= marks.settled())
+            || self.tombstones.peek().is_some_and(|Reverse(item)| item.0 <= floor)
             || spaces.iter().any(|space| space.is_to_sweep(watermark));
         if is_due {
             return Some(now);
@@ -104,7 +104,7 @@ impl Collector {
 
     /// Bytes of the queues.
     pub(super) fn bytes(&self) -> usize {
-        (self.due.capacity() + self.unsettled.capacity()) * size_of::<Item>()
+        (self.due.capacity() + self.tombstones.capacity()) * size_of::<Item>()
     }
 }
 

@@ -47,7 +47,7 @@ impl Watermarks {
     }
 
     /// Up to here tombstones may go that are all that is left of their keys.
-    pub(super) fn settled(&self) -> Timestamp {
+    pub(super) fn tombstone_floor(&self) -> Timestamp {
         self.replay_floor.min(self.watermark)
     }
 
@@ -111,9 +111,9 @@ mod tests {
         let mut marks = Watermarks::new();
         marks.raise(at(30));
         marks.raise(at(20));
-        assert_eq!((marks.watermark(), marks.settled()), (at(30), Timestamp::ZERO));
+        assert_eq!((marks.watermark(), marks.tombstone_floor()), (at(30), Timestamp::ZERO));
         marks.raise_replay_floor(at(7));
         marks.raise_replay_floor(at(5));
-        assert_eq!(marks.settled(), at(7));
+        assert_eq!(marks.tombstone_floor(), at(7));
     }
 }

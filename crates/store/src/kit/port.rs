@@ -164,7 +164,7 @@ impl Port {
                     }
                     RejectedReason::Refused(error) => {
                         self.reads_in_flight += 1;
-                        refused.push(refusal(rejected.op, error));
+                        refused.push(refused_completion(rejected.op, error));
                     }
                 },
             }
@@ -177,7 +177,9 @@ impl Port {
                         self.writes.push_front(rejected.op);
                         break;
                     }
-                    RejectedReason::Refused(error) => refused.push(refusal(rejected.op, error)),
+                    RejectedReason::Refused(error) => {
+                        refused.push(refused_completion(rejected.op, error));
+                    }
                 },
             }
         }
@@ -191,7 +193,7 @@ impl Port {
     }
 }
 
-fn refusal(op: FlashOp, error: FlashError) -> FlashCompletion {
+fn refused_completion(op: FlashOp, error: FlashError) -> FlashCompletion {
     let token = op.token();
     let buffer = match op {
         FlashOp::Read { buffer, .. } | FlashOp::Program { buffer, .. } => Some(buffer),

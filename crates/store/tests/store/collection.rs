@@ -408,7 +408,7 @@ fn everything_deleted_leaves_nothing() {
 }
 
 #[test]
-fn a_tombstone_stays_until_the_caller_has_settled() {
+fn a_tombstone_stays_until_the_replay_floor_has_passed_it() {
     let (mut driver, _) = open(&media(8, 40), config());
     driver.put(b"k", 10, &[1; 700]);
     driver.delete(b"k", 20);
