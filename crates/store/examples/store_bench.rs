@@ -68,21 +68,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut bench = Bench { store, began: Instant::now(), events: Vec::new(), answers: 0 };
     rate(&mut out, "puts of new keys", options.keys, || bench.puts(options.keys, 1))?;
     let stats = bench.store.stats();
-    writeln!(out, "index: {:.1} B per key", stats.index_bytes as f64 / stats.keys as f64)?;
+    writeln!(out, "index: {:.1} B per key", stats.index.bytes as f64 / stats.index.keys as f64)?;
     rate(&mut out, "overwrites", options.keys, || bench.puts(options.keys, 2))?;
     let stats = bench.store.stats();
-    let further = stats.versions + stats.dead_records - stats.keys;
+    let further = stats.index.versions + stats.index.dead_records - stats.index.keys;
     writeln!(
         out,
         "index: {} B for {} keys and {further} further records ({:.1} B each at 32 B per key)",
-        stats.index_bytes,
-        stats.keys,
-        stats.index_bytes.saturating_sub(32 * stats.keys) as f64 / further.max(1) as f64
+        stats.index.bytes,
+        stats.index.keys,
+        stats.index.bytes.saturating_sub(32 * stats.index.keys) as f64 / further.max(1) as f64
     )?;
     bench.drain();
     bench.gets(50_000, 50_000);
     rate(&mut out, "cached gets", 4_000_000, || bench.gets(4_000_000, 50_000))?;
-    let hits = bench.store.stats().cache_hits;
+    let hits = bench.store.stats().reads.cache_hits;
     rate(&mut out, "latest", 4_000_000, || bench.latest(4_000_000, options.keys))?;
     rate(&mut out, "uncached gets", 300_000, || bench.gets(300_000, options.keys))?;
     writeln!(out, "{} cache hits, {:?}", hits, bench.store.device().stats())?;

@@ -30,5 +30,8 @@ pub use api::{
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;
-pub use mftl::{Mftl, MftlConfig, MftlFactory, MftlStats, RecoveryReport};
+pub use mftl::{
+    CollectionStats, IndexStats, MemoryStats, Mftl, MftlConfig, MftlFactory, MftlStats, ReadStats,
+    RecoveryReport, SpaceStats, WriteStats,
+};
 pub use stores::Stores;

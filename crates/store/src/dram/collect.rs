@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a version supersedes another, or is a tombstone ─► due (by its timestamp) ─ watermark ─► trimmed
-//!   a tombstone is all that is left ──────────► tombstones (by its timestamp) ─ replay floor ─► gone
+//!   a tombstone is all that is left ─────────► tombstones (by its timestamp) ─ replay floor ─► gone
 //!   a fence ─────────────────────────────── watermark ─► sweep, a segment at a time
 //!   versions that may expire ─────────────── rotation: the whole table once in a while
 //! ```
@@ -17,8 +17,8 @@ use std::collections::BinaryHeap;
 
 use timestone_types::{KeyspaceId, Timestamp};
 
-use super::chain::Collected;
-use super::space::{Space, Spaces};
+use super::space::Spaces;
+use super::watermarks::Watermarks;
 
 /// Items of the queues that one pump takes.
 const ITEMS_AT_ONCE: usize = 512;
@@ -51,24 +51,17 @@ impl Collector {
     }
 
     /// Does some of what is due.
-    pub(super) fn pump(
-        &mut self,
-        now: Timestamp,
-        watermark: Timestamp,
-        floor: Timestamp,
-        spaces: &mut Spaces,
-    ) {
+    pub(super) fn pump(&mut self, now: Timestamp, marks: &Watermarks, spaces: &mut Spaces) {
         for _ in 0..ITEMS_AT_ONCE {
-            let gone = floor.min(watermark);
-            let (_, keyspace, hash) = match next(&mut self.due, watermark) {
+            let (_, keyspace, hash) = match next(&mut self.due, marks.watermark()) {
                 Some(item) => item,
-                None => match next(&mut self.tombstones, gone) {
+                None => match next(&mut self.tombstones, marks.tombstone_floor()) {
                     Some(item) => item,
                     None => break,
                 },
             };
             let Some(space) = spaces.get_mut(keyspace) else { continue };
-            let by = collected(space, watermark, floor);
+            let by = marks.collected(space);
             if let Some(at) = space.collect(hash, &by) {
                 self.tombstones.push(Reverse((at, keyspace, hash)));
             }
@@ -79,7 +72,7 @@ impl Collector {
             }
         }
         for space in spaces.iter_mut() {
-            let by = collected(space, watermark, floor);
+            let by = marks.collected(space);
             space.sweep(&by);
             if space.expires && now >= self.expire_at {
                 let segments = space.table.len().div_ceil(SEGMENT_ENTRIES).div_ceil(EXPIRY_PACES);
@@ -96,12 +89,12 @@ impl Collector {
     pub(super) fn next_deadline(
         &self,
         now: Timestamp,
-        watermark: Timestamp,
-        floor: Timestamp,
+        marks: &Watermarks,
         spaces: &Spaces,
     ) -> Option<Timestamp> {
+        let (watermark, floor) = (marks.watermark(), marks.tombstone_floor());
         let is_due = self.due.peek().is_some_and(|Reverse(item)| item.0 <= watermark)
-            || self.tombstones.peek().is_some_and(|Reverse(item)| item.0 <= floor.min(watermark))
+            || self.tombstones.peek().is_some_and(|Reverse(item)| item.0 <= floor)
             || spaces.iter().any(|space| space.is_to_sweep(watermark));
         if is_due {
             return Some(now);
@@ -120,11 +113,7 @@ fn next(queue: &mut BinaryHeap<Item>, until: Timestamp) -> Option<(Timestamp, Ke
     let Reverse(item) = *queue.peek()?;
     (item.0 <= until).then(|| {
         queue.pop();
+        debug_assert!(queue.peek().is_none_or(|Reverse(rest)| *rest >= item), "the first is due");
         item
     })
-}
-
-/// What decides about the versions of a keyspace.
-pub(super) fn collected(space: &Space, watermark: Timestamp, floor: Timestamp) -> Collected {
-    Collected { watermark, floor, fence: space.fence_at(watermark) }
 }

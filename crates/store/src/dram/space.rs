@@ -230,16 +230,18 @@ impl Spaces {
         Some(&mut self.0[place])
     }
 
-    /// The keyspace, which is made if it is not there.
-    pub(super) fn ensure(&mut self, id: KeyspaceId, lost: Version) -> &mut Space {
-        let place = match self.0.binary_search_by_key(&id, |space| space.id) {
-            Ok(place) => place,
+    /// The keyspace, which is made if it is not there; and the bytes that making it took.
+    #[inline]
+    pub(super) fn ensure(&mut self, id: KeyspaceId, lost: Version) -> (&mut Space, usize) {
+        match self.0.binary_search_by_key(&id, |space| space.id) {
+            Ok(place) => (&mut self.0[place], 0),
             Err(place) => {
                 self.0.insert(place, Space::new(id, lost));
-                place
+                let space = &mut self.0[place];
+                let bytes = space.bytes();
+                (space, bytes)
             }
-        };
-        &mut self.0[place]
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Space> {

@@ -1,16 +1,24 @@
 //! Scans and counts: in the order of hashes, a bounded number of entries at every pump.
+//!
+//! Invariant: a walk in the list is not answered yet.
+
+use std::collections::VecDeque;
 
 use timestone_types::{KeyspaceId, Version};
 
 use super::chain::Entry;
+use super::contents::Contents;
 use super::space::Space;
+use super::watermarks::Watermarks;
 use crate::api::{AsOf, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 
+/// Entries that walks look at in one pump, about.
+const WALKED_AT_ONCE: usize = 4096;
 /// Bits of a hash that are no part of a position: cursors have 42 bits, as those of other stores.
 const BELOW_POSITION: u32 = 22;
 
 /// What a walk collects.
-pub(super) enum Kind {
+enum Kind {
     /// Keys, within a limit.
     Scan { limit: ScanLimit, keys: KeyList, bytes: usize },
     /// How many.
@@ -20,7 +28,7 @@ pub(super) enum Kind {
 /// A scan or count under way.
 pub(super) struct Walk {
     token: ReadToken,
-    pub(super) keyspace: KeyspaceId,
+    keyspace: KeyspaceId,
     as_of: AsOf,
     kind: Kind,
     /// The hash at which it goes on.
@@ -28,7 +36,7 @@ pub(super) struct Walk {
 }
 
 /// How far a walk has come.
-pub(super) enum Walked {
+enum Walked {
     /// It looked at so many entries, and goes on.
     On(usize),
     /// It is answered.
@@ -67,7 +75,7 @@ impl Walk {
     }
 
     /// Walks through one segment.
-    pub(super) fn step(&mut self, space: Option<&Space>) -> Walked {
+    fn step(&mut self, space: Option<&Space>) -> Walked {
         let Some(space) = space else { return Walked::Done(self.finish(None)) };
         let fence = space.fence_at(self.as_of.at);
         let (entries, next) = space.table.from(self.from);
@@ -114,5 +122,42 @@ impl Walk {
                 StoreEvent::ScanDone { token, keys: core::mem::take(keys), next }
             }
         }
+    }
+}
+
+/// All scans and counts under way.
+#[derive(Default)]
+pub(super) struct Walks {
+    list: VecDeque<Walk>,
+}
+
+impl Walks {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Begins a walk, whose time may be asked.
+    pub(super) fn begin(&mut self, walk: Walk, marks: &Watermarks) {
+        debug_assert!(walk.as_of.at >= marks.watermark(), "what it looks for is there");
+        self.list.push_back(walk);
+    }
+
+    /// Goes on with them.
+    pub(super) fn pump(&mut self, contents: &Contents, events: &mut Vec<StoreEvent>) {
+        let mut left = WALKED_AT_ONCE;
+        while left > 0
+            && let Some(mut walk) = self.list.pop_front()
+        {
+            match walk.step(contents.get(walk.keyspace)) {
+                Walked::Done(event) => events.push(event),
+                Walked::On(entries) => {
+                    left = left.saturating_sub(entries.max(1));
+                    // One after the other in turn, so that short ones are not held up by long ones.
+                    self.list.push_back(walk);
+                }
+            }
+        }
+        debug_assert!(left == 0 || self.list.is_empty(), "walks go on as far as they may");
     }
 }

@@ -67,7 +67,9 @@ impl BulkRead {
         let (purpose, slot) = Purpose::of(token)?;
         // A device that outlived a store may still complete what that one asked for.
         let slot = self.running.get_mut(slot as usize).filter(|_| purpose == Purpose::Recovery)?;
-        slot.take()
+        let job = slot.take();
+        debug_assert!(job.is_some(), "a read completes once");
+        job
     }
 }
 
@@ -123,7 +125,11 @@ pub(crate) fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
     loop {
         device.poll(&mut completions);
         match completions.drain(..).find(|completion| completion.token == token) {
-            Some(completion) => return completion.result.map_err(StoreError::from),
+            Some(completion) => {
+                // The first slot's reads have the same token.
+                debug_assert!(completion.buffer.is_none(), "all reads were over before");
+                return completion.result.map_err(StoreError::from);
+            }
             None => device.wait(Duration::from_millis(100)),
         }
     }

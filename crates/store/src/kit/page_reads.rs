@@ -99,6 +99,7 @@ impl<W> PageReads<W> {
     /// The pages that were in groups when somebody asked for them. What is still there is to be
     /// copied from its group; for what is not, call [`Self::read_after_all`].
     pub(crate) fn take_group_pages(&mut self) -> Vec<PageId> {
+        debug_assert!(self.in_groups.len() <= self.first.len(), "somebody waits for each of them");
         core::mem::take(&mut self.in_groups)
     }
 

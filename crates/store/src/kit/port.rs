@@ -178,7 +178,7 @@ impl Port {
                         break;
                     }
                     RejectedReason::Refused(error) => {
-                        refused.push(refused_completion(rejected.op, error))
+                        refused.push(refused_completion(rejected.op, error));
                     }
                 },
             }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use timestone_flash::{FlashError, PAGE_BYTES};
 use timestone_types::{Span, Timestamp};
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, LEAST_RESERVE};
 use super::staging::Staging;
 use super::volume::{Volume, block_bytes};
 use super::writer::StreamId;
@@ -127,7 +127,9 @@ impl Room {
 
     /// Free blocks that were asked for in vain since the last call; 0 when none were.
     pub(crate) fn take_asked(&mut self) -> u32 {
-        core::mem::take(&mut self.asked)
+        let asked = core::mem::take(&mut self.asked);
+        debug_assert!(asked == 0 || asked > LEAST_RESERVE, "it is asked for beside the reserve");
+        asked
     }
 
     /// Whether nothing is worth collecting.
@@ -137,6 +139,10 @@ impl Room {
 
     /// Collection has found out whether it can win anything.
     pub(crate) fn set_stuck(&mut self, stuck: bool) {
+        debug_assert!(
+            !stuck || self.stuck || !self.growing,
+            "a device that grows has room to come"
+        );
         self.stuck = stuck;
     }
 

@@ -33,12 +33,13 @@ pub(crate) struct Scrubber {
 impl Scrubber {
     /// Begins one; one that is under way goes on.
     pub(crate) fn begin(&mut self) {
-        self.scrub.get_or_insert(Scrub {
+        let scrub = self.scrub.get_or_insert(Scrub {
             block: 0,
             page: 0,
             reading: None,
             report: ScrubReport::default(),
         });
+        debug_assert!(scrub.report.corrupt_pages <= scrub.report.pages, "no page counts twice");
     }
 
     /// Whether the next pump can do something.

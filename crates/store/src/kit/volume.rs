@@ -58,13 +58,14 @@ impl Volume {
 
     /// What holds between calls.
     #[inline]
-    fn assert_sound(&self) {
+    pub(crate) fn assert_sound(&self) {
         debug_assert!(self.cleaning.len() as u32 <= self.blocks.count(), "a block is cleaned once");
         debug_assert!(self.completions.is_empty(), "completions are given back empty");
     }
 
     /// Blocks until the device may have completed something.
     pub(crate) fn wait(&mut self, timeout: core::time::Duration) {
+        self.assert_sound();
         self.port.device.wait(timeout);
     }
 
@@ -193,11 +194,13 @@ impl Volume {
 
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, buffer: AlignedBuffer) {
+        self.assert_sound();
         self.port.give(buffer);
     }
 
     /// A read has come back from the device.
     pub(crate) fn read_done(&mut self) {
+        self.assert_sound();
         self.port.read_done();
     }
 

@@ -8,7 +8,8 @@
 //! Hidden dependency that this part made explicit: draining waits for the staging area first, since
 //! a checkpoint does not hold what is staged, and for a checkpoint then.
 //!
-//! Invariant: a store never comes back to an earlier state.
+//! Invariants: a store never comes back to an earlier state; nothing is awaited of a device that
+//! has failed.
 
 use core::time::Duration;
 
@@ -47,6 +48,12 @@ impl Life {
         Self { stage: Stage::Running, failed: false, sync_wanted: false }
     }
 
+    /// What holds between calls.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        debug_assert!(!self.failed || !self.sync_wanted, "what failed makes nothing durable");
+    }
+
     /// Whether the device failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
@@ -70,14 +77,16 @@ impl Life {
     /// The first failure of the device ends writing.
     pub(super) fn fail(&mut self, error: StoreError, events: &mut Vec<StoreEvent>) {
         if !self.failed {
-            self.failed = true;
+            (self.failed, self.sync_wanted) = (true, false);
             events.push(StoreEvent::DeviceFailed(error));
         }
+        self.assert_sound();
     }
 
-    /// Everything put so far is to become durable soon.
+    /// Everything put so far is to become durable soon, as far as the device still can.
     pub(super) fn want_sync(&mut self) {
-        self.sync_wanted = true;
+        self.sync_wanted = !self.failed;
+        self.assert_sound();
     }
 
     /// Hands pages to the device and syncs it, as far as that is due; `waits` when a part waits for

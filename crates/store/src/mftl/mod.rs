@@ -62,7 +62,9 @@ use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
 use reads::{PendingReads, Serving, Waiter};
 use space::{Space, Spaces};
-pub use stats::MftlStats;
+pub use stats::{
+    CollectionStats, IndexStats, MemoryStats, MftlStats, ReadStats, SpaceStats, WriteStats,
+};
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
@@ -154,33 +156,50 @@ impl Mftl {
     pub fn stats(&self) -> MftlStats {
         let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
         let volume = &self.kit.volume;
-        let (blocks, collected) = (&volume.blocks, self.collector.victims.counts());
+        let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
         MftlStats {
-            keys: sum(|space| space.index.keys()),
-            versions: sum(|space| space.index.versions()),
-            dead_records: sum(|space| space.index.dead()),
-            index_bytes: sum(|space| space.index.bytes()),
-            cache_bytes: self.kit.cache.bytes(),
-            cache_hits: self.gets.cache_hits,
-            page_hits: self.gets.page_hits,
-            device_gets: self.gets.device_gets,
-            page_reads: self.reads.pages.issued(),
-            puts: self.writes.puts,
-            duplicate_puts: self.writes.duplicates,
-            put_bytes: self.writes.bytes,
-            programmed_bytes: volume.writer.programmed_pages() * PAGE_BYTES as u64,
-            moved_records: collected.moved_records,
-            collected_blocks: collected.collected_blocks,
-            dropped_tombstones: collected.dropped_tombstones,
-            blocks: blocks.count(),
-            most_blocks: blocks.geometry.max_blocks,
-            free_blocks: blocks.free_count(),
-            block_bytes: block_bytes(blocks.geometry),
-            buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+            index: IndexStats {
+                keys: sum(|space| space.index.keys()),
+                versions: sum(|space| space.index.versions()),
+                dead_records: sum(|space| space.index.dead()),
+                bytes: sum(|space| space.index.bytes()),
+            },
+            reads: ReadStats {
+                cache_hits: self.gets.cache_hits,
+                page_hits: self.gets.page_hits,
+                device_gets: self.gets.device_gets,
+                page_reads: self.reads.pages.issued(),
+            },
+            writes: WriteStats {
+                puts: self.writes.puts,
+                duplicate_puts: self.writes.duplicates,
+                put_bytes: self.writes.bytes,
+                programmed_bytes: pages * PAGE_BYTES as u64,
+            },
+            collection: self.collector.victims.counts(),
+            space: SpaceStats {
+                blocks: blocks.count(),
+                most_blocks: blocks.geometry.max_blocks,
+                free_blocks: blocks.free_count(),
+                block_bytes: block_bytes(blocks.geometry),
+                full: self.is_full(),
+            },
+            memory: MemoryStats {
+                cache_bytes: self.kit.cache.bytes(),
+                buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+            },
             corrupt: volume.corrupt,
             checkpoints: self.checkpointer.completed(),
-            full: self.is_full(),
         }
+    }
+
+    /// What holds between calls.
+    #[inline]
+    fn assert_sound(&self) {
+        self.kit.volume.assert_sound();
+        self.spaces.marks.assert_sound();
+        self.collector.assert_sound();
+        self.life.assert_sound();
     }
 
     /// Takes in what has completed.
@@ -190,25 +209,28 @@ impl Mftl {
             self.complete(completion);
         }
         self.kit.volume.polled(completions);
+        self.assert_sound();
     }
 
     /// Hands a completion to whoever asked for it. The first failure of a write ends writing.
     fn complete(&mut self, FlashCompletion { token, result, buffer }: FlashCompletion) {
+        self.assert_sound();
         let Some((purpose, number)) = Purpose::of(token) else { return };
         if purpose.is_read() {
             self.kit.volume.read_done();
             let Some(buffer) = buffer else { return };
-            let volume = &mut self.kit.volume;
             let readable = result.is_ok();
             match purpose {
                 Purpose::PageRead => {
-                    self.serving().page_read(PageId(number as u32), result, &buffer);
+                    Serving::of(self).page_read(PageId(number as u32), result, &buffer);
                 }
-                Purpose::PartRead => self.serving().parts_read(number, readable, &buffer),
-                Purpose::ScrubRead => self.scrubber.pages_read(readable, &buffer, volume),
+                Purpose::PartRead => Serving::of(self).parts_read(number, readable, &buffer),
+                Purpose::ScrubRead => {
+                    self.scrubber.pages_read(readable, &buffer, &mut self.kit.volume);
+                }
                 _ => {
                     // It keeps the buffer until it has looked at every page.
-                    let victims = &mut self.collector.victims;
+                    let (victims, volume) = (&mut self.collector.victims, &mut self.kit.volume);
                     return victims.pages_read(number, readable, buffer, volume);
                 }
             }
@@ -233,18 +255,6 @@ impl Mftl {
             _ => {}
         }
     }
-
-    /// What was read for whoever waits.
-    fn serving(&mut self) -> Serving<'_> {
-        Serving {
-            kit: &mut self.kit,
-            spaces: &self.spaces,
-            reads: &mut self.reads,
-            walks: &mut self.walks,
-            victims: &mut self.collector.victims,
-            events: &mut self.events,
-        }
-    }
 }
 
 impl Reads for Mftl {
@@ -260,6 +270,7 @@ impl Reads for Mftl {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
         self.spaces.marks.check_age(at)?;
+        debug_assert!(self.spaces.marks.collection() <= at, "what may be read is not collected");
         let id = self.spaces.id_of(key);
         let sought = Sought { keyspace: key.keyspace, id, key: key.bytes };
         match locate(&self.spaces, &mut self.kit, sought, at, None) {
@@ -308,6 +319,7 @@ impl Reads for Mftl {
             return LatestLookup::Known(Latest { absent: true, ..Latest::default() });
         };
         let fence = space.latest_fence();
+        debug_assert!(space.swept <= fence, "the fence that was swept for is kept");
         LatestLookup::Known(match space.index.latest(self.spaces.id_of(key)) {
             Some((version, location)) if version > fence => {
                 Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
@@ -359,6 +371,7 @@ impl Reads for Mftl {
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.spaces.marks.check_age(as_of.at)?;
+        self.assert_sound();
         self.walks.begin_scan(keyspace, cursor, limit, as_of, token);
         Ok(())
     }
@@ -370,10 +383,12 @@ impl Reads for Mftl {
         token: ReadToken,
     ) -> Result<Count, StoreError> {
         self.spaces.marks.check_age(as_of.at)?;
+        self.assert_sound();
         Ok(self.walks.begin_count(keyspace, as_of, token, &self.spaces))
     }
 
     fn recycle(&mut self, bytes: Vec<u8>) {
+        self.assert_sound();
         self.kit.buffers.give(bytes);
     }
 }
@@ -387,6 +402,7 @@ impl Writes for Mftl {
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
         self.life.may_write(version, &self.kit.volume.writer)?;
+        self.assert_sound();
         let put = Put { key, version, value: Some(value), expires_at };
         let (kit, spaces) = (&mut self.kit, &mut self.spaces);
         put::write(put, kit, spaces, &mut self.reads, &mut self.writes)
@@ -394,6 +410,7 @@ impl Writes for Mftl {
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
         self.life.may_write(version, &self.kit.volume.writer)?;
+        self.assert_sound();
         let put = Put { key, version, value: None, expires_at: Expiry::NEVER };
         let (kit, spaces) = (&mut self.kit, &mut self.spaces);
         put::write(put, kit, spaces, &mut self.reads, &mut self.writes)
@@ -401,6 +418,7 @@ impl Writes for Mftl {
 
     fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
         self.life.may_write(version, &self.kit.volume.writer)?;
+        self.assert_sound();
         let (kit, spaces) = (&mut self.kit, &mut self.spaces);
         put::write_fence(keyspace, version, kit, spaces, &mut self.writes)
     }
@@ -410,6 +428,7 @@ impl Writes for Mftl {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
+        self.assert_sound();
         let Kit { volume, room, staging, .. } = &mut self.kit;
         if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
             return Err(StoreError::Busy);
@@ -424,6 +443,7 @@ impl Writes for Mftl {
 
 impl Upkeep for Mftl {
     fn advance_watermark(&mut self, t: Timestamp) {
+        self.assert_sound();
         self.spaces.marks.raise(t, &self.kit.volume.writer, &self.kit.staging);
     }
 
@@ -436,10 +456,12 @@ impl Upkeep for Mftl {
     }
 
     fn advance_replay_floor(&mut self, t: Timestamp) {
+        self.assert_sound();
         self.spaces.marks.raise_replay_floor(t);
     }
 
     fn begin_batch(&mut self, batch: u64) {
+        self.assert_sound();
         self.kit.volume.writer.begin_batch(batch);
     }
 
@@ -450,18 +472,22 @@ impl Upkeep for Mftl {
     }
 
     fn sync_soon(&mut self) {
+        self.assert_sound();
         self.life.want_sync();
     }
 
     fn checkpoint_now(&mut self) {
+        self.assert_sound();
         self.checkpointer.want();
     }
 
     fn scrub(&mut self) {
+        self.assert_sound();
         self.scrubber.begin();
     }
 
     fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
+        self.assert_sound();
         self.kit.volume.writer.tick(now);
         self.poll();
         if !self.life.has_failed() {
@@ -482,7 +508,7 @@ impl Upkeep for Mftl {
             self.life.make_durable(&self.config, waits, volume);
             self.life.drain(&kit.staging, checkpointer, &mut self.events);
         }
-        let mut serving = self.serving();
+        let mut serving = Serving::of(self);
         serving.queued();
         serving.group_pages();
         self.walks.pump(&self.spaces, &mut self.kit, &mut self.reads, &mut self.events);
@@ -522,14 +548,17 @@ impl Upkeep for Mftl {
     }
 
     fn wait(&mut self, timeout: Duration) {
+        self.assert_sound();
         self.kit.volume.wait(timeout);
     }
 
     fn resize_cache(&mut self, bytes: u64) {
+        self.assert_sound();
         self.kit.cache.resize(bytes);
     }
 
     fn shutdown(&mut self) {
+        self.assert_sound();
         self.life.begin_draining();
     }
 }

@@ -24,6 +24,7 @@
 use timestone_flash::{BlockId, FlashError, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
+use super::Mftl;
 use super::collect::victims::Victims;
 use super::index::{KeyId, Location};
 use super::locate::{Found, Sought, head_is_void, locate, record_in_group};
@@ -142,6 +143,7 @@ impl PendingReads {
         volume: &mut Volume,
     ) {
         let (keyspace, id, version, location) = dead;
+        debug_assert!(version.timestamp <= by, "a younger version supersedes it");
         let page = PageId(location.page());
         if location.staged().is_none() && volume.blocks.is_large(page) {
             self.wait(Waiter::keyless(For::DeadParts(by), keyspace, id, version, page), volume);
@@ -167,11 +169,19 @@ pub(super) struct Serving<'a> {
     pub(super) events: &'a mut Vec<StoreEvent>,
 }
 
-impl Serving<'_> {
+impl<'a> Serving<'a> {
+    /// The parts of a store that serve.
+    pub(super) fn of(store: &'a mut Mftl) -> Self {
+        store.assert_sound();
+        let Mftl { kit, spaces, reads, walks, collector, events, .. } = store;
+        Self { kit, spaces, reads, walks, victims: &mut collector.victims, events }
+    }
+
     /// Serves waiters whose pages were in groups when they asked.
     pub(super) fn group_pages(&mut self) {
         let mut pages = self.reads.pages.take_group_pages();
         for page in pages.drain(..) {
+            self.assert_pinned(page);
             match self.kit.volume.copy_of_group_page(page) {
                 Some(copy) => {
                     self.page(page, Ok(()), &copy);
@@ -183,8 +193,15 @@ impl Serving<'_> {
         self.reads.pages.recycle(pages);
     }
 
+    /// A page that somebody waits for is not erased meanwhile.
+    fn assert_pinned(&self, page: PageId) {
+        let blocks = &self.kit.volume.blocks;
+        debug_assert!(blocks.get(blocks.of(page)).readers > 0, "a read pins its block");
+    }
+
     /// A page has been read.
     pub(super) fn page_read(&mut self, page: PageId, result: Result<(), FlashError>, bytes: &[u8]) {
+        self.assert_pinned(page);
         let volume = &mut self.kit.volume;
         let checked = match result {
             Err(error) => Err(StoreError::Flash(error)),
@@ -200,6 +217,7 @@ impl Serving<'_> {
         let mut waiting = self.reads.pages.arrived(page, &mut self.kit.volume);
         let mut failure = checked.err();
         while let Some(waiter) = self.reads.pages.next(&mut waiting) {
+            debug_assert_eq!(waiter.page, page, "it waited for this page");
             match &mut failure {
                 None => self.serve(waiter, bytes),
                 Some(StoreError::Corrupt { page, reason }) => {
@@ -216,9 +234,11 @@ impl Serving<'_> {
                 }
             }
         }
+        debug_assert!(waiting.is_empty(), "every waiter is answered");
     }
 
     fn serve(&mut self, waiter: Waiter, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), PAGE_BYTES, "a page is looked at whole");
         let resolved = resolve(&waiter, bytes, &self.kit.volume.blocks);
         if let For::DeadParts(by) = waiter.who {
             if let Resolved::Record(record) = resolved
@@ -244,6 +264,7 @@ impl Serving<'_> {
 
     /// The blocks of a superseded value's parts hear of it.
     fn dead_parts(&mut self, record: &Record<'_>, by: Timestamp) {
+        debug_assert!(record.version.timestamp <= by, "a younger version supersedes it");
         let blocks = &mut self.kit.volume.blocks;
         let head = LargeHead::read(record.value);
         for extent in head.iter().flat_map(|head| &head.extents) {
@@ -276,6 +297,7 @@ impl Serving<'_> {
 
     /// Looks further down a waiter's chain. (A walk looks its version up anew.)
     fn go_on(&mut self, waiter: Waiter) {
+        debug_assert!(!matches!(waiter.who, For::DeadParts(_)), "it looks at one page only");
         match waiter.who {
             For::Get(_) => {
                 let after = Some((waiter.version, waiter.page));
@@ -293,12 +315,14 @@ impl Serving<'_> {
     /// Lets gets of large values go on that waited for memory, in their order.
     pub(super) fn queued(&mut self) {
         for waiter in self.reads.assemblies.take_queued() {
+            debug_assert!(matches!(waiter.who, For::Get(_)), "only gets wait for memory");
             self.locate(waiter, None);
         }
     }
 
     /// Finds what a get is to be told, behind `after` in its chain.
     fn locate(&mut self, mut waiter: Waiter, after: Option<(Version, PageId)>) {
+        debug_assert!(matches!(waiter.who, For::Get(_)), "only gets look further");
         match locate(self.spaces, self.kit, waiter.sought(), waiter.at, after) {
             Found::Absent { version, expires_at } => {
                 self.finish(waiter.who, ReadOutcome::Absent { version, expires_at });
@@ -337,6 +361,7 @@ impl Serving<'_> {
 
     fn answer(&mut self, waiter: &Waiter, expires_at: Expiry, value: Vec<u8>) {
         let version = waiter.version;
+        debug_assert!(version.timestamp <= waiter.at, "nothing younger than was asked for");
         if expires_at.has_passed(waiter.judged) {
             self.finish(waiter.who, ReadOutcome::Absent { version, expires_at });
         } else {
@@ -354,6 +379,7 @@ impl Serving<'_> {
     /// A walk has its key. (What collection moves is no large value any more: it has been moved
     /// already.)
     fn key_found(&mut self, who: For, id: KeyId, key: &[u8], expires_at: Expiry) {
+        debug_assert!(matches!(who, For::Walk(_) | For::Restage(_)), "others know their key");
         match who {
             For::Walk(walk) => self.walks.found(walk, id, key, expires_at),
             For::Restage(victim) => self.victims.restaged(victim),
@@ -362,6 +388,10 @@ impl Serving<'_> {
     }
 
     fn failed(&mut self, who: For, error: StoreError) {
+        debug_assert!(
+            matches!(who, For::Get(_)) || !matches!(error, StoreError::Busy),
+            "only gets are sent away for lack of memory"
+        );
         match who {
             For::Get(_) => self.finish(who, ReadOutcome::Failed(error)),
             For::Walk(walk) => self.walks.failed(walk, error),
@@ -372,6 +402,7 @@ impl Serving<'_> {
 
     /// Reads the parts of a large value.
     fn assemble(&mut self, waiter: Waiter, record: &Record<'_>) {
+        debug_assert!(record.kind.is_large() && record.version == waiter.version, "its head");
         let Some(head) = LargeHead::read(record.value) else {
             let reason = "the head of a large value makes no sense";
             return self.failed(waiter.who, StoreError::Corrupt { page: waiter.page.0, reason });
@@ -401,6 +432,7 @@ impl Serving<'_> {
 
     /// Some parts of a large value have been read.
     pub(super) fn parts_read(&mut self, number: u64, readable: bool, bytes: &[u8]) {
+        debug_assert!(bytes.len().is_multiple_of(PAGE_BYTES), "parts are whole pages");
         let volume = &mut self.kit.volume;
         if let Some(done) = self.reads.assemblies.part_read(number, readable, bytes, volume) {
             self.assembled(done);
@@ -408,6 +440,7 @@ impl Serving<'_> {
     }
 
     fn assembled(&mut self, assembly: Assembly<Waiter>) {
+        debug_assert_eq!(assembly.version, assembly.waiter.version, "the value that was wanted");
         if let Some(reason) = assembly.damaged {
             self.kit.volume.corrupt += 1;
             let (waiter, bytes) = assembly.into_waiter();
@@ -434,6 +467,7 @@ impl Serving<'_> {
     /// Takes a value in that collection moves. The index stays with the old head until the new one
     /// is written.
     fn restage(&mut self, assembly: &Assembly<Waiter>, victim: BlockId) {
+        debug_assert!(assembly.damaged.is_none(), "what is damaged stays where it is");
         let waiter = &assembly.waiter;
         let record = Record {
             kind: assembly.kind,

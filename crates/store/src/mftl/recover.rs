@@ -191,6 +191,10 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
+        debug_assert!(
+            candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
+            "a block is part of one checkpoint"
+        );
         Ok(candidates)
     }
 
@@ -201,6 +205,10 @@ impl Recovery {
         candidates: &BTreeMap<u64, Vec<(u32, BlockId)>>,
     ) -> Result<(Content, Vec<BlockId>), StoreError> {
         for (&number, blocks) in candidates.iter().rev() {
+            debug_assert!(
+                self.spaces.list.is_empty() && self.orphans.is_empty(),
+                "a checkpoint is loaded into nothing"
+            );
             let blocks: Vec<BlockId> = blocks.iter().map(|&(_, block)| block).collect();
             if let Some(bytes) = self.read_checkpoint(device, number, &blocks)?
                 && let Some(content) = self.parse_checkpoint(&bytes)
@@ -210,6 +218,7 @@ impl Recovery {
             }
             self.report.bad_checkpoints += 1;
             self.spaces = Spaces::default();
+            self.orphans.clear();
         }
         Ok((Content::default(), Vec::new()))
     }
@@ -244,6 +253,10 @@ impl Recovery {
         })?;
         self.report.read_bytes += read;
         let count = parts.len() as u32;
+        debug_assert!(
+            u64::from(count) <= blocks.len() as u64 * u64::from(geometry.pages_per_block),
+            "a page has one place"
+        );
         let whole =
             parts.keys().next_back().is_some_and(|&place| place.checked_add(1) == Some(count))
                 && parts.values().next_back().is_some_and(|(last, _)| *last);
@@ -258,7 +271,6 @@ impl Recovery {
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
         let orphans = &mut self.orphans;
-        orphans.clear();
         let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
             kept.clear();
@@ -302,11 +314,16 @@ impl Recovery {
                 self.pages[number] = mark.scan_from;
             }
         }
+        debug_assert!(
+            self.pages.iter().all(|&pages| pages <= geometry.pages_per_block),
+            "marks beyond a block were refused"
+        );
         Some(content)
     }
 
     /// Finds the records of all pages that the checkpoint does not cover.
     fn scan(&mut self, device: &mut dyn FlashDevice, content: &Content) -> Result<(), StoreError> {
+        debug_assert!(self.invalid.is_empty(), "pages are scanned once");
         let geometry = self.geometry;
         let mut jobs = VecDeque::new();
         self.emptied.clone_from(&content.emptied);
@@ -390,6 +407,7 @@ impl Recovery {
         }
         self.seed = Some(HashSeed(header.seed));
         self.pages[at] = self.pages[at].max(index + 1);
+        debug_assert!(self.pages[at] <= self.geometry.pages_per_block, "pages of one block");
         self.sequence = self.sequence.max(header.sequence);
         if self.first[at] == FirstPage::Damaged {
             self.first[at] = FirstPage::Page(header.kind);
@@ -401,6 +419,11 @@ impl Recovery {
     /// Takes in what a sound page holds.
     fn scan_content(&mut self, page: PageId, header: &PageHeader, bytes: &[u8]) {
         let block = self.geometry.block_of(page);
+        debug_assert_eq!(
+            (header.page, header.generation),
+            (page, self.generations[block.0 as usize]),
+            "only what belongs there is taken in"
+        );
         match header.kind {
             PageKind::Records | PageKind::LargeHeads => {
                 for raw in layout::records(bytes) {
@@ -453,6 +476,10 @@ impl Recovery {
             self.blocks.superseded(PageId(old.page()), by, Timestamp::ZERO);
             self.superseded.push((record.keyspace, id, version, old, by));
         }
+        debug_assert!(
+            space.index.chain(id).any(|(known, _)| known == record.version),
+            "what was found is known"
+        );
         if location.tombstone() {
             self.blocks.superseded(page, record.version.timestamp, Timestamp::ZERO);
         }
@@ -460,6 +487,7 @@ impl Recovery {
 
     /// Completes the block table and tells the device where each block's write pointer is.
     fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+        assert_eq!(self.blocks.count(), self.geometry.blocks, "each block is in the table");
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];

@@ -2,19 +2,22 @@
 
 use crate::api::{Figure, FigureValues};
 
-/// Sizes and counters of an `mftl` store.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct MftlStats {
-    /// Keys in the index (tombstones included).
+/// What the index holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IndexStats {
+    /// Keys (tombstones included).
     pub keys: u64,
-    /// Versions in the index, further ones included.
+    /// Versions, further ones included.
     pub versions: u64,
-    /// Dead records that the index still counts, until their blocks are erased.
+    /// Dead records that it still counts, until their blocks are erased.
     pub dead_records: u64,
-    /// Bytes of memory of the index, all in.
-    pub index_bytes: u64,
-    /// Bytes of memory of the cache, its table included.
-    pub cache_bytes: u64,
+    /// Bytes of memory, all in.
+    pub bytes: u64,
+}
+
+/// How gets were answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadStats {
     /// Gets answered by the cache.
     pub cache_hits: u64,
     /// Gets answered by a page that is not yet programmed.
@@ -23,6 +26,11 @@ pub struct MftlStats {
     pub device_gets: u64,
     /// Page reads that these gets shared or caused.
     pub page_reads: u64,
+}
+
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteStats {
     /// Puts, deletes and fences accepted.
     pub puts: u64,
     /// Puts that were there already.
@@ -31,12 +39,22 @@ pub struct MftlStats {
     pub put_bytes: u64,
     /// Bytes of pages programmed, for whatever reason.
     pub programmed_bytes: u64,
-    /// Records moved by collection.
+}
+
+/// What collection came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CollectionStats {
+    /// Records moved.
     pub moved_records: u64,
     /// Blocks collected.
     pub collected_blocks: u64,
-    /// Tombstones dropped by collection.
+    /// Tombstones dropped.
     pub dropped_tombstones: u64,
+}
+
+/// Room on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpaceStats {
     /// Blocks of the device now.
     pub blocks: u32,
     /// Blocks that it may grow to.
@@ -45,45 +63,71 @@ pub struct MftlStats {
     pub free_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Memory of the pages and large values on their way to the device and from it, buffers that
-    /// wait for the next ones included.
+    /// Puts are refused, and will be until something is deleted or the device can grow.
+    pub full: bool,
+}
+
+/// Memory beside the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryStats {
+    /// The cache, its table included.
+    pub cache_bytes: u64,
+    /// The pages and large values on their way to the device and from it, buffers that wait for the
+    /// next ones included.
     pub buffer_bytes: u64,
-    /// Corrupt records and pages met since opening.
+}
+
+/// Sizes of an `mftl` store, and counters since its opening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MftlStats {
+    /// What the index holds.
+    pub index: IndexStats,
+    /// How gets were answered.
+    pub reads: ReadStats,
+    /// What was written.
+    pub writes: WriteStats,
+    /// What collection came to.
+    pub collection: CollectionStats,
+    /// Room on the device.
+    pub space: SpaceStats,
+    /// Memory beside the index.
+    pub memory: MemoryStats,
+    /// Corrupt records and pages met.
     pub corrupt: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
-    /// Puts are refused, and will be until something is deleted or the device can grow.
-    pub full: bool,
 }
 
 impl MftlStats {
     /// The same by the names that all stores share.
     #[must_use]
     pub fn figures(&self) -> FigureValues {
+        let Self { index, reads, writes, collection, space, memory, corrupt, checkpoints } = *self;
+        let bytes_of = |blocks: u32| u64::from(blocks) * space.block_bytes;
         let mut figures = FigureValues::default();
         let told = [
-            (Figure::Keys, self.keys),
-            (Figure::Versions, self.versions),
-            (Figure::IndexBytes, self.index_bytes),
-            (Figure::CacheBytes, self.cache_bytes),
-            (Figure::BufferBytes, self.buffer_bytes),
-            (Figure::CacheHits, self.cache_hits),
-            (Figure::PageHits, self.page_hits),
-            (Figure::DeviceGets, self.device_gets),
-            (Figure::Puts, self.puts),
-            (Figure::DuplicatePuts, self.duplicate_puts),
-            (Figure::PutBytes, self.put_bytes),
-            (Figure::ProgrammedBytes, self.programmed_bytes),
-            (Figure::MovedRecords, self.moved_records),
-            (Figure::CollectedBlocks, self.collected_blocks),
-            (Figure::DroppedTombstones, self.dropped_tombstones),
-            (Figure::Blocks, u64::from(self.blocks)),
-            (Figure::FreeBlocks, u64::from(self.free_blocks)),
-            (Figure::CapacityBytes, u64::from(self.blocks) * self.block_bytes),
-            (Figure::LimitBytes, u64::from(self.most_blocks) * self.block_bytes),
-            (Figure::FreeBytes, u64::from(self.free_blocks) * self.block_bytes),
-            (Figure::Corrupt, self.corrupt),
-            (Figure::Checkpoints, self.checkpoints),
+            (Figure::Keys, index.keys),
+            (Figure::Versions, index.versions),
+            (Figure::IndexBytes, index.bytes),
+            (Figure::CacheBytes, memory.cache_bytes),
+            (Figure::BufferBytes, memory.buffer_bytes),
+            (Figure::CacheHits, reads.cache_hits),
+            (Figure::PageHits, reads.page_hits),
+            (Figure::DeviceGets, reads.device_gets),
+            (Figure::Puts, writes.puts),
+            (Figure::DuplicatePuts, writes.duplicate_puts),
+            (Figure::PutBytes, writes.put_bytes),
+            (Figure::ProgrammedBytes, writes.programmed_bytes),
+            (Figure::MovedRecords, collection.moved_records),
+            (Figure::CollectedBlocks, collection.collected_blocks),
+            (Figure::DroppedTombstones, collection.dropped_tombstones),
+            (Figure::Blocks, u64::from(space.blocks)),
+            (Figure::FreeBlocks, u64::from(space.free_blocks)),
+            (Figure::CapacityBytes, bytes_of(space.blocks)),
+            (Figure::LimitBytes, bytes_of(space.most_blocks)),
+            (Figure::FreeBytes, bytes_of(space.free_blocks)),
+            (Figure::Corrupt, corrupt),
+            (Figure::Checkpoints, checkpoints),
         ];
         for (figure, value) in told {
             figures.add(figure, value);

@@ -113,7 +113,10 @@ impl Walk {
 
     fn found(&mut self, id: KeyId, key: &[u8]) {
         match &mut self.kind {
-            WalkKind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
+            WalkKind::Scan { found, listed, .. } => {
+                debug_assert!(found.keys.len() < *listed as usize, "what is found was listed");
+                found.push(position_of(id.segment, id.tag), key);
+            }
             WalkKind::Count { keys } => *keys += 1,
         }
     }
@@ -132,6 +135,7 @@ impl Walk {
         kit: &mut Kit,
         reads: &mut PendingReads,
     ) {
+        let before = (self.segment, self.tag);
         while !self.listed_all() && self.outstanding < MAX_OUTSTANDING && *budget > 0 {
             let Some(space) = spaces.get(self.keyspace) else {
                 self.segment = SEGMENTS as u16;
@@ -151,6 +155,7 @@ impl Walk {
                 }
             }
         }
+        debug_assert!((self.segment, self.tag) >= before, "a walk goes forwards");
     }
 
     /// The versions of the next keys that may be visible, and how many keys were looked at. The
@@ -194,6 +199,7 @@ impl Walk {
         kit: &mut Kit,
         reads: &mut PendingReads,
     ) {
+        debug_assert!(version.timestamp <= self.as_of.at, "nothing younger than was asked for");
         let (keyspace, time) = (self.keyspace, self.as_of.judged);
         if let Some(slot) = location.staged() {
             if !kit.staging.value(slot).0.has_passed(time) {
@@ -300,6 +306,7 @@ impl Walks {
         }
         let now = space.youngest.timestamp <= at;
         if now && space.index.expiring_heads() == 0 && space.swept >= fence {
+            debug_assert!(space.swept == fence, "the fence that was swept for is kept");
             return Count::Keys(space.index.live_heads());
         }
         self.begin(keyspace, as_of, ScanCursor::START, token, WalkKind::Count { keys: 0 });
@@ -337,7 +344,9 @@ impl Walks {
 
     /// A waiter of a walk has its record.
     pub(super) fn found(&mut self, walk: u64, id: KeyId, key: &[u8], expires_at: Expiry) {
-        let Some(walk) = self.find(walk) else { return };
+        let walk = self.find(walk);
+        debug_assert!(walk.is_some(), "a walk stays as long as it waits");
+        let Some(walk) = walk else { return };
         walk.arrived();
         if !expires_at.has_passed(walk.as_of.judged) {
             walk.found(id, key);
@@ -354,7 +363,9 @@ impl Walks {
         kit: &mut Kit,
         reads: &mut PendingReads,
     ) {
-        let Some(walk) = self.find(walk) else { return };
+        let walk = self.find(walk);
+        debug_assert!(walk.is_some(), "a walk stays as long as it waits");
+        let Some(walk) = walk else { return };
         walk.arrived();
         let elsewhere = spaces.get(waiter.keyspace).and_then(|space| {
             space.index.chain(waiter.id).find(|&(version, place)| {
@@ -368,7 +379,9 @@ impl Walks {
 
     /// A waiter of a walk failed.
     pub(super) fn failed(&mut self, walk: u64, error: StoreError) {
-        let Some(walk) = self.find(walk) else { return };
+        let walk = self.find(walk);
+        debug_assert!(walk.is_some(), "a walk stays as long as it waits");
+        let Some(walk) = walk else { return };
         walk.arrived();
         walk.error.get_or_insert(error);
     }

@@ -34,6 +34,12 @@ impl Watermarks {
         Self { watermark, collection: watermark, replay_floor: Timestamp::ZERO, without_log }
     }
 
+    /// What holds between calls.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        debug_assert!(self.collection <= self.watermark, "what may be read is not collected");
+    }
+
     /// Reads below it are refused.
     #[inline]
     pub(super) fn watermark(&self) -> Timestamp {
@@ -67,7 +73,8 @@ impl Watermarks {
             self.watermark = t;
             self.follow(writer, staging);
         }
-        debug_assert!(self.collection <= self.watermark && self.watermark >= t);
+        self.assert_sound();
+        debug_assert!(self.watermark >= t, "the watermark only rises");
     }
 
     /// No write at or below `t` arrives any more.

@@ -135,7 +135,7 @@ impl Churn {
         let stats = self.driver.store.stats();
         assert_eq!(
             self.went,
-            self.dropped + stats.dropped_tombstones,
+            self.dropped + stats.collection.dropped_tombstones,
             "{before} before: {stats:?}"
         );
     }
@@ -172,8 +172,8 @@ impl Churn {
         let stable = self.driver.store.stable_batch();
         let watermark = self.driver.store.watermark();
         let stats = self.driver.store.stats();
-        self.collected += stats.collected_blocks;
-        self.dropped += stats.dropped_tombstones;
+        self.collected += stats.collection.collected_blocks;
+        self.dropped += stats.collection.dropped_tombstones;
         self.media.power_cut(self.dice.below(u64::MAX));
         let (driver, report) = open(&self.media, self.config);
         assert_eq!(
@@ -251,8 +251,8 @@ impl Churn {
             self.check(&format!("round {round}"));
         }
         let stats = self.driver.store.stats();
-        self.collected += stats.collected_blocks;
-        self.dropped += stats.dropped_tombstones;
+        self.collected += stats.collection.collected_blocks;
+        self.dropped += stats.collection.dropped_tombstones;
         assert_eq!(self.went, self.dropped);
     }
 }
@@ -403,8 +403,8 @@ fn everything_deleted_leaves_nothing() {
         driver.pump();
     }
     let stats = driver.store.stats();
-    assert!(stats.keys < 300, "{} of 605 keys are still in the index", stats.keys);
-    assert!(stats.dropped_tombstones > 300);
+    assert!(stats.index.keys < 300, "{} of 605 keys are still in the index", stats.index.keys);
+    assert!(stats.collection.dropped_tombstones > 300);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_tombstone_stays_until_the_replay_floor_has_passed_it() {
         driver.store.advance_watermark(at(39 + n));
         driver.pump();
     }
-    assert!(driver.store.stats().collected_blocks > 100);
+    assert!(driver.store.stats().collection.collected_blocks > 100);
     assert_eq!(
         driver.get(b"k", 9000),
         Got::Absent(version(20)),
@@ -476,7 +476,7 @@ fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
             driver.pump();
         }
         driver.pumps(if cold { 200 } else { 1 });
-        assert!(driver.store.stats().full);
+        assert!(driver.store.stats().space.full);
         let fence = 20_000;
         driver.store.fence(SPACE, version(fence)).expect("a fence goes deeper than puts");
         for _ in 0..50 {
@@ -489,7 +489,7 @@ fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
             let put = driver.try_put(b"new", fence + 1, &[4; 900]);
             assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
         }
-        assert!(!driver.store.stats().full);
+        assert!(!driver.store.stats().space.full);
         driver.store.advance_watermark(at(fence));
         let new = driver.count(SPACE, fence + 1);
         for n in 0..stored * 3 / 4 {
@@ -509,7 +509,7 @@ fn a_replay_of_everything_fits_a_device_that_was_full() {
             Err(StoreError::DeviceFull { .. })
         ) {
             // What was refused as busy is tried again.
-            stored = driver.store.stats().puts;
+            stored = driver.store.stats().writes.puts;
             driver.store.advance_watermark(at(15));
             driver.pump();
         }
@@ -548,7 +548,7 @@ fn the_device_grows_before_it_is_full() {
         driver.pump();
     }
     let stats = driver.store.stats();
-    assert!(stats.blocks > 100 && stats.collected_blocks == 0, "{stats:?}");
+    assert!(stats.space.blocks > 100 && stats.collection.collected_blocks == 0, "{stats:?}");
 }
 
 #[test]
@@ -575,7 +575,7 @@ fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
         if media.pending_faults() < 2 {
             failed_at.get_or_insert(driver.now);
         }
-        let blocks = driver.store.stats().blocks;
+        let blocks = driver.store.stats().space.blocks;
         match full_at {
             Some(_) if blocks > 10 => {
                 break Duration::from_nanos(driver.now - failed_at.expect("it failed first"));
@@ -625,7 +625,7 @@ fn expired_records_give_their_space_back() {
             driver.pump();
         }
     }
-    assert!(driver.store.stats().keys < 2000, "{:?}", driver.store.stats());
+    assert!(driver.store.stats().index.keys < 2000, "{:?}", driver.store.stats());
     assert_eq!(driver.count(SPACE, 20_009), 50);
 }
 

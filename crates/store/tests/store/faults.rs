@@ -210,14 +210,14 @@ fn a_burst_of_gets_of_one_page_reads_it_once() {
         driver.put(&n.to_be_bytes(), 10, &[n as u8; 500]);
     }
     driver.sync();
-    let before = driver.store.stats().page_reads;
+    let before = driver.store.stats().reads.page_reads;
     for n in 0..70u64 {
         let name = (n % 7).to_be_bytes();
         let key = driver.key(SPACE, &name);
         assert_eq!(driver.store.get(key, at(20), ReadToken(n)).expect("readable"), Lookup::Pending);
     }
     driver.pumps(5);
-    assert_eq!(driver.store.stats().page_reads, before + 1);
+    assert_eq!(driver.store.stats().reads.page_reads, before + 1);
     let answers = driver.events.iter().filter(|event| {
         matches!(event, StoreEvent::ReadDone { token, outcome: ReadOutcome::Present { value, .. } }
             if value == &vec![(token.0 % 7) as u8; 500])
@@ -257,7 +257,7 @@ fn collection_sets_a_damaged_block_aside() {
         driver.pump();
     }
     let stats = driver.store.stats();
-    assert!(stats.corrupt > 0 && stats.collected_blocks > 50, "page {page}: {stats:?}");
+    assert!(stats.corrupt > 0 && stats.collection.collected_blocks > 50, "page {page}: {stats:?}");
     for n in 0..200u64 {
         assert_eq!(driver.value(&n.to_be_bytes(), 10_000), Some(vec![9; 700]));
     }

@@ -369,9 +369,9 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
     let steps = if full() { 600 } else { 300 };
     let stats = shard.clone().live(&media.copy(), small(0), steps, 7);
     assert!(
-        stats.collected_blocks > 5
-            && stats.moved_records > 3
-            && stats.dropped_tombstones > 1
+        stats.collection.collected_blocks > 5
+            && stats.collection.moved_records > 3
+            && stats.collection.dropped_tombstones > 1
             && stats.checkpoints > 1,
         "everything happens: {stats:?}"
     );

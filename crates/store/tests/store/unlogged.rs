@@ -89,7 +89,7 @@ fn taken_while_large_values_are_staged(pumps: usize) -> u64 {
     for filler in 0.. {
         driver.put(format!("filler {filler}").as_bytes(), 100, &[b'f'; 3500]);
         driver.pump();
-        if driver.store.stats().free_blocks <= 168 {
+        if driver.store.stats().space.free_blocks <= 168 {
             break;
         }
     }
@@ -136,7 +136,7 @@ fn collection_follows_the_watermark_as_soon_as_puts_are_durable() {
         }
     }
     let stats = driver.store.stats();
-    assert!(stats.collected_blocks > 150 && !stats.full, "{stats:?}");
+    assert!(stats.collection.collected_blocks > 150 && !stats.space.full, "{stats:?}");
     assert!(matches!(
         driver.try_get_in(crate::driver::SPACE, b"k", 5),
         Err(StoreError::TooOld { .. })

@@ -21,6 +21,9 @@ use super::writer::StreamId;
 use free::FreeBlocks;
 pub(crate) use usage::Usage;
 
+/// Free blocks that puts leave alone, however small the device and its values are.
+pub(crate) const LEAST_RESERVE: u32 = 3;
+
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlockState {
@@ -183,7 +186,7 @@ impl Blocks {
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + self.largest
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
     }
 
     /// Pages begun since opening.

@@ -111,6 +111,10 @@ impl Usage {
 
     /// Counts that a checkpoint remembers.
     pub(crate) fn restore_counts(&mut self, counts: [u32; 4]) {
+        debug_assert!(
+            self.closing.bytes == 0 && self.recent.bytes == 0 && self.unclaimed == 0,
+            "a checkpoint comes before what is found beside it"
+        );
         [self.written, self.weight, self.records, self.dead] = counts;
     }
 
@@ -141,6 +145,7 @@ impl Usage {
             self.closing = core::mem::take(&mut self.recent);
         }
         self.recent.add(bytes, by);
+        debug_assert!(self.recent.bytes >= bytes && self.recent.until >= by, "it waits there");
     }
 
     /// Bytes are dead for good.
@@ -156,11 +161,13 @@ impl Usage {
             self.written += bytes as u32;
         }
         self.unclaimed += bytes;
+        debug_assert!(self.unclaimed <= i64::from(self.written), "what was found was written");
     }
 
     /// Parts that no head has claimed are dead.
     pub(super) fn unclaimed_parts_died(&mut self) {
         let unclaimed = core::mem::take(&mut self.unclaimed);
+        debug_assert!(unclaimed <= i64::from(self.written), "what dies was written");
         self.died(u32::try_from(unclaimed).unwrap_or(0));
     }
 }

@@ -89,6 +89,12 @@ struct Scarcity {
 }
 
 impl Collector {
+    /// What holds between calls.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
+    }
+
     /// Records died without a write or a move of the watermark: what was looked for in vain may be
     /// found.
     pub(super) fn much_died(&mut self) {
@@ -164,7 +170,7 @@ impl Collector {
     /// Whether collection wins anything, or goes in circles; `enough` when there are as many free
     /// blocks as were asked for last.
     fn judge(&mut self, enough: bool, kit: &mut Kit, spaces: &Spaces) {
-        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
+        self.assert_sound();
         let taken = kit.volume.writer.ordinal(StreamId::Cold) + kit.staging.moved_pages();
         if enough {
             kit.room.set_stuck(false);
@@ -177,7 +183,7 @@ impl Collector {
 
     /// Chooses a victim, or grows.
     fn make_room(&mut self, scarcity: Scarcity, kit: &mut Kit, spaces: &Spaces) {
-        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
+        self.assert_sound();
         let can_grow = kit.room.may_grow(&kit.volume) > 0;
         let watermark = spaces.marks.collection();
         let futile = self.trial.futile().filter(|futile| watermark < futile.until);
@@ -200,7 +206,7 @@ impl Collector {
         kit: &mut Kit,
         spaces: &Spaces,
     ) {
-        debug_assert!(self.victims.len() <= MAX_VICTIMS, "so many and no more");
+        self.assert_sound();
         let Scarcity { short, depth } = scarcity;
         let blocks = &kit.volume.blocks;
         let wanted = match depth {

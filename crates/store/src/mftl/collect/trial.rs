@@ -18,6 +18,7 @@ use timestone_types::Timestamp;
 use super::HARD;
 use crate::kit::blocks::Blocks;
 use crate::kit::blocks::choice::worth_waiting_for;
+use crate::limits::MAX_VICTIMS;
 
 /// So many victims must have won something together, or collection counts as futile.
 const TRIAL_VICTIMS: u32 = 8;
@@ -47,6 +48,14 @@ pub(super) struct Trial {
 }
 
 impl Trial {
+    /// What holds between calls.
+    fn assert_sound(&self) {
+        debug_assert!(
+            self.tried < TRIAL_VICTIMS + MAX_VICTIMS as u32,
+            "enough victims are judged before others are chosen"
+        );
+    }
+
     /// Whether the last trial won nothing.
     pub(super) fn futile(&self) -> Option<Futile> {
         self.futile
@@ -54,12 +63,13 @@ impl Trial {
 
     /// A victim has been erased.
     pub(super) fn erased(&mut self) {
-        debug_assert!(self.tried < u32::MAX, "blocks are counted");
         self.tried += 1;
+        self.assert_sound();
     }
 
     /// Something may be won again.
     pub(super) fn forget(&mut self) {
+        self.assert_sound();
         self.futile = None;
     }
 

@@ -26,6 +26,7 @@ use super::super::index::{Assessment, KeyId, Location, PrefetchStep};
 use super::super::locate::head_is_void;
 use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
+use super::super::stats::CollectionStats;
 use crate::kit::Kit;
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
@@ -87,24 +88,16 @@ impl Victim {
     }
 }
 
-/// What collection came to since opening.
-#[derive(Clone, Copy, Default, Debug)]
-pub(in super::super) struct CollectionCounts {
-    pub(in super::super) moved_records: u64,
-    pub(in super::super) collected_blocks: u64,
-    pub(in super::super) dropped_tombstones: u64,
-}
-
 /// All victims.
 #[derive(Default)]
 pub(in super::super) struct Victims {
     list: Vec<Victim>,
-    counts: CollectionCounts,
+    counts: CollectionStats,
 }
 
 impl Victims {
     /// What collection came to since opening.
-    pub(in super::super) fn counts(&self) -> CollectionCounts {
+    pub(in super::super) fn counts(&self) -> CollectionStats {
         self.counts
     }
 
@@ -278,7 +271,7 @@ struct MoveOut<'a> {
     kit: &'a mut Kit,
     spaces: &'a mut Spaces,
     reads: &'a mut PendingReads,
-    counts: &'a mut CollectionCounts,
+    counts: &'a mut CollectionStats,
 }
 
 impl MoveOut<'_> {
@@ -338,6 +331,10 @@ impl MoveOut<'_> {
     /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended
     /// first.
     fn look_at_chunk(&mut self, victim: &mut Victim, chunk: &Chunk) -> bool {
+        debug_assert!(
+            !victim.erasing && victim.page <= chunk.count,
+            "what is looked at is still to be emptied"
+        );
         while victim.page < chunk.count {
             if self.pages == 0 || self.kit.volume.writer.is_behind() {
                 return true;
@@ -369,6 +366,7 @@ impl MoveOut<'_> {
 
     /// Decides about every record of a page. False when there is no space for survivors.
     fn look_at_records(&mut self, victim: &mut Victim, page: PageId, bytes: &[u8]) -> bool {
+        debug_assert!(victim.barrier.is_none(), "survivors move before they are waited for");
         self.prefetch_entries(bytes, victim.record);
         for raw in layout::records(bytes).skip(victim.record) {
             match raw.and_then(Record::read_intact) {
@@ -401,6 +399,7 @@ impl MoveOut<'_> {
 
     /// Decides about one record. False when there is no space for it.
     fn look_at_record(&mut self, victim: &mut Victim, page: PageId, record: &Record<'_>) -> bool {
+        debug_assert_eq!(self.kit.volume.blocks.of(page), victim.block, "a record of the victim");
         let marks = self.spaces.marks;
         if record.kind == RecordKind::Fence {
             return self.move_fence(page, record);
@@ -454,6 +453,7 @@ impl MoveOut<'_> {
     /// were told then.)
     fn parts_died(&mut self, head: Option<&LargeHead<'_>>) {
         let blocks = &mut self.kit.volume.blocks;
+        debug_assert!(head.is_none_or(|head| !head_is_void(head, blocks)), "the parts are there");
         for extent in head.iter().flat_map(|head| &head.extents) {
             blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
             self.parts_died = true;
