@@ -46,11 +46,13 @@ impl IdleTimeout {
     /// Anything at all has arrived.
     pub const fn heard(&mut self, now: Timestamp) {
         *self = Self { asked: None, heard: now, given_up: 0 };
+        debug_assert!(!self.is_owed(), "who has spoken owes nothing");
     }
 
     /// The connection is another one: nothing was asked on it yet.
     pub const fn renewed(&mut self) {
         self.asked = None;
+        debug_assert!(!self.is_owed(), "nothing was asked on a new connection");
     }
 
     /// Whether the peer owes an answer and has been silent for the limit: `limit` for the first

@@ -46,16 +46,9 @@ pub(crate) struct TransactionView<'e> {
     pub(crate) now: Timestamp,
 }
 
-impl TransactionView<'_> {
-    fn write(
-        &mut self,
-        key: &[u8],
-        value: Option<&[u8]>,
-        expires_at: Expiry,
-    ) -> Result<(), SessionError> {
-        let key = KeyName { keyspace: KEYSPACE, key };
-        self.engine.write(self.now, self.txn, key, value, expires_at)
-    }
+/// A key of the gateway's keyspace.
+const fn name(key: &[u8]) -> KeyName<'_> {
+    KeyName { keyspace: KEYSPACE, key }
 }
 
 impl KeyView for TransactionView<'_> {
@@ -65,16 +58,16 @@ impl KeyView for TransactionView<'_> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {
-        let put = self.write(key, Some(value), expires_at);
+        let put = self.engine.write(self.now, self.txn, name(key), Some(value), expires_at);
         debug_assert!(
-            put.is_err() || self.engine.peek(self.txn, KEYSPACE, key).is_some(),
+            put.is_err() || self.get(key).is_some(),
             "a transaction reads what it has written"
         );
         put.map_err(Failure::from)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Failure> {
-        let deleted = self.write(key, None, Expiry::NEVER);
+        let deleted = self.engine.write(self.now, self.txn, name(key), None, Expiry::NEVER);
         debug_assert!(deleted.is_err() || self.get(key).is_none(), "what is deleted is absent");
         deleted.map_err(Failure::from)
     }

@@ -228,6 +228,8 @@ impl Shard {
     fn close_batch(&mut self, ctx: &mut Turn<'_>, least: usize) {
         let (log_records, _, mut closers) = self.log();
         log_records.close_from(ctx, least, &mut closers);
+        let is_within = self.log_records.open_bytes() < least.max(1);
+        debug_assert!(is_within || !self.log_records.has_log(), "a batch that is due has left");
     }
 
     /// Appends again what is still needed of the batches below this one.
