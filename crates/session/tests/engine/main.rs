@@ -5,6 +5,7 @@
 
 mod commits;
 mod failures;
+mod hostile;
 mod singles;
 mod storms;
 mod world;
