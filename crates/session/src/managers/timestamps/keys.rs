@@ -264,14 +264,14 @@ impl KeySet {
         Some(ValueView { value, version: entry.version, expires_at: entry.expires_read })
     }
 
-    /// An operation does not wait for this key's read any more.
+    /// An operation does not wait for this key's read any more. Another key's read may be of the
+    /// same name: hosts name operations as they like.
     pub(crate) fn forget_waiter(&mut self, at: u32, op: OpId) {
-        if let Some(entry) = self.entries.get_mut(at as usize)
-            && entry.read == ReadState::Asked(Some(op))
-        {
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        if entry.read == ReadState::Asked(Some(op)) {
             entry.read = ReadState::Asked(None);
         }
-        debug_assert!(self.entries.iter().all(|entry| entry.read != ReadState::Asked(Some(op))));
+        debug_assert!(entry.read != ReadState::Asked(Some(op)), "{op:?} waits after all");
     }
 
     /// The entry of a key.
