@@ -3,6 +3,8 @@
 
 use core::time::Duration;
 
+use timestone_types::Timestamp;
+
 /// Most requests outside transactions of one engine that may be under way at once; beyond it the
 /// engine answers `Busy`.
 pub const MAX_SINGLES: usize = 1 << 18;
@@ -12,6 +14,10 @@ pub const MAX_TRANSACTIONS: usize = 1 << 18;
 pub const MAX_SESSIONS: usize = 1 << 20;
 /// Most bytes that may wait in one shard's outbox; beyond it new operations are answered `Busy`.
 pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
+/// No clock shows a later time, which is in the year 2262. An answer that names one is nobody's; a
+/// clock that shows one shows this. It leaves as many timestamps above it as there are below, so
+/// that no session runs out of them.
+pub const LAST_TIMESTAMP: Timestamp = Timestamp::from_nanos(u64::MAX / 2);
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that an outbox reserves at most for what is expected of a turn; hosts keep buffers of up to

@@ -55,7 +55,7 @@ impl<M: Manager> Engine<M> {
         }
         let request = frame.envelope().request.get();
         context.shards.answered(from, request);
-        let reply = replies::read(frame).ok()?;
+        let reply = replies::read(frame).ok().filter(Reply::is_of_this_age)?;
         let number = Number::unpack(request);
         match number.asker {
             Asker::Read | Asker::Commit => self.manager.deliver(context, from, number, reply),

@@ -54,7 +54,7 @@ use crate::handle::TicketKind;
 use crate::managers::{Manager, Timestamps};
 use crate::{
     Condition, Done, EngineConfig, KeyName, Mutation, OpId, OpResult, RequestOptions, Routes,
-    SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView,
+    SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView, limits,
 };
 
 /// Counters of one engine since it was made.
@@ -127,7 +127,7 @@ impl<M: Manager> Engine<M> {
     }
 
     /// The session has heard of something at `at`, from whomever: whatever it begins from now on
-    /// lies above that.
+    /// lies above that, or above [`limits::LAST_TIMESTAMP`] if that is earlier.
     ///
     /// # Errors
     /// [`SessionError::NoSession`].
@@ -135,6 +135,7 @@ impl<M: Manager> Engine<M> {
         if !self.context.sessions.is_open(session.into()) {
             return Err(SessionError::NoSession);
         }
+        let at = at.min(limits::LAST_TIMESTAMP);
         self.context.session_learned(Some(session.into()), at.next());
         self.context.assert_sound();
         Ok(())

@@ -4,13 +4,13 @@
 use core::time::Duration;
 
 use timestone_txn::participant;
-use timestone_types::{Expiry, Timestamp, TxnId, Version};
+use timestone_types::{Expiry, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wire::{
     DecideAck, ErrorCode, ErrorReply, FetchWriteSet, Frame, Kind, Message, StatusIs, TxnState,
     Value, Verdict, Vote, WireError, Written,
 };
 
-use crate::{SessionError, TxnStatus, ValueView};
+use crate::{SessionError, TxnStatus, ValueView, limits};
 
 /// A read's answer as it came.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,37 @@ const fn vote_of(verdict: Verdict) -> participant::Vote {
         Verdict::Yes => participant::Vote::Yes,
         Verdict::Later(at) => participant::Vote::Later(at),
         Verdict::No(reason) => participant::Vote::No(reason),
+    }
+}
+
+impl Reply<'_> {
+    /// Whether every time that it names may be one that a clock has shown. A session goes on above
+    /// what it hears of, so one reply of a broken server could leave it without timestamps.
+    #[inline]
+    pub(crate) fn is_of_this_age(&self) -> bool {
+        let latest = match *self {
+            Self::Value(answer) => answer.version.timestamp,
+            Self::Vote { commit, vote, .. } | Self::Written { commit, vote, .. } => {
+                commit.max(latest_of(vote))
+            }
+            Self::Status { status, .. } => match status {
+                TxnStatus::Prepared(at) | TxnStatus::Committed(at) => at,
+                TxnStatus::Unknown | TxnStatus::Aborted => Timestamp::ZERO,
+            },
+            Self::Fault(Fault::TooOld { watermark }) => watermark,
+            Self::Acked { .. } | Self::WriteSetWanted { .. } | Self::Fault(_) | Self::Other => {
+                Timestamp::ZERO
+            }
+        };
+        latest <= limits::LAST_TIMESTAMP
+    }
+}
+
+const fn latest_of(vote: participant::Vote) -> Timestamp {
+    match vote {
+        participant::Vote::Later(at) | participant::Vote::Decided(TxnOutcome::Committed(at)) => at,
+        participant::Vote::No(reason) => reason.at,
+        participant::Vote::Yes | participant::Vote::Decided(TxnOutcome::Aborted) => Timestamp::ZERO,
     }
 }
 

@@ -30,9 +30,11 @@ impl Timing {
         }
     }
 
-    /// Takes note of the time, which never runs backwards here.
+    /// Takes note of the time, which never runs backwards here. A clock that shows no time of this
+    /// age is wrong by centuries, and leaves room for what is due later.
     #[inline]
     pub(super) fn advance(&mut self, now: Timestamp) {
+        let now = now.min(limits::LAST_TIMESTAMP);
         self.now = self.now.max(now);
         debug_assert!(self.now >= now, "the engine's time is behind its host's");
     }

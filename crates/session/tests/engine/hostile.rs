@@ -1,9 +1,18 @@
 //! What peers, hosts and applications may do without bringing the engine down: answers that nobody
 //! asked, that come late or twice, that name times which no clock shows, and calls in any order.
 
-use timestone_session::{Condition, OpResult, RequestOptions, SessionError, Step, TxnOptions};
-use timestone_types::{Expiry, ShardId, Timestamp, Version};
-use timestone_wire::{Envelope, Frames, Message, Value};
+use std::time::Duration;
+
+use timestone_session::{
+    Condition, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId, Step, TxnOptions,
+};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version,
+};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frames, Message, StatusIs, TxnState, Value, Verdict, Vote,
+    Written,
+};
 
 use crate::Requests;
 use crate::world::{Application, Outcome, SPACE, World, pending, world};
@@ -74,4 +83,125 @@ fn operations_may_have_the_same_name() {
         });
     world.host.engine.cancel(tickets[0].take().unwrap());
     assert!(matches!(world.wait(op), Outcome::Value(None, _)), "the other one goes on");
+}
+
+const NEVER: Timestamp = Timestamp::MAX;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Two transactions, a read and a write go on as usual: the session has not run out of timestamps.
+fn goes_on(world: &mut World, session: SessionId) {
+    for _ in 0..2 {
+        let txn = world.begin(session);
+        assert!(world.host.engine.begin_timestamp(txn).unwrap() < world.now.saturating_add(HOUR));
+        world.put(txn, b"k", b"v");
+        world.committed(txn);
+    }
+    let options = RequestOptions::default();
+    assert!(matches!(world.read_latest(session, b"k", options), Outcome::Value(..)));
+    let write = world.write(session, b"k", b"v", Condition::Always, options);
+    assert!(matches!(write, Outcome::Written(..)), "{write:?}");
+}
+
+/// The last timestamp there is, in an answer of a broken server, would be the last that a session
+/// issues.
+#[test]
+fn an_answer_that_names_a_time_that_no_clock_shows_is_nobodys() {
+    let mut world = world(1);
+    let session = world.session();
+    let options = RequestOptions::default();
+    let version = Version::new(NEVER, ClientId::new(9));
+    let value = Value {
+        version,
+        expires_at: Expiry::NEVER,
+        prepared_before: false,
+        present: true,
+        value: b"v",
+    };
+    let too_old = ErrorReply::new(ErrorCode::SnapshotTooOld, "").with_detail(u64::MAX);
+    let reason = AbortReason { at: NEVER, ..AbortReason::of(AbortKind::TooOld) };
+    let verdicts = [Verdict::Yes, Verdict::Later(NEVER), Verdict::No(reason)];
+
+    let txn = world.begin(session);
+    let read = world.op();
+    assert_eq!(pending(world.host.engine.get(world.now, txn, SPACE, b"k", read)), Ok(true));
+    let envelope = asked(&mut world, 0);
+    answer(&mut world, &envelope, &value);
+    answer(&mut world, &envelope, &too_old);
+
+    let latest = world.op();
+    let step = world.host.engine.get_latest(world.now, session, SPACE, b"k", options, latest);
+    assert_eq!(pending(step), Ok(true));
+    let envelope = asked(&mut world, 0);
+    answer(&mut world, &envelope, &value);
+
+    let write = world.op();
+    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let always = Condition::Always;
+    let (now, engine) = (world.now, &mut world.host.engine);
+    let step = engine.write_if(now, session, SPACE, b"k", put, always, options, write);
+    assert_eq!(pending(step), Ok(true));
+    let envelope = asked(&mut world, 0);
+    for verdict in verdicts {
+        let written = Written {
+            txn: TxnId::new(ClientId::new(3), Sequence::new(1)),
+            commit: NEVER,
+            verdict,
+            previous_present: false,
+            previous_version: Version::ZERO,
+            previous_expires_at: Expiry::NEVER,
+            previous_value: b"",
+        };
+        answer(&mut world, &envelope, &written);
+    }
+    answer(&mut world, &envelope, &too_old);
+
+    let other = world.begin(session);
+    world.put(other, b"k", b"v");
+    let commit = world.op();
+    assert_eq!(pending(world.host.engine.commit(world.now, other, commit)), Ok(true));
+    let envelope = asked(&mut world, 0);
+    let id = TxnId::new(ClientId::new(3), Sequence::new(2));
+    for verdict in verdicts {
+        answer(&mut world, &envelope, &Vote { txn: id, commit: NEVER, verdict });
+    }
+    let state = TxnState::Committed(NEVER);
+    answer(&mut world, &envelope, &StatusIs { txn: id, state });
+
+    assert!(world.host.engine.next_done().is_none(), "nothing was answered");
+    assert!(world.host.engine.stats().ignored_replies >= 10);
+    assert!(matches!(world.wait(read), Outcome::Value(..)), "it is asked again");
+    assert!(matches!(world.wait(latest), Outcome::Value(..)));
+    assert!(matches!(world.wait(write), Outcome::Written(..)));
+    assert!(matches!(world.wait(commit), Outcome::Committed(..)));
+    goes_on(&mut world, session);
+}
+
+/// As when somebody uses the last timestamp for "the latest".
+#[test]
+fn a_session_that_was_told_of_a_time_that_no_clock_shows_begins_transactions() {
+    let mut world = world(1);
+    let session = world.session();
+    world.host.engine.saw(session, NEVER).unwrap();
+    let begins = [(); 3].map(|()| {
+        let txn = world.begin(session);
+        world.host.engine.begin_timestamp(txn).unwrap()
+    });
+    assert!(begins[0] < begins[1] && begins[1] < begins[2], "{begins:?}");
+}
+
+#[test]
+fn a_clock_that_jumps_to_the_end_of_time_stops_nothing() {
+    let mut world = world(1);
+    let session = world.session();
+    let engine = &mut world.host.engine;
+    for op in 1..4 {
+        let txn = engine.begin(NEVER, session, TxnOptions::default()).unwrap();
+        engine.put(NEVER, txn, SPACE, b"k", b"v", Expiry::NEVER).unwrap();
+        assert!(matches!(engine.commit(NEVER, txn, OpId(op)), Ok(Step::Pending(_))));
+        let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+        let (always, options) = (Condition::Always, RequestOptions::default());
+        let step = engine.write_if(NEVER, session, SPACE, b"k", put, always, options, OpId(9));
+        assert!(matches!(step, Ok(Step::Pending(_))));
+        engine.tick(NEVER);
+    }
 }
