@@ -10,9 +10,10 @@
 use core::time::Duration;
 
 use timestone_clock::SessionClock;
-use timestone_types::{AbortReason, ClientId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortReason, ClientId, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::frames::{self, Route};
+use super::identity::Identity;
 use super::jitter::Jitter;
 use super::number::{self, Asker, Number};
 use super::replies::Fault;
@@ -29,10 +30,7 @@ use crate::{EngineConfig, EngineStats, Routes, SessionError, limits};
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) config: EngineConfig,
-    pub(super) client: ClientId,
-    pub(super) last_sequence: Sequence,
-    /// Some server said that the session of this client is over.
-    pub(super) wants_client: bool,
+    pub(super) identity: Identity,
     pub(super) shards: Shards,
     pub(super) sessions: Sessions,
     pub(super) results: Results,
@@ -62,15 +60,12 @@ impl Context {
 
     #[inline]
     pub(crate) const fn client(&self) -> ClientId {
-        self.client
+        self.identity.id()
     }
 
     /// The id of another transaction or write.
     pub(crate) fn next_id(&mut self) -> TxnId {
-        let last = self.last_sequence;
-        self.last_sequence = last.next();
-        assert!(self.last_sequence > last, "an id was used before");
-        TxnId::new(self.client, self.last_sequence)
+        self.identity.next_id()
     }
 
     /// When an operation that begins now gives up, if it does not say so itself.
@@ -263,7 +258,7 @@ impl Context {
     pub(crate) fn note(&mut self, fault: &Fault<'_>) {
         match fault {
             Fault::WrongRoute => self.shards.miss_route(),
-            Fault::SessionEnded => self.wants_client = true,
+            Fault::SessionEnded => self.identity.end(),
             _ => {}
         }
         self.assert_sound();
@@ -276,13 +271,13 @@ impl Context {
         at: Box<[ShardId]>,
         outcome: Option<TxnOutcome>,
     ) {
-        self.assert_begun(txn);
+        self.identity.assert_begun(txn);
         self.unknown.remember(self.timing.now(), txn, at, outcome);
     }
 
     /// What became of a transaction that was reported `Unknown`.
     pub(crate) fn learn_unknown(&mut self, txn: TxnId, outcome: Option<TxnOutcome>) {
-        self.assert_begun(txn);
+        self.identity.assert_begun(txn);
         self.unknown.learn(txn, outcome);
     }
 
@@ -305,9 +300,7 @@ impl Context {
     pub(super) fn new(config: EngineConfig, client: ClientId, routes: Routes, seed: u64) -> Self {
         Self {
             config,
-            client,
-            last_sequence: Sequence::ZERO,
-            wants_client: false,
+            identity: Identity::new(client),
             shards: Shards::new(routes),
             sessions: Sessions::new(),
             results: Results::default(),
@@ -324,29 +317,15 @@ impl Context {
         self.shards.assert_sound();
     }
 
-    /// A transaction or write of this client's present id has a sequence that was given out.
-    fn assert_begun(&self, txn: TxnId) {
-        let is_given_out = txn.client != self.client || txn.sequence <= self.last_sequence;
-        debug_assert!(is_given_out && txn != TxnId::default(), "{txn} was never begun");
-    }
-
-    /// Goes on under a new id, with sequences from the first.
-    pub(super) fn renew(&mut self, client: ClientId) {
-        debug_assert!(client != self.client, "an id that is over is not used again");
-        self.client = client;
-        self.last_sequence = Sequence::ZERO;
-        self.wants_client = false;
-    }
-
     /// Appends a report to the outbox of a shard that is asked things.
     pub(super) fn append_report(&mut self, to: ShardIndex, report: &Report, is_closing: bool) {
         let shard = self.shards.at(to);
         if !shard.is_up || !shard.is_known || shard.elsewhere.is_some() {
             return;
         }
-        let (client, now) = (self.client, self.timing.now());
+        let (client, now) = (self.identity.id(), self.timing.now());
         assert!(report.watermark <= now, "a report of the future");
-        let acked = report.acked(self.last_sequence);
+        let acked = report.acked(self.identity.last());
         let route = self.shards.route(to, number::NOBODY);
         let out = self.shards.append_to(to);
         frames::report(route, client, (report.watermark, now), acked, is_closing, out);

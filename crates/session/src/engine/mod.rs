@@ -30,6 +30,7 @@
 pub(crate) mod context;
 mod deliver;
 pub(crate) mod frames;
+pub(crate) mod identity;
 mod jitter;
 pub(crate) mod number;
 pub(crate) mod offset;

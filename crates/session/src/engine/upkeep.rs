@@ -66,7 +66,7 @@ impl<M: Manager> Engine<M> {
     /// [`Engine::renew_client`].
     #[must_use]
     pub const fn wants_client(&self) -> bool {
-        self.context.wants_client
+        self.context.identity.is_over()
     }
 
     /// Goes on under a new client id. Open transactions are over, because their snapshots are not
@@ -74,7 +74,7 @@ impl<M: Manager> Engine<M> {
     pub fn renew_client(&mut self, now: Timestamp, client: ClientId) {
         self.context.timing.advance(now);
         self.manager.end_snapshots(&mut self.context);
-        self.context.renew(client);
+        self.context.identity.renew(client);
         self.report(None, false);
         self.assert_all_sound();
     }
@@ -82,7 +82,7 @@ impl<M: Manager> Engine<M> {
     /// The id that requests carry.
     #[must_use]
     pub const fn client(&self) -> ClientId {
-        self.context.client
+        self.context.identity.id()
     }
 
     /// How far ahead of another client's clock this one's may be, for `external_wait`: both error
@@ -157,7 +157,7 @@ impl<M: Manager> Engine<M> {
             assert!(self.next_report >= now, "reports that are never due again");
         }
         let context = &mut self.context;
-        let mut reports = Reports::new(context.client, now, context.shards.count());
+        let mut reports = Reports::new(context.client(), now, context.shards.count());
         self.manager.report(context, &mut reports);
         self.singles.report(&mut reports);
         for unknown in context.unknown.iter() {

@@ -205,3 +205,43 @@ fn a_clock_that_jumps_to_the_end_of_time_stops_nothing() {
         engine.tick(NEVER);
     }
 }
+
+/// Whoever hands out ids may hand out one again, the present one or an earlier one, while something
+/// that has it is under way.
+#[test]
+fn a_client_id_that_comes_again_names_no_write_twice() {
+    let mut world = world(1);
+    let session = world.session();
+    let written = |outcome: Outcome| match outcome {
+        Outcome::Written(_, id, _) => id,
+        other => panic!("{other:?}"),
+    };
+    let options = RequestOptions { deadline: Some(world.now), ..RequestOptions::default() };
+    let put = |world: &mut World| {
+        world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())
+    };
+    let mut ids = vec![written(put(&mut world)), written(put(&mut world))];
+    // Its outcome is not known before the client has had two other ids.
+    world.cut[0] = true;
+    let lost = world.write(session, b"l", b"v", Condition::Always, options);
+    let Outcome::Unknown(lost) = lost else { panic!("{lost:?}") };
+    ids.push(lost);
+    for id in [3, 4, 3, 2] {
+        world.host.engine.renew_client(world.now, ClientId::new(id));
+        world.pass(Duration::from_secs(1));
+    }
+    world.host.engine.renew_client(world.now, ClientId::new(3));
+    world.cut[0] = false;
+    for _ in 0..3 {
+        ids.push(written(put(&mut world)));
+    }
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.host.engine.unresolved(), 0);
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 6, "{ids:?}");
+    // An id that nobody has had begins at the first.
+    world.host.engine.renew_client(world.now, ClientId::new(5));
+    let first = TxnId::new(ClientId::new(5), Sequence::new(1));
+    assert_eq!(written(put(&mut world)), first);
+}
