@@ -10,8 +10,8 @@ use timestone_types::{
     AbortKind, AbortReason, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version,
 };
 use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frames, Message, StatusIs, TxnState, Value, Verdict, Vote,
-    Written,
+    Envelope, ErrorCode, ErrorReply, FetchWriteSet, Frames, Message, StatusIs, TxnState, Value,
+    Verdict, Vote, Written,
 };
 
 use crate::Requests;
@@ -244,4 +244,49 @@ fn a_client_id_that_comes_again_names_no_write_twice() {
     world.host.engine.renew_client(world.now, ClientId::new(5));
     let first = TxnId::new(ClientId::new(5), Sequence::new(1));
     assert_eq!(written(put(&mut world)), first);
+}
+
+/// Servers cannot commit at a timestamp that no coordinator has tried.
+#[test]
+fn a_commit_at_a_timestamp_that_was_never_tried_is_nobodys() {
+    let mut world = world(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let op = world.op();
+    assert_eq!(pending(world.host.engine.commit(world.now, txn, op)), Ok(true));
+    let ahead = world.now.saturating_add(HOUR);
+    let id = TxnId::new(ClientId::new(3), Sequence::new(1));
+    let envelopes = [0, 1].map(|shard| asked(&mut world, shard));
+    let state = TxnState::Committed(ahead);
+    answer(&mut world, &envelopes[0], &StatusIs { txn: id, state });
+    answer(&mut world, &envelopes[0], &FetchWriteSet { txn: id, commit: ahead });
+    assert!(world.host.engine.next_done().is_none(), "nobody has decided");
+    let Outcome::Committed(at, _) = world.wait(op) else { panic!("not committed") };
+    assert!(at < ahead);
+
+    let op = world.op();
+    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let (always, options) = (Condition::Always, RequestOptions::default());
+    let (now, engine) = (world.now, &mut world.host.engine);
+    let step = engine.write_if(now, session, SPACE, &a, put, always, options, op);
+    assert_eq!(pending(step), Ok(true));
+    let id = TxnId::new(ClientId::new(3), Sequence::new(2));
+    let envelope = asked(&mut world, 0);
+    let written = Written {
+        txn: id,
+        commit: ahead,
+        verdict: Verdict::Yes,
+        previous_present: false,
+        previous_version: Version::ZERO,
+        previous_expires_at: Expiry::NEVER,
+        previous_value: b"",
+    };
+    answer(&mut world, &envelope, &written);
+    answer(&mut world, &envelope, &StatusIs { txn: id, state });
+    assert!(world.host.engine.next_done().is_none(), "it was not asked for then");
+    let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
+    assert!(at < ahead);
 }

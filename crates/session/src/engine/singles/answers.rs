@@ -40,6 +40,12 @@ impl Singles {
                 let present = value.is_some();
                 self.end(context, index, SingleResult::Value { version, expires_at, present });
             }
+            // Nobody can have written at a timestamp that was never tried.
+            (
+                Want::Put | Want::Delete,
+                Reply::Written { commit: at, vote: Vote::Yes, .. }
+                | Reply::Status { status: TxnStatus::Committed(at), .. },
+            ) if at > single.commit => return None,
             (Want::Put | Want::Delete, Reply::Written { commit, vote, previous }) => {
                 let is_current = commit == single.commit;
                 if !matches!(vote, Vote::Later(_)) {

@@ -24,7 +24,7 @@ use crate::engine::results::ResultAt;
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::handle::TicketKind;
-use crate::{OpId, SessionError, Step, Ticket, limits};
+use crate::{OpId, SessionError, Step, Ticket, TxnStatus, limits};
 
 impl<C: Cache> Timestamps<C> {
     /// Commits an open transaction without reads under way.
@@ -314,6 +314,10 @@ impl<C: Cache> Timestamps<C> {
             }
             Reply::Acked { txn } if txn == own => Input::Acked { from },
             Reply::WriteSetWanted { txn } if txn == own => Input::WriteSetWanted { from },
+            // Nobody can have committed at a timestamp that was never tried.
+            Reply::Status { status: TxnStatus::Committed(at), .. } if at > txn.commit.highest => {
+                return None;
+            }
             Reply::Status { txn, status } if txn == own => {
                 Input::StatusIs { from, status: status.into() }
             }
