@@ -6,7 +6,7 @@
 
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, is_planted, slot_of};
-use timestone_wire::{Frame, Frames, WireError};
+use timestone_wire::{self as wire, Frame, Frames, WireError};
 
 use super::frames::Route;
 use super::offset::{ClockOffset, OffsetProbe};
@@ -23,6 +23,9 @@ impl ShardIndex {
 }
 
 const NOBODY: u16 = u16::MAX;
+
+// Each shard has an index, unless it has the number of none.
+const _: () = assert!(wire::SERVER_ITSELF.get() == NOBODY);
 
 /// One shard.
 #[derive(Debug)]
@@ -219,6 +222,10 @@ impl Shards {
             shard.is_known = false;
         }
         for &(id, epoch) in routes.shards() {
+            // No frame comes from a shard of this number, and no index is left for it.
+            if id == wire::SERVER_ITSELF {
+                continue;
+            }
             let shard = self.index_or_insert(id);
             let shard = &mut self.table[shard.index()];
             shard.epoch = shard.epoch.max(epoch);
@@ -243,8 +250,8 @@ impl Shards {
         if let Some(shard) = self.index_of(id) {
             return shard;
         }
-        let index = ShardIndex(u16::try_from(self.table.len()).unwrap_or(NOBODY));
-        assert!(index.0 != NOBODY, "a cluster has fewer shards than 65 535");
+        let index = ShardIndex(self.count());
+        assert!(index.0 != NOBODY, "{id} has no index, and every number below it has one");
         let elsewhere = self.unreached(id);
         self.table.push(Shard {
             id,
@@ -324,7 +331,7 @@ impl Shards {
 
     /// The shards that the present map has, in the order of their indexes.
     pub(crate) fn known(&self) -> impl Iterator<Item = ShardIndex> + '_ {
-        let all = (0u16..).map(ShardIndex).zip(&self.table);
+        let all = (0..=u16::MAX).map(ShardIndex).zip(&self.table);
         all.filter(|(_, shard)| shard.is_known).map(|(index, _)| index)
     }
 

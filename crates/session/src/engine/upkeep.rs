@@ -164,7 +164,7 @@ impl<M: Manager> Engine<M> {
             let shards = unknown.at.iter().filter_map(|&shard| context.shards.index_of(shard));
             shards.for_each(|shard| reports.owe(shard, unknown.txn));
         }
-        for (shard, mut report) in (0..).map(ShardIndex).zip(reports.finish()) {
+        for (shard, mut report) in (0..=u16::MAX).map(ShardIndex).zip(reports.finish()) {
             if to.is_none_or(|to| to == shard) {
                 if is_closing {
                     report.watermark = now;

@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId, Step, TxnOptions,
+    Condition, Mutation, OpId, OpResult, RequestOptions, Routes, SessionError, SessionId, Step,
+    TxnOptions,
 };
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version,
+    AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Slot, Timestamp, TxnId,
+    Version,
 };
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, FetchWriteSet, Frames, Message, StatusIs, TxnState, Value,
@@ -289,4 +291,24 @@ fn a_commit_at_a_timestamp_that_was_never_tried_is_nobodys() {
     assert!(world.host.engine.next_done().is_none(), "it was not asked for then");
     let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
     assert!(at < ahead);
+}
+
+/// A map has fewer shards, and many maps in a row may have as many. The last number is that of no
+/// shard.
+#[test]
+fn a_map_of_every_number_that_a_shard_could_have_is_followed() {
+    let mut world = world(2);
+    let session = world.session();
+    let shards = (0..=u16::MAX).map(|raw| (ShardId::new(raw), Epoch::new(1))).collect();
+    let owner = |slot: Slot| match slot.get() % 2 {
+        0 => Some(ShardId::new(0)),
+        _ => Some(ShardId::new(u16::MAX)),
+    };
+    world.host.engine.set_routes(world.now, Routes::new(2, shards, owner));
+    world.host.engine.shards_mut().reach_only(&[ShardId::new(0)]);
+    let (served, unserved) = (world.key_on(0, 0), world.key_on(1, 0));
+    let options = RequestOptions::default();
+    assert!(matches!(world.read_latest(session, &served, options), Outcome::Value(..)));
+    let nowhere = Outcome::Failed(SessionError::NoShard);
+    assert_eq!(world.read_latest(session, &unserved, options), nowhere);
 }
