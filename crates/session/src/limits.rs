@@ -18,6 +18,11 @@ pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
 /// clock that shows one shows this. It leaves as many timestamps above it as there are below, so
 /// that no session runs out of them.
 pub const LAST_TIMESTAMP: Timestamp = Timestamp::from_nanos(u64::MAX / 2);
+/// Debug builds look through all that is under way while it has at most so many slots: beyond that a
+/// test with very much under way would do nothing else.
+pub(crate) const CHECKED_SLOTS: u32 = 4096;
+/// Debug builds look through all shards at every call while there are at most so many.
+pub(crate) const CHECKED_SHARDS: usize = 64;
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that an outbox reserves at most for what is expected of a turn; hosts keep buffers of up to

@@ -132,7 +132,7 @@ pub(crate) trait Manager: fmt::Debug {
     /// Says what its transactions hold back.
     fn report(&self, context: &Context, reports: &mut Reports);
 
-    /// Asserts its invariants, of every transaction; for debug builds.
+    /// Asserts its invariants, of every transaction when they are few; for debug builds.
     fn assert_sound(&self, context: &Context);
 
     /// How many transactions are not finished at every participant.

@@ -461,8 +461,12 @@ impl Singles {
         }
     }
 
-    /// Every request has its slot, its session's clock where it needs one, and its time.
+    /// Every request has its slot, its session's clock where it needs one, and its time. Walks the
+    /// requests when they are few.
     pub(super) fn assert_sound(&self, context: &Context) {
+        if self.0.slots() > limits::CHECKED_SLOTS {
+            return;
+        }
         self.0.assert_sound();
         for (_, single) in self.0.iter() {
             single.assert_sound();

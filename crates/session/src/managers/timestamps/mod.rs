@@ -338,8 +338,11 @@ impl<C: Cache> Manager for Timestamps<C> {
     }
 
     fn assert_sound(&self, context: &Context) {
-        self.txns.assert_sound();
         assert!(self.outputs.is_empty(), "what a coordinator wants done is not done");
+        if self.txns.slots() > limits::CHECKED_SLOTS {
+            return;
+        }
+        self.txns.assert_sound();
         for (_, txn) in self.txns.iter() {
             txn.assert_sound();
             txn.assert_reads_sound();
