@@ -65,7 +65,9 @@ impl Context {
 
     /// The id of another transaction or write.
     pub(crate) fn next_id(&mut self) -> TxnId {
-        self.identity.next_id()
+        let id = self.identity.next_id();
+        self.identity.assert_begun(id);
+        id
     }
 
     /// When an operation that begins now gives up, if it does not say so itself.
@@ -238,6 +240,7 @@ impl Context {
     #[inline]
     pub(crate) fn wake_at(&mut self, due: Timestamp) {
         self.timing.wake_at(due);
+        debug_assert!(self.timing.next_due() <= due, "the engine would look too late");
     }
 
     /// An operation is finished; its result waits where `at` says.

@@ -8,7 +8,7 @@ use timestone_types::{ClientId, Sequence, TxnId};
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     id: ClientId,
     last: Sequence,
     /// Some server said that the session of this client is over.
@@ -24,15 +24,13 @@ impl Identity {
 
     /// The id that requests carry.
     #[inline]
-    #[must_use]
-    pub const fn id(&self) -> ClientId {
+    pub(crate) const fn id(&self) -> ClientId {
         self.id
     }
 
     /// Whether the server ended this client's session: the host asks for a new client id and calls
     /// [`crate::Engine::renew_client`].
-    #[must_use]
-    pub const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
 
@@ -52,6 +50,7 @@ impl Identity {
     /// Some server said that the session of this client is over.
     pub(super) const fn end(&mut self) {
         self.is_over = true;
+        debug_assert!(self.id.get() <= self.highest.0.get(), "an id that was never handed out");
     }
 
     /// Goes on under an id that was handed out.

@@ -17,7 +17,7 @@ use timestone_wire::{
 };
 
 use crate::Requests;
-use crate::world::{Application, Outcome, SPACE, World, pending, world};
+use crate::world::{Application, Outcome, SPACE, World, name, pending, world};
 
 /// The header of an answer to what waits in the outbox of a shard, which is taken out.
 fn asked(world: &mut World, shard: u16) -> Envelope {
@@ -198,7 +198,7 @@ fn a_clock_that_jumps_to_the_end_of_time_stops_nothing() {
     let engine = &mut world.host.engine;
     for op in 1..4 {
         let txn = engine.begin(NEVER, session, TxnOptions::default()).unwrap();
-        engine.put(NEVER, txn, SPACE, b"k", b"v", Expiry::NEVER).unwrap();
+        engine.write(NEVER, txn, name(b"k"), Some(b"v"), Expiry::NEVER).unwrap();
         assert!(matches!(engine.commit(NEVER, txn, OpId(op)), Ok(Step::Pending(_))));
         let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
         let (always, options) = (Condition::Always, RequestOptions::default());
