@@ -17,7 +17,7 @@ use timestone_wire::{
     RequestId, StatusIs, TxnState, Value, Verdict, Vote, Written,
 };
 
-use crate::world::{SPACE, World, routes, world_with};
+use crate::world::{SPACE, World, name, routes, world_with};
 
 const SHARDS: u16 = 3;
 const STEPS: usize = 500;
@@ -203,17 +203,12 @@ fn call(world: &mut World, peer: &mut Peer, held: &mut Held) {
         }
         (5..=7, _, Some(txn)) => held.keep(engine.get(now, txn, SPACE, &key, op)),
         (8, _, Some(txn)) => {
-            let _ = engine.put(now, txn, SPACE, &key, b"value", Expiry::NEVER);
+            let _ = engine.write(now, txn, name(&key), Some(b"value"), Expiry::NEVER);
         }
         (9, _, Some(txn)) if peer.dice.below(4) == 0 => {
             let _ = engine.fence(now, txn, SPACE);
         }
-        // Commits have something to write here.
-        (10..=11, _, Some(txn))
-            if engine.put(now, txn, SPACE, &key, b"value", Expiry::NEVER).is_ok() =>
-        {
-            held.keep(engine.commit(now, txn, op));
-        }
+        (10..=11, _, Some(txn)) => held.keep(engine.commit(now, txn, op)),
         (12, _, Some(txn)) if peer.dice.below(4) == 0 => engine.abort(txn),
         (13, Some(session), _) => {
             held.keep(engine.get_latest(now, session, SPACE, &key, options, op));
@@ -238,7 +233,7 @@ fn call(world: &mut World, peer: &mut Peer, held: &mut Held) {
         (19, _, _) => {
             let shard = ShardId::new(peer.dice.below(u64::from(SHARDS)) as u16);
             match peer.dice.below(10) {
-                0..=2 => engine.shards_mut().disconnected(shard),
+                0..=2 => engine.disconnected(now, shard),
                 3..=6 => engine.connected(now, shard),
                 7 => {
                     held.maps += 1;
@@ -269,7 +264,7 @@ fn no_answer_and_no_call_brings_the_engine_down() {
                     peer.seen.push((frame.unwrap().envelope().request.get(), shard));
                 }
             }
-            let client = world.host.engine.identity().id();
+            let client = world.host.engine.client();
             peer.txns.push(TxnId::new(client, Sequence::new(1 + peer.dice.below(30))));
             for _ in 0..peer.dice.below(4) {
                 let frame = peer.frame();

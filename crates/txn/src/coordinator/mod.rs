@@ -463,11 +463,12 @@ impl Coordinator {
     }
 
     fn tell(&mut self, result: CommitResult, out: &mut Vec<Output>) {
-        assert!(!self.is_idle(), "the application is told of what is under way");
-        if !self.answer.is_told {
-            self.answer.is_told = true;
-            out.push(Output::Finished(result));
+        if self.answer.is_told {
+            return;
         }
+        assert!(!self.is_idle(), "the application is told of what is under way");
+        self.answer.is_told = true;
+        out.push(Output::Finished(result));
     }
 
     /// The outcome is known: the application first, then the participants.
