@@ -97,7 +97,11 @@ impl<T> ClientStage<T> {
                 && let Ok(MasterAnswer::Clients(block)) =
                     db.master().ask(&MasterCommand::RegisterClient { count: 1 }).await
             {
-                core.engine.borrow_mut().renew_client(core.now(), block.first);
+                // Another answer may have come first.
+                let mut engine = core.engine.borrow_mut();
+                if engine.wants_client() {
+                    engine.renew_client(core.now(), block.first);
+                }
             }
             if routes
                 && let Ok(MasterAnswer::Map(map)) = db.master().ask(&MasterCommand::FetchMap).await
