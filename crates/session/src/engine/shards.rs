@@ -468,4 +468,28 @@ mod tests {
         );
         assert_eq!(shards.next_dirty(), None);
     }
+
+    /// Hosts take the buffer and leave another one, mostly a small one.
+    #[test]
+    fn an_outbox_reserves_what_it_held_lately_and_no_more_than_the_bound() {
+        let mut shards = Shards::new(routes(1, &[4]));
+        let four = shards.index_of(ShardId::new(4)).unwrap();
+        let txn = TxnId::new(ClientId::new(1), Sequence::new(1));
+        let mut turn = |count: usize| {
+            for _ in 0..count {
+                frames::status(shards.route(four, 7), txn, shards.append_to(four));
+            }
+            let (_, outbox) = shards.next_dirty().unwrap();
+            let taken = core::mem::take(outbox);
+            (taken.len(), taken.capacity())
+        };
+        let (length, _) = turn(1000);
+        assert!(length > 10_000);
+        assert!(turn(1).1 >= length, "the next turn is expected to be as long");
+        assert!(turn(1).1 < length, "and is forgotten in time");
+        turn(20_000);
+        assert!(
+            (limits::RESERVED_OUTBOX_BYTES..2 * limits::RESERVED_OUTBOX_BYTES).contains(&turn(1).1)
+        );
+    }
 }
