@@ -296,7 +296,9 @@ impl FileLog {
     }
 
     fn next_name(&self, now: Timestamp) -> FileName {
-        FileName::new(now.max(self.files.last_name().created().next()))
+        let last = self.files.last_name();
+        let taken = self.chores.leftover().map_or(last, |left| left.max(last));
+        FileName::new(now.max(taken.created().next()))
     }
 
     fn prepared(

@@ -76,6 +76,12 @@ impl Links {
         (self.net, events)
     }
 
+    /// Whom this process has dialled over a connection; `None` for one that somebody else opened.
+    pub(crate) fn dialled(&self, reply_to: ReplyAddress) -> Option<SocketAddr> {
+        let link = self.links.iter().find(|(_, link)| link.reply_to == Some(reply_to));
+        link.map(|(&address, _)| address)
+    }
+
     /// Something arrived on a connection.
     pub(crate) fn heard(&mut self, now: Timestamp, reply_to: ReplyAddress) {
         if let Some(link) = self.links.values_mut().find(|link| link.reply_to == Some(reply_to)) {

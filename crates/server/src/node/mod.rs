@@ -19,6 +19,7 @@ mod master_requests;
 mod parts;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -101,7 +102,13 @@ impl NodeStage {
             Kind::MapPull => self.answer_map(ctx, reply_to, frame),
             Kind::MasterAsk => self.master_ask(ctx, reply_to, frame),
             Kind::NodeStatus => self.status(ctx, reply_to, frame),
-            kind if kind.is_reply() => self.reply(ctx, frame),
+            // Answers count from those that were asked: a client could tell this process of another
+            // map, and its shards of decisions.
+            kind if kind.is_reply() => {
+                if let Some(from) = self.links.dialled(reply_to) {
+                    self.reply(ctx, from, frame);
+                }
+            }
             // A peer was told another's decision and has no prepare: only the client has the write
             // set. The peer is told again, until the client has helped it, or its watermark shows
             // that it has forgotten.
@@ -163,7 +170,8 @@ impl NodeStage {
     }
 
     /// An answer from another process: to one of our shards, or from the master.
-    fn reply(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+    fn reply(&mut self, ctx: &mut Context<'_, Event>, from: SocketAddr, frame: &Frame<'_>) {
+        let is_of_master = self.master.address() == Some(from);
         match frame.kind() {
             Kind::FreezeAnswer | Kind::DecideAck | Kind::StatusIs => {
                 let asker = frame.envelope().request.get();
@@ -181,14 +189,16 @@ impl NodeStage {
                     );
                 }
             }
-            Kind::MapIs => {
+            Kind::MapIs if is_of_master => {
                 if let Ok(map) =
                     MapIs::decode(frame).map_err(drop).and_then(|is| is.shard_map().map_err(drop))
                 {
                     self.set_map(ctx, map);
                 }
             }
-            Kind::MasterReply | Kind::ErrorReply => self.master_replied(ctx, frame),
+            Kind::MasterReply | Kind::ErrorReply if is_of_master => {
+                self.master_replied(ctx, frame);
+            }
             _ => {}
         }
     }

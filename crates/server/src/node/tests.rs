@@ -4,6 +4,7 @@ use timestone_cluster::{
     ClientIdBlock, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
 };
 use timestone_seda::manual::ManualDriver;
+use timestone_seda::{ConnectionId, ConnectionView, DialId, Generation};
 use timestone_types::{ClientId, ClusterId};
 use timestone_wire::MasterReply;
 
@@ -12,8 +13,27 @@ use crate::config::{AcceptedLoss, ServerConfig};
 use crate::environment::{Environment, LocalEnvironment};
 use crate::manifest::Manifest;
 
-#[test]
-fn a_new_map_is_told_to_shards_and_gateways_once() {
+/// Where masters of other processes are.
+fn far() -> std::net::SocketAddr {
+    "127.0.0.1:9".parse().unwrap()
+}
+
+/// The connection that the node has dialled to the master, from its first turn on.
+fn dialled(driver: &mut ManualDriver<Event>) -> ReplyAddress {
+    driver.turn();
+    let reply_to = ReplyAddress {
+        stage: StageId::new(9),
+        connection: ConnectionId::new(7),
+        generation: Generation::new(1),
+    };
+    let view = ConnectionView { reply_to, peer: far(), dial: Some(DialId::new(1)), owner: None };
+    driver.send(StageId::new(0), Event::Net(NetEvent::Connected(view))).unwrap();
+    driver.turn();
+    reply_to
+}
+
+/// Whether a map that comes over a connection of this kind is told to shards and gateways, once.
+fn is_told(over_our_link: bool) -> Vec<StageId> {
     let mut master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
     let before = Arc::new(master.map().clone());
     let command = MasterCommand::RegisterServer {
@@ -32,11 +52,7 @@ fn a_new_map_is_told_to_shards_and_gateways_once() {
     let parts = NodeParts {
         shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],
         gateways: vec![stage(5), stage(6)],
-        ..parts(
-            before,
-            MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
-            directory(folder.path()).1,
-        )
+        ..parts(before, MasterLink::remote(far(), block), directory(folder.path()).1)
     };
     let now = Timestamp::from_nanos(1);
     let mut driver =
@@ -47,12 +63,10 @@ fn a_new_map_is_told_to_shards_and_gateways_once() {
     for _ in 0..2 {
         MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
     }
-    driver
-        .send(
-            stage(0),
-            Event::FrameBatch(FrameBatch::new(timestone_shard::own_reply_address(stage(9)), bytes)),
-        )
-        .unwrap();
+    let link = dialled(&mut driver);
+    let accepted = ReplyAddress { connection: ConnectionId::new(8), ..link };
+    let from = if over_our_link { link } else { accepted };
+    driver.send(stage(0), Event::FrameBatch(FrameBatch::new(from, bytes))).unwrap();
     driver.turn();
     let mut told = Vec::new();
     while let Some((to, event)) = driver.take_sent() {
@@ -61,7 +75,18 @@ fn a_new_map_is_told_to_shards_and_gateways_once() {
             told.push(to);
         }
     }
-    assert_eq!(told, [stage(1), stage(2), stage(5), stage(6)]);
+    told
+}
+
+#[test]
+fn a_new_map_is_told_to_shards_and_gateways_once() {
+    assert_eq!(is_told(true), [1, 2, 5, 6].map(StageId::new));
+}
+
+/// A client that sends a map was asked nothing.
+#[test]
+fn a_map_counts_from_the_master_alone() {
+    assert_eq!(is_told(false), []);
 }
 
 /// The clients in the manifest after `asker` was given one, by a master in this process or in
@@ -73,7 +98,7 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
     let map = Arc::new(master.map().clone());
     let (stage, block) = (StageId::new, ClientIdBlock { first: ClientId::new(1), count: 10 });
     let master = match is_remote {
-        true => MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+        true => MasterLink::remote(far(), block),
         false => MasterLink::embedded(master, environment),
     };
     let parts = NodeParts {
@@ -88,6 +113,7 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
     wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
+    let link = is_remote.then(|| dialled(&mut driver));
     driver
         .send(
             stage(0),
@@ -95,20 +121,12 @@ fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
         )
         .unwrap();
     driver.turn();
-    if is_remote {
+    if let Some(link) = link {
         MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(77), count: 1 })
             .encode(&mut answer);
         let envelope = Envelope { request: wire::RequestId::new(1), ..Envelope::default() };
         MasterReply { answer: &answer }.encode(&envelope, &mut told);
-        driver
-            .send(
-                stage(0),
-                Event::FrameBatch(FrameBatch::new(
-                    timestone_shard::own_reply_address(stage(9)),
-                    told,
-                )),
-            )
-            .unwrap();
+        driver.send(stage(0), Event::FrameBatch(FrameBatch::new(link, told))).unwrap();
         driver.turn();
     }
     manifest.own_clients().into_iter().collect()

@@ -408,6 +408,11 @@ pub(crate) mod tests {
         staging.accept(&record, KeyId::new(record.hash, 77), batch, None)
     }
 
+    /// Accepts a value that has not been written yet.
+    pub(crate) fn stage_one(staging: &mut Staging) {
+        accept(staging, b"key", b"value", 1);
+    }
+
     fn durable(volume: &mut Volume) {
         volume.flush_all();
         run_until_idle(volume);

@@ -60,8 +60,10 @@ enum Emitted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CheckpointPhase {
     Idle,
+    /// From this segment of this keyspace on; `None` when all were written. By its id: keyspaces
+    /// that are written for the first time meanwhile take places before it.
     Streaming {
-        space: usize,
+        space: Option<KeyspaceId>,
         segment: u16,
     },
     Barrier {
@@ -213,7 +215,8 @@ impl Checkpointer {
                 self.buffer.extend_from_slice(&fence.page.to_le_bytes());
             }
         }
-        self.phase = CheckpointPhase::Streaming { space: 0, segment: 0 };
+        let space = spaces.list.first().map(|space| space.id);
+        self.phase = CheckpointPhase::Streaming { space, segment: 0 };
     }
 
     fn note_victims(&mut self, victims: &Victims) {
@@ -227,7 +230,7 @@ impl Checkpointer {
 
     fn stream(
         &mut self,
-        (mut space, mut segment): (usize, u16),
+        (mut space, mut segment): (Option<KeyspaceId>, u16),
         volume: &mut Volume,
         spaces: &Spaces,
         victims: &Victims,
@@ -247,18 +250,21 @@ impl Checkpointer {
             Emitted::NoRoom => return self.abandon(volume),
         }
         for _ in 0..SEGMENTS_PER_PUMP {
-            let Some(entry) = spaces.list.get(space) else { break };
-            write_segment(&mut self.buffer, entry.id, &entry.index, segment);
+            let Some(id) = space else { break };
+            let place = spaces.list.partition_point(|entry| entry.id < id);
+            let Some(entry) = spaces.list.get(place) else { break };
+            assert!(entry.id == id, "a keyspace goes on while it is written");
+            write_segment(&mut self.buffer, id, &entry.index, segment);
             segment += 1;
             if usize::from(segment) == SEGMENTS {
-                (space, segment) = (space + 1, 0);
+                (space, segment) = (spaces.list.get(place + 1).map(|next| next.id), 0);
             }
         }
         self.phase = CheckpointPhase::Streaming { space, segment };
         let emitted = self.emit_pages(false, volume);
         if emitted == Emitted::NoRoom {
             self.abandon(volume);
-        } else if emitted == Emitted::All && space >= spaces.list.len() {
+        } else if emitted == Emitted::All && space.is_none() {
             volume.flush_all();
             let ordinals = StreamId::ALL.map(|stream| volume.writer.ordinal(stream));
             self.phase = CheckpointPhase::Barrier { ordinals };

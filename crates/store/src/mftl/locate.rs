@@ -56,6 +56,18 @@ pub(super) struct Sought<'a> {
     pub(super) key: &'a [u8],
 }
 
+/// Whether a chain, youngest first, has this version at this page.
+fn is_in(
+    mut chain: impl Iterator<Item = (Version, Location)>,
+    (last, page): (Version, PageId),
+) -> bool {
+    chain
+        .by_ref()
+        .skip_while(|&(version, _)| version > last)
+        .take_while(|&(version, _)| version == last)
+        .any(|(_, location)| location.page() == page.0)
+}
+
 /// Finds the youngest version at or before `at`; with `after`, the one behind that version and page
 /// in the chain.
 pub(super) fn locate(
@@ -70,7 +82,8 @@ pub(super) fn locate(
     let Some(space) = spaces.get(keyspace) else { return nothing };
     let fence = space.fence_at(at);
     let fenced = Found::Absent { version: fence, expires_at: Expiry::NEVER };
-    let mut passed = after.is_none();
+    // Collection may have moved the version that was looked at: then it is looked at again.
+    let mut passed = !after.is_some_and(|place| is_in(space.index.chain(id), place));
     for (version, location) in space.index.chain(id) {
         if let Some((last, page)) = after {
             if version > last {
@@ -150,4 +163,22 @@ pub(super) fn head_is_void(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
                 || matches!(entry.state, BlockState::Erasing | BlockState::Free)
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::ClientId;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_was_moved_is_not_behind_its_old_place() {
+        let version = |at| Version::new(Timestamp::from_nanos(at), ClientId::new(1));
+        let chain = [(version(9), 4), (version(7), 8), (version(5), 2)]
+            .map(|(version, page)| (version, Location::new(page, false, false)));
+        let is_in = |at, page| is_in(chain.into_iter(), (version(at), PageId(page)));
+        assert!(is_in(7, 8) && is_in(9, 4) && is_in(5, 2));
+        assert!(!is_in(7, 3), "collection has moved it from there to page 8");
+        assert!(!is_in(7, 4) && !is_in(6, 8));
+    }
 }

@@ -69,6 +69,11 @@ impl Chores {
         self.leftover.take()
     }
 
+    /// The name that a failed reuse may have left: no file is made under it, for it is removed.
+    pub(super) const fn leftover(&self) -> Option<FileName> {
+        self.leftover
+    }
+
     pub(super) fn begin(&mut self, chore: Chore) {
         assert!(self.under_way.is_none(), "the directory is changed once at a time");
         self.under_way = Some(chore);
