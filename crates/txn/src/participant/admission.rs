@@ -236,6 +236,10 @@ impl<V: Validation> Participant<V> {
                 out,
             );
         }
+        let low_water = self.life.validation.low_water();
+        if let Err(refusal) = self.horizon.may_commit_at(now, prepare.commit, low_water) {
+            return out.push(Output::Refuse { token, refusal });
+        }
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing
         // may be written there any more, or what was deleted since would come back.
         let is_repeat = self.horizon.watermark.was_carried_out(prepare.commit);
@@ -251,6 +255,14 @@ impl<V: Validation> Participant<V> {
     /// A decision arrives, from a coordinator or a peer.
     pub(super) fn decide(&mut self, now: Timestamp, decision: Decision, out: &mut Vec<Output>) {
         self.assert_serving();
+        if let TxnOutcome::Committed(at) = decision.outcome
+            && let Err(refusal) =
+                self.horizon.may_commit_at(now, at, self.life.validation.low_water())
+        {
+            // Who told it asks again if it is right, and only a clock is not.
+            let refused = decision.token.map(|token| Output::Refuse { token, refusal });
+            return out.extend(refused);
+        }
         match self.life.txns.table.find(decision.txn) {
             Some(place) => {
                 if self.life.decide(place, decision, out) {

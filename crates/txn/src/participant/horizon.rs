@@ -336,6 +336,22 @@ impl Horizon {
         if at <= low_water { Ok(()) } else { self.within_lead(now, at) }
     }
 
+    /// Whether a decision at this timestamp may be carried out. What commits was promised here: in
+    /// this run within the lead of clocks, in an earlier one at or below the low-water timestamp.
+    /// Anything else was made up, and would drag the read bound and the low-water timestamp along.
+    pub(super) fn may_commit_at(
+        &self,
+        now: Timestamp,
+        at: Timestamp,
+        low_water: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.assert_sound();
+        if at == Timestamp::ZERO {
+            return Err(Refusal::Contradiction);
+        }
+        self.may_read_at(now, at, low_water)
+    }
+
     /// Writes commit above the low-water timestamp, and nobody is sent further ahead than clocks
     /// may be. Only a restart whose clock was set back puts it so far ahead that there is no
     /// waiting for it.

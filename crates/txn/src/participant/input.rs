@@ -284,6 +284,16 @@ pub enum FrozenState {
     Finished,
 }
 
+impl FrozenState {
+    /// At which timestamp it is promised or committed, if it is.
+    pub(super) const fn timestamp(self) -> Option<Timestamp> {
+        match self {
+            Self::Prepared(at) | Self::Decided(TxnOutcome::Committed(at)) => Some(at),
+            Self::Decided(TxnOutcome::Aborted) | Self::Finished => None,
+        }
+    }
+}
+
 /// Who decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecidedBy {

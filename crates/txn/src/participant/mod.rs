@@ -212,7 +212,8 @@ impl<V: Validation> Participant<V> {
 
     /// What is asked and told about the end of transactions.
     fn step_to_the_end(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
-        let (life, watermark) = (&mut self.life, &self.horizon.watermark);
+        let (life, horizon) = (&mut self.life, &self.horizon);
+        let watermark = &horizon.watermark;
         match input {
             Input::Status { token, txn } => {
                 let status = match life.txns.status_of(txn) {
@@ -229,7 +230,12 @@ impl<V: Validation> Participant<V> {
                 self.termination.freeze(now, life, watermark, (token, txn, begin), out)
             }
             Input::FreezeAnswer { from, txn, state } => {
-                self.termination.frozen(life, from, txn, state, out)
+                // What cannot have been promised or decided is no answer: it is asked for again.
+                let told = state.timestamp();
+                let low_water = life.validation.low_water();
+                if told.is_none_or(|at| horizon.may_commit_at(now, at, low_water).is_ok()) {
+                    self.termination.frozen(life, from, txn, state, out);
+                }
             }
             Input::DecisionAcked { from, txn } => self.propagation.acked(&mut life.txns, from, txn),
             Input::Closing => {

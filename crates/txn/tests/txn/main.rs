@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test")]
 
 mod check;
+mod hostile;
 mod locks;
 mod random;
 mod scripts;
