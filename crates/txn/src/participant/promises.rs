@@ -227,8 +227,10 @@ impl<V: Validation> Lifecycle<V> {
             {
                 if record.frozen {
                     out.push(Output::Refuse { token, refusal: Refusal::Terminating });
-                } else if !record.writes.iter().copied().eq(prepare.writes.iter().map(Written::of))
+                } else if prepare.single
+                    || !record.writes.iter().copied().eq(prepare.writes.iter().map(Written::of))
                 {
+                    // What it writes, and whether it is alone, is the same in every round.
                     out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
                 } else {
                     return Repetition::Next;

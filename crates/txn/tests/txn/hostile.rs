@@ -171,3 +171,17 @@ fn a_peer_that_tells_an_impossible_timestamp_is_not_heard() {
         }
     }
 }
+
+#[test]
+fn a_later_round_that_says_it_is_alone_contradicts_the_first() {
+    for writes in [0, 1] {
+        let mut bench = Bench::new();
+        let yes = |out: &[Output]| {
+            out.iter().any(|one| matches!(one, Output::Vote { vote: Vote::Yes, .. }))
+        };
+        assert!(yes(&bench.prepare(at(100_020), false, writes)));
+        let refused = Output::Refuse { token: TOKEN, refusal: Refusal::Contradiction };
+        assert_eq!(bench.prepare(at(100_030), true, writes), [refused]);
+        assert!(yes(&bench.prepare(at(100_040), false, writes)), "the promise may move still");
+    }
+}
