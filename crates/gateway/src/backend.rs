@@ -177,9 +177,14 @@ impl Backend {
         self.peek(txn, key).and_then(|view| view.value).map_or(0, <[u8]>::len)
     }
 
-    /// The keys of a transaction, for commands.
+    /// Whether a transaction is under way: it ends with its session, which the server may end.
+    pub(crate) fn is_open(&self, txn: TxnHandle) -> bool {
+        self.engine.begin_timestamp(txn).is_ok()
+    }
+
+    /// The keys of a transaction that is under way, for commands.
     pub(crate) fn view(&mut self, txn: TxnHandle, now: Timestamp) -> TransactionView<'_> {
-        debug_assert!(self.engine.begin_timestamp(txn).is_ok(), "commands see what is under way");
+        debug_assert!(self.is_open(txn), "commands see what is under way");
         TransactionView { engine: &mut self.engine, txn, now }
     }
 

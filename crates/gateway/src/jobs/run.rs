@@ -121,6 +121,11 @@ impl JobRunner<'_> {
     /// Runs a job's commands over its view, and commits.
     fn execute(&mut self, id: JobId, mut job: Box<Job>) {
         debug_assert!(!job.attempt.committing, "what is committed is not carried out again");
+        // Its keys were read, and then the gateway went on under a new client id: to commands they
+        // would look absent.
+        if job.txn.is_some_and(|txn| !self.parts.backend.is_open(txn)) {
+            return self.retry(id, job);
+        }
         match execute(self.parts, self.now, &mut job) {
             Ok(Execution::Commit) => self.commit(id, job),
             Ok(Execution::Yielded) => {

@@ -1,8 +1,10 @@
 //! What the commands of one client cost others within a turn, what stays behind of long ones, and
 //! how long error texts get.
 
+use timestone_types::ClientId;
+
 use super::world::{World, connected, encode, shown};
-use crate::limits::KEPT_BUFFER_BYTES;
+use crate::limits::{EXEC_BYTES_AT_ONCE, KEPT_BUFFER_BYTES};
 
 #[test]
 fn answers_of_local_commands_count_for_the_commands_that_a_connection_has_in_a_turn() {
@@ -123,4 +125,31 @@ fn what_a_long_command_needed_is_given_back_after_the_turn() {
     assert!(answer.len() > long.len(), "{}", shown(&answer[..20]));
     let kept = parts.kept_bytes();
     assert!(kept <= 2 * KEPT_BUFFER_BYTES, "{kept} bytes are kept");
+}
+
+#[test]
+fn a_transaction_that_a_new_client_id_has_ended_begins_again() {
+    let (mut parts, index, _, now) = connected();
+    let long = vec![b'x'; 2 * EXEC_BYTES_AT_ONCE];
+    let long = encode(&[&b"ECHO"[..], &long]);
+    parts.received(now, index, [b"MULTI\r\n", &long[..], b"EXEC\r\n"].concat());
+    parts.received(now, index, b"MULTI\r\nSET a 1\r\nEXEC\r\n".to_vec());
+    parts.run(now);
+    assert!(parts.goes_on(), "the second one has begun, and waits for the next turn");
+    let answers = |parts: &mut crate::parts::Parts| {
+        let replies = &mut parts.connections.get_mut(index).unwrap().replies;
+        std::iter::from_fn(|| replies.take()).map(|answer| answer.len()).sum::<usize>()
+    };
+    assert!(answers(&mut parts) > 2 * EXEC_BYTES_AT_ONCE, "the first one is answered");
+    // The server has ended the gateway's session.
+    parts.backend.engine().renew_client(now, ClientId::new(77));
+    parts.tick(now);
+    parts.run(now);
+    assert_eq!(answers(&mut parts), 0, "it is neither answered nor refused");
+    let again = parts.next_deadline().unwrap();
+    assert!(again > now && again < now.saturating_add(core::time::Duration::from_secs(1)));
+    parts.tick(again);
+    parts.run(again);
+    assert!(parts.backend.engine_ref().unresolved() > 0, "its write is on its way");
+    assert_eq!(answers(&mut parts), 0);
 }
