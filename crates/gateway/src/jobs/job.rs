@@ -246,7 +246,12 @@ impl Operation {
     /// Whose result it will be is found again.
     #[inline]
     pub(crate) fn assert_packs(self) {
-        debug_assert_eq!(Self::unpack(self.pack()), self, "a result finds whom it is for");
+        // Numbers are told apart by their lower bits.
+        let named = match self {
+            Self::Job(job, number) => Self::Job(job, number & NUMBER),
+            fast @ Self::Fast(..) => fast,
+        };
+        debug_assert_eq!(Self::unpack(self.pack()), named, "a result finds whom it is for");
     }
 
     #[inline]
@@ -279,6 +284,20 @@ mod tests {
             Operation::Job(JobId(5), NUMBER),
         ] {
             assert_eq!(Operation::unpack(operation.pack()), operation);
+        }
+    }
+
+    #[test]
+    fn an_operation_after_a_trillion_others_finds_its_job() {
+        let mut attempt = Attempt::default();
+        attempt.expect(NUMBER, 2);
+        for place in [0, 1] {
+            let operation = Operation::Job(JobId(5), NUMBER + place);
+            operation.assert_packs();
+            let Operation::Job(JobId(5), number) = Operation::unpack(operation.pack()) else {
+                panic!("{operation:?}")
+            };
+            assert_eq!(attempt.place_of(number), Some(place));
         }
     }
 }
