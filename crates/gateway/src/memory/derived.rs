@@ -185,7 +185,10 @@ impl DerivedValues {
     /// There is no memory for what a job makes: it starts again when there is, and is counted for
     /// nothing until then.
     pub(crate) fn wait(&mut self, now: Timestamp, id: JobId, job: &mut Derived) {
-        debug_assert!(!self.waiting.contains(&id), "a job waits once");
+        debug_assert!(
+            self.waiting.front() != Some(&id) && self.waiting.back() != Some(&id),
+            "a job waits once"
+        );
         // A transaction of many commands asks for a quarter more than it needed so far: it would
         // begin again at each of them.
         let ahead = if job.counted > 0 { job.bytes / 4 } else { 0 };
