@@ -201,7 +201,7 @@ impl Driver {
     /// A request is to be handed in again.
     pub(crate) fn note_again(&mut self, token: Token, wait: Wait) {
         debug_assert!(
-            self.again.iter().all(|&(other, _)| other != token),
+            self.again.back().is_none_or(|&(last, _)| last != token),
             "a request is handed in again once"
         );
         self.again.push_back((token, wait));

@@ -67,6 +67,8 @@ pub(crate) struct Lookups {
     asked: BTreeMap<ReadToken, (Token, usize)>,
     /// Items whose look-up was found pending in this pass, before there is a round for them.
     pending: Vec<(ReadToken, usize)>,
+    /// Look-ups of all rounds that are not answered yet.
+    missing: usize,
     next: u64,
 }
 
@@ -79,8 +81,8 @@ impl Lookups {
     fn assert_sound(&self) {
         debug_assert_eq!(
             self.asked.len(),
-            self.rounds.values().map(|round| round.missing).sum::<usize>(),
-            "a round misses what the store was asked for"
+            self.missing,
+            "rounds miss what the store was asked for"
         );
     }
 
@@ -117,6 +119,7 @@ impl Lookups {
     ) {
         let round =
             Awaited { items: items.collect(), missing: self.pending.len(), wait, failed: None };
+        self.missing += round.missing;
         for (asked, index) in self.pending.drain(..) {
             assert!(index < round.items.len(), "a look-up is for one of the items");
             self.asked.insert(asked, (token, index));
@@ -181,6 +184,7 @@ impl Lookups {
         let Some(round) = self.rounds.get_mut(&token) else { return Answered::Waiting };
         assert!(round.missing > 0, "each look-up is answered once");
         round.missing -= 1;
+        self.missing -= 1;
         match found {
             Ok(latest) => round.items[index].merge(in_store(latest)),
             Err(error) => round.failed = Some(error),

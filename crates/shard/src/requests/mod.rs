@@ -116,7 +116,7 @@ impl Requests {
     /// A turn begins.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
         self.open.set_now(now);
-        debug_assert!(self.open.are_before(now), "a request arrives before it is answered");
+        self.open.assert_sound();
     }
 
     /// How many are under way.

@@ -203,11 +203,6 @@ impl OpenRequests {
         slot.is_some_and(|slot| slot.live && slot.uses == (token.0 >> 32) as u32)
     }
 
-    /// Whether everything under way has arrived by then.
-    pub(crate) fn are_before(&self, now: Timestamp) -> bool {
-        self.slots.iter().all(|slot| !slot.live || slot.asked <= now)
-    }
-
     /// Gives a request its token.
     #[inline]
     pub(crate) fn open(

@@ -181,7 +181,7 @@ impl WriteSets {
     pub(crate) fn take_first(&mut self) -> Option<Unapplied> {
         let first = self.unapplied.pop_front();
         debug_assert!(
-            first.is_none_or(|first| !self.is_unapplied(first.txn)),
+            first.zip(self.unapplied.front()).is_none_or(|(first, next)| first.txn != next.txn),
             "a write set waits once"
         );
         first
