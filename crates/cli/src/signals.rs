@@ -43,12 +43,30 @@ impl Stop {
         Ok(Self(told))
     }
 
-    /// Blocks until the first signal.
+    /// Blocks until the first signal. From then on the second one ends the process.
     pub(crate) fn wait(mut self) {
+        self.next();
+        // Two signals at one moment run on two threads, and each may find the flag down. Each has
+        // written its byte, though.
+        let watch = move || {
+            if self.next() {
+                low_level::exit(IMPATIENT);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("second-signal".to_owned()).spawn(watch);
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "two signals that come at once are taken for one");
+        }
+    }
+
+    /// Blocks until a signal; whether one came.
+    fn next(&mut self) -> bool {
         let mut byte = [0];
-        while let Err(error) = self.0.read_exact(&mut byte) {
-            if error.kind() != std::io::ErrorKind::Interrupted {
-                return;
+        loop {
+            match self.0.read_exact(&mut byte) {
+                Ok(()) => return true,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
             }
         }
     }
