@@ -114,9 +114,10 @@ impl Coordinator {
 
     /// Makes it fresh again, keeping its allocations.
     pub fn reset(&mut self) {
-        let (mut members, shards) =
+        let (mut members, mut shards) =
             (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
         members.clear();
+        shards.set(&[]);
         *self = Self { members, shards, ..Self::default() };
         debug_assert!(
             self.is_idle() && !self.answer.is_told,

@@ -5,6 +5,7 @@
 
 mod check;
 mod hostile;
+mod late;
 mod locks;
 mod random;
 mod scripts;
