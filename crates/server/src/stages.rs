@@ -162,7 +162,7 @@ impl Caches {
         Self { observed: Arc::clone(observed) }
     }
 
-    /// Gives all caches together so many bytes, as [`SizeConfig::cache_bytes`] does at the start.
+    /// Gives all caches together so many bytes, as [`SizeConfig::cache_bytes`](crate::SizeConfig::cache_bytes) does at the start.
     /// Each shard follows when it publishes its figures next, within
     /// [`timestone_shard::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
     pub fn resize(&self, bytes: u64) {
