@@ -162,8 +162,8 @@ impl Caches {
         Self { observed: Arc::clone(observed) }
     }
 
-    /// Gives all caches together so many bytes, as [`SizeConfig::cache_bytes`](crate::SizeConfig::cache_bytes) does at the start.
-    /// Each shard follows when it publishes its figures next, within
+    /// Gives all caches together so many bytes, as [`crate::SizeConfig::cache_bytes`] does at the
+    /// start. Each shard follows when it publishes its figures next, within
     /// [`timestone_shard::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
     pub fn resize(&self, bytes: u64) {
         let count = (self.observed.shards.len() as u64).max(1);
