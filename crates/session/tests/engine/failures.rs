@@ -219,23 +219,7 @@ fn a_refusal_that_no_retry_mends_is_told_in_the_servers_words_and_nothing_is_lef
 fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out() {
     let mut world = world(1);
     let session = world.session();
-    let write = |world: &mut World| {
-        let op = world.op();
-        let (put, options) =
-            (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-        let begun = world.host.engine.write_if(
-            world.now,
-            session,
-            SPACE,
-            b"k",
-            put,
-            Condition::Always,
-            options,
-            op,
-        );
-        assert_eq!(pending(begun), Ok(true));
-        op
-    };
+    let write = |world: &mut World| world.put_later(session, b"k", RequestOptions::default());
     // Every copy was answered.
     let op = write(&mut world);
     world.shards[0].refuse = refuse(ErrorCode::Busy, 0, Duration::ZERO, 1);
@@ -276,20 +260,7 @@ fn a_copy_that_fails_for_all_is_found() {
     let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
-    let op = world.op();
-    let (put, options) =
-        (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-    let begun = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        put,
-        Condition::Always,
-        options,
-        op,
-    );
-    assert_eq!(pending(begun), Ok(true));
+    let op = world.put_later(session, b"k", RequestOptions::default());
     world.pass(Duration::from_millis(500));
     world.cut[0] = false;
     world.shards[0].refuse = refuse(ErrorCode::Corrupt, 0, Duration::ZERO, 1);
@@ -305,23 +276,10 @@ fn told_after_a_restart(first_is_lost: bool, met: Option<ErrorCode>) -> (Outcome
     let mut world = world(1);
     let session = world.session();
     let watermark = world.now.saturating_add(Duration::from_secs(1));
-    let op = world.op();
-    let (put, options) =
-        (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
     world.cut[0] = first_is_lost;
     world.shards[0].refuse =
         refuse(ErrorCode::Unavailable, 0, Duration::from_millis(20), u32::from(!first_is_lost));
-    let begun = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        put,
-        Condition::Always,
-        options,
-        op,
-    );
-    assert_eq!(pending(begun), Ok(true));
+    let op = world.put_later(session, b"k", RequestOptions::default());
     world.pass(Duration::from_millis(10));
     assert!(world.host.done.is_empty(), "told at once: {:?}", world.host.done);
     match met {
@@ -615,23 +573,11 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
     world.shards[1].refuse = refuse(ErrorCode::Busy, 0, Duration::ZERO, u32::MAX);
     let begun = world.now;
     world.cut[1] = true;
-    let op = world.op();
-    let mutation = Mutation::Put { value: b"lost", expires_at: Expiry::NEVER };
     let options = RequestOptions::default();
-    let asked = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        &b,
-        mutation,
-        Condition::Always,
-        options,
-        op,
-    );
-    let asked = pending(asked);
+    let (op, asked) = world.begin_write(session, &b, b"lost", Condition::Always, options);
     world.pass(Duration::from_secs(1));
     world.cut[1] = false;
-    let outcome = world.outcome(op, asked);
+    let outcome = world.outcome(op, asked.map(|_| true));
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(
         world.write(session, &a, b"here", Condition::Always, RequestOptions::default()),

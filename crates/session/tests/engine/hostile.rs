@@ -136,12 +136,7 @@ fn an_answer_that_names_a_time_that_no_clock_shows_is_nobodys() {
     let envelope = asked(&mut world, 0);
     answer(&mut world, &envelope, &value);
 
-    let write = world.op();
-    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let always = Condition::Always;
-    let (now, engine) = (world.now, &mut world.host.engine);
-    let step = engine.write_if(now, session, SPACE, b"k", put, always, options, write);
-    assert_eq!(pending(step), Ok(true));
+    let write = world.put_later(session, b"k", options);
     let envelope = asked(&mut world, 0);
     for verdict in verdicts {
         let written = Written {
@@ -269,12 +264,7 @@ fn a_commit_at_a_timestamp_that_was_never_tried_is_nobodys() {
     let Outcome::Committed(at, _) = world.wait(op) else { panic!("not committed") };
     assert!(at < ahead);
 
-    let op = world.op();
-    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let (always, options) = (Condition::Always, RequestOptions::default());
-    let (now, engine) = (world.now, &mut world.host.engine);
-    let step = engine.write_if(now, session, SPACE, &a, put, always, options, op);
-    assert_eq!(pending(step), Ok(true));
+    let op = world.put_later(session, &a, RequestOptions::default());
     let id = TxnId::new(ClientId::new(3), Sequence::new(2));
     let envelope = asked(&mut world, 0);
     let written = Written {

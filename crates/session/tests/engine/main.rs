@@ -12,7 +12,8 @@ mod storms;
 mod world;
 
 use timestone_session::{
-    Condition, Mutation, RequestOptions, SessionError, SessionId, Step, TxnHandle, TxnOptions,
+    Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle,
+    TxnOptions,
 };
 use timestone_types::{Expiry, Timestamp};
 
@@ -35,6 +36,19 @@ trait Requests {
     fn commit(&mut self, txn: TxnHandle) -> Outcome;
 
     fn committed(&mut self, txn: TxnHandle) -> Timestamp;
+
+    /// Begins to write a key, without waiting for what comes of it.
+    fn begin_write(
+        &mut self,
+        session: SessionId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition<'_>,
+        options: RequestOptions,
+    ) -> (OpId, Result<Ticket, SessionError>);
+
+    /// Begins to write `v`, which a shard is asked for.
+    fn put_later(&mut self, session: SessionId, key: &[u8], options: RequestOptions) -> OpId;
 
     fn write(
         &mut self,
@@ -95,6 +109,30 @@ impl Requests for World {
         }
     }
 
+    fn begin_write(
+        &mut self,
+        session: SessionId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition<'_>,
+        options: RequestOptions,
+    ) -> (OpId, Result<Ticket, SessionError>) {
+        let op = self.op();
+        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
+        let (now, engine) = (self.now, &mut self.host.engine);
+        match engine.write_if(now, session, SPACE, key, mutation, condition, options, op) {
+            Ok(Step::Pending(ticket)) => (op, Ok(ticket)),
+            Ok(step) => panic!("answered at once: {step:?}"),
+            Err(error) => (op, Err(error)),
+        }
+    }
+
+    fn put_later(&mut self, session: SessionId, key: &[u8], options: RequestOptions) -> OpId {
+        let (op, begun) = self.begin_write(session, key, b"v", Condition::Always, options);
+        begun.unwrap();
+        op
+    }
+
     fn write(
         &mut self,
         session: SessionId,
@@ -103,14 +141,8 @@ impl Requests for World {
         condition: Condition<'_>,
         options: RequestOptions,
     ) -> Outcome {
-        let op = self.op();
-        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
-        let step = self
-            .host
-            .engine
-            .write_if(self.now, session, SPACE, key, mutation, condition, options, op);
-        let begun: Result<bool, SessionError> = pending(step);
-        self.outcome(op, begun)
+        let (op, begun) = self.begin_write(session, key, value, condition, options);
+        self.outcome(op, begun.map(|_| true))
     }
 
     fn read_latest(&mut self, session: SessionId, key: &[u8], options: RequestOptions) -> Outcome {

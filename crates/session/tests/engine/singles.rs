@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, EngineConfig, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError,
-    SessionId, TxnStatus,
+    Condition, EngineConfig, LimitError, OpId, OpResult, RequestOptions, SessionError, SessionId,
+    TxnStatus,
 };
-use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
+use timestone_types::{AbortKind, ClientId, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
 
 use crate::Requests;
@@ -165,19 +165,7 @@ fn what_a_session_does_after_a_write_of_unknown_outcome_comes_after_it() {
         deadline: Some(world.now.saturating_add(Duration::from_secs(3))),
         ..plain()
     };
-    let op = world.op();
-    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let begun = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        put,
-        Condition::Always,
-        options,
-        op,
-    );
-    assert_eq!(pending(begun), Ok(true));
+    let op = world.put_later(session, b"k", options);
     while world.host.engine.stats().later_rounds == 0 {
         world.pass(Duration::from_micros(10));
     }
@@ -307,31 +295,17 @@ fn no_room(times: u32) -> Refuse {
 
 /// A write that its shard refuses for want of room, again and again, is under way for two seconds.
 /// How far above its begin the watermark was reported meanwhile; with the write.
-fn refused_again_and_again(
-    world: &mut World,
-    session: SessionId,
-) -> (Duration, OpId, Result<bool, SessionError>) {
+fn refused_again_and_again(world: &mut World, session: SessionId) -> (Duration, OpId) {
     world.shards[0].refuse = Some(no_room(u32::MAX));
-    let (op, began) = (world.op(), world.now);
-    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let began = world.now;
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
     let options = RequestOptions { deadline, ..plain() };
-    let asked = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        mutation,
-        Condition::Always,
-        options,
-        op,
-    );
-    let begun = pending(asked);
+    let op = world.put_later(session, b"k", options);
     world.shards[0].reports.clear();
     world.pass(Duration::from_secs(2));
     let reported =
         world.shards[0].reports.iter().map(|&(_, _, watermark, _)| watermark).max().unwrap();
-    (reported.since(began), op, begun)
+    (reported.since(began), op)
 }
 
 /// What a full store frees waits for the watermark, which waits for whoever has something under
@@ -340,29 +314,18 @@ fn refused_again_and_again(
 fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
     let mut world = world(1);
     let session = world.session();
-    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let (risen, op, begun) = refused_again_and_again(&mut world, session);
+    let (risen, op) = refused_again_and_again(&mut world, session);
     assert!(risen > Duration::from_secs(1), "the watermark rises by {risen:?} only");
-    let outcome = world.outcome(op, begun);
+    let outcome = world.wait(op);
     assert!(matches!(outcome, Outcome::Failed(SessionError::Busy { .. })), "{outcome:?}");
     assert_eq!(world.host.engine.unresolved(), 0);
 
     // When there is room, it takes place above what its session has seen meanwhile.
     world.shards[0].refuse = Some(no_room(4));
     let seen = world.now.saturating_add(Duration::from_millis(300));
-    let op = world.op();
-    let begun = pending(world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        mutation,
-        Condition::Always,
-        plain(),
-        op,
-    ));
+    let op = world.put_later(session, b"k", plain());
     world.host.engine.saw(session, seen).unwrap();
-    let Outcome::Written(at, ..) = world.outcome(op, begun) else { panic!("not written") };
+    let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
     assert!(at > seen);
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
 }
@@ -398,22 +361,11 @@ fn two_copies_that_are_both_refused_are_asked_again() {
             let ahead = world.now.saturating_add(Duration::from_secs(10));
             world.shards[0].read_by_other(b"k", ahead);
         }
-        let op = world.op();
-        let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
         let deadline = Some(world.now.saturating_add(Duration::from_secs(60)));
-        let begun = pending(world.host.engine.write_if(
-            world.now,
-            session,
-            SPACE,
-            b"k",
-            mutation,
-            Condition::Always,
-            RequestOptions { deadline, ..plain() },
-            op,
-        ));
+        let op = world.put_later(session, b"k", RequestOptions { deadline, ..plain() });
         world.pass(Duration::from_millis(1));
         world.weather().delay = Weather::FAIR.delay;
-        let outcome = world.outcome(op, begun);
+        let outcome = world.wait(op);
         assert!(matches!(outcome, Outcome::Written(..)), "{outcome:?}");
         assert!(world.host.engine.stats().repeated > 0, "no copy was sent before an answer");
         assert_eq!(world.shards[0].executed.values().copied().max(), Some(1));
@@ -427,24 +379,12 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
     let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
-    let op = world.op();
-    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let options = RequestOptions {
         deadline: Some(world.now.saturating_add(Duration::from_millis(300))),
         ..plain()
     };
-    let asked = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        mutation,
-        Condition::Always,
-        options,
-        op,
-    );
-    let begun = pending(asked);
-    assert!(matches!(world.outcome(op, begun), Outcome::Unknown(_)));
+    let op = world.put_later(session, b"k", options);
+    assert!(matches!(world.wait(op), Outcome::Unknown(_)));
     let retry_after = Duration::from_millis(5);
     world.shards[0].refuse =
         Some(Refuse { code: ErrorCode::Busy, detail: 0, retry_after, times: u32::MAX });
@@ -457,20 +397,8 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
 fn a_cancelled_write_still_takes_place_and_is_not_told() {
     let mut world = world(1);
     let session = world.session();
-    let op = world.op();
-    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let step = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        mutation,
-        Condition::Always,
-        plain(),
-        op,
-    );
-    let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
-    world.host.engine.cancel(ticket);
+    let (_, begun) = world.begin_write(session, b"k", b"v", Condition::Always, plain());
+    world.host.engine.cancel(begun.unwrap());
     world.pass(Duration::from_millis(5));
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
     assert!(world.host.done.is_empty() && world.host.engine.unresolved() == 0);
@@ -482,20 +410,8 @@ fn a_cancelled_write_takes_place_at_its_time_or_never() {
     let mut world = world(1);
     let session = world.session();
     world.cut[0] = true;
-    let op = world.op();
-    let mutation = Mutation::Put { value: b"old", expires_at: Expiry::NEVER };
-    let step = world.host.engine.write_if(
-        world.now,
-        session,
-        SPACE,
-        b"k",
-        mutation,
-        Condition::Always,
-        plain(),
-        op,
-    );
-    let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
-    world.host.engine.cancel(ticket);
+    let (_, begun) = world.begin_write(session, b"k", b"old", Condition::Always, plain());
+    world.host.engine.cancel(begun.unwrap());
     world.pass(Duration::from_millis(50));
     world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"new");
     world.cut[0] = false;
