@@ -251,13 +251,14 @@ impl Checkpointer {
         }
         for _ in 0..SEGMENTS_PER_PUMP {
             let Some(id) = space else { break };
-            let place = spaces.list.partition_point(|entry| entry.id < id);
-            let Some(entry) = spaces.list.get(place) else { break };
-            assert!(entry.id == id, "a keyspace goes on while it is written");
+            let Some(entry) = spaces.get(id) else {
+                unreachable!("keyspace {id} goes on while it is written")
+            };
             write_segment(&mut self.buffer, id, &entry.index, segment);
             segment += 1;
             if usize::from(segment) == SEGMENTS {
-                (space, segment) = (spaces.list.get(place + 1).map(|next| next.id), 0);
+                let mut ids = spaces.list.iter().map(|space| space.id);
+                (space, segment) = (ids.find(|&next| next > id), 0);
             }
         }
         self.phase = CheckpointPhase::Streaming { space, segment };

@@ -58,11 +58,10 @@ pub(super) struct Sought<'a> {
 
 /// Whether a chain, youngest first, has this version at this page.
 fn is_in(
-    mut chain: impl Iterator<Item = (Version, Location)>,
+    chain: impl Iterator<Item = (Version, Location)>,
     (last, page): (Version, PageId),
 ) -> bool {
     chain
-        .by_ref()
         .skip_while(|&(version, _)| version > last)
         .take_while(|&(version, _)| version == last)
         .any(|(_, location)| location.page() == page.0)

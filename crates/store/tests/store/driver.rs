@@ -295,6 +295,11 @@ impl<S: Store> Driver<S> {
 
     pub(crate) fn checkpoint(&mut self) {
         self.store.checkpoint_now();
+        self.checkpoint_done();
+    }
+
+    /// Waits for the end of a checkpoint.
+    pub(crate) fn checkpoint_done(&mut self) {
         self.until(|event| matches!(event, StoreEvent::CheckpointDone).then_some(()));
     }
 

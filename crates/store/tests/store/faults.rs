@@ -5,7 +5,7 @@ use std::time::Duration;
 use timestone_flash::{Fault, FileConfig, FileDevice, MemoryConfig, MemoryMedia, OpKind, PageId};
 use timestone_store::prelude::*;
 use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent};
-use timestone_types::HashSeed;
+use timestone_types::{Expiry, HashSeed, KeyspaceId};
 
 use crate::collection::Dice;
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
@@ -89,6 +89,30 @@ fn the_first_page_of_a_block_may_be_lost_alone() {
         "only the seven records of one page are gone, not {}",
         200 - found
     );
+}
+
+/// A checkpoint takes many pumps. Keyspaces are in the order of their ids.
+#[test]
+fn a_keyspace_that_is_first_written_while_a_checkpoint_is_written_does_not_spoil_it() {
+    let media = media(8, 200);
+    let (mut driver, _) = open(&media, config());
+    let put = |driver: &mut Driver<Mftl>, space: u32, n: u64| {
+        let bytes = n.to_be_bytes();
+        let key = driver.key(KeyspaceId::new(space), &bytes);
+        driver.store.put(key, version(10), b"value", Expiry::NEVER).expect("accepted");
+    };
+    for n in 0..200 {
+        put(&mut driver, 9, n);
+        driver.pump();
+    }
+    driver.store.checkpoint_now();
+    driver.pumps(20);
+    put(&mut driver, 3, 0);
+    driver.checkpoint_done();
+    driver.sync();
+    drop(driver);
+    let (_, report) = open(&media, config());
+    assert_eq!((report.checkpoint, report.bad_checkpoints, report.keys), (Some(1), 0, 201));
 }
 
 #[test]

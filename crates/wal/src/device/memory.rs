@@ -60,6 +60,7 @@ struct DiskFaults {
     interrupted: Option<usize>,
     failing_writes: bool,
     failing_removals: bool,
+    failing_reuses: bool,
     /// Bytes of all files beyond which no fresh one is made.
     space_bytes: Option<u64>,
 }
@@ -213,6 +214,12 @@ impl DiskState {
 
     fn apply(&mut self, change: DirectoryChange) -> DeviceEvent {
         match change {
+            DirectoryChange::Prepare(name, FileSource::Reused(old))
+                if self.faults.failing_reuses =>
+            {
+                let result = Err(error("rename", old, io::ErrorKind::Other));
+                DeviceEvent::Prepared { name, result }
+            }
             DirectoryChange::Prepare(name, source) => {
                 DeviceEvent::Prepared { name, result: self.make(name, source) }
             }
@@ -458,6 +465,11 @@ impl MemoryDisk {
     /// Lets the removal of every file fail from now on, or not.
     pub fn fail_removals(&self, failing: bool) {
         self.lock().faults.failing_removals = failing;
+    }
+
+    /// From now on files cannot be reused, and stay under their old names; or can again.
+    pub fn fail_reuses(&self, failing: bool) {
+        self.lock().faults.failing_reuses = failing;
     }
 
     /// From now on the disk lies: writes are acknowledged as synced, and a cut of the power takes

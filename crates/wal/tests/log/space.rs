@@ -127,6 +127,37 @@ fn space_stays_flat_under_load_and_reused_files_show_nothing_old() {
     );
 }
 
+/// The name that a failed reuse may have left is removed a second later, while time stands still for
+/// the files that are made meanwhile.
+#[test]
+fn no_file_gets_the_name_that_a_failed_reuse_may_have_left() {
+    /// So many that the file that is made after the failure is written to.
+    const LAST: u64 = 70;
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    disk.fail_reuses(true);
+    for batch in 1..=LAST {
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle(&mut log, 1);
+        if batch == 25 {
+            log.release(ShardId::new(1), BatchNumber::new(batch));
+        }
+    }
+    disk.fail_reuses(false);
+    let later = 3_000_000_000;
+    for _ in 0..10 {
+        log.pump(at(later), &mut Vec::new());
+    }
+    append(&mut log, 1, LAST + 1, &batch_of(1, LAST + 1, 3000)).unwrap();
+    settle(&mut log, later);
+    let (found, _) = read_all(&disk, &config).unwrap();
+    let first = found[0].0.1;
+    assert!(first <= 25, "what was not released is kept: {first}");
+    let all = (first..=LAST + 1).map(|batch| ((1, batch), batch_of(1, batch, 3000)));
+    assert_eq!(found, all.collect::<Vec<_>>());
+}
+
 #[test]
 fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
     let config = tiny();
