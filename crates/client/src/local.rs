@@ -535,7 +535,6 @@ impl LocalTransaction {
         value: &[u8],
         expires_at: Expiry,
     ) -> Result<()> {
-        self.touch(keyspace);
         self.write(KeyName { keyspace, key }, Some(value), expires_at)
     }
 
@@ -552,11 +551,11 @@ impl LocalTransaction {
     /// # Errors
     /// As [`LocalTransaction::put`].
     pub fn delete_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<()> {
-        self.touch(keyspace);
         self.write(KeyName { keyspace, key }, None, Expiry::NEVER)
     }
 
     fn write(&self, key: KeyName<'_>, value: Option<&[u8]>, expires_at: Expiry) -> Result<()> {
+        self.touch(key.keyspace);
         let (now, mut engine) = (self.core.now(), self.core.engine.borrow_mut());
         self.note(engine.write(now, self.handle, key, value, expires_at))
     }

@@ -130,7 +130,7 @@ impl Backend {
     pub(crate) fn begin_strict(&mut self, now: Timestamp) -> Result<TxnHandle, SessionError> {
         let options = TxnOptions { strict: true, ..TxnOptions::default() };
         let txn = self.engine.begin(now, self.session, options)?;
-        debug_assert!(self.engine.begin_timestamp(txn).is_ok(), "what has begun is under way");
+        debug_assert!(self.is_open(txn), "what has begun is under way");
         Ok(txn)
     }
 
@@ -198,7 +198,7 @@ impl Backend {
         txn: TxnHandle,
     ) -> Result<(), SessionError> {
         let cleared = self.engine.fence(now, txn, KEYSPACE);
-        debug_assert!(cleared.is_err() || self.engine.begin_timestamp(txn).is_ok());
+        debug_assert!(cleared.is_err() || self.is_open(txn));
         cleared
     }
 
@@ -220,7 +220,7 @@ impl Backend {
     /// Ends a transaction without effect, if it is not over.
     pub(crate) fn abort(&mut self, txn: TxnHandle) {
         self.engine.abort(txn);
-        debug_assert!(self.engine.begin_timestamp(txn).is_err(), "what is ended is over");
+        debug_assert!(!self.is_open(txn), "what is ended is over");
     }
 }
 

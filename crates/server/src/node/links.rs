@@ -76,17 +76,13 @@ impl Links {
         (self.net, events)
     }
 
-    /// Whom this process has dialled over a connection; `None` for one that somebody else opened.
-    pub(crate) fn dialled(&self, reply_to: ReplyAddress) -> Option<SocketAddr> {
-        let link = self.links.iter().find(|(_, link)| link.reply_to == Some(reply_to));
-        link.map(|(&address, _)| address)
-    }
-
-    /// Something arrived on a connection.
-    pub(crate) fn heard(&mut self, now: Timestamp, reply_to: ReplyAddress) {
-        if let Some(link) = self.links.values_mut().find(|link| link.reply_to == Some(reply_to)) {
-            link.idle.heard(now);
-        }
+    /// Something arrived on a connection: from whom, if this process has dialled it; `None` if
+    /// somebody else has.
+    pub(crate) fn heard(&mut self, now: Timestamp, reply_to: ReplyAddress) -> Option<SocketAddr> {
+        let mut links = self.links.iter_mut();
+        let (&address, link) = links.find(|(_, link)| link.reply_to == Some(reply_to))?;
+        link.idle.heard(now);
+        Some(address)
     }
 
     /// A connection stands: greet, then send what waited.

@@ -78,11 +78,11 @@ impl NodeStage {
     }
 
     fn frame_batch(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
-        self.links.heard(ctx.now(), frame_batch.reply_to);
+        let dialled = self.links.heard(ctx.now(), frame_batch.reply_to);
         let mut frames = Frames::new(&frame_batch.bytes);
         for frame in &mut frames {
             match frame {
-                Ok(frame) => self.frame(ctx, frame_batch.reply_to, &frame),
+                Ok(frame) => self.frame(ctx, (frame_batch.reply_to, dialled), &frame),
                 Err(error) => {
                     tracing::warn!(%error, "a frame_batch for the node holds bytes that are no frame; \
                         the rest of it is dropped");
@@ -93,7 +93,13 @@ impl NodeStage {
         ctx.finish_frame_batch(frame_batch);
     }
 
-    fn frame(&mut self, ctx: &mut Context<'_, Event>, reply_to: ReplyAddress, frame: &Frame<'_>) {
+    /// A frame of a connection, which this process has `dialled` or somebody else.
+    fn frame(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        (reply_to, dialled): (ReplyAddress, Option<SocketAddr>),
+        frame: &Frame<'_>,
+    ) {
         if self.shard_stages.iter().any(|(_, stage)| *stage == reply_to.stage) {
             return self.forward(ctx, frame);
         }
@@ -105,7 +111,7 @@ impl NodeStage {
             // Answers count from those that were asked: a client could tell this process of another
             // map, and its shards of decisions.
             kind if kind.is_reply() => {
-                if let Some(from) = self.links.dialled(reply_to) {
+                if let Some(from) = dialled {
                     self.reply(ctx, from, frame);
                 }
             }

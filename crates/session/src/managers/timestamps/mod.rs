@@ -11,7 +11,8 @@
 //!                └─ several ─► two-phase commit, run by txn's Coordinator
 //! ```
 //! `table.rs` has the transactions and their ends, `reads.rs` what concerns their reads under way,
-//! `commit.rs` the commits; this file what the engine calls. Source: MILANA §4.2–4.3; docs/protocol/transactions.md.
+//! `commit.rs` the commits; this file what the engine calls. Source: MILANA §4.2–4.3;
+//! docs/protocol/transactions.md.
 
 #![expect(
     private_bounds,
