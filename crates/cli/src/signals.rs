@@ -7,10 +7,11 @@
 use std::io::{Read, Write, stderr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
+use signal_hook::low_level;
 
 use crate::failure::Failure;
 
@@ -19,56 +20,48 @@ const IMPATIENT: i32 = 130;
 /// Exit code after a panic: the one that Rust programs have.
 const PANICKED: i32 = 101;
 
+/// Takes over SIGTERM and SIGINT: `first` is called at the first of them, and the second ends the
+/// process. Handlers run on any thread, two of them at one moment: each writes a byte, and one
+/// thread counts them.
+fn take_over(first: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let failed =
+        |error: std::io::Error| Failure::failed(format!("could not take over signals: {error}"));
+    let (mut told, teller) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGTERM, SIGINT] {
+        low_level::pipe::register(signal, teller.try_clone().map_err(failed)?).map_err(failed)?;
+    }
+    let count = move || {
+        // A read that a signal interrupts is repeated by `read_exact`.
+        let mut has_come = || told.read_exact(&mut [0]).is_ok();
+        if has_come() {
+            first();
+            if has_come() {
+                low_level::exit(IMPATIENT);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(count).map_err(failed)?;
+    Ok(())
+}
+
 /// Waits for the first signal.
 #[derive(Debug)]
-pub(crate) struct Stop(UnixStream);
+pub(crate) struct Stop(Receiver<()>);
 
 impl Stop {
     /// Takes over SIGTERM and SIGINT.
     pub(crate) fn register() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::failed(format!("could not take over signals: {error}"))
-        };
-        let (told, teller) = UnixStream::pair().map_err(failed)?;
-        let armed = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            // In this order: the first signal finds the flag down and raises it, the second finds
-            // it up.
-            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed))
-                .map_err(failed)?;
-            flag::register(signal, Arc::clone(&armed)).map_err(failed)?;
-            low_level::pipe::register(signal, teller.try_clone().map_err(failed)?)
-                .map_err(failed)?;
-        }
+        let (teller, told) = mpsc::channel();
+        take_over(move || {
+            let _ = teller.send(());
+        })?;
         Ok(Self(told))
     }
 
-    /// Blocks until the first signal. From then on the second one ends the process.
-    pub(crate) fn wait(mut self) {
-        self.next();
-        // Two signals at one moment run on two threads, and each may find the flag down. Each has
-        // written its byte, though.
-        let watch = move || {
-            if self.next() {
-                low_level::exit(IMPATIENT);
-            }
-        };
-        let spawned = std::thread::Builder::new().name("second-signal".to_owned()).spawn(watch);
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "two signals that come at once are taken for one");
-        }
-    }
-
-    /// Blocks until a signal; whether one came.
-    fn next(&mut self) -> bool {
-        let mut byte = [0];
-        loop {
-            match self.0.read_exact(&mut byte) {
-                Ok(()) => return true,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
+    /// Blocks until the first signal.
+    pub(crate) fn wait(self) {
+        // Without its thread there is no signal to wait for.
+        let _ = self.0.recv();
     }
 }
 
@@ -101,20 +94,14 @@ pub(crate) struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Takes over SIGTERM and SIGINT.
     pub(crate) fn register() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::failed(format!("could not take over signals: {error}"))
-        };
-        let armed = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed))
-                .map_err(failed)?;
-            flag::register(signal, Arc::clone(&armed)).map_err(failed)?;
-        }
-        Ok(Self(armed))
+        let has_come = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&has_come);
+        take_over(move || flag.store(true, Ordering::Relaxed))?;
+        Ok(Self(has_come))
     }
 
     /// Whether a signal has come.
     pub(crate) fn has_come(&self) -> bool {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }
