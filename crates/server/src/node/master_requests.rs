@@ -1,13 +1,53 @@
-//! Commands for the master: carried out here, or relayed to the process that has it.
+//! Commands for the master: carried out here, or relayed to the process that has it; and the map
+//! of shards, which it is asked for now and then.
 
-use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, StoreKind};
-use timestone_seda::{Context, FrameBatch, ReplyAddress};
-use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, MasterReply, Message};
+use std::sync::Arc;
+
+use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, ShardMap, StoreKind};
+use timestone_seda::{Context, FrameBatch, ReplyAddress, StageId};
+use timestone_wire::{
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, MapIs, MasterReply, Message,
+};
 
 use super::NodeStage;
 use crate::event::Event;
 
 impl NodeStage {
+    /// Asks the master for its map, when that is due.
+    pub(super) fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(address) = self.master.address() else { return };
+        if !self.maps.wants(ctx.now()) {
+            return;
+        }
+        let mut out = ctx.take_buffer();
+        wire::MapPull {}.encode(&Envelope::default(), &mut out);
+        self.send_to(ctx, address, out);
+    }
+
+    /// Whoever asks is told the map.
+    pub(super) fn answer_map(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
+        let mut map = Vec::new();
+        self.maps.map().encode(&mut map);
+        self.answer(ctx, reply_to, frame, |envelope, out| {
+            MapIs { map: &map }.encode(envelope, out)
+        });
+    }
+
+    /// Tells shards and gateways of a newer map.
+    pub(super) fn set_map(&mut self, ctx: &mut Context<'_, Event>, map: ShardMap) {
+        let Some(map) = self.maps.change(map) else { return };
+        let shards = self.shard_stages.iter().map(|&(_, stage)| stage);
+        let told: Vec<StageId> = shards.chain(self.gateways.iter().copied()).collect();
+        for stage in told {
+            self.outgoing.send(ctx, stage, Event::MapChanged(Arc::clone(&map)));
+        }
+    }
+
     /// One of our own stages is about to be given client ids, in place of those that ended when it
     /// was silent. What it leaves behind under them, the next run need not wait for; if the
     /// manifest cannot be saved, it waits once.
@@ -92,8 +132,7 @@ impl NodeStage {
         let mut out = ctx.take_buffer();
         wire::MasterAsk { command: &bytes }.encode(&envelope, &mut out);
         if let Some(address) = self.master.address() {
-            let (stage, event) = self.links.send(ctx.now(), address, out);
-            self.send_all(ctx, stage, event);
+            self.send_to(ctx, address, out);
         }
     }
 
@@ -104,8 +143,7 @@ impl NodeStage {
         let mut out = ctx.take_buffer();
         wire::MasterAsk { command: &bytes }
             .encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
-        let (stage, event) = self.links.send(ctx.now(), address, out);
-        self.send_all(ctx, stage, event);
+        self.send_to(ctx, address, out);
     }
 
     pub(super) fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_clock::Clock;
-use timestone_cluster::{ServerId, ShardMap};
+use timestone_cluster::ServerId;
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage, StageId};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wire::{
@@ -130,30 +130,6 @@ impl NodeStage {
         }
     }
 
-    fn answer_map(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        reply_to: ReplyAddress,
-        frame: &Frame<'_>,
-    ) {
-        let mut map = Vec::new();
-        self.maps.map().encode(&mut map);
-        self.answer(ctx, reply_to, frame, |envelope, out| {
-            MapIs { map: &map }.encode(envelope, out)
-        });
-    }
-
-    fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
-        let Some(address) = self.master.address() else { return };
-        if !self.maps.wants(ctx.now()) {
-            return;
-        }
-        let mut out = ctx.take_buffer();
-        wire::MapPull {}.encode(&Envelope::default(), &mut out);
-        let (stage, event) = self.links.send(ctx.now(), address, out);
-        self.send_all(ctx, stage, event);
-    }
-
     /// A frame of one of our shards for a shard elsewhere.
     fn forward(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         let Some(native) = self
@@ -168,8 +144,7 @@ impl NodeStage {
         out.extend_from_slice(frame.bytes());
         match links::resolve(native.as_str()) {
             Some(address) => {
-                let (stage, event) = self.links.send(ctx.now(), address, out);
-                self.send_all(ctx, stage, event);
+                self.send_to(ctx, address, out);
             }
             None => ctx.give_buffer(out),
         }
@@ -209,15 +184,6 @@ impl NodeStage {
         }
     }
 
-    fn set_map(&mut self, ctx: &mut Context<'_, Event>, map: ShardMap) {
-        let Some(map) = self.maps.change(map) else { return };
-        let shards = self.shard_stages.iter().map(|&(_, stage)| stage);
-        let told: Vec<StageId> = shards.chain(self.gateways.iter().copied()).collect();
-        for stage in told {
-            self.outgoing.send(ctx, stage, Event::MapChanged(Arc::clone(&map)));
-        }
-    }
-
     fn answer(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -247,6 +213,12 @@ impl NodeStage {
             ..Envelope::default()
         };
         timestone_shard::reading(&*self.clock).encode(&envelope, bytes);
+    }
+
+    /// Sends frames to another process.
+    fn send_to(&mut self, ctx: &mut Context<'_, Event>, address: SocketAddr, bytes: Vec<u8>) {
+        let (stage, events) = self.links.send(ctx.now(), address, bytes);
+        self.send_all(ctx, stage, events);
     }
 
     fn send_all(

@@ -1,7 +1,7 @@
 //! Tests of the node stage, driven by hand.
 
 use timestone_cluster::{
-    ClientIdBlock, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
+    ClientIdBlock, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ShardMap,
 };
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{ConnectionId, ConnectionView, DialId, Generation};
