@@ -44,6 +44,10 @@ pub const MAX_FRAME_BYTES: usize = timestone_types::limits::MAX_TXN_BYTES + 1024
 pub const READ_BYTES: usize = 256 * 1024;
 /// Bytes read from one connection in one turn before the others get theirs.
 pub const READ_PER_TURN: usize = 1024 * 1024;
+/// Bytes read from all connections in one turn, after which the turn goes on with what it has: what
+/// it works on should be in the processor's cache still when it is answered, and is copied a few
+/// times on its way.
+pub const READ_BY_ALL_PER_TURN: usize = 256 * 1024;
 /// Output waiting for one connection above which it is no longer read from; reading resumes at half
 /// of it.
 pub const OUTPUT_BOUND: usize = 4 * 1024 * 1024;

@@ -21,11 +21,10 @@ use timestone_txn::participant::{
     self, ExpiryRule, Input, JudgedCondition, LatestInStore, Output, Prepare, Token, Wait,
     WriteItem, WriteKind,
 };
-use timestone_types::{Expiry, HashSeed, KeyRef, ShardId, Timestamp, Version};
-use timestone_wire::{
-    self as wire, Envelope, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction,
-    WriteEntry,
+use timestone_types::{
+    Expiry, HashSeed, HashedKey, KeyHash, KeyRef, KeyspaceId, ShardId, Timestamp, Version,
 };
+use timestone_wire::{self as wire, Frame, Message, PrepareBody, Verdict, WriteAction, WriteEntry};
 
 use crate::reads::expiry;
 use crate::requests::pending::{Previous, Repeat, RequestPurpose, read_token};
@@ -66,19 +65,26 @@ fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> 
 pub(crate) struct SingleWrites {
     shard: ShardId,
     seed: HashSeed,
-    /// The body of the prepare that a write is.
-    body: Vec<u8>,
+    written: Written,
+}
+
+/// A write as the prepare of one key that it is.
+pub(crate) struct Written {
+    /// For the log and for the write set.
+    pub(crate) body: Vec<u8>,
+    pub(crate) key: HashedKey,
 }
 
 impl SingleWrites {
     /// Of this shard.
     pub(crate) const fn new(shard: ShardId, seed: HashSeed) -> Self {
-        Self { shard, seed, body: Vec::new() }
+        let none = HashedKey { keyspace: KeyspaceId::DEFAULT, check: 0, hash: KeyHash(0) };
+        Self { shard, seed, written: Written { body: Vec::new(), key: none } }
     }
 
-    /// The prepare that the last write was laid out as, for the log and for the write set.
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
+    /// What the last write was laid out as.
+    pub(crate) const fn written(&mut self) -> &mut Written {
+        &mut self.written
     }
 
     /// Hands a write to the participant, as far as what is there is known. Whether what came of it
@@ -393,7 +399,8 @@ impl SingleWrites {
                 WriteAction::PutKeepExpiry => Expiry::NEVER,
                 _ => write.expires_at,
             };
-            write_body(&mut self.body, write, self.shard, expires_at);
+            self.written.key = key.hashed();
+            write_body(&mut self.written.body, write, expires_at);
         }
         let participants = [self.shard];
         let writes = [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }];
@@ -415,37 +422,22 @@ impl SingleWrites {
 }
 
 /// Lays a single write out as the body of a prepare, for the log and for the payload.
-fn write_body(
-    out: &mut Vec<u8>,
-    write: &wire::Write<'_>,
-    shard: timestone_types::ShardId,
-    expires_at: Expiry,
-) {
+fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, expires_at: Expiry) {
     out.clear();
-    let participants = [shard];
-    let head = PrepareHead {
-        txn: write.txn,
-        begin: write.begin,
-        commit: write.commit,
-        single: true,
-        wait: write.wait,
-        participants: &participants,
-    };
-    let mut writer = PrepareWriter::begin(&Envelope::default(), &head, out);
     let (kind, expires_at, value): (_, _, &[u8]) = match write.action {
         WriteAction::Delete => (wire::WriteKind::Delete, Expiry::NEVER, &[]),
         WriteAction::Put | WriteAction::PutKeepExpiry => {
             (wire::WriteKind::Put, expires_at, write.value)
         }
     };
-    writer.write(&WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value });
-    writer.finish();
+    let entry = WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value };
+    PrepareBody::of_one_write(&entry, out);
 }
 
 #[cfg(test)]
 mod tests {
     use timestone_types::AbortKind;
-    use timestone_wire::{Condition, Kind};
+    use timestone_wire::{Condition, Kind, PrepareHead, PrepareWriter};
 
     use super::*;
     use crate::reads::expiry::tests::{Bench, SHARD, START, after_start, put_if};

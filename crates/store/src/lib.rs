@@ -24,7 +24,7 @@ mod mftl;
 mod stores;
 
 pub use api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, Latest,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeysAhead, Latest,
     LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor,
     ScanLimit, ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
 };

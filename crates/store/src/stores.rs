@@ -16,8 +16,8 @@ use std::time::Duration;
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Figure, FigureValues, Figures, LatestLookup, Lookup, PromisedPuts, PutSize,
-    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, Figure, FigureValues, Figures, KeysAhead, LatestLookup, Lookup, PromisedPuts,
+    PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -97,14 +97,9 @@ impl Reads for Stores {
     }
 
     #[inline]
-    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
+    fn fetch_ahead(&self, keys: KeysAhead<'_>) {
         // Keyspaces in memory are unknown there, which costs next to nothing.
-        self.flash.fetch_ahead(reads, others);
-    }
-
-    #[inline]
-    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
-        self.flash.fetch_records_ahead(keys);
+        self.flash.fetch_ahead(keys);
     }
 
     fn scan_as_of(

@@ -76,7 +76,44 @@ pub fn hash_key(seed: HashSeed, keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
 }
 
-/// A borrowed key with its keyspace and its hash.
+/// A check of a key: 32 bits of a second hash of its bytes, independent of its [`KeyHash`].
+#[must_use]
+pub fn check_key(seed: HashSeed, keyspace: KeyspaceId, key: &[u8]) -> u32 {
+    let second = HashSeed(seed.0.rotate_left(32) ^ 0x5eed_0f7e_c4ec_b175);
+    (hash_key(second, keyspace, key).0 >> 32) as u32
+}
+
+/// What a key is known by without its bytes: computed once, when a request is decoded, and carried
+/// along with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HashedKey {
+    /// The keyspace it lives in.
+    pub keyspace: KeyspaceId,
+    /// Its check under the owning data directory's seed.
+    pub check: u32,
+    /// Its hash under the same seed.
+    pub hash: KeyHash,
+}
+
+impl HashedKey {
+    /// Hashes `bytes` under `seed`.
+    #[must_use]
+    #[inline]
+    pub fn new(seed: HashSeed, keyspace: KeyspaceId, bytes: &[u8]) -> Self {
+        let check = check_key(seed, keyspace, bytes);
+        Self { keyspace, check, hash: hash_key(seed, keyspace, bytes) }
+    }
+
+    /// The same with the bytes that were hashed.
+    #[must_use]
+    #[inline]
+    pub const fn with(self, bytes: &[u8]) -> KeyRef<'_> {
+        let Self { keyspace, check, hash } = self;
+        KeyRef { keyspace, bytes, hash, check }
+    }
+}
+
+/// A borrowed key with its keyspace and its hashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyRef<'a> {
     /// The keyspace it lives in.
@@ -85,13 +122,23 @@ pub struct KeyRef<'a> {
     pub bytes: &'a [u8],
     /// Its hash under the owning data directory's seed.
     pub hash: KeyHash,
+    /// Its check under the same seed.
+    pub check: u32,
 }
 
 impl<'a> KeyRef<'a> {
     /// Hashes `bytes` under `seed`.
     #[must_use]
+    #[inline]
     pub fn new(seed: HashSeed, keyspace: KeyspaceId, bytes: &'a [u8]) -> Self {
-        Self { keyspace, bytes, hash: hash_key(seed, keyspace, bytes) }
+        HashedKey::new(seed, keyspace, bytes).with(bytes)
+    }
+
+    /// What it is known by.
+    #[must_use]
+    #[inline]
+    pub const fn hashed(&self) -> HashedKey {
+        HashedKey { keyspace: self.keyspace, check: self.check, hash: self.hash }
     }
 }
 

@@ -46,5 +46,7 @@ mod time;
 
 pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};
 pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
-pub use key::{HashSeed, KeyHash, KeyRef, SLOT_COUNT, Slot, hash_key, slot_of};
+pub use key::{
+    HashSeed, HashedKey, KeyHash, KeyRef, SLOT_COUNT, Slot, check_key, hash_key, slot_of,
+};
 pub use time::{Expiry, Span, Timestamp, Version};

@@ -94,6 +94,20 @@ fn split_write(bytes: &[u8]) -> Result<(WriteEntry<'_>, &[u8]), WireError> {
     if entry.well_formed() { Ok((entry, rest)) } else { Err(BAD_WRITE) }
 }
 
+#[inline]
+fn append_write(entry: &WriteEntry<'_>, out: &mut Vec<u8>) {
+    let mut head = [0u8; WRITE_HEAD];
+    entry.keyspace.store(&mut head[0..4]);
+    entry.kind.store(&mut head[4..5]);
+    entry.expires_at.store(&mut head[5..13]);
+    (entry.key.len() as u32).store(&mut head[13..17]);
+    (entry.value.len() as u32).store(&mut head[17..21]);
+    out.reserve(WRITE_HEAD + entry.key.len() + entry.value.len());
+    out.extend_from_slice(&head);
+    out.extend_from_slice(entry.key);
+    out.extend_from_slice(entry.value);
+}
+
 impl WriteEntry<'_> {
     /// Whether the fields fit the kind.
     #[inline]
@@ -148,6 +162,19 @@ impl<'a> PrepareBody<'a> {
         }
         bounded("bytes of a transaction", carried, MAX_TXN_BYTES)?;
         Ok(Self { bytes, reads, writes, writes_at })
+    }
+
+    /// Lays out a body that is one write, at the end of `out`, as [`PrepareBody::parse`] takes it.
+    ///
+    /// # Panics
+    /// A delete has a value, or a fence key or value.
+    #[inline]
+    pub fn of_one_write(entry: &WriteEntry<'_>, out: &mut Vec<u8>) {
+        assert!(entry.well_formed(), "deletes have no value, fences neither key nor value");
+        let mut head = [0u8; BODY_HEAD];
+        1u32.store(&mut head[4..8]);
+        out.extend_from_slice(&head);
+        append_write(entry, out);
     }
 
     /// Exactly the region, as [`PrepareBody::parse`] takes it.
@@ -310,16 +337,7 @@ impl<'v> PrepareWriter<'v> {
     #[inline]
     pub fn write(&mut self, entry: &WriteEntry<'_>) {
         assert!(entry.well_formed(), "deletes have no value, fences neither key nor value");
-        let mut head = [0u8; WRITE_HEAD];
-        entry.keyspace.store(&mut head[0..4]);
-        entry.kind.store(&mut head[4..5]);
-        entry.expires_at.store(&mut head[5..13]);
-        (entry.key.len() as u32).store(&mut head[13..17]);
-        (entry.value.len() as u32).store(&mut head[17..21]);
-        let out = self.frame.out();
-        out.extend_from_slice(&head);
-        out.extend_from_slice(entry.key);
-        out.extend_from_slice(entry.value);
+        append_write(entry, self.frame.out());
         self.writes += 1;
     }
 

@@ -36,7 +36,8 @@ use super::{
     Protocol,
 };
 use crate::limits::{
-    FLUSH_LINGER, HALF_CLOSE_LINGER, READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND,
+    FLUSH_LINGER, HALF_CLOSE_LINGER, READ_BY_ALL_PER_TURN, READ_BYTES, READ_PER_TURN,
+    RETRY_INTERVAL, SCARCE_OUTPUT_BOUND,
 };
 use crate::{
     Context, FrameBatch, MemoryUse, Readiness, ReplyAddress, SedaError, Stage, StageId, Tally,
@@ -57,6 +58,8 @@ pub struct NetStage<E, P> {
     retry_queue: RetryQueue<E>,
     intake: Intake,
     scratch: Vec<u8>,
+    /// Bytes read in this turn.
+    read_bytes: usize,
     answers: Vec<u8>,
     now: Timestamp,
     flush_deadline: FlushDeadline,
@@ -77,6 +80,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
             intake: Intake::new(config.max_frame_bytes),
             config,
             scratch: Vec::new(),
+            read_bytes: 0,
             answers: Vec::new(),
             now: Timestamp::ZERO,
             flush_deadline: FlushDeadline::default(),
@@ -149,6 +153,7 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
                 Ok(bytes) => {
                     metrics.bytes_received_total.add(bytes as u64);
                     budget = budget.saturating_sub(bytes);
+                    self.read_bytes += bytes;
                     connection.input.read_at = now;
                     // A short read has emptied the socket, unless the end of the stream is right
                     // behind it.
@@ -589,15 +594,22 @@ impl<E: FrameBatchEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         if self.acceptor.again.is_none() {
             self.accept(ctx);
         }
-        // Connections listed meanwhile belong to the next turn.
+        // Connections listed meanwhile belong to the next turn, and so does what is too much for
+        // this one.
         let listed = self.connections.listed_to_read();
-        for position in 0..listed {
+        let mut position = 0;
+        self.read_bytes = 0;
+        while position < listed && self.read_bytes < READ_BY_ALL_PER_TURN {
             if let Some(index) = self.connections.unlist_to_read(position) {
                 self.receive(ctx, index);
                 self.count_input(index);
             }
+            position += 1;
         }
-        self.connections.drop_to_read(listed);
+        self.connections.drop_to_read(position);
+        if position < listed {
+            ctx.want_turn();
+        }
     }
 
     fn flush(&mut self, ctx: &mut Context<'_, E>) {

@@ -119,6 +119,20 @@ fn one_run_of_frames_is_one_frame_batch_and_one_write() {
 }
 
 #[test]
+fn what_is_too_much_for_one_turn_is_read_in_the_next() {
+    let server = serve_simply();
+    let mut streams: Vec<TcpStream> = (0..24).map(|_| connect(server.address)).collect();
+    let frame = encode(1, &[3; 60_000]);
+    // All of it lies in the sockets at once, and nobody sends anything more.
+    for stream in &mut streams {
+        stream.write_all(&frame).expect("writes");
+    }
+    for stream in &mut streams {
+        assert!(read_frame(stream) == [3; 60_000]);
+    }
+}
+
+#[test]
 fn frames_larger_than_every_buffer_pass() {
     let server = serve_simply();
     let mut stream = connect(server.address);

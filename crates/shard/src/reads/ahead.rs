@@ -2,99 +2,131 @@
 //! way when the first is worked on.
 //!
 //! A single load that misses takes longer than all the work on a read. The steps go in waves over
-//! all keys, so that each wave finds what the one before it has fetched.
+//! all keys, so that each wave finds what the one before it has fetched. What a decision will put is
+//! known when it arrives: its keys are looked up, too.
+//!
+//! Keys are hashed here, once: who works on a frame gets them with it.
 
-use timestone_store::Store;
+use std::ops::Range;
+
+use timestone_io::prefetch;
+use timestone_store::KeysAhead;
 use timestone_txn::participant::Participant;
-use timestone_types::{HashSeed, KeyHash, KeyRef, KeyspaceId};
+use timestone_types::{HashSeed, HashedKey};
 use timestone_wire::{self as wire, Frame, Kind, Message};
 
-/// Keys that are looked at together; those beyond are not.
-const KEYS: usize = 64;
+use crate::limits::LOOK_AHEAD_KEYS;
+use crate::shard::ShardStore;
+use crate::write_sets::payload::Payloads;
 
-/// The keys of a few frames.
-pub(crate) struct LookAhead<'a> {
-    // Those whose records are read come first from the front, the others from the back.
-    keys: [KeyRef<'a>; KEYS],
-    reads: usize,
-    others: usize,
+/// The keys of a few frames, by what will be done with them. Its memory is reused.
+#[derive(Debug, Default)]
+pub(crate) struct LookAhead {
+    reads: Vec<HashedKey>,
+    validated: Vec<HashedKey>,
+    puts: Vec<HashedKey>,
 }
 
-impl<'a> LookAhead<'a> {
-    pub(crate) const fn new() -> Self {
-        const NONE: KeyRef<'static> =
-            KeyRef { keyspace: KeyspaceId::DEFAULT, bytes: &[], hash: KeyHash(0) };
-        Self { keys: [NONE; KEYS], reads: 0, others: 0 }
-    }
+/// Where the keys of one frame are in a [`LookAhead`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeysOfFrame(Range<u32>);
 
+impl LookAhead {
     fn assert_sound(&self) {
-        debug_assert!(self.reads + self.others <= KEYS, "keys from both ends do not meet");
+        debug_assert!(
+            self.reads.len() + self.validated.len() + self.puts.len() <= LOOK_AHEAD_KEYS,
+            "those beyond are not looked at"
+        );
     }
 
     pub(crate) fn clear(&mut self) {
         self.assert_sound();
-        (self.reads, self.others) = (0, 0);
+        self.reads.clear();
+        self.validated.clear();
+        self.puts.clear();
     }
 
-    /// A key whose record will be read.
-    #[inline]
-    pub(crate) fn reads(&mut self, key: KeyRef<'a>) {
-        if self.reads + self.others < KEYS {
-            self.keys[self.reads] = key;
-            self.reads += 1;
-        }
-        self.assert_sound();
+    fn room(&self) -> usize {
+        LOOK_AHEAD_KEYS - self.reads.len() - self.validated.len() - self.puts.len()
     }
 
-    /// A key that will be looked up without its record.
+    /// Collects the keys that a frame will look at.
     #[inline]
-    pub(crate) fn validates(&mut self, key: KeyRef<'a>) {
-        if self.reads + self.others < KEYS {
-            self.others += 1;
-            self.keys[KEYS - self.others] = key;
-        }
+    pub(crate) fn look_at(
+        &mut self,
+        frame: &Frame<'_>,
+        seed: HashSeed,
+        payloads: &Payloads,
+    ) -> KeysOfFrame {
         self.assert_sound();
-    }
-
-    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
-    /// that it is hashed once.
-    #[inline]
-    pub(crate) fn keys_of(&mut self, frame: &Frame<'a>, seed: HashSeed) -> Option<KeyRef<'a>> {
-        self.assert_sound();
+        let room = self.room();
+        let keys = self.keys_mut(frame.kind());
+        let begin = keys.len();
         match frame.kind() {
-            Kind::Get => {
-                let get = wire::Get::decode(frame).ok()?;
-                let key = KeyRef::new(seed, get.keyspace, get.key);
-                self.reads(key);
-                Some(key)
+            Kind::Get if room > 0 => {
+                if let Ok(get) = wire::Get::decode(frame) {
+                    keys.push(HashedKey::new(seed, get.keyspace, get.key));
+                }
+            }
+            Kind::Write if room > 0 => {
+                if let Ok(write) = wire::Write::decode(frame) {
+                    keys.push(HashedKey::new(seed, write.keyspace, write.key));
+                }
             }
             Kind::Prepare => {
-                let prepare = wire::Prepare::decode(frame).ok()?;
-                let body = prepare.body;
-                let reads = body.reads().map(|read| (read.keyspace, read.key));
-                for (keyspace, key) in
-                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
-                {
-                    self.validates(KeyRef::new(seed, keyspace, key));
+                if let Ok(prepare) = wire::Prepare::decode(frame) {
+                    let body = prepare.body;
+                    let reads = body.reads().map(|read| (read.keyspace, read.key));
+                    let writes = body.writes().map(|write| (write.keyspace, write.key));
+                    let all = reads.chain(writes).take(room + 1);
+                    keys.extend(all.map(|(space, key)| HashedKey::new(seed, space, key)));
+                    if keys.len() - begin > room {
+                        // All of a frame's keys, or none.
+                        keys.truncate(begin);
+                    }
                 }
-                None
             }
-            Kind::Write => {
-                let write = wire::Write::decode(frame).ok()?;
-                let key = KeyRef::new(seed, write.keyspace, write.key);
-                self.validates(key);
-                Some(key)
+            Kind::Decide => {
+                let decide = wire::Decide::decode(frame).ok();
+                let decided = decide.filter(|decide| decide.decision().is_some());
+                let payload = decided.and_then(|decide| payloads.get(decide.txn));
+                if let Some(payload) = payload {
+                    keys.extend(payload.keys.iter().take(room));
+                }
             }
-            _ => None,
+            _ => {}
         }
+        let keys = KeysOfFrame(begin as u32..keys.len() as u32);
+        self.assert_sound();
+        keys
+    }
+
+    fn keys_mut(&mut self, kind: Kind) -> &mut Vec<HashedKey> {
+        match kind {
+            Kind::Get => &mut self.reads,
+            Kind::Write | Kind::Decide => &mut self.puts,
+            _ => &mut self.validated,
+        }
+    }
+
+    /// The keys of a frame in the order in which it names them: reads first, then writes. Empty if
+    /// it has none, or too many.
+    #[inline]
+    pub(crate) fn keys(&self, frame: &Frame<'_>, of: &KeysOfFrame) -> &[HashedKey] {
+        let keys = match frame.kind() {
+            Kind::Get => &self.reads,
+            Kind::Write => &self.puts,
+            Kind::Prepare => &self.validated,
+            _ => return &[],
+        };
+        &keys[of.0.start as usize..of.0.end as usize]
     }
 
     /// Has everything fetched that requests for the keys will look at.
-    pub(crate) fn fetch(&self, participant: &Participant, store: &dyn Store) {
-        let (reads, others) = (&self.keys[..self.reads], &self.keys[KEYS - self.others..]);
-        store.fetch_ahead(reads, others);
-        reads.iter().for_each(|key| participant.prefetch(key.hash));
-        others.iter().for_each(|key| participant.prefetch(key.hash));
-        store.fetch_records_ahead(reads);
+    pub(crate) fn fetch(&self, participant: &Participant, store: &ShardStore) {
+        let Self { reads, validated, puts } = self;
+        let all = reads.iter().chain(validated).chain(puts);
+        all.filter_map(|key| participant.home_of(key.hash)).for_each(prefetch);
+        store.fetch_ahead(KeysAhead { reads, validated, puts });
     }
 }

@@ -2,7 +2,7 @@
 
 use timestone_store::LatestLookup;
 use timestone_txn::participant::{LatestInStore, ReadItem, Token, Wait, WriteItem, WriteKind};
-use timestone_types::{HashSeed, KeyRef, ShardId};
+use timestone_types::{HashSeed, HashedKey, ShardId};
 use timestone_wire::limits::MAX_PARTICIPANTS;
 use timestone_wire::{self as wire, Frame, PrepareBody};
 
@@ -15,12 +15,15 @@ pub(crate) struct Items {
     reads: Vec<ReadItem>,
     writes: Vec<WriteItem>,
     participants: Vec<ShardId>,
+    /// Of the reads, then of the writes.
+    keys: Vec<HashedKey>,
 }
 
 impl Items {
     /// None yet; their keys are hashed with this seed.
-    pub(crate) const fn new(seed: HashSeed) -> Self {
-        Self { seed, reads: Vec::new(), writes: Vec::new(), participants: Vec::new() }
+    pub(crate) fn new(seed: HashSeed) -> Self {
+        let (reads, writes, participants) = (Vec::new(), Vec::new(), Vec::new());
+        Self { seed, reads, writes, participants, keys: Vec::new() }
     }
 
     /// The read set.
@@ -33,6 +36,12 @@ impl Items {
     #[inline]
     pub(crate) fn writes(&self) -> &[WriteItem] {
         &self.writes
+    }
+
+    /// The keys of the write set.
+    #[inline]
+    pub(crate) fn write_keys(&self) -> &[HashedKey] {
+        &self.keys[self.reads.len()..]
     }
 
     /// The participants.
@@ -49,19 +58,19 @@ impl Items {
         debug_assert!(self.participants.len() <= MAX_PARTICIPANTS, "a frame names no more");
     }
 
-    /// Fills the read and write items of a body; whether the youngest versions of all its keys are
-    /// known. If not, the request is handed
-    /// in again when they are.
+    /// Fills the read and write items of a body, whose keys may have been hashed; whether the
+    /// youngest versions of all its keys are known. If not, the request is handed in again when they
+    /// are.
     #[inline]
     pub(crate) fn look_up(
         &mut self,
         (token, wait): (Token, Option<Wait>),
         frame: &Frame<'_>,
-        body: &PrepareBody<'_>,
+        (body, keys): (&PrepareBody<'_>, &[HashedKey]),
         parts: &mut Parts<'_>,
     ) -> bool {
         let Parts { requests, store, lookups, .. } = parts;
-        self.list(body);
+        self.list(body, keys);
         if let Some(items) = lookups.take(token) {
             assert_eq!(items.len(), self.reads.len() + self.writes.len(), "the frame is the same");
             let (reads, writes) = items.split_at(self.reads.len());
@@ -70,8 +79,7 @@ impl Items {
             return true;
         }
         for (index, (read, item)) in body.reads().zip(&mut self.reads).enumerate() {
-            let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
-            match store.latest(key, lookups.token()) {
+            match store.latest(self.keys[index].with(read.key), lookups.token()) {
                 LatestLookup::Known(latest) => item.latest = in_store(latest),
                 LatestLookup::Pending => lookups.note_pending(index),
             }
@@ -79,8 +87,7 @@ impl Items {
         let offset = self.reads.len();
         for (index, (write, item)) in body.writes().zip(&mut self.writes).enumerate() {
             if item.kind != WriteKind::Fence {
-                let key = KeyRef { keyspace: write.keyspace, bytes: write.key, hash: item.key };
-                match store.latest(key, lookups.token()) {
+                match store.latest(self.keys[offset + index].with(write.key), lookups.token()) {
                     LatestLookup::Known(latest) => item.latest = in_store(latest),
                     LatestLookup::Pending => lookups.note_pending(offset + index),
                 }
@@ -98,13 +105,22 @@ impl Items {
         false
     }
 
-    /// The read and write items of a body, without what the store knows of them.
+    /// The read and write items of a body, without what the store knows of them. `hashed` are its
+    /// keys, or none.
     #[inline]
-    pub(crate) fn list(&mut self, body: &PrepareBody<'_>) {
+    pub(crate) fn list(&mut self, body: &PrepareBody<'_>, hashed: &[HashedKey]) {
         self.reads.clear();
         self.writes.clear();
+        self.keys.clear();
+        let seed = self.seed;
+        let mut hashed = hashed.iter();
+        let mut hash = |keyspace, bytes: &[u8]| match hashed.next() {
+            Some(&key) => key,
+            None => HashedKey::new(seed, keyspace, bytes),
+        };
         for read in body.reads() {
-            let key = KeyRef::new(self.seed, read.keyspace, read.key);
+            let key = hash(read.keyspace, read.key);
+            self.keys.push(key);
             self.reads.push(ReadItem {
                 keyspace: read.keyspace,
                 key: key.hash,
@@ -115,7 +131,8 @@ impl Items {
             });
         }
         for write in body.writes() {
-            let key = KeyRef::new(self.seed, write.keyspace, write.key);
+            let key = hash(write.keyspace, write.key);
+            self.keys.push(key);
             let kind = write_kind(write.kind);
             self.writes.push(WriteItem {
                 keyspace: write.keyspace,

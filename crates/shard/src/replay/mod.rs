@@ -185,7 +185,8 @@ impl Replay {
                     Some(TxnOutcome::Aborted) => {}
                     None => {
                         let participants: Vec<ShardId> = participants.iter().collect();
-                        let payload = self.payloads.keep(txn, begin, single, &participants, body);
+                        let payload =
+                            self.payloads.keep(txn, begin, single, &participants, (body, &[]));
                         payload.commit = payload.commit.max(commit);
                         payload.batch =
                             Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
@@ -256,7 +257,7 @@ impl Replay {
         participants: &[ShardId],
         body: &[u8],
     ) {
-        let payload = self.payloads.keep(txn, begin, single, participants, body);
+        let payload = self.payloads.keep(txn, begin, single, participants, (body, &[]));
         (payload.commit, payload.batch) = (commit, Some(batch));
         self.promised.insert(txn, Promised { commit, batch });
         self.assert_sound();

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use timestone_store::{
-    AsOf, Count, FigureValues, Figures, LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome,
-    ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, KeysAhead, LatestLookup, Lookup, PromisedPuts, PutSize,
+    ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep,
+    Writes,
 };
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -109,12 +110,8 @@ impl<S: Store> Reads for Hesitant<S> {
         self.store.newest(keyspace)
     }
 
-    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
-        self.store.fetch_ahead(reads, others);
-    }
-
-    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
-        self.store.fetch_records_ahead(keys);
+    fn fetch_ahead(&self, keys: KeysAhead<'_>) {
+        self.store.fetch_ahead(keys);
     }
 
     fn scan_as_of(

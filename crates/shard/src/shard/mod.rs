@@ -31,7 +31,7 @@ use std::sync::Arc;
 use timestone_seda::{FrameBatch, StageId};
 use timestone_store::{Store, StoreEvent};
 use timestone_txn::participant::{self, Participant, Token};
-use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp};
+use timestone_types::{HashSeed, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames};
 
@@ -46,7 +46,7 @@ pub use crate::log_records::order::RecordPlace;
 use crate::log_records::{Closers, LogRecords};
 use crate::peers::Messages;
 pub use crate::peers::{Peers, own_reply_address};
-use crate::reads::ahead::LookAhead;
+use crate::reads::ahead::{KeysOfFrame, LookAhead};
 use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
 use crate::replay::Recovering;
@@ -80,6 +80,7 @@ pub struct Shard {
     requests: Requests,
     lookups: Lookups,
     items: Items,
+    ahead: LookAhead,
     single: SingleWrites,
     admission: Admission,
     write_sets: WriteSets,
@@ -131,6 +132,7 @@ impl Shard {
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
             items: Items::new(seed),
+            ahead: LookAhead::default(),
             single: SingleWrites::new(shard, seed),
             admission: Admission::new(with.memory),
             write_sets: WriteSets::new(payloads),
@@ -155,16 +157,16 @@ impl Shard {
     /// Takes the frames of a batch of frames, a few at a time, with a look ahead at their keys.
     fn frame_batch(&mut self, ctx: &mut Turn<'_>, frame_batch: FrameBatch) {
         let mut frames = Frames::new(&frame_batch.bytes);
-        let mut group: [Option<(Frame<'_>, Option<KeyRef<'_>>)>; LOOK_AHEAD] = [None; LOOK_AHEAD];
-        let mut ahead = LookAhead::new();
+        let mut group: [Option<(Frame<'_>, KeysOfFrame)>; LOOK_AHEAD] = Default::default();
+        let mut ahead = std::mem::take(&mut self.ahead);
         loop {
             let mut count = 0;
             ahead.clear();
             for frame in frames.by_ref().take(LOOK_AHEAD) {
                 match frame {
                     Ok(frame) => {
-                        let key = ahead.keys_of(&frame, self.seed);
-                        group[count] = Some((frame, key));
+                        let keys = ahead.look_at(&frame, self.seed, self.write_sets.payloads());
+                        group[count] = Some((frame, keys));
                         count += 1;
                     }
                     Err(error) => {
@@ -180,11 +182,12 @@ impl Shard {
                 break;
             }
             ahead.fetch(self.driver.participant(), &*self.store);
-            for (frame, key) in group[..count].iter().flatten() {
-                self.frame(ctx, frame_batch.reply_to, frame, *key);
+            for (frame, keys) in group[..count].iter().flatten() {
+                self.frame(ctx, frame_batch.reply_to, frame, ahead.keys(frame, keys));
                 self.close_batch(ctx, LOG_BATCH_BYTES);
             }
         }
+        self.ahead = ahead;
         ctx.finish_frame_batch(frame_batch);
         self.driver.assert_carried_out();
     }

@@ -71,10 +71,13 @@ impl Shard {
                 if let (LogIntent::Prepare { txn, begin, single, .. }, Some((_, frame))) =
                     (&intent, current)
                 {
-                    let (shard, written) = (self.shard, self.single.body());
-                    let participants = self.items.participants();
                     let of = (*txn, *begin, *single);
-                    self.write_sets.keep(of, frame, participants, (shard, written));
+                    self.write_sets.keep(
+                        of,
+                        frame,
+                        self.shard,
+                        (&self.items, self.single.written()),
+                    );
                 }
                 let (log_records, payloads, closers) = self.log();
                 log_records.record(sequence, intent, payloads, (closers.watermark, closers.store));
@@ -167,7 +170,7 @@ impl Shard {
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let submitted = match Frame::parse(&bytes) {
-            Ok(frame) => self.submit(ctx, token, &frame, None, wait),
+            Ok(frame) => self.submit(ctx, token, &frame, &[], wait),
             Err(error) => Err(error),
         };
         if let Err(error) = submitted {

@@ -5,7 +5,7 @@ use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
     self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{KeyRef, TxnOutcome};
+use timestone_types::{HashedKey, KeyRef, KeyspaceId, TxnOutcome};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
 use super::Shard;
@@ -27,14 +27,14 @@ pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
 }
 
 impl Shard {
-    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`LookAhead::keys_of`](crate::reads::ahead::LookAhead::keys_of)
-    /// has found it.
+    /// Takes one frame that has just arrived; `keys` are its keys, hashed, if there was a
+    /// [look ahead](crate::reads::ahead) at them.
     pub(super) fn frame(
         &mut self,
         ctx: &mut Turn<'_>,
         reply_to: ReplyAddress,
         frame: &Frame<'_>,
-        key: Option<KeyRef<'_>>,
+        keys: &[HashedKey],
     ) {
         self.driver.assert_carried_out();
         if frame.envelope().epoch != self.requests.epoch() && !frame.kind().is_reply() {
@@ -56,7 +56,7 @@ impl Shard {
             _ => return self.without_token(ctx, reply_to, frame),
         };
         let token = self.requests.open(reply_to, frame, purpose);
-        if let Err(error) = self.submit(ctx, token, frame, key, None) {
+        if let Err(error) = self.submit(ctx, token, frame, keys, None) {
             self.requests.close(token);
             let text = error.to_string();
             self.requests.answer_error(
@@ -69,20 +69,20 @@ impl Shard {
     }
 
     /// Hands a request to the core, for the first time or again (`wait` is what the core gave back
-    /// then). `key` is its only key, if that has been hashed.
+    /// then). `keys` are its keys, if they have been hashed.
     pub(super) fn submit(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
-        key: Option<KeyRef<'_>>,
+        keys: &[HashedKey],
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         self.driver.assert_carried_out();
         match frame.kind() {
-            Kind::Get => self.submit_get(ctx, token, frame, key, wait),
-            Kind::Prepare => self.submit_prepare(ctx, token, frame, wait),
-            Kind::Write => self.submit_write(ctx, token, frame, key, wait),
+            Kind::Get => self.submit_get(ctx, token, frame, keys.first(), wait),
+            Kind::Prepare => self.submit_prepare(ctx, token, frame, keys, wait),
+            Kind::Write => self.submit_write(ctx, token, frame, keys.first(), wait),
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
@@ -102,17 +102,33 @@ impl Shard {
         }
     }
 
+    /// A key of a frame, hashed unless it was before.
+    #[inline]
+    fn key<'k>(
+        &self,
+        hashed: Option<&HashedKey>,
+        keyspace: KeyspaceId,
+        bytes: &'k [u8],
+    ) -> KeyRef<'k> {
+        let key = match hashed {
+            Some(hashed) => hashed.with(bytes),
+            None => KeyRef::new(self.seed, keyspace, bytes),
+        };
+        debug_assert!(key == KeyRef::new(self.seed, keyspace, bytes), "it is the frame's key");
+        key
+    }
+
     #[inline]
     fn submit_get(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
-        key: Option<KeyRef<'_>>,
+        key: Option<&HashedKey>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
-        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
+        let key = self.key(key, get.keyspace, get.key);
         let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
             token,
@@ -137,6 +153,7 @@ impl Shard {
         ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
+        keys: &[HashedKey],
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let prepare = wire::Prepare::decode(frame)?;
@@ -149,7 +166,7 @@ impl Shard {
             })
         };
         let (_, items, mut parts) = self.parts();
-        if !items.look_up((token, wait), frame, body, &mut parts) {
+        if !items.look_up((token, wait), frame, (body, keys), &mut parts) {
             return Ok(());
         }
         // Deletes and fences go on.
@@ -228,7 +245,7 @@ impl Shard {
     ) -> Result<(), wire::WireError> {
         let set = wire::WriteSet::decode(frame)?;
         let (_, items, mut parts) = self.parts();
-        if !items.look_up((token, None), frame, &set.body, &mut parts) {
+        if !items.look_up((token, None), frame, (&set.body, &[]), &mut parts) {
             return Ok(());
         }
         self.items.set_participants(std::iter::once(self.shard));
@@ -382,11 +399,11 @@ impl Shard {
         ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
-        key: Option<KeyRef<'_>>,
+        key: Option<&HashedKey>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
-        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
+        let key = self.key(key, write.keyspace, write.key);
         let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
         let refused = match write.action {
             wire::WriteAction::Delete => None,
@@ -448,7 +465,7 @@ impl Shard {
         // It is not let in if it is new after all.
         let (has_room, refused) = (false, Some(AdmissionError::Store(StoreError::Busy)));
         if let Ok(prepare) = wire::Prepare::decode(frame) {
-            self.items.list(&prepare.body);
+            self.items.list(&prepare.body, &[]);
             self.step_prepare(ctx, token, &prepare, (None, has_room));
             self.carry_out_prepare(ctx, token, frame, refused);
         } else if let Ok(write) = wire::Write::decode(frame) {

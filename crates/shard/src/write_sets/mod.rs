@@ -17,8 +17,10 @@ use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteKind};
 
 use crate::limits::APPLY_INTERVAL;
+use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
 use crate::shard::ShardStore;
+use crate::single::Written;
 use payload::Payloads;
 
 /// A write set on its way into the store, which had no room for all of it at once.
@@ -90,32 +92,32 @@ impl WriteSets {
     }
 
     /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
-    /// where it stays until it is applied. A single write was laid out as the prepare `written`.
+    /// where it stays until it is applied: its keys are in `items`. The body of a single write is
+    /// `written`, and moves there.
     #[inline]
     pub(crate) fn keep(
         &mut self,
         (txn, begin, single): (TxnId, Timestamp, bool),
         frame: &Frame<'_>,
-        participants: &[ShardId],
-        (shard, written): (ShardId, &[u8]),
+        shard: ShardId,
+        (items, written): (&Items, &mut Written),
     ) {
+        let participants = items.participants();
         match frame.kind() {
             wire::Kind::Prepare => {
                 if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    self.payloads.keep(txn, begin, single, participants, prepare.body.bytes());
+                    let body = (prepare.body.bytes(), items.write_keys());
+                    self.payloads.keep(txn, begin, single, participants, body);
                 }
             }
             wire::Kind::Write => {
-                let participants = [shard];
-                if let Ok(frame) = Frame::parse(written)
-                    && let Ok(prepare) = wire::Prepare::decode(&frame)
-                {
-                    self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
-                }
+                let (body, key) = (&mut written.body, written.key);
+                self.payloads.keep_whole(txn, begin, &[shard], (body, &[key]));
             }
             wire::Kind::WriteSet => {
                 if let Ok(set) = wire::WriteSet::decode(frame) {
-                    self.payloads.keep(txn, begin, single, participants, set.body.bytes());
+                    let body = (set.body.bytes(), items.write_keys());
+                    self.payloads.keep(txn, begin, single, participants, body);
                 }
             }
             _ => {}
@@ -230,7 +232,15 @@ impl WriteSets {
             }
         };
         for (index, write) in body.writes().enumerate().skip(done) {
-            let key = KeyRef::new(target.seed, write.keyspace, write.key);
+            let key = match payload.keys.get(index) {
+                Some(hashed) => hashed.with(write.key),
+                None => KeyRef::new(target.seed, write.keyspace, write.key),
+            };
+            debug_assert!(
+                write.kind == WriteKind::Fence
+                    || key == KeyRef::new(target.seed, write.keyspace, write.key),
+                "the keys of a write set are those of its writes"
+            );
             let put = match write.kind {
                 WriteKind::Put => target.store.put(key, version, write.value, write.expires_at),
                 WriteKind::Delete => target.store.delete(key, version),

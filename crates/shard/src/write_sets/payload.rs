@@ -6,7 +6,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use timestone_store::PromisedPuts;
-use timestone_types::{ShardId, Timestamp, TxnId};
+use timestone_types::{HashedKey, ShardId, Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 use timestone_wire::PrepareBody;
 
@@ -15,6 +15,8 @@ use timestone_wire::PrepareBody;
 pub(crate) struct Payload {
     /// The body: read set and write set, as the wire lays them out.
     pub(crate) body: Vec<u8>,
+    /// The keys of its writes, in their order; none of a payload that was recovered.
+    pub(crate) keys: Vec<HashedKey>,
     /// The transaction's snapshot.
     pub(crate) begin: Timestamp,
     /// All participants.
@@ -49,15 +51,45 @@ impl Payloads {
         begin: Timestamp,
         single: bool,
         participants: &[ShardId],
-        body: &[u8],
+        (body, keys): (&[u8], &[HashedKey]),
+    ) -> &mut Payload {
+        let payload = self.open(txn, begin, single, participants, (body, keys));
+        payload.body.clear();
+        payload.body.extend_from_slice(body);
+        payload
+    }
+
+    /// The same of a single write, whose body is taken; another buffer is left in its place.
+    #[inline]
+    pub(crate) fn keep_whole(
+        &mut self,
+        txn: TxnId,
+        begin: Timestamp,
+        participants: &[ShardId],
+        (body, keys): (&mut Vec<u8>, &[HashedKey]),
+    ) {
+        let payload = self.open(txn, begin, true, participants, (body, keys));
+        std::mem::swap(&mut payload.body, body);
+        debug_assert!(self.by_txn.contains_key(&txn), "it is kept");
+    }
+
+    /// The payload of a transaction, as if it had this body, which the caller gives it.
+    #[inline]
+    fn open(
+        &mut self,
+        txn: TxnId,
+        begin: Timestamp,
+        single: bool,
+        participants: &[ShardId],
+        (body, keys): (&[u8], &[HashedKey]),
     ) -> &mut Payload {
         let free = &mut self.free;
         let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
         self.sum.bytes = self.sum.bytes + body.len() as u64 - payload.body.len() as u64;
         let writes = |body| u64::from(PrepareBody::write_count(body));
         self.sum.count = self.sum.count + writes(body) - writes(&payload.body);
-        payload.body.clear();
-        payload.body.extend_from_slice(body);
+        payload.keys.clear();
+        payload.keys.extend_from_slice(keys);
         payload.participants.clear();
         payload.participants.extend_from_slice(participants);
         payload.begin = begin;
@@ -139,15 +171,15 @@ mod tests {
         let txn = |n| TxnId::new(ClientId::new(1), Sequence::new(n));
         let mut payloads = Payloads::default();
         for n in 0..4 {
-            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 100]);
+            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 100], &[]));
         }
-        payloads.keep(txn(0), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 30]);
+        payloads.keep(txn(0), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 30], &[]));
         assert_eq!((payloads.len(), payloads.bytes()), (4, 330));
         assert_eq!(payloads.take(txn(1)).map(|payload| payload.body.len()), Some(100));
         payloads.forget(txn(0));
         payloads.forget(txn(1));
         assert_eq!((payloads.len(), payloads.bytes()), (2, 200));
-        payloads.keep(txn(5), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 7]);
+        payloads.keep(txn(5), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 7], &[]));
         assert_eq!(payloads.bytes(), 207);
     }
 }

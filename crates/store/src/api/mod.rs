@@ -35,7 +35,7 @@ pub use found::{
     AsOf, Count, KeyList, Latest, LatestLookup, Lookup, ReadOutcome, ReadToken, ScanCursor,
     ScanLimit,
 };
-pub use reads::Reads;
+pub use reads::{KeysAhead, Reads};
 pub use upkeep::Upkeep;
 pub use writes::{PromisedPuts, PutSize, Writes};
 

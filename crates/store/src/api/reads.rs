@@ -21,12 +21,23 @@
 //! Rule 3 pins the write set of a moment and not the access record, so that the participant does
 //! not have to know of look-ups. The shard's stage does it; see its `lookups` part.
 
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::found::{AsOf, Count, LatestLookup, Lookup, ReadToken, ScanCursor, ScanLimit};
 #[allow(unused_imports, reason = "for the documentation")]
 use super::{ReadOutcome, StoreEvent};
 use crate::error::StoreError;
+
+/// Keys that will be used soon, by what will be done with them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeysAhead<'a> {
+    /// Their records will be read.
+    pub reads: &'a [HashedKey],
+    /// Their youngest versions will be looked up.
+    pub validated: &'a [HashedKey],
+    /// They will be put.
+    pub puts: &'a [HashedKey],
+}
 
 /// Look-ups of single keys, and walks over keyspaces. None of them changes what is stored.
 pub trait Reads {
@@ -75,14 +86,9 @@ pub trait Reads {
     /// it lay at or below the watermark.
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp;
 
-    /// A hint that these keys will be asked for or put soon: `reads` with their records, `others`
-    /// without. Has the processor fetch what leads to their youngest versions; many keys at once
-    /// cost no more waiting than one.
-    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]);
-
-    /// The same of the records of the youngest versions, as far as they are in memory.
-    /// [`fetch_ahead`](Self::fetch_ahead) comes before.
-    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]);
+    /// A hint that these keys will be asked for or put soon. Has the processor fetch what that will
+    /// look at, as far as it is in memory; many keys at once cost no more waiting than one.
+    fn fetch_ahead(&self, keys: KeysAhead<'_>);
 
     /// Keys of a keyspace that are visible at `at`, in the order of their hashes, as many as
     /// `limit` allows (keys that share a position are never split). Every key that is present

@@ -36,9 +36,9 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, Latest, LatestLookup,
-    Lookup, PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport,
-    StoreEvent, Upkeep, Writes,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeysAhead, Latest,
+    LatestLookup, Lookup, PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit,
+    ScrubReport, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use chain::Stored;
@@ -274,9 +274,7 @@ impl Reads for Dram {
         space.map_or(self.marks.lost(), |space| space.youngest.max(space.latest_fence())).timestamp
     }
 
-    fn fetch_ahead(&self, _reads: &[KeyRef<'_>], _others: &[KeyRef<'_>]) {}
-
-    fn fetch_records_ahead(&self, _keys: &[KeyRef<'_>]) {}
+    fn fetch_ahead(&self, _keys: KeysAhead<'_>) {}
 
     fn scan_as_of(
         &mut self,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   insert ─► small queue (a tenth) ──asked for──► main queue ──asked for──► main again
-//!                     └──not──► ghost (remembers the key)  └──not──► gone
+//!                     └──not──► ghost (remembers the key)  └──not──► ghost
 //!                                  └─ insert of a remembered key ─► main queue
 //! ```
 //!
@@ -14,8 +14,10 @@
 //! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue
 //! gives up its oldest segment whole, copying only what was asked for. Records are found through a
 //! table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for the bucket
-//! and one for the record. The table is sized when the cache is made or resized, and zeroed lazily
-//! by the system: an idle cache costs next to nothing.
+//! and one for the record. All versions of a key share a bucket, and what is remembered of a key
+//! that left is a slot of it, too: a put that supersedes a version looks at one line, which can be
+//! fetched before any version is known. The table is sized when the cache is made or resized, and
+//! zeroed lazily by the system: an idle cache costs next to nothing.
 //!
 //! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
 //! in a page that is being written.
@@ -61,18 +63,32 @@ pub(crate) struct CacheKey<'a> {
 }
 
 impl CacheKey<'_> {
-    /// Mixes what finds the record: not the key's bytes, which the id stands for.
-    pub(crate) fn hash(&self) -> u64 {
-        let version =
-            self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
-        let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        mixed ^ mixed >> 29
+    /// What it is found by: not the key's bytes, which the id stands for.
+    #[inline]
+    fn name(&self) -> Name {
+        Name::new(self.keyspace, self.id, self.version)
+    }
+}
+
+/// Hashes that find a record: of its key, which says the bucket, and of its version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Name {
+    key: u64,
+    version: u64,
+}
+
+impl Name {
+    #[inline]
+    fn new(keyspace: KeyspaceId, id: KeyId, version: Version) -> Self {
+        let key = Self::key(keyspace, id);
+        let version = version.timestamp.as_nanos() ^ u64::from(version.client.get()) << 40;
+        let mixed = (key ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        Self { key, version: mixed ^ mixed >> 29 }
     }
 
-    /// As [`Self::hash`], the same for all versions of a key.
-    fn family(&self) -> u64 {
-        let mixed =
-            self.id.mixed() ^ u64::from(self.keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    #[inline]
+    fn key(keyspace: KeyspaceId, id: KeyId) -> u64 {
+        let mixed = id.mixed() ^ u64::from(keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         mixed ^ mixed >> 32
     }
 }
@@ -85,7 +101,8 @@ pub(crate) struct CachedRecord {
 }
 
 /// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero
-/// is an empty slot).
+/// is an empty slot). The highest place is no place: such a slot is a ghost, with the fingerprint of
+/// a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TableSlot(u64);
 
@@ -94,15 +111,39 @@ impl TableSlot {
     const OFFSET_BITS: u32 = 15;
     const SUPERSEDED: u64 = 1 << 37;
     const FINGERPRINT_SHIFT: u32 = 38;
+    const NO_PLACE: u64 = (1 << Self::PLACE_BITS) - 1;
 
     fn new(hash: u64, frequency: u64, place: CachedRecord) -> Self {
         let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
         let fingerprint = hash >> Self::FINGERPRINT_SHIFT << Self::FINGERPRINT_SHIFT;
+        debug_assert!(raw < Self::NO_PLACE, "no record begins at the end of the last segment");
         Self(fingerprint | frequency << Self::PLACE_BITS | raw)
     }
 
+    /// Of a key whose record has left.
+    fn ghost(key: u64) -> Self {
+        Self(key << Self::FINGERPRINT_SHIFT | Self::NO_PLACE)
+    }
+
+    fn is_ghost(self) -> bool {
+        self.0 & Self::NO_PLACE == Self::NO_PLACE
+    }
+
     fn matches(self, hash: u64) -> bool {
-        self.0 != 0 && self.0 >> Self::FINGERPRINT_SHIFT == hash >> Self::FINGERPRINT_SHIFT
+        self.0 != 0
+            && self.0 >> Self::FINGERPRINT_SHIFT == hash >> Self::FINGERPRINT_SHIFT
+            && !self.is_ghost()
+    }
+
+    /// How little is lost with it: empty slots first, then ghosts and superseded records, and then
+    /// what is asked for least.
+    fn worth(self) -> u64 {
+        match self {
+            Self(0) => 0,
+            ghost if ghost.is_ghost() => 1,
+            old if old.is_superseded() => 2,
+            record => 3 + record.frequency(),
+        }
     }
 
     fn frequency(self) -> u64 {
@@ -159,6 +200,15 @@ enum Retention {
     DropAll,
 }
 
+/// What a record says that it is filed under, beside its key's bytes.
+fn identity(record: &[u8]) -> (KeyspaceId, KeyId, Version) {
+    let id =
+        KeyId { segment: u16_at(record, 4), tag: u32_at(record, 12), check: u32_at(record, 16) };
+    let (at, client) = (u64_at(record, 24), u32_at(record, 20));
+    let version = Version::new(Timestamp::from_nanos(at), timestone_types::ClientId::new(client));
+    (KeyspaceId::new(u32_at(record, 8)), id, version)
+}
+
 /// The records of a segment's bytes.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     core::iter::from_fn(move || {
@@ -171,10 +221,24 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The slots of some keys: one line of the processor's cache.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(align(64))]
+struct Bucket([u64; WAYS]);
+
+impl Bucket {
+    fn slots(&self) -> impl Iterator<Item = TableSlot> {
+        self.0.iter().map(|&raw| TableSlot(raw))
+    }
+
+    fn slots_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.0.iter_mut()
+    }
+}
+
 /// The cache of one store.
 pub(crate) struct Cache {
-    buckets: Vec<[u64; WAYS]>,
-    ghosts: Vec<u32>,
+    buckets: Vec<Bucket>,
     segments: Vec<LogSegment>,
     /// The memory of the segments, in their order.
     regions: Vec<Region>,
@@ -188,18 +252,16 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache of `bytes`, table and ghosts included; below about three segments there is none.
+    /// A cache of `bytes`, table included; below about three segments there is none.
     pub(crate) fn new(bytes: u64) -> Self {
         let slots = (bytes / BYTES_PER_SLOT) as usize;
         let buckets = (slots / WAYS).max(1);
-        let ghosts = slots.max(1);
-        let table = (buckets * WAYS * 8 + ghosts * 4) as u64;
+        let table = (buckets * size_of::<Bucket>()) as u64;
         let max_segments = (bytes.saturating_sub(table) as usize) / SEGMENT_BYTES;
         let max_segments = if max_segments < 3 { 0 } else { max_segments.min(1 << 20) };
-        let (buckets, ghosts) = if max_segments == 0 { (0, 0) } else { (buckets, ghosts) };
+        let buckets = if max_segments == 0 { 0 } else { buckets };
         Self {
-            buckets: vec![[0; WAYS]; buckets],
-            ghosts: vec![0; ghosts],
+            buckets: vec![Bucket::default(); buckets],
             segments: Vec::new(),
             regions: Vec::new(),
             scratch: Vec::new(),
@@ -219,7 +281,7 @@ impl Cache {
 
     /// Bytes of memory in use, as far as the table is touched in proportion to the log.
     pub(crate) fn bytes(&self) -> u64 {
-        let table = (self.buckets.len() * WAYS * 8 + self.ghosts.len() * 4) as u64;
+        let table = (self.buckets.len() * size_of::<Bucket>()) as u64;
         (self.segments.len() * SEGMENT_BYTES) as u64 + table
     }
 
@@ -229,8 +291,9 @@ impl Cache {
         (self.max_segments / 10).max(1)
     }
 
-    fn bucket_of(&self, hash: u64) -> usize {
-        ((u128::from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64)
+    #[inline]
+    fn bucket_of(&self, key: u64) -> usize {
+        ((u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64)
             as usize
     }
 
@@ -248,33 +311,35 @@ impl Cache {
         if self.max_segments == 0 {
             return None;
         }
-        let hash = key.hash();
-        let bucket = self.bucket_of(hash);
+        let name = key.name();
+        let bucket = self.bucket_of(name.key);
         for way in 0..WAYS {
-            let slot = TableSlot(self.buckets[bucket][way]);
-            if slot.matches(hash) && self.is(slot.place(), key) {
-                self.buckets[bucket][way] = slot.asked_for().0;
+            let slot = TableSlot(self.buckets[bucket].0[way]);
+            if slot.matches(name.version) && self.is(slot.place(), key) {
+                self.buckets[bucket].0[way] = slot.asked_for().0;
                 return Some(slot.place());
             }
         }
         None
     }
 
-    /// Has the line of the table fetched that the place of a record with this hash would be in.
-    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+    /// Has the line of the table fetched in which the versions of a key are found.
+    #[inline]
+    pub(crate) fn prefetch_bucket(&self, keyspace: KeyspaceId, id: KeyId) {
         if self.max_segments > 0 {
-            prefetch(&self.buckets[self.bucket_of(hash)]);
+            prefetch(&self.buckets[self.bucket_of(Name::key(keyspace, id))]);
         }
     }
 
-    /// Has the record of a hash fetched, if there is one; it counts for nothing.
-    pub(crate) fn prefetch_record(&self, hash: u64) {
+    /// Has a record fetched, if it is there; it counts for nothing.
+    #[inline]
+    pub(crate) fn prefetch_record(&self, keyspace: KeyspaceId, id: KeyId, version: Version) {
         if self.max_segments == 0 {
             return;
         }
-        let bucket = &self.buckets[self.bucket_of(hash)];
-        if let Some(slot) = bucket.iter().map(|&raw| TableSlot(raw)).find(|slot| slot.matches(hash))
-        {
+        let name = Name::new(keyspace, id, version);
+        let mut slots = self.buckets[self.bucket_of(name.key)].slots();
+        if let Some(slot) = slots.find(|slot| slot.matches(name.version)) {
             let record = self.record(slot.place());
             prefetch_bytes(&record[..record.len().min(PREFETCHED_BYTES)]);
         }
@@ -290,13 +355,10 @@ impl Cache {
         if self.max_segments == 0 {
             return None;
         }
-        let key = CacheKey { keyspace, id, version, key: &[] };
-        let hash = key.hash();
-        let bucket = &self.buckets[self.bucket_of(hash)];
-        bucket
-            .iter()
-            .map(|&raw| TableSlot(raw))
-            .filter(|slot| slot.matches(hash))
+        let name = Name::new(keyspace, id, version);
+        self.buckets[self.bucket_of(name.key)]
+            .slots()
+            .filter(|slot| slot.matches(name.version))
             .map(TableSlot::place)
             .find(|&place| {
                 let found = self.filed_under(place);
@@ -321,19 +383,8 @@ impl Cache {
     fn filed_under(&self, place: CachedRecord) -> CacheKey<'_> {
         let bytes = self.record(place);
         let key_end = HEADER + usize::from(u16_at(bytes, 6));
-        CacheKey {
-            keyspace: KeyspaceId::new(u32_at(bytes, 8)),
-            id: KeyId {
-                segment: u16_at(bytes, 4),
-                tag: u32_at(bytes, 12),
-                check: u32_at(bytes, 16),
-            },
-            version: Version::new(
-                Timestamp::from_nanos(u64_at(bytes, 24)),
-                timestone_types::ClientId::new(u32_at(bytes, 20)),
-            ),
-            key: &bytes[HEADER..key_end],
-        }
+        let (keyspace, id, version) = identity(bytes);
+        CacheKey { keyspace, id, version, key: &bytes[HEADER..key_end] }
     }
 
     fn is(&self, place: CachedRecord, key: CacheKey<'_>) -> bool {
@@ -364,9 +415,8 @@ impl Cache {
         if self.max_segments == 0 || bytes > MAX_RECORD {
             return;
         }
-        let family = key.family();
-        let ghost = (family as usize) % self.ghosts.len();
-        let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
+        let name = key.name();
+        let remembered = self.take_ghost(name.key);
         let Some(place) = self.reserve(remembered, bytes) else { return };
         let at = place.offset as usize;
         assert!(at + bytes <= SEGMENT_BYTES, "a record lies in one segment");
@@ -384,7 +434,16 @@ impl Cache {
         let value_at = HEADER + key.key.len();
         out[HEADER..value_at].copy_from_slice(key.key);
         out[value_at..value_at + value.len()].copy_from_slice(value);
-        self.file(key.hash(), 0, place);
+        self.file(name, 0, place);
+    }
+
+    /// Whether a record of the key has left lately; it is not remembered any more then.
+    fn take_ghost(&mut self, key: u64) -> bool {
+        self.assert_sound();
+        let bucket = self.bucket_of(key);
+        let ghost = TableSlot::ghost(key).0;
+        let found = self.buckets[bucket].slots_mut().find(|raw| **raw == ghost);
+        found.map(|raw| *raw = 0).is_some()
     }
 
     /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one
@@ -394,13 +453,12 @@ impl Cache {
         if self.max_segments == 0 {
             return;
         }
-        let hash = key.hash();
-        let bucket = self.bucket_of(hash);
+        let name = key.name();
+        let bucket = self.bucket_of(name.key);
         // Another record with this fingerprint would be taken for superseded and leave early, which
         // costs a read later.
-        let found = self.buckets[bucket]
-            .iter_mut()
-            .find(|raw| TableSlot(**raw).matches(hash) && !TableSlot(**raw).is_superseded());
+        let is_it = |slot: TableSlot| slot.matches(name.version) && !slot.is_superseded();
+        let found = self.buckets[bucket].slots_mut().find(|raw| is_it(TableSlot(**raw)));
         if let Some(raw) = found {
             *raw = TableSlot(*raw).supersede().0;
             let segment = &mut self.segments[TableSlot(*raw).place().segment as usize];
@@ -410,16 +468,16 @@ impl Cache {
         }
     }
 
-    /// Puts a slot into its bucket, over an empty one or the one asked for least.
-    fn file(&mut self, hash: u64, frequency: u64, place: CachedRecord) {
-        let bucket = self.bucket_of(hash);
-        let slots = &mut self.buckets[bucket];
-        let rank = |raw: u64| if raw == 0 { 0 } else { 1 + TableSlot(raw).frequency() };
-        let way = (0..WAYS).min_by_key(|&way| rank(slots[way])).unwrap_or(0);
-        slots[way] = TableSlot::new(hash, frequency, place).0;
-        debug_assert!(
-            TableSlot(slots[way]).matches(hash) && TableSlot(slots[way]).place() == place
-        );
+    /// Puts a slot into its bucket, over the one that is worth least.
+    fn file(&mut self, name: Name, frequency: u64, place: CachedRecord) {
+        let bucket = self.bucket_of(name.key);
+        let filed = TableSlot::new(name.version, frequency, place);
+        debug_assert!(filed.matches(name.version) && filed.place() == place);
+        if let Some(raw) =
+            self.buckets[bucket].slots_mut().min_by_key(|raw| TableSlot(**raw).worth())
+        {
+            *raw = filed.0;
+        }
     }
 
     /// Room for a record at the end of a queue.
@@ -512,23 +570,22 @@ impl Cache {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes_of(segment)[..used]);
         for record in records(&bytes) {
-            prefetch(&self.buckets[self.bucket_of(Self::hashes(record).0)]);
+            prefetch(&self.buckets[self.bucket_of(Self::name_of(record).key)]);
         }
         let mut at = 0;
         for record in records(&bytes) {
             let place = CachedRecord { segment, offset: at as u32 };
             at += record.len();
-            let (hash, family) = Self::hashes(record);
-            let Some((bucket, way)) = self.slot_at(hash, place) else { continue };
-            let slot = TableSlot(core::mem::take(&mut self.buckets[bucket][way]));
+            let name = Self::name_of(record);
+            let Some((bucket, way)) = self.slot_at(name, place) else { continue };
+            let slot = TableSlot(core::mem::take(&mut self.buckets[bucket].0[way]));
             let frequency = slot.frequency();
             match how {
                 _ if slot.is_superseded() => {}
-                Retention::Clean => self.keep(hash, frequency, record),
-                Retention::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
+                Retention::Clean => self.keep(name, frequency, record),
+                Retention::KeepAskedFor if frequency > 0 => self.keep(name, frequency - 1, record),
                 Retention::KeepAskedFor | Retention::DropAll => {
-                    let ghost = (family as usize) % self.ghosts.len();
-                    self.ghosts[ghost] = (family >> 32) as u32;
+                    self.buckets[bucket].0[way] = TableSlot::ghost(name.key).0;
                 }
             }
         }
@@ -537,33 +594,20 @@ impl Cache {
         self.free.push(segment);
     }
 
-    fn hashes(record: &[u8]) -> (u64, u64) {
-        let key = CacheKey {
-            keyspace: KeyspaceId::new(u32_at(record, 8)),
-            id: KeyId {
-                segment: u16_at(record, 4),
-                tag: u32_at(record, 12),
-                check: u32_at(record, 16),
-            },
-            version: Version::new(
-                Timestamp::from_nanos(u64_at(record, 24)),
-                timestone_types::ClientId::new(u32_at(record, 20)),
-            ),
-            key: &[],
-        };
-        (key.hash(), key.family())
+    fn name_of(record: &[u8]) -> Name {
+        let (keyspace, id, version) = identity(record);
+        Name::new(keyspace, id, version)
     }
 
-    fn slot_at(&self, hash: u64, place: CachedRecord) -> Option<(usize, usize)> {
-        let bucket = self.bucket_of(hash);
-        let way = self.buckets[bucket]
-            .iter()
-            .position(|&raw| raw != 0 && TableSlot(raw).place() == place)?;
+    fn slot_at(&self, name: Name, place: CachedRecord) -> Option<(usize, usize)> {
+        let bucket = self.bucket_of(name.key);
+        let mut slots = self.buckets[bucket].slots();
+        let way = slots.position(|slot| slot.matches(name.version) && slot.place() == place)?;
         Some((bucket, way))
     }
 
     /// Appends a record to the main queue again; the spare segment is there for it.
-    fn keep(&mut self, hash: u64, frequency: u64, record: &[u8]) {
+    fn keep(&mut self, name: Name, frequency: u64, record: &[u8]) {
         debug_assert!(record.len() <= SEGMENT_BYTES, "a record fits a segment");
         let fits = self
             .main
@@ -580,7 +624,7 @@ impl Cache {
         let offset = self.segments[last as usize].used;
         self.bytes_of_mut(last)[offset..offset + record.len()].copy_from_slice(record);
         self.segments[last as usize].used += record.len();
-        self.file(hash, frequency, CachedRecord { segment: last, offset: offset as u32 });
+        self.file(name, frequency, CachedRecord { segment: last, offset: offset as u32 });
     }
 }
 
@@ -629,7 +673,10 @@ mod tests {
         }
         let mut in_bucket: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for n in 0..1000 {
-            in_bucket.entry(cache.bucket_of(key(n, &hot[n as usize]).hash())).or_default().push(n);
+            in_bucket
+                .entry(cache.bucket_of(key(n, &hot[n as usize]).name().key))
+                .or_default()
+                .push(n);
         }
         let present = |cache: &Cache, n: u64| {
             let key = key(n, &[]);
@@ -640,10 +687,11 @@ mod tests {
         let mut displaced = 0;
         for n in 1000..100_000u64 {
             let bytes = n.to_le_bytes();
-            let bucket = cache.bucket_of(key(n, &bytes).hash());
+            let bucket = cache.bucket_of(key(n, &bytes).name().key);
             let there: Vec<u64> = in_bucket.get(&bucket).into_iter().flatten().copied().collect();
             let before = there.iter().filter(|&&n| present(&cache, n)).count();
-            let was_full = cache.buckets[bucket].iter().all(|&raw| raw != 0);
+            let was_full =
+                cache.buckets[bucket].slots().all(|slot| slot.0 != 0 && !slot.is_ghost());
             cache.insert(key(n, &bytes), Expiry::NEVER, &value);
             let lost = before - there.iter().filter(|&&n| present(&cache, n)).count();
             assert!(

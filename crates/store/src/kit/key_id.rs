@@ -1,7 +1,7 @@
 //! What a store knows a key by, without its bytes: 42 bits of the hash that everybody uses, and 32
 //! of a second one, which nobody outside knows. Index, cache and staging area name keys by it.
 
-use timestone_types::{HashSeed, KeyHash, KeyRef, hash_key};
+use timestone_types::{HashedKey, KeyHash};
 
 /// What the index knows a key by, inside its keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,10 +17,10 @@ impl KeyId {
         Self { segment: (hash.0 >> 54) as u16, tag: (hash.0 as u32).max(1), check }
     }
 
-    /// Of a key under a store's seed.
-    pub(crate) fn of(seed: HashSeed, key: KeyRef<'_>) -> Self {
-        let second = HashSeed(seed.0.rotate_left(32) ^ 0x5eed_0f7e_c4ec_b175);
-        Self::new(key.hash, (hash_key(second, key.keyspace, key.bytes).0 >> 32) as u32)
+    /// Of a key that was hashed under the store's seed.
+    #[inline]
+    pub(crate) fn of(key: HashedKey) -> Self {
+        Self::new(key.hash, key.check)
     }
 
     /// A hash that leads to the same place in the index.

@@ -157,12 +157,16 @@ pub(crate) fn is_sealable(page: &[u8]) -> bool {
     checksum(page).is_some()
 }
 
-/// Begins a page: zeroes it and writes its header, without a checksum.
+/// Begins a page: writes its header, without a checksum. A page of records keeps whatever is behind
+/// the header until it is sealed; another one is zeroed.
 pub(crate) fn init_page(page: &mut [u8], header: &PageHeader) {
-    page.fill(0);
+    if !matches!(header.kind, PageKind::Records | PageKind::LargeHeads) {
+        page.fill(0);
+    }
     put_u32(page, 0, MAGIC);
     put_u16(page, 4, FORMAT);
-    page[6] = header.kind as u8;
+    (page[6], page[7]) = (header.kind as u8, 0);
+    put_u32(page, 8, 0);
     put_u32(page, 12, header.generation.0);
     put_u32(page, 16, header.page.0);
     put_u16(page, 20, header.count);
@@ -191,8 +195,13 @@ pub(crate) fn append(page: &mut [u8], record: &Record<'_>, check: u32) {
     put_u16(page, 22, used + bytes as u16);
 }
 
-/// Writes the checksum: the page is complete.
+/// Zeroes what no record has filled, and writes the checksum: the page is complete.
 pub(crate) fn seal(page: &mut [u8]) {
+    if matches!(kind_of(page[6]), Some(PageKind::Records | PageKind::LargeHeads)) {
+        let slots = usize::from(u16_at(page, 20)) * SLOT_BYTES;
+        let used = usize::from(u16_at(page, 22));
+        page[used..PAGE_BYTES - slots].fill(0);
+    }
     let crc = checksum(page).expect("the header was written by init_page");
     put_u32(page, 8, crc);
 }

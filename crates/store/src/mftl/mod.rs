@@ -39,15 +39,16 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{
+    Expiry, HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+};
 
 use crate::api::{
-    AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PromisedPuts, PutSize,
-    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts,
+    PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
-use crate::kit::cache::CacheKey;
 use crate::kit::port::Purpose;
 use crate::kit::scrub::Scrubber;
 use crate::kit::staging::max_value_bytes;
@@ -56,7 +57,7 @@ use checkpoint::Checkpointer;
 use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
 pub use factory::MftlFactory;
-use index::PrefetchStep;
+use index::{KeyId, PrefetchStep};
 use life::Life;
 use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
@@ -255,6 +256,16 @@ impl Mftl {
             _ => {}
         }
     }
+
+    /// Has one step of the way to these keys' entries fetched.
+    #[inline]
+    fn prefetch_index<'a>(&self, keys: impl Iterator<Item = &'a HashedKey>, step: PrefetchStep) {
+        for key in keys {
+            if let Some(space) = self.spaces.get(key.keyspace) {
+                space.index.prefetch(key.hash, step);
+            }
+        }
+    }
 }
 
 impl Reads for Mftl {
@@ -271,7 +282,7 @@ impl Reads for Mftl {
     ) -> Result<Lookup<'_>, StoreError> {
         self.spaces.marks.check_age(at)?;
         debug_assert!(self.spaces.marks.collection() <= at, "what may be read is not collected");
-        let id = self.spaces.id_of(key);
+        let id = KeyId::of(key.hashed());
         let sought = Sought { keyspace: key.keyspace, id, key: key.bytes };
         match locate(&self.spaces, &mut self.kit, sought, at, None) {
             Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
@@ -311,7 +322,7 @@ impl Reads for Mftl {
         if is_planted!(TracelessFences) {
             return true;
         }
-        space.index.chain(self.spaces.id_of(key)).next().is_none()
+        space.index.chain(KeyId::of(key.hashed())).next().is_none()
     }
 
     fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
@@ -320,7 +331,7 @@ impl Reads for Mftl {
         };
         let fence = space.latest_fence();
         debug_assert!(space.swept <= fence, "the fence that was swept for is kept");
-        LatestLookup::Known(match space.index.latest(self.spaces.id_of(key)) {
+        LatestLookup::Known(match space.index.latest(KeyId::of(key.hashed())) {
             Some((version, location)) if version > fence => {
                 Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
             }
@@ -332,33 +343,20 @@ impl Reads for Mftl {
         self.spaces.get(keyspace).map_or(Timestamp::ZERO, Space::newest)
     }
 
-    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
+    fn fetch_ahead(&self, KeysAhead { reads, validated, puts }: KeysAhead<'_>) {
         // Each step finds its way by what the one before it has fetched.
-        for step in [PrefetchStep::Search, PrefetchStep::Entry] {
-            for key in reads.iter().chain(others) {
-                if let Some(space) = self.spaces.get(key.keyspace) {
-                    space.index.prefetch(key.hash, step);
-                }
+        let keys = reads.iter().chain(puts);
+        keys.for_each(|key| self.kit.cache.prefetch_bucket(key.keyspace, KeyId::of(*key)));
+        let all = reads.iter().chain(puts).chain(validated);
+        self.prefetch_index(all.clone(), PrefetchStep::Search);
+        self.prefetch_index(all, PrefetchStep::Entry);
+        self.prefetch_index(puts.iter(), PrefetchStep::Older);
+        for key in reads {
+            let Some(space) = self.spaces.get(key.keyspace) else { continue };
+            let id = KeyId::of(*key);
+            if let Some((version, _)) = space.index.latest(id) {
+                self.kit.cache.prefetch_record(key.keyspace, id, version);
             }
-        }
-    }
-
-    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
-        const AT_ONCE: usize = 64;
-        let hash_of = |key: &KeyRef<'_>| {
-            let id = self.spaces.id_of(*key);
-            let (version, _) = self.spaces.get(key.keyspace)?.index.latest(id)?;
-            Some(CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }.hash())
-        };
-        let mut hashes = [0; AT_ONCE];
-        for keys in keys.chunks(AT_ONCE) {
-            let mut count = 0;
-            for hash in keys.iter().filter_map(hash_of) {
-                self.kit.cache.prefetch_bucket(hash);
-                hashes[count] = hash;
-                count += 1;
-            }
-            hashes[..count].iter().for_each(|&hash| self.kit.cache.prefetch_record(hash));
         }
     }
 

@@ -110,7 +110,7 @@ pub(super) fn write(
 ) -> Result<(), StoreError> {
     put.check_lengths(&kit.volume)?;
     let Put { key, version, expires_at, .. } = put;
-    let id = spaces.id_of(key);
+    let id = KeyId::of(key.hashed());
     let space = spaces.ensure(key.keyspace);
     if version <= spaces.list[space].fence_at(spaces.marks.collection()) {
         counts.duplicates += 1;

@@ -14,7 +14,7 @@
 //! swept for a fence only when the collection watermark has passed it.
 
 use timestone_flash::PageId;
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::watermarks::Watermarks;
@@ -122,12 +122,6 @@ pub(crate) struct Spaces {
 }
 
 impl Spaces {
-    /// What a key is known by.
-    #[inline]
-    pub(crate) fn id_of(&self, key: KeyRef<'_>) -> KeyId {
-        KeyId::of(self.seed, key)
-    }
-
     /// What a record's key is known by; `head` is that of a large value.
     pub(crate) fn id_of_record(&self, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
         id_of_record(self.seed, record, head)
@@ -249,11 +243,9 @@ pub(super) fn id_of_record(
     record: &Record<'_>,
     head: Option<&LargeHead<'_>>,
 ) -> KeyId {
-    match head {
-        Some(head) => KeyId::new(record.hash, head.check),
-        None => KeyId::of(
-            seed,
-            KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash },
-        ),
-    }
+    let check = match head {
+        Some(head) => head.check,
+        None => check_key(seed, record.keyspace, record.key),
+    };
+    KeyId::new(record.hash, check)
 }

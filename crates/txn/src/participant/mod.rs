@@ -325,11 +325,11 @@ impl<V: Validation> Participant<V> {
         self.recovery.is_none().then(|| self.deadline())
     }
 
-    /// A hint that the key will be read or written in a moment: brings what is known of it into the
-    /// processor's cache.
+    /// Where a look-up of what is known of a key begins. It tells nothing: it is there to be fetched
+    /// into the processor's cache, when the key will be read or written in a moment.
     #[inline]
-    pub fn prefetch(&self, key: KeyHash) {
-        self.life.validation.prefetch(key);
+    pub fn home_of(&self, key: KeyHash) -> Option<&impl Sized> {
+        self.life.validation.home_of(key)
     }
 
     /// Figures for gauges and tests; nothing is decided by them.

@@ -150,6 +150,7 @@ pub trait Validation: core::fmt::Debug {
         self.len() == 0
     }
 
-    /// Brings what is known of a key into the processor's cache.
-    fn prefetch(&self, key: KeyHash);
+    /// Where a look-up of what is remembered of a key begins, so that the host can have it fetched
+    /// into the processor's cache; none if that would gain nothing.
+    fn home_of(&self, key: KeyHash) -> Option<&impl Sized>;
 }

@@ -169,7 +169,9 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
         self.keys.len()
     }
 
-    fn prefetch(&self, _: KeyHash) {}
+    fn home_of(&self, _: KeyHash) -> Option<&impl Sized> {
+        None::<&KeyHash>
+    }
 }
 
 /// Runs worlds whose shards validate so; how many read-write transactions were committed.

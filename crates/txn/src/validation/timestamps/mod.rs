@@ -3,6 +3,7 @@
 //! ```text
 //!   Timestamps ─┬─ rules.rs       rules 1 and 2, conditions      (asks, changes nothing)
 //!               ├─ recent.rs      the recent-access table: per key, what was read and written
+//!               │   └─ table.rs   its lines, and two generations of them
 //!               └─ keyspaces.rs   fences and scans, per keyspace
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod keyspaces;
 mod recent;
 mod rules;
+mod table;
 
 use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
@@ -46,7 +48,6 @@ impl Timestamps {
             return;
         }
         self.recent.raise_read(key, at);
-        debug_assert!(self.recent.touch(key), "a key that was read has its record");
     }
 
     /// Whether the record of a key carries nothing but the low-water timestamp: what the planted
@@ -220,7 +221,7 @@ impl Validation for Timestamps {
     }
 
     #[inline]
-    fn prefetch(&self, key: KeyHash) {
-        core::hint::black_box(self.recent.touch(key));
+    fn home_of(&self, key: KeyHash) -> Option<&impl Sized> {
+        self.recent.home_of(key)
     }
 }

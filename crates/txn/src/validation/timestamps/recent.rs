@@ -1,33 +1,31 @@
 //! The recent-access table: what a participant remembers of keys that were used lately.
 //!
-//! Two generations of hash tables. A record that is used moves from `old` to `young`; every
-//! [`shared::RECENT_ACCESS`] the old generation is dropped as a whole, after the maximum of its timestamps
-//! went into `low_water`, and the young one becomes old:
+//! Two generations in one table. A record that is used is young; every [`shared::RECENT_ACCESS`] a
+//! generation ends: what was young is old, and what was old already is dropped, after the maximum
+//! of its timestamps went into `low_water`:
 //!
 //! ```text
-//!   lookup ──▶ young ──miss──▶ old ──miss──▶ new record: latest_read = low_water, latest from the store
-//!                ▲               │
-//!                └──── copied ◀──┘         rotation: low_water = max(low_water, old_maximum); old = young; young = {}
+//!   lookup ──▶ table.rs ─┬─ young
+//!                        ├─ old ───▶ young again
+//!                        └─ none ──▶ new record: latest_read = low_water, latest from the store
+//!   rotation: low_water = max(low_water, old_maximum); young becomes old, old is dropped
 //! ```
 //!
 //! Invariants: every record ever dropped is at or below `low_water`; a key with a prepared or
-//! unapplied write always has its record; `low_water` and `high_water` only rise; the copy in
-//! `young` is the true one, a copy left behind in `old` is never looked at again. Memory follows
+//! unapplied write always has its record; `low_water` and `high_water` only rise. Memory follows
 //! recent activity (MILANA §4.1 keeps these values in DRAM for each active key).
 //!
 //! It does not know transactions (a record names a [`Holder`]) nor keyspaces (see `keyspaces.rs`).
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use timestone_types::{KeyHash, Timestamp, Version, is_planted, limits as shared};
 
+use super::table::{Line, Place, Table};
 use crate::limits::MAX_GENERATION_ENTRIES;
 use crate::participant::{Holder, LatestInStore};
 
 /// What is remembered of one key in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessRecord {
-    key: KeyHash,
     /// The highest timestamp at which the key was read or validated as read.
     pub(super) latest_read: Timestamp,
     /// The youngest committed version.
@@ -42,12 +40,17 @@ pub(super) struct AccessRecord {
     pub(super) absent: bool,
 }
 
-const _: () = assert!(size_of::<AccessRecord>() == 48);
+const _: () = assert!(size_of::<Line<AccessRecord>>() == 64);
+
+impl Default for AccessRecord {
+    fn default() -> Self {
+        Self::new(Timestamp::ZERO, LatestInStore::NONE)
+    }
+}
 
 impl AccessRecord {
-    fn new(key: KeyHash, low_water: Timestamp, store: LatestInStore) -> Self {
+    fn new(low_water: Timestamp, store: LatestInStore) -> Self {
         Self {
-            key,
             latest_read: low_water,
             latest: store.version,
             last_present: store.version.timestamp,
@@ -86,8 +89,7 @@ impl AccessRecord {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct RecentAccess {
-    young: HashTable<AccessRecord>,
-    old: HashTable<AccessRecord>,
+    table: Table<AccessRecord>,
     young_maximum: Timestamp,
     old_maximum: Timestamp,
     low_water: Timestamp,
@@ -98,41 +100,38 @@ pub(super) struct RecentAccess {
     more_holders: Vec<(KeyHash, Holder)>,
 }
 
-fn hasher(record: &AccessRecord) -> u64 {
-    record.key.0
-}
-
 impl RecentAccess {
     /// The record of a key, made when there is none, in the young generation afterwards.
     #[inline]
     pub(super) fn record(&mut self, key: KeyHash, store: LatestInStore) -> &mut AccessRecord {
-        match self.young.entry(key.0, |record| record.key == key, hasher) {
-            Entry::Occupied(found) => {
-                let record = found.into_mut();
+        match self.table.find(key) {
+            Place::Young(at) => {
+                let record = self.table.entry(at);
                 record.merge(store);
                 record
             }
-            Entry::Vacant(place) => {
-                let record = match self.old.find(key.0, |record| record.key == key) {
-                    Some(old) => {
-                        let mut record = *old;
-                        record.merge(store);
-                        record
-                    }
-                    None => AccessRecord::new(key, self.low_water, store),
-                };
+            Place::Old(at) => {
+                let record = self.table.renew(at);
+                record.merge(store);
                 let highest = record.latest_read.max(record.latest.timestamp);
                 self.young_maximum = self.young_maximum.max(highest);
                 self.high_water = self.high_water.max(highest);
-                place.insert(record).into_mut()
+                record
+            }
+            Place::New(at) => {
+                let record = AccessRecord::new(self.low_water, store);
+                let highest = record.latest_read.max(record.latest.timestamp);
+                self.young_maximum = self.young_maximum.max(highest);
+                self.high_water = self.high_water.max(highest);
+                self.table.insert(key, at, record)
             }
         }
     }
 
-    /// Looks whether a key has a record, for the sake of the processor's cache alone.
+    /// Where a look-up of the key's record begins, for the sake of the processor's cache alone.
     #[inline]
-    pub(super) fn touch(&self, key: KeyHash) -> bool {
-        self.young.find(key.0, |record| record.key == key).is_some()
+    pub(super) fn home_of(&self, key: KeyHash) -> Option<&Line<AccessRecord>> {
+        self.table.home_line(key)
     }
 
     /// Raises the running maxima to a record that was just set.
@@ -184,7 +183,7 @@ impl RecentAccess {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.young.len() + self.old.len()
+        self.table.len()
     }
 
     pub(super) fn rotate_at(&self) -> Timestamp {
@@ -192,10 +191,10 @@ impl RecentAccess {
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        now >= self.rotate_at || self.young.len() >= MAX_GENERATION_ENTRIES
+        now >= self.rotate_at || self.table.young() >= MAX_GENERATION_ENTRIES
     }
 
-    /// Drops the old generation, except the records of `held` keys (those with a prepared or
+    /// Ends a generation: drops what was old already, except the records of `held` keys (those with a prepared or
     /// unapplied write).
     pub(super) fn rotate(&mut self, now: Timestamp, held: impl Iterator<Item = KeyHash>) {
         for key in held {
@@ -209,8 +208,7 @@ impl RecentAccess {
         );
         self.old_maximum = self.young_maximum;
         self.young_maximum = Timestamp::ZERO;
-        core::mem::swap(&mut self.young, &mut self.old);
-        self.young.clear();
+        self.table.next_generation();
         self.rotate_at = now.saturating_add(shared::RECENT_ACCESS);
     }
 
