@@ -162,6 +162,17 @@ impl Driver {
         debug_assert!(!self.has_outputs(), "all that the participant wants is carried out");
     }
 
+    /// Whether the participant wants writes put at once, and nothing else.
+    #[inline]
+    pub(crate) fn is_to_put(&self) -> bool {
+        let is_to_put = matches!(self.outputs[..], [Output::PutNow { .. }]);
+        debug_assert!(
+            is_to_put || !self.outputs.iter().any(|one| matches!(one, Output::PutNow { .. })),
+            "it wants nothing else then"
+        );
+        is_to_put
+    }
+
     /// Drops what was seen in [`Driver::outputs`] and is dealt with.
     #[inline]
     pub(crate) fn clear(&mut self) {

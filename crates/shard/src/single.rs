@@ -31,12 +31,35 @@ use crate::requests::pending::{Previous, Repeat, RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::shard::wait_of;
 use crate::turn::Turn;
+use crate::write_sets::put_at_once;
 
 /// Whether the write must know what is there.
 fn needs_record(write: &wire::Write<'_>) -> bool {
     write.return_previous
         || write.condition != wire::Condition::Always
         || matches!(write.action, WriteAction::PutKeepExpiry | WriteAction::Delete)
+}
+
+/// How a request is handed to the core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GoesOn {
+    /// What the core gave back with it, if it is not the first time.
+    pub(crate) wait: Option<Wait>,
+    /// There is room for what it writes.
+    pub(crate) has_room: bool,
+    /// Nothing that it writes has to become durable, or to wait, before it is put.
+    pub(crate) at_once: bool,
+}
+
+/// What became of a write that was handed in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Validated {
+    /// It goes on when its page has been read, or has failed.
+    Later,
+    /// What came of it is to be carried out.
+    Stepped,
+    /// It is put as well.
+    Put,
 }
 
 /// What the prepare of a write says of what is there.
@@ -87,44 +110,44 @@ impl SingleWrites {
         &mut self.written
     }
 
-    /// Hands a write to the participant, as far as what is there is known. Whether what came of it
-    /// is to be carried out; if not, the write goes on when its page has been read, or has failed.
+    /// Hands a write to the participant, as far as what is there is known.
     pub(crate) fn validate(
         &mut self,
         ctx: &mut Turn<'_>,
         (token, frame): (Token, &Frame<'_>),
         write: &wire::Write<'_>,
         (key, latest): (KeyRef<'_>, LatestInStore),
-        (wait, has_room): (Option<Wait>, bool),
+        goes_on: GoesOn,
         parts: &mut Parts<'_>,
-    ) -> bool {
+    ) -> Validated {
         debug_assert!(!parts.driver.has_outputs(), "what came before is carried out");
         if let Some(request) = parts.requests.get_mut(token) {
             request.write.unconditional = write.condition == wire::Condition::Always;
             request.write.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
-            request.write.previous.known &= wait.is_none();
+            request.write.previous.known &= goes_on.wait.is_none();
         }
-        let with = (token, (key, latest), wait);
+        let with = (token, (key, latest), goes_on);
+        let mut validated = Validated::Stepped;
         if needs_record(write) && !timestone_types::is_planted!(RepeatLooksAfresh) {
             // A repeat is answered as its first copy was, before anything is looked up.
-            self.step_write(ctx, write, with, Needs::Lookup, has_room, parts);
+            validated = self.step_write(ctx, write, with, Needs::Lookup, parts);
         } else if needs_record(write) {
             let expiry = parts.driver.view(ctx.now()).expiry;
             parts.driver.push(Output::LookUp { token, expiry });
         } else {
-            self.step_write(ctx, write, with, Needs::Nothing, has_room, parts);
+            validated = self.step_write(ctx, write, with, Needs::Nothing, parts);
         }
         if let [Output::LookUp { token: asked, expiry }] = *parts.driver.outputs()
             && asked == token
         {
             parts.driver.clear();
             if !self.find_previous(ctx, (token, frame), write, (key, latest), &expiry, parts) {
-                return false;
+                return Validated::Later;
             }
-            self.step_write(ctx, write, with, Needs::Previous, has_room, parts);
+            validated = self.step_write(ctx, write, with, Needs::Previous, parts);
         }
-        true
+        validated
     }
 
     /// Looks the key's latest record up, unless a page read has just found it; whether it is known
@@ -363,17 +386,17 @@ impl SingleWrites {
         parts.requests.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
     }
 
-    /// Steps the core with the one-key prepare that a write is.
+    /// Steps the core with the one-key prepare that a write is. If it need not be promised, it is
+    /// put.
     fn step_write(
         &mut self,
         ctx: &mut Turn<'_>,
         write: &wire::Write<'_>,
-        (token, (key, latest), wait): (Token, (KeyRef<'_>, LatestInStore), Option<Wait>),
+        (token, (key, latest), goes_on): (Token, (KeyRef<'_>, LatestInStore), GoesOn),
         needs: Needs,
-        has_room: bool,
         parts: &mut Parts<'_>,
-    ) {
-        let Some(request) = parts.requests.get_mut(token) else { return };
+    ) -> Validated {
+        let Some(request) = parts.requests.get_mut(token) else { return Validated::Stepped };
         let previous = request.write.previous;
         debug_assert!(previous.known || needs != Needs::Previous, "what matters was looked up");
         let condition = match needs {
@@ -392,46 +415,68 @@ impl SingleWrites {
         };
         let kind =
             if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
-        // Nothing is promised before what is there is known.
-        if condition != participant::Lookup::Needed {
-            let expires_at = match write.action {
-                WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
-                WriteAction::PutKeepExpiry => Expiry::NEVER,
-                _ => write.expires_at,
-            };
-            self.written.key = key.hashed();
-            write_body(&mut self.written.body, write, expires_at);
+        let expires_at = match write.action {
+            WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
+            WriteAction::PutKeepExpiry => Expiry::NEVER,
+            _ => write.expires_at,
+        };
+        let entry = entry_of(write, expires_at);
+        // Nothing is promised before what is there is known, and what is put at once needs no
+        // payload.
+        if condition != participant::Lookup::Needed && !goes_on.at_once {
+            self.lay_out(key, &entry);
         }
         let participants = [self.shard];
         let writes = [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }];
-        let input = Input::Prepare(Prepare {
+        let mut prepare = Prepare {
             token,
             txn: write.txn,
             begin: write.begin,
             commit: write.commit,
             single: true,
-            wait: wait.unwrap_or(wait_of(write.wait)),
+            wait: goes_on.wait.unwrap_or(wait_of(write.wait)),
             participants: &participants,
             reads: &[],
             writes: &writes,
             condition,
-            has_room,
-        });
-        parts.driver.step(ctx.now(), input);
+            has_room: goes_on.has_room,
+            at_once: goes_on.at_once,
+        };
+        parts.driver.step(ctx.now(), Input::Prepare(prepare));
+        if !parts.driver.is_to_put() {
+            return Validated::Stepped;
+        }
+        parts.driver.clear();
+        let version = Version::new(write.commit, write.txn.client);
+        let writes = [(key, entry)].into_iter();
+        let put = put_at_once(writes, version, &mut *parts.store, parts.lookups);
+        if put.is_err() && !timestone_types::is_planted!(PutWithoutRoom) {
+            self.lay_out(key, &entry);
+            prepare.at_once = false;
+            parts.driver.step(ctx.now(), Input::Prepare(prepare));
+            return Validated::Stepped;
+        }
+        parts.driver.step(ctx.now(), Input::PutDone { prepare });
+        Validated::Put
+    }
+
+    /// Lays a write out as the body of a prepare, for the log and for the payload.
+    fn lay_out(&mut self, key: KeyRef<'_>, entry: &WriteEntry<'_>) {
+        self.written.key = key.hashed();
+        self.written.body.clear();
+        PrepareBody::of_one_write(entry, &mut self.written.body);
     }
 }
 
-/// Lays a single write out as the body of a prepare, for the log and for the payload.
-fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, expires_at: Expiry) {
-    out.clear();
+/// What a single write writes.
+fn entry_of<'a>(write: &wire::Write<'a>, expires_at: Expiry) -> WriteEntry<'a> {
     let (kind, expires_at, value): (_, _, &[u8]) = match write.action {
         WriteAction::Delete => (wire::WriteKind::Delete, Expiry::NEVER, &[]),
         WriteAction::Put | WriteAction::PutKeepExpiry => {
             (wire::WriteKind::Put, expires_at, write.value)
         }
     };
-    let entry = WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value };
-    PrepareBody::of_one_write(&entry, out);
+    WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value }
 }
 
 #[cfg(test)]

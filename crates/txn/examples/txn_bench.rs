@@ -139,6 +139,7 @@ impl Bench {
             writes: &writes,
             condition: Lookup::NotNeeded,
             has_room: true,
+            at_once: false,
         };
         self.core.step(self.now, Input::Prepare(prepare), &mut self.out);
         (txn, written, commit)

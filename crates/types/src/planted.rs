@@ -317,6 +317,10 @@ pub enum Bug {
     OutwaitedDeadlines,
     /// A log that nothing is appended to asks shards to copy forward at its opening or never.
     AsksOnce,
+    /// What is put at once is noted nowhere but in the store.
+    UnnotedPut,
+    /// What is put at once counts as put, although there was no room for it.
+    PutWithoutRoom,
     /// A fence leaves no trace at any key, those included that it has hidden.
     TracelessFences,
     /// The store in memory goes on to serve what a fence has hidden.

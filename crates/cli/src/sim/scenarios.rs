@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 24] = [
+const KNOWN: [(&str, &str); 25] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
@@ -27,6 +27,7 @@ const KNOWN: [(&str, &str); 24] = [
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
+    ("no-log", include_str!("../../../../scenarios/no-log.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),

@@ -142,10 +142,10 @@ impl Shard {
                     wire::Decide::new(txn, decision).encode(envelope, out)
                 });
             }
-            // It is answered where it is asked for, with the frame at hand.
-            Output::LookUp { token, .. } | Output::NoRoom { token } => {
-                self.requests.fail(ctx, token, &StoreError::Busy)
-            }
+            // They are answered where they are asked for, with the frame at hand.
+            Output::LookUp { token, .. }
+            | Output::NoRoom { token }
+            | Output::PutNow { token, .. } => self.requests.fail(ctx, token, &StoreError::Busy),
             Output::NotHere(what) => {
                 tracing::error!(shard = %self.shard, ?what, "this server has no replicas, and was \
                     told something that only those know");

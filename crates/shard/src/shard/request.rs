@@ -5,14 +5,17 @@ use timestone_store::{PutSize, StoreError};
 use timestone_txn::participant::{
     self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{HashedKey, KeyRef, KeyspaceId, TxnOutcome};
+use timestone_types::{HashedKey, KeyRef, KeyspaceId, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
 use super::Shard;
 use crate::admission::AdmissionError;
 use crate::figures::ShardFigures;
+use crate::reads::items::Items;
 use crate::requests::pending::RequestPurpose;
+use crate::single::{GoesOn, Validated};
 use crate::turn::Turn;
+use crate::write_sets::put_at_once;
 
 /// How a request may wait, from the flag that it carries.
 pub(crate) const fn wait_of(wait: bool) -> Wait {
@@ -23,6 +26,30 @@ pub(super) const fn read_at(at: wire::ReadAt) -> ReadAt {
     match at {
         wire::ReadAt::Snapshot(at) => ReadAt::Snapshot(at),
         wire::ReadAt::Latest(at) => ReadAt::Latest(at),
+    }
+}
+
+/// A prepare as the core takes it, whose keys are in `items`.
+#[inline]
+fn prepare_of<'a>(
+    token: Token,
+    prepare: &wire::Prepare<'_>,
+    items: &'a Items,
+    GoesOn { wait, has_room, at_once }: GoesOn,
+) -> Prepare<'a> {
+    Prepare {
+        token,
+        txn: prepare.txn,
+        begin: prepare.begin,
+        commit: prepare.commit,
+        single: prepare.single,
+        wait: wait.unwrap_or(wait_of(prepare.wait)),
+        participants: items.participants(),
+        reads: items.reads(),
+        writes: items.writes(),
+        condition: participant::Lookup::NotNeeded,
+        has_room,
+        at_once,
     }
 }
 
@@ -171,7 +198,11 @@ impl Shard {
         }
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
-        self.step_prepare(ctx, token, &prepare, (wait, refused.is_none()));
+        let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
+        self.step_prepare(ctx, token, &prepare, goes_on);
+        if self.driver.is_to_put() {
+            self.put_prepare(ctx, token, &prepare, goes_on);
+        }
         self.carry_out_prepare(ctx, token, frame, refused);
         self.driver.assert_carried_out();
         Ok(())
@@ -184,24 +215,48 @@ impl Shard {
         ctx: &Turn<'_>,
         token: Token,
         prepare: &wire::Prepare<'_>,
-        (wait, has_room): (Option<Wait>, bool),
+        goes_on: GoesOn,
     ) {
         self.driver.assert_carried_out();
         self.items.set_participants(prepare.participants.iter());
-        let input = Input::Prepare(Prepare {
-            token,
-            txn: prepare.txn,
-            begin: prepare.begin,
-            commit: prepare.commit,
-            single: prepare.single,
-            wait: wait.unwrap_or(wait_of(prepare.wait)),
-            participants: self.items.participants(),
-            reads: self.items.reads(),
-            writes: self.items.writes(),
-            condition: participant::Lookup::NotNeeded,
-            has_room,
-        });
+        let input = Input::Prepare(prepare_of(token, prepare, &self.items, goes_on));
         self.driver.step(ctx.now(), input);
+    }
+
+    /// Whether writes of this shard alone need not wait for anything.
+    #[inline]
+    fn puts_at_once(&self) -> bool {
+        !self.log_records.has_log() && self.write_sets.are_applied()
+    }
+
+    /// Puts the writes of a prepare that need not be promised; one that finds no room is.
+    fn put_prepare(
+        &mut self,
+        ctx: &Turn<'_>,
+        token: Token,
+        prepare: &wire::Prepare<'_>,
+        goes_on: GoesOn,
+    ) {
+        self.driver.clear();
+        let version = Version::new(prepare.commit, prepare.txn.client);
+        let Self { items, store, lookups, .. } = self;
+        let writes = prepare.body.writes().zip(items.write_keys());
+        let writes = writes.map(|(write, key)| (key.with(write.key), write));
+        let put = put_at_once(writes, version, &mut **store, lookups);
+        if put.is_err() && !timestone_types::is_planted!(PutWithoutRoom) {
+            // What was put of it is put again, which changes nothing.
+            return self.step_prepare(ctx, token, prepare, GoesOn { at_once: false, ..goes_on });
+        }
+        let prepare = prepare_of(token, prepare, &self.items, goes_on);
+        self.driver.step(ctx.now(), Input::PutDone { prepare });
+        self.note_put_at_once();
+    }
+
+    /// The writes of a transaction were put that was never promised.
+    fn note_put_at_once(&mut self) {
+        debug_assert!(!self.log_records.has_log(), "with a log there is a promise");
+        self.log_records.applied(None);
+        self.figures.gauges().commit();
     }
 
     /// Carries out what came of a prepare, which was `refused` room if the core has not seen it
@@ -261,6 +316,7 @@ impl Shard {
             writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room: true,
+            at_once: false,
         };
         self.driver.step(ctx.now(), Input::DecidedWriteSet { prepare });
         self.carry_out(ctx, Some((token, frame)));
@@ -414,10 +470,15 @@ impl Shard {
                 })
             }),
         };
-        let goes_on = (wait, refused.is_none());
+        let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
         let (single, _, mut parts) = self.parts();
-        if single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
-            self.carry_out_prepare(ctx, token, frame, refused);
+        match single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
+            Validated::Later => {}
+            Validated::Stepped => self.carry_out_prepare(ctx, token, frame, refused),
+            Validated::Put => {
+                self.note_put_at_once();
+                self.carry_out_prepare(ctx, token, frame, refused);
+            }
         }
         self.driver.assert_carried_out();
         Ok(())
@@ -463,16 +524,18 @@ impl Shard {
     fn repeat_without_look_up(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>) {
         debug_assert!(matches!(frame.kind(), Kind::Prepare | Kind::Write), "others look up afresh");
         // It is not let in if it is new after all.
-        let (has_room, refused) = (false, Some(AdmissionError::Store(StoreError::Busy)));
+        let goes_on = GoesOn { wait: None, has_room: false, at_once: false };
+        let refused = Some(AdmissionError::Store(StoreError::Busy));
         if let Ok(prepare) = wire::Prepare::decode(frame) {
             self.items.list(&prepare.body, &[]);
-            self.step_prepare(ctx, token, &prepare, (None, has_room));
+            self.step_prepare(ctx, token, &prepare, goes_on);
             self.carry_out_prepare(ctx, token, frame, refused);
         } else if let Ok(write) = wire::Write::decode(frame) {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);
-            let (with, latest) = ((None, has_room), LatestInStore::NONE);
+            let of = (key, LatestInStore::NONE);
             let (single, _, mut parts) = self.parts();
-            if single.validate(ctx, (token, frame), &write, (key, latest), with, &mut parts) {
+            let validated = single.validate(ctx, (token, frame), &write, of, goes_on, &mut parts);
+            if validated != Validated::Later {
                 self.carry_out_prepare(ctx, token, frame, refused);
             }
         }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use timestone_store::StoreError;
 use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp, TxnId, Version};
 use timestone_wal::BatchNumber;
-use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteKind};
+use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteEntry, WriteKind};
 
 use crate::limits::APPLY_INTERVAL;
 use crate::reads::items::Items;
@@ -241,11 +241,7 @@ impl WriteSets {
                     || key == KeyRef::new(target.seed, write.keyspace, write.key),
                 "the keys of a write set are those of its writes"
             );
-            let put = match write.kind {
-                WriteKind::Put => target.store.put(key, version, write.value, write.expires_at),
-                WriteKind::Delete => target.store.delete(key, version),
-                WriteKind::Fence => target.store.fence(write.keyspace, version),
-            };
+            let put = put_one((key, version), &write, &mut *target.store, target.lookups);
             if let Err(error) = put {
                 if matches!(error, StoreError::ShuttingDown) {
                     target.report_closed(txn);
@@ -260,18 +256,62 @@ impl WriteSets {
                 self.no_room = Some(error);
                 return Put::NoRoom;
             }
-            if !target.lookups.is_empty() {
-                match write.kind {
-                    WriteKind::Fence => target.lookups.raise_all(write.keyspace, version),
-                    kind => {
-                        let absent = kind == WriteKind::Delete;
-                        target.lookups.raise(write.keyspace, key.hash, version, absent);
-                    }
-                }
-            }
         }
         Put::Done(batch)
     }
+}
+
+/// Puts one write into the store, and raises what look-ups have found of its key.
+///
+/// # Errors
+/// The store's; nothing was put then.
+#[inline]
+fn put_one(
+    (key, version): (KeyRef<'_>, Version),
+    write: &WriteEntry<'_>,
+    store: &mut ShardStore,
+    lookups: &mut Lookups,
+) -> Result<(), StoreError> {
+    match write.kind {
+        WriteKind::Put => store.put(key, version, write.value, write.expires_at)?,
+        WriteKind::Delete => store.delete(key, version)?,
+        WriteKind::Fence => store.fence(write.keyspace, version)?,
+    }
+    if !lookups.is_empty() {
+        match write.kind {
+            WriteKind::Fence => lookups.raise_all(write.keyspace, version),
+            kind => {
+                let absent = kind == WriteKind::Delete;
+                lookups.raise(write.keyspace, key.hash, version, absent);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts writes that need not be promised, all with one version. Those that find no room, and what
+/// follows them, are left out: they are promised then, and put again.
+///
+/// # Errors
+/// Why the first of them is left out.
+#[inline]
+pub(crate) fn put_at_once<'a>(
+    writes: impl ExactSizeIterator<Item = (KeyRef<'a>, WriteEntry<'a>)>,
+    version: Version,
+    store: &mut ShardStore,
+    lookups: &mut Lookups,
+) -> Result<(), StoreError> {
+    #[cfg(feature = "planted-bugs")]
+    let last = writes.len() - 1;
+    for (at, (key, write)) in writes.enumerate() {
+        #[cfg(feature = "planted-bugs")]
+        if timestone_types::planted::defers_puts() && at == last {
+            return Err(StoreError::Busy);
+        }
+        let _ = at;
+        put_one((key, version), &write, store, lookups)?;
+    }
+    Ok(())
 }
 
 impl Target<'_> {

@@ -171,6 +171,9 @@ pub struct Prepare<'a> {
     /// Whether the stage has room for what this writes. Without, one that was not seen before is
     /// answered by [`super::Output::NoRoom`]; what was promised or decided is answered as it was.
     pub has_room: bool,
+    /// Whatever the stage records is durable at once, and it can put these writes in the same step:
+    /// if `single`, a new prepare is answered by [`super::Output::PutNow`] instead of a promise.
+    pub at_once: bool,
 }
 
 /// Whether a prepare depends on what its key holds.
@@ -337,6 +340,12 @@ pub enum Input<'a> {
         outcome: TxnOutcome,
         /// Who says so.
         decided_by: DecidedBy,
+    },
+    /// The writes of a prepare that was answered by [`super::Output::PutNow`] can be read. Answered by
+    /// its vote.
+    PutDone {
+        /// The prepare, as it was.
+        prepare: Prepare<'a>,
     },
     /// The write set of a *committed* transaction whose prepare never arrived: the answer to
     /// `AskWriteSet`. Answered by `AckDecision` once durable, or `Again`.

@@ -8,7 +8,7 @@
 //!     ├─in the way──▶ parked ──▶ Again, or No when the time is up
 //!     └─refused──▶ kept (aborted) ──durable──▶ Vote No(reason)
 //!
-//!   promises.rs: up to the promise · decisions.rs: from there on
+//!   promises.rs: up to the promise · decisions.rs: from there on · at_once.rs: all of it in one go
 //! ```
 //!
 //! Invariants: nothing is answered before what it rests on is durable; a commit is applied at the
@@ -22,6 +22,7 @@ use timestone_types::{ShardId, Timestamp, TxnId, Version, is_planted};
 
 use super::Config;
 use super::appended::Appended;
+use super::at_once::PutsNow;
 use super::input::{Token, Wait, WriteItem};
 use super::output::Output;
 use super::table::{Holder, TxnPlace};
@@ -39,6 +40,8 @@ pub(super) struct Lifecycle<V> {
     pub(super) waiting: Waiting,
     pub(super) log: Appended,
     pub(super) validation: V,
+    /// Who puts its writes just now.
+    pub(super) puts_now: Option<PutsNow>,
 }
 
 impl<V: Validation> Lifecycle<V> {
@@ -49,6 +52,7 @@ impl<V: Validation> Lifecycle<V> {
             waiting: Waiting::default(),
             log: Appended::default(),
             validation,
+            puts_now: None,
         }
     }
 

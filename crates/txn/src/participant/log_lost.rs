@@ -146,6 +146,7 @@ mod tests {
                 writes: &writes,
                 condition: Lookup::NotNeeded,
                 has_room: true,
+                at_once: false,
             }))
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Input ──▶ step ─┬─ admission.rs     the clock guard, the watermark, the read bound
-//!                   │     └─▶ life.rs   promises.rs, decisions.rs: one transaction from prepare to outcome
+//!                   │     └─▶ life.rs   promises.rs, decisions.rs, at_once.rs: one transaction from prepare to outcome
 //!                   │           └─▶ crate::validation   rules about keys
 //!                   ├─ termination.rs   when the client is silent       ├─ propagation.rs  telling commits
 //!                   ├─ housekeeping.rs  time, durability, the watermark  ├─ log_lost.rs     without the log
@@ -22,6 +22,7 @@
 
 mod admission;
 mod appended;
+mod at_once;
 mod clients;
 mod copy_forward;
 mod decisions;
@@ -164,6 +165,7 @@ impl<V: Validation> Participant<V> {
                 self.read(now, ReadAsked { token, key, at, wait }, out);
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
+            Input::PutDone { prepare } => self.life.put_done(&prepare, out),
             Input::Decide { token, txn, outcome, decided_by } => {
                 self.decide(now, Decision { token: Some(token), txn, outcome, decided_by }, out)
             }
@@ -294,7 +296,9 @@ impl<V: Validation> Participant<V> {
             | Input::Scan { token, .. }
             | Input::Recognise { token, .. }
             | Input::Newest { token, .. } => token,
-            Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
+            Input::Prepare(prepare)
+            | Input::PutDone { prepare }
+            | Input::DecidedWriteSet { prepare } => prepare.token,
             Input::ClockHeld { back } => {
                 self.horizon.held_back = back;
                 return;

@@ -116,6 +116,17 @@ pub enum Output {
         /// Which prepare.
         token: Token,
     },
+    /// The prepare is a new one and may commit: put its writes at `commit`, and say so by
+    /// [`super::Input::PutDone`]; or submit it again with `at_once` false, if they cannot be put. No
+    /// other input comes in between. Nothing was recorded yet.
+    PutNow {
+        /// Which prepare.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its timestamp.
+        commit: Timestamp,
+    },
     /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of
     /// this step were handled (log intents keep their order), before any other input. Several are
     /// resubmitted in the order in which they were put out: waiting reads go before prepares.

@@ -58,6 +58,7 @@ impl<V: Validation> Lifecycle<V> {
                 self.validation.promise(Holder::NONE, prepare);
                 vote(prepare, Vote::Yes, out);
             }
+            Verdict::Promise if Self::may_put_now(prepare) => self.put_now(prepare, out),
             Verdict::Promise => self.promise(now, prepare, out),
             // What stands for forgotten keys lies ahead of the clock only after a restart. Nobody
             // is sent into the future for that.

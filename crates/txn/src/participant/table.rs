@@ -226,6 +226,25 @@ impl Kept {
         }
     }
 
+    /// A durable outcome, and what a single-key write found.
+    pub(super) const fn durable(
+        txn: TxnId,
+        begin: Timestamp,
+        fate: Fate,
+        found: PreviousFound,
+    ) -> Self {
+        Self {
+            txn,
+            begin,
+            fate,
+            found,
+            durable: true,
+            asked: false,
+            is_listed: false,
+            next: u32::MAX,
+        }
+    }
+
     /// An outcome that the log has kept.
     pub(super) const fn recovered(
         txn: TxnId,

@@ -102,6 +102,11 @@ pub trait Validation: core::fmt::Debug {
     /// read-only transaction, which ends with its vote.
     fn promise(&mut self, holder: Holder, prepare: &Prepare<'_>);
 
+    /// Carries out [`Verdict::Promise`] of a prepare whose writes can be read already, at this
+    /// version: what was read is protected, what is written is committed, and nobody holds it.
+    /// There is no fence among the writes.
+    fn commit_at_once(&mut self, prepare: &Prepare<'_>, version: Version);
+
     /// Gives a holder its writes without validation, whoever else holds them: a promise that the
     /// log has kept, whose reads are not known any more, or the write set of a transaction that is
     /// committed elsewhere.

@@ -134,6 +134,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::EmptyWriteSet,
     Bug::AppliedAtPrepared,
     Bug::UnrecordedAbsence,
+    Bug::UnnotedPut,
     Bug::LatePrepare,
     Bug::DroppedPromise,
     Bug::ServesInRecovery,

@@ -93,6 +93,7 @@ fn prepare(commit: Timestamp, single: bool, writes: &[WriteItem]) -> Prepare<'_>
         writes,
         condition: Lookup::NotNeeded,
         has_room: true,
+        at_once: false,
     }
 }
 

@@ -109,6 +109,13 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
         }
     }
 
+    fn commit_at_once(&mut self, prepare: &Prepare<'_>, _: Version) {
+        let is_free = |item: &WriteItem| {
+            self.keys.get(&item.key.0).is_none_or(|lock| lock.exclusive.is_empty())
+        };
+        assert!(prepare.writes.iter().all(is_free), "nobody holds what is put");
+    }
+
     fn restore(&mut self, holder: Holder, writes: &[WriteItem]) {
         for item in writes {
             self.keys.entry(item.key.0).or_default().exclusive.insert(holder);

@@ -149,6 +149,7 @@ fn show(event: &Event) -> String {
         }
         Output::Again { token, wait } => format!("again #{} {}", token.0, show_wait(wait)),
         Output::Parked { token } => format!("parked #{}", token.0),
+        Output::PutNow { txn, commit, .. } => format!("put now {txn}@{}", show_time(commit)),
         Output::Refuse { refusal, .. } => format!("refused: {}", show_refusal(refusal)),
         Output::Ignored { .. } => "ignored".into(),
         Output::Vote { txn, commit, vote, .. } => {
@@ -483,6 +484,10 @@ impl World {
             }
             "asks" => {
                 stage.waits_to_look = true;
+                return;
+            }
+            "at-once" => {
+                stage.at_once = true;
                 return;
             }
             "trim" => {

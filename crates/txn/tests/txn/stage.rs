@@ -142,6 +142,8 @@ pub struct Stage<V: Validation = Timestamps> {
     pub full: bool,
     /// Conditions are looked up when the participant asks for it, and not before.
     pub waits_to_look: bool,
+    /// There is no log: what may be put at once is.
+    pub at_once: bool,
     looked: BTreeSet<Token>,
     pub hold_log: bool,
     pub hold_apply: bool,
@@ -173,6 +175,7 @@ impl<V: Validation + Default> Stage<V> {
             commits: Vec::new(),
             full: false,
             waits_to_look: false,
+            at_once: false,
             looked: BTreeSet::new(),
             hold_log: false,
             hold_apply: false,
@@ -341,6 +344,15 @@ impl<V: Validation + Default> Stage<V> {
 
     fn apply_into(&mut self, now: Timestamp, events: &mut Vec<Event>) -> bool {
         let Some((txn, commit)) = self.to_apply.pop_front() else { return false };
+        self.put(txn, commit);
+        let mut out = Vec::new();
+        self.core.step(now, Input::Applied { txn }, &mut out);
+        self.absorb(now, out, events);
+        true
+    }
+
+    /// Puts the writes of a transaction into the store.
+    fn put(&mut self, txn: TxnId, commit: Timestamp) {
         let part = self.payloads.get(&txn).expect("the payload of what is applied is kept").clone();
         let version = Version::new(commit, txn.client);
         self.commits.push((txn, commit));
@@ -355,10 +367,6 @@ impl<V: Validation + Default> Stage<V> {
                 .or_default()
                 .insert(version, Record { value, expires_at: write.expires_at });
         }
-        let mut out = Vec::new();
-        self.core.step(now, Input::Applied { txn }, &mut out);
-        self.absorb(now, out, events);
-        true
     }
 
     pub fn request(&mut self, now: Timestamp, token: Token, request: Request) -> Vec<Event> {
@@ -468,6 +476,7 @@ impl<V: Validation + Default> Stage<V> {
                         Some(condition) => Lookup::Found(condition),
                     },
                     has_room: !self.full,
+                    at_once: self.at_once,
                 };
                 let input = if decided {
                     Input::DecidedWriteSet { prepare }
@@ -475,6 +484,11 @@ impl<V: Validation + Default> Stage<V> {
                     Input::Prepare(prepare)
                 };
                 self.core.step(now, input, &mut out);
+                if let Some(&Output::PutNow { txn, commit, .. }) = out.last() {
+                    self.put(txn, commit);
+                    self.core.step(now, Input::PutDone { prepare }, &mut out);
+                    self.payloads.remove(&txn);
+                }
             }
             Request::Decide { txn, outcome } => {
                 let input = Input::Decide { token, txn, outcome, decided_by: DecidedBy::Client };

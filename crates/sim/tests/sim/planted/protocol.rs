@@ -226,6 +226,20 @@ fn a_key_that_is_free_before_its_put_can_be_read_is_found() {
     found_within(30, Bug::EarlyRelease, SKEWED);
 }
 
+const NO_LOG: &str = include_str!("../../../../../scenarios/no-log.toml");
+
+#[test]
+fn what_is_put_at_once_and_noted_nowhere_is_found() {
+    found_within(50, Bug::UnnotedPut, NO_LOG);
+}
+
+/// The last of what is put at once finds no room here, with the bug and without.
+#[test]
+fn what_is_put_at_once_without_room_is_found() {
+    let _puts_wait = PutsWait::new();
+    found_within(30, Bug::PutWithoutRoom, NO_LOG);
+}
+
 /// Clients far apart by their clocks, whose commits wait for them, and transactions over several
 /// shards that take their time.
 const WAITING: &str = r#"

@@ -113,6 +113,18 @@ impl Validation for Timestamps {
         }
     }
 
+    fn commit_at_once(&mut self, prepare: &Prepare<'_>, version: Version) {
+        self.note_reads(prepare);
+        for item in prepare.writes {
+            debug_assert!(item.kind != WriteKind::Fence, "a fence is promised");
+            let record = self.recent.record(item.key, item.latest);
+            debug_assert!(record.prepared.is_none(), "what another holds is waited for");
+            record.commit(version, item.kind == WriteKind::Delete);
+            self.recent.note(version.timestamp);
+        }
+        self.recent.assert_sound();
+    }
+
     fn restore(&mut self, holder: Holder, writes: &[WriteItem]) {
         assert!(!holder.is_none(), "what is held is held by somebody");
         for item in writes {
