@@ -29,7 +29,7 @@ pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// How often a shard publishes its figures, at most.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a batch of frames whose keys are looked at before the first of them is worked on.
-pub const LOOK_AHEAD: usize = 16;
+pub const LOOK_AHEAD: usize = 32;
 /// Keys of those frames that are looked at, at most: a decision or a prepare may have many.
 pub const LOOK_AHEAD_KEYS: usize = 256;
 /// Connections that may wait for the end of one scrub of a shard.

@@ -40,10 +40,13 @@ pub(crate) use crate::kit::key_id::KeyId;
 /// How many parts an index is cut into.
 pub(crate) const SEGMENTS: usize = 1024;
 /// A put looks at this many further versions for dead ones; once in [`LONG_WALK_EVERY`] puts it
-/// looks at all.
+/// looks at all, unless the watermark stands where it stood when it did so last.
 const SHORT_WALK: usize = 2;
 /// See [`SHORT_WALK`]: keeps puts to one very hot key from walking its whole chain each time.
 const LONG_WALK_EVERY: u64 = 32;
+/// Keys of which is known at which watermark their chain was walked last: the hottest ones, whose
+/// chains are long.
+const WALKED_KEYS: usize = 64;
 
 /// What [`Index::prefetch`] is to fetch, each step by what the one before it has fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +110,8 @@ pub(crate) struct Index {
     dead: u64,
     live_heads: u64,
     expiring_heads: u64,
+    /// By key: the watermark of the last walk over its whole chain. Keys share the places.
+    walked: Vec<(KeyId, Timestamp)>,
 }
 
 impl Index {
@@ -120,6 +125,7 @@ impl Index {
             dead: 0,
             live_heads: 0,
             expiring_heads: 0,
+            walked: Vec::new(),
         }
     }
 
@@ -151,7 +157,9 @@ impl Index {
     /// Bytes of memory, all in.
     pub(crate) fn bytes(&self) -> u64 {
         let tables: u64 = self.segments.iter().map(Segment::bytes).sum();
-        tables + (self.segments.capacity() * size_of::<Segment>()) as u64 + self.pool.bytes()
+        let beside = self.segments.capacity() * size_of::<Segment>()
+            + self.walked.capacity() * size_of::<(KeyId, Timestamp)>();
+        tables + beside as u64 + self.pool.bytes()
     }
 
     /// Has what `step` names fetched for a key, without a look at it.
@@ -361,7 +369,6 @@ impl Index {
         let head = *self.head(id, slot);
         // Nanosecond timestamps are even in their low bits: mix before drawing.
         let long = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (LONG_WALK_EVERY - 1) == 0;
-        let walk = if long { usize::MAX } else { SHORT_WALK };
         if head.version().timestamp <= watermark {
             let after = if head.older != Link::NONE && self.pool.get(head.older).is_dead_count() {
                 self.pool.get(head.older).next
@@ -371,6 +378,8 @@ impl Index {
             self.prune_rest(id, slot, Link::NONE, after);
             return;
         }
+        let walk =
+            if long && self.is_worth_a_walk(id, watermark) { usize::MAX } else { SHORT_WALK };
         let mut at = head.older;
         for _ in 0..walk {
             if at == Link::NONE {
@@ -383,6 +392,18 @@ impl Index {
             }
             at = node.next;
         }
+    }
+
+    /// Whether a walk over the whole chain may find more than the last one did, and that one will be
+    /// done now: a chain grows with every put, and what is dead in it with the watermark.
+    fn is_worth_a_walk(&mut self, id: KeyId, watermark: Timestamp) -> bool {
+        if self.walked.is_empty() {
+            self.walked = vec![(KeyId::new(KeyHash(0), 0), Timestamp::ZERO); WALKED_KEYS];
+        }
+        let walked = &mut self.walked[id.check as usize % WALKED_KEYS];
+        let before = core::mem::replace(walked, (id, watermark));
+        debug_assert!(self.walked.len() == WALKED_KEYS, "there is a place for each key");
+        before != (id, watermark)
     }
 
     /// Prunes the rest of a chain from `first` on; `keep_last` is the node before it, or none when

@@ -23,6 +23,9 @@ use super::pool::Link;
 /// Tags in a line of the processor's cache.
 const TAGS_OF_LINE: usize = 16;
 
+/// Tags that a search compares at once.
+const TAGS_AT_ONCE: usize = 8;
+
 /// The youngest version of a key, and the way to the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
@@ -117,12 +120,37 @@ impl Segment {
     }
 
     /// The first slot with `tag` that is the one.
+    #[inline]
     fn probe(&self, tag: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         if self.tags.is_empty() {
             return None;
         }
         let mut at = self.home(tag);
         let mut distance = 0;
+        // A few tags with one comparison, as long as they do not pass the end of the table.
+        while let Some(tags) = self.tags[at..].first_chunk::<TAGS_AT_ONCE>() {
+            let (mut equal, mut empty) = (0u8, false);
+            for (lane, &found) in tags.iter().enumerate() {
+                equal |= u8::from(found == tag) << lane;
+                empty |= found == 0;
+            }
+            while equal != 0 {
+                let slot = at + equal.trailing_zeros() as usize;
+                if is_it(slot) {
+                    return Some(slot);
+                }
+                equal &= equal - 1;
+            }
+            let last = TAGS_AT_ONCE - 1;
+            if empty || self.distance(tags[last], at + last) < distance + last {
+                return None;
+            }
+            at += TAGS_AT_ONCE;
+            distance += TAGS_AT_ONCE;
+        }
+        if at == self.tags.len() {
+            at = 0;
+        }
         loop {
             let found = self.tags[at];
             if found == tag {

@@ -231,20 +231,32 @@ impl RecentAccess {
         holder: Holder,
         committed: Option<(Version, bool)>,
     ) {
-        let further = self.more_holders.iter().position(|&one| one == (key, holder));
         let record = self.record(key, LatestInStore::NONE);
         let holds = record.prepared == holder;
+        if holds {
+            record.prepared = Holder::NONE;
+        }
         if let Some((version, absent)) = committed {
             record.commit(version, absent);
             self.note(version.timestamp);
         }
-        if let Some(place) = further {
+        if self.has_more_holders() {
+            self.release_of_many(key, holder, holds);
+        }
+        debug_assert!(self.record(key, LatestInStore::NONE).prepared != holder, "it holds no more");
+    }
+
+    /// The rest of [`RecentAccess::release`] where keys may have several holders: another one takes
+    /// the place of the one that the record has named.
+    #[cold]
+    fn release_of_many(&mut self, key: KeyHash, holder: Holder, was_named: bool) {
+        if let Some(place) = self.more_holders.iter().position(|&one| one == (key, holder)) {
+            debug_assert!(!was_named, "a holder is noted once");
             self.more_holders.remove(place);
-        } else if holds {
+        } else if was_named {
             let next = self.take_holder(key);
             self.record(key, LatestInStore::NONE).prepared = next;
         }
-        debug_assert!(self.record(key, LatestInStore::NONE).prepared != holder, "it holds no more");
     }
 
     fn take_holder(&mut self, key: KeyHash) -> Holder {
