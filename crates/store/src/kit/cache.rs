@@ -48,6 +48,9 @@ const MAX_FREQUENCY: u64 = 3;
 /// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
 /// costs about what it wins.
 const WORTH_CLEANING: usize = 400;
+/// The same where there is memory that was never touched: the system has to bring and clear that
+/// first, which costs more than a little copying.
+const WORTH_RECYCLING: usize = 700;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
 
@@ -501,6 +504,11 @@ impl Cache {
     /// An empty segment; one more always stays free, for what is kept when a segment is given up.
     fn free_segment(&mut self) -> Option<u32> {
         self.assert_sound();
+        if self.free.is_empty()
+            && let Some(segment) = self.worth_cleaning(WORTH_RECYCLING)
+        {
+            self.empty(segment, Retention::Clean);
+        }
         let mut cleaned = 0;
         let mut round = 0;
         loop {
@@ -509,7 +517,7 @@ impl Cache {
                 break;
             }
             if cleaned < MAX_CLEANED
-                && let Some(segment) = self.worth_cleaning()
+                && let Some(segment) = self.worth_cleaning(WORTH_CLEANING)
             {
                 self.empty(segment, Retention::Clean);
                 cleaned += 1;
@@ -527,15 +535,16 @@ impl Cache {
         self.take_free()
     }
 
-    /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a
-    /// queue: it is being filled.
-    fn worth_cleaning(&mut self) -> Option<u32> {
+    /// Takes the oldest segment out of its queue of which so many thousandths were superseded. Not
+    /// the last of a queue: it is being filled.
+    fn worth_cleaning(&mut self, thousandths: usize) -> Option<u32> {
         self.assert_sound();
         let Self { small, main, segments, .. } = self;
         let enough = |&segment: &u32| {
-            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING
+            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * thousandths
         };
-        [small, main].into_iter().find_map(|queue| {
+        // The main queue first: the small one always has some.
+        [main, small].into_iter().find_map(|queue| {
             let filled = queue.len().saturating_sub(1);
             let at = queue.iter().take(filled).position(enough)?;
             queue.remove(at)
@@ -748,6 +757,29 @@ mod tests {
             (0..keys).filter(|&n| cache.find(version(rounds[n as usize], n)).is_some()).count();
         assert!(kept * 100 > keys as usize * 99, "{kept} of {keys} youngest versions");
         assert!(cache.bytes() <= 4 << 20);
+    }
+
+    #[test]
+    fn what_is_overwritten_again_and_again_takes_no_more_memory() {
+        let mut cache = Cache::new(64 << 20);
+        let value = [7; 500];
+        let keys = 2000u64;
+        let version = |round: u64, n: u64| CacheKey {
+            version: Version::new(Timestamp::from_nanos(round * keys + n + 1), ClientId::new(1)),
+            ..key(n, b"k")
+        };
+        for round in 0..40 {
+            for n in 0..keys {
+                if round > 0 {
+                    cache.superseded(version(round - 1, n), value.len());
+                }
+                cache.insert(version(round, n), Expiry::NEVER, &value);
+            }
+        }
+        assert!((0..keys).all(|n| cache.find(version(39, n)).is_some()), "the youngest are there");
+        let live = keys as usize * (HEADER + 1 + value.len());
+        let used = cache.segments.len() * SEGMENT_BYTES;
+        assert!(used < 3 * live, "{used} bytes for {live} that are wanted");
     }
 
     #[test]
