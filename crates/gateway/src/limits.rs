@@ -82,6 +82,9 @@ pub(crate) const LAST_COMMANDS: Duration = Duration::from_secs(1);
 pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(3);
 /// Bytes of an argument that error texts show, as in Redis.
 pub(crate) const SHOWN_BYTES: usize = 128;
+/// Bytes that are reserved for the answers of a connection when its next turn begins, at most; as
+/// many as left at once in its last one.
+pub(crate) const RESERVED_ANSWER_BYTES: usize = 16 * 1024;
 /// Memory of an empty buffer that a connection keeps, and of those that all commands of a thread
 /// share.
 pub(crate) const KEPT_BUFFER_BYTES: usize = 64 * 1024;

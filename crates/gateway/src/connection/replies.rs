@@ -18,7 +18,9 @@ use timestone_wire::resp::{Protocol, ReplyWriter};
 
 use crate::commands::table::Cmd;
 use crate::connection::inbox::StreamPosition;
-use crate::limits::{FIRST_ANSWER_BYTES, FULL_BUFFER_BYTES, KEPT_BUFFER_BYTES};
+use crate::limits::{
+    FIRST_ANSWER_BYTES, FULL_BUFFER_BYTES, KEPT_BUFFER_BYTES, RESERVED_ANSWER_BYTES,
+};
 
 /// Names a command of a connection until it is answered: they are counted, and the count wraps
 /// around.
@@ -78,6 +80,8 @@ pub(crate) struct ReplyQueue {
     ready: u32,
     late: Vec<u8>,
     out: Vec<u8>,
+    /// Bytes that left at once lately: as much is reserved when the next answers begin.
+    expected: usize,
     /// Buffers that leave before `out`, their bytes, and their memory.
     full: VecDeque<Vec<u8>>,
     full_bytes: usize,
@@ -100,6 +104,7 @@ impl ReplyQueue {
             ready: 0,
             late: Vec::new(),
             out: Vec::new(),
+            expected: 0,
             full: VecDeque::new(),
             full_bytes: 0,
             full_memory: 0,
@@ -224,6 +229,9 @@ impl ReplyQueue {
     pub(crate) fn answer(&mut self, id: ReplyId, write: impl FnOnce(&mut Vec<u8>)) {
         let place = id.0.wrapping_sub(self.first) as usize;
         if place == 0 {
+            if self.out.capacity() == 0 {
+                self.out.reserve(self.expected);
+            }
             let before = self.out.len();
             write(&mut self.out);
             self.note_answer(place, self.out.len() - before);
@@ -380,7 +388,11 @@ impl ReplyQueue {
                 self.full_memory -= full.capacity();
                 Some(full)
             }
-            None => Some(core::mem::take(&mut self.out)).filter(|out| !out.is_empty()),
+            None if self.out.is_empty() => None,
+            None => {
+                self.expected = self.out.len().min(RESERVED_ANSWER_BYTES);
+                Some(core::mem::take(&mut self.out))
+            }
         }
     }
 

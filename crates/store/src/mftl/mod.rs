@@ -351,6 +351,7 @@ impl Reads for Mftl {
         self.prefetch_index(all.clone(), PrefetchStep::Search);
         self.prefetch_index(all, PrefetchStep::Entry);
         self.prefetch_index(puts.iter(), PrefetchStep::Older);
+        self.prefetch_index(puts.iter(), PrefetchStep::Oldest);
         for key in reads {
             let Some(space) = self.spaces.get(key.keyspace) else { continue };
             let id = KeyId::of(*key);

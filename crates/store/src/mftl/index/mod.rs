@@ -57,6 +57,8 @@ pub(crate) enum PrefetchStep {
     Entry,
     /// The node behind its entry: its dead count, or the version before the youngest.
     Older,
+    /// The node behind that one.
+    Oldest,
 }
 
 /// Where a put would go.
@@ -175,6 +177,13 @@ impl Index {
                     && segment.head(at).older != Link::NONE
                 {
                     prefetch(self.pool.get(segment.head(at).older));
+                }
+            }
+            PrefetchStep::Oldest => {
+                let Some(at) = segment.find_tag(id.tag) else { return };
+                let older = segment.head(at).older;
+                if older != Link::NONE && self.pool.get(older).next != Link::NONE {
+                    prefetch(self.pool.get(self.pool.get(older).next));
                 }
             }
         }
