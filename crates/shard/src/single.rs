@@ -88,11 +88,11 @@ fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> 
 pub(crate) struct SingleWrites {
     shard: ShardId,
     seed: HashSeed,
-    written: Written,
+    written: SingleBody,
 }
 
 /// A write as the prepare of one key that it is.
-pub(crate) struct Written {
+pub(crate) struct SingleBody {
     /// For the log and for the write set.
     pub(crate) body: Vec<u8>,
     pub(crate) key: HashedKey,
@@ -102,11 +102,11 @@ impl SingleWrites {
     /// Of this shard.
     pub(crate) const fn new(shard: ShardId, seed: HashSeed) -> Self {
         let none = HashedKey { keyspace: KeyspaceId::DEFAULT, check: 0, hash: KeyHash(0) };
-        Self { shard, seed, written: Written { body: Vec::new(), key: none } }
+        Self { shard, seed, written: SingleBody { body: Vec::new(), key: none } }
     }
 
     /// What the last write was laid out as.
-    pub(crate) const fn written(&mut self) -> &mut Written {
+    pub(crate) const fn written(&mut self) -> &mut SingleBody {
         &mut self.written
     }
 

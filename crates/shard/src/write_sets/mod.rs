@@ -20,7 +20,7 @@ use crate::limits::APPLY_INTERVAL;
 use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
 use crate::shard::ShardStore;
-use crate::single::Written;
+use crate::single::SingleBody;
 use payload::Payloads;
 
 /// A write set on its way into the store, which had no room for all of it at once.
@@ -100,7 +100,7 @@ impl WriteSets {
         (txn, begin, single): (TxnId, Timestamp, bool),
         frame: &Frame<'_>,
         shard: ShardId,
-        (items, written): (&Items, &mut Written),
+        (items, written): (&Items, &mut SingleBody),
     ) {
         let participants = items.participants();
         match frame.kind() {

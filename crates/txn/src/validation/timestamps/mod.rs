@@ -3,7 +3,7 @@
 //! ```text
 //!   Timestamps ─┬─ rules.rs       rules 1 and 2, conditions      (asks, changes nothing)
 //!               ├─ recent.rs      the recent-access table: per key, what was read and written
-//!               │   └─ table.rs   its lines, and two generations of them
+//!               │   └─ generations.rs  its lines, two generations of them
 //!               └─ keyspaces.rs   fences and scans, per keyspace
 //! ```
 //!
@@ -19,10 +19,10 @@
 //!
 //! It never waits for a key that was only read: when the other one commits, the read is stale.
 
+mod generations;
 mod keyspaces;
 mod recent;
 mod rules;
-mod table;
 
 use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 

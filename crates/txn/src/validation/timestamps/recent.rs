@@ -5,7 +5,7 @@
 //! of its timestamps went into `low_water`:
 //!
 //! ```text
-//!   lookup ──▶ table.rs ─┬─ young
+//!   lookup ──▶ generations.rs ─┬─ young
 //!                        ├─ old ───▶ young again
 //!                        └─ none ──▶ new record: latest_read = low_water, latest from the store
 //!   rotation: low_water = max(low_water, old_maximum); young becomes old, old is dropped
@@ -19,7 +19,7 @@
 
 use timestone_types::{KeyHash, Timestamp, Version, is_planted, limits as shared};
 
-use super::table::{Line, Place, Table};
+use super::generations::{Generations, Line, Place};
 use crate::limits::MAX_GENERATION_ENTRIES;
 use crate::participant::{Holder, LatestInStore};
 
@@ -89,7 +89,7 @@ impl AccessRecord {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct RecentAccess {
-    table: Table<AccessRecord>,
+    table: Generations<AccessRecord>,
     young_maximum: Timestamp,
     old_maximum: Timestamp,
     low_water: Timestamp,

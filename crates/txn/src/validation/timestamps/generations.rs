@@ -34,7 +34,7 @@ pub(super) struct Line<T> {
     generation: u32,
 }
 
-/// What [`Table::find`] found.
+/// What [`Generations::find`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// An entry that was used in this generation.
@@ -47,7 +47,7 @@ pub(super) enum Place {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct Generations<T> {
     /// A power of two of them.
     lines: Box<[Line<T>]>,
     generation: u32,
@@ -58,14 +58,14 @@ pub(super) struct Table<T> {
     swept: usize,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for Generations<T> {
     fn default() -> Self {
         // The numbers of the generations before the first are no number of an empty line.
         Self { lines: Box::default(), generation: 2, used: 0, young: 0, old: 0, swept: 0 }
     }
 }
 
-impl<T: Copy + Default> Table<T> {
+impl<T: Copy + Default> Generations<T> {
     /// Entries of this generation and of the last.
     pub(super) fn len(&self) -> usize {
         self.young + self.old
@@ -122,7 +122,7 @@ impl<T: Copy + Default> Table<T> {
         }
     }
 
-    /// The entry in a line where [`Table::find`] found it; it is young from now on.
+    /// The entry in a line where [`Generations::find`] found it; it is young from now on.
     #[inline]
     pub(super) fn renew(&mut self, at: usize) -> &mut T {
         let line = &mut self.lines[at];
@@ -133,7 +133,7 @@ impl<T: Copy + Default> Table<T> {
         &mut line.entry
     }
 
-    /// The entry in a line where [`Table::find`] found it.
+    /// The entry in a line where [`Generations::find`] found it.
     #[inline]
     pub(super) fn entry(&mut self, at: usize) -> &mut T {
         let line = &mut self.lines[at];
@@ -141,7 +141,7 @@ impl<T: Copy + Default> Table<T> {
         &mut line.entry
     }
 
-    /// Makes the entry of a key, where [`Table::find`] said.
+    /// Makes the entry of a key, where [`Generations::find`] said.
     pub(super) fn insert(&mut self, key: KeyHash, at: usize, entry: T) -> &mut T {
         let mut at = at;
         if self.lines[at].generation == 0 {
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     /// What a table says of a key: its entry, if it has one.
-    fn look(table: &mut Table<u64>, key: KeyHash) -> Option<u64> {
+    fn look(table: &mut Generations<u64>, key: KeyHash) -> Option<u64> {
         match table.find(key) {
             Place::Young(at) => Some(*table.entry(at)),
             Place::Old(at) => Some(*table.renew(at)),
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn it_behaves_as_two_maps_do() {
-        let mut table = Table::default();
+        let mut table = Generations::default();
         let (mut young, mut old) = (BTreeMap::new(), BTreeMap::new());
         let mut dice = 7u64;
         let mut draw = |below: u64| {
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_generations_may_run_out() {
-        let mut table = Table::<u64> { generation: u32::MAX - 1, ..Table::default() };
+        let mut table = Generations::<u64> { generation: u32::MAX - 1, ..Generations::default() };
         for n in 0..6 {
             let Place::New(at) = table.find(KeyHash(n)) else { panic!("it is new") };
             *table.insert(KeyHash(n), at, 0) = n;
