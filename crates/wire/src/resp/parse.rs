@@ -410,11 +410,15 @@ impl CommandParser {
 
     /// The number of the line at `position`, after its first byte, and where the next line begins;
     /// `None` inside while the line is not whole, and for the number when it is not one.
+    #[inline]
     fn number_line(
         &mut self,
         buffer: &[u8],
         too_long: ProtocolError,
     ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+        if let Some((number, bytes)) = short_number(&buffer[self.position..]) {
+            return Ok(Some((Some(number), self.position + bytes)));
+        }
         let Some(end) = self.find(buffer, b'\r') else {
             if buffer.len() - self.position > MAX_LINE_BYTES {
                 return Err(too_long);
@@ -444,6 +448,23 @@ impl CommandParser {
     fn advance(&mut self, to: usize) {
         self.position = to;
         self.searched = to;
+    }
+}
+
+/// A number of up to three digits at the front, behind one byte and before the end of its line, and
+/// the bytes of that line: nearly every count and length is one.
+#[inline]
+fn short_number(line: &[u8]) -> Option<(i64, usize)> {
+    let digit = |byte: u8| i64::from(byte - b'0');
+    match *line {
+        [_, one @ b'0'..=b'9', b'\r', _, ..] => Some((digit(one), 4)),
+        [_, ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((digit(ten) * 10 + digit(one), 5))
+        }
+        [_, hundred @ b'1'..=b'9', ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((digit(hundred) * 100 + digit(ten) * 10 + digit(one), 6))
+        }
+        _ => None,
     }
 }
 
