@@ -5,9 +5,10 @@ use core::time::Duration;
 
 use timestone_types::limits as shared;
 
-/// Most records in one generation of the recent-access table: a line of 64 B each, in a table that
-/// is at least 5/16 full, so at most 128 MiB a shard. More distinct keys than this within one generation rotate them early,
-/// which costs `Later` votes, never correctness.
+/// Most records in one generation of the recent-access table: a line of 64 B each. Those of two
+/// generations fill at least a quarter of their table, which has at most 128 MiB a shard. More
+/// distinct keys than this within one generation rotate them early, which costs `Later` votes, never
+/// correctness.
 pub const MAX_GENERATION_ENTRIES: usize = 1 << 19;
 /// Most requests that wait at one participant for decisions or for the read bound.
 pub const MAX_WAITING: usize = 1 << 16;

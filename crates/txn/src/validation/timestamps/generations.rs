@@ -237,12 +237,11 @@ impl<T: Copy + Default> Generations<T> {
         self.used -= 1;
     }
 
-    /// A table with room for what is alive, twice over at most; stale entries go.
+    /// A table of which at most half is in use, by what is alive; stale entries go.
     #[cold]
     fn grow(&mut self) {
         let mut capacity = self.lines.len().max(LEAST);
-        // At most half of what may be in use is so afterwards.
-        while (self.len() + 1) * 2 * 8 > capacity * FULL {
+        while self.len() * 2 > capacity {
             capacity *= 2;
         }
         let empty = vec![Line::default(); capacity].into_boxed_slice();
