@@ -199,8 +199,11 @@ pub(crate) fn append(page: &mut [u8], record: &Record<'_>, check: u32) {
 pub(crate) fn seal(page: &mut [u8]) {
     if matches!(kind_of(page[6]), Some(PageKind::Records | PageKind::LargeHeads)) {
         let slots = usize::from(u16_at(page, 20)) * SLOT_BYTES;
-        let used = usize::from(u16_at(page, 22));
-        page[used..PAGE_BYTES - slots].fill(0);
+        let used = usize::from(u16_at(page, 22)).max(HEADER_BYTES);
+        // Nothing is between the two in a page that is full, or that is none.
+        if let Some(unused) = page.get_mut(used..PAGE_BYTES.saturating_sub(slots)) {
+            unused.fill(0);
+        }
     }
     let crc = checksum(page).expect("the header was written by init_page");
     put_u32(page, 8, crc);
