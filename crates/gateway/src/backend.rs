@@ -121,6 +121,23 @@ impl Backend {
     }
 }
 
+/// Calls of shards of this thread.
+impl Backend {
+    /// Where the session's clock stands for a call that begins now; `None` if the session is gone.
+    #[inline]
+    pub(crate) fn begin_direct(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let begun = self.engine.begin_direct(now, self.session);
+        debug_assert!(begun.is_ok(), "the session began with this gateway");
+        begun.ok()
+    }
+
+    /// A call has found, or put, something at `at`.
+    #[inline]
+    pub(crate) fn end_direct(&mut self, at: Timestamp) {
+        self.engine.end_direct(self.session, at);
+    }
+}
+
 /// Transactions.
 impl Backend {
     /// Begins a transaction whose commit validates what it has read.

@@ -260,7 +260,7 @@ impl Dispatcher<'_> {
     }
 
     fn write_one(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
-        let Parts { connections, backend, jobs, .. } = &mut *self.parts;
+        let Parts { connections, backend, jobs, direct, .. } = &mut *self.parts;
         let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
         debug_assert!(connection.transaction.multi.is_none(), "what MULTI queues is not sent");
         let mut path = FastPath {
@@ -272,6 +272,7 @@ impl Dispatcher<'_> {
             replies: &mut connection.replies,
             accesses: &mut connection.accesses,
             busy: &mut jobs.busy,
+            direct,
         };
         path.write(cmd, write)
     }

@@ -19,9 +19,10 @@ use crate::commands::arguments::Args;
 use crate::commands::strings::{SetCondition, SetOptions, TtlChange};
 use crate::commands::table::Cmd;
 use crate::connection::ConnectionIndex;
-use crate::connection::inbox::StreamPosition;
+use crate::connection::inbox::{Part, StreamPosition};
 use crate::connection::key_access::{AccessKind, KeyAccess, KeyAccesses};
 use crate::connection::replies::{CommandStart, ReplyId, ReplyKind, ReplyQueue};
+use crate::direct::{Direct, DirectCommand, DirectRoute};
 use crate::dispatch::Disposition;
 use crate::failure::Failure;
 use crate::jobs::job::Operation;
@@ -32,9 +33,25 @@ use crate::limits::MAX_IN_FLIGHT;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SimpleCommand<'a> {
     /// `GET key`.
-    Get(&'a [u8]),
+    Get(Argument<'a>),
     /// `SET key value`.
-    Set(&'a [u8], &'a [u8]),
+    Set(Argument<'a>, Argument<'a>),
+}
+
+/// An argument of a command, and where that is in what its connection has sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Argument<'a> {
+    bytes: &'a [u8],
+    /// Not known of what came as a line of text.
+    part: Option<Part>,
+}
+
+impl<'a> Argument<'a> {
+    #[inline]
+    fn of(command: &Command<'a>, index: usize) -> Option<Self> {
+        let part = command.place(index).and_then(Part::new);
+        Some(Self { bytes: command.arg(index)?, part })
+    }
 }
 
 impl<'a> SimpleCommand<'a> {
@@ -43,9 +60,11 @@ impl<'a> SimpleCommand<'a> {
     pub(crate) fn of(command: &Command<'a>) -> Option<Self> {
         let &[a, b, c] = command.name() else { return None };
         match [a | 0x20, b | 0x20, c | 0x20] {
-            [b'g', b'e', b't'] if command.len() == 2 => Some(Self::Get(command.arg(1)?)),
+            [b'g', b'e', b't'] if command.len() == 2 => {
+                Some(Self::Get(Argument::of(command, 1)?))
+            }
             [b's', b'e', b't'] if command.len() == 3 => {
-                Some(Self::Set(command.arg(1)?, command.arg(2)?))
+                Some(Self::Set(Argument::of(command, 1)?, Argument::of(command, 2)?))
             }
             _ => None,
         }
@@ -123,6 +142,7 @@ pub(crate) struct FastPath<'a> {
     pub(crate) replies: &'a mut ReplyQueue,
     pub(crate) accesses: &'a mut KeyAccesses,
     pub(crate) busy: &'a mut BusyKeys,
+    pub(crate) direct: &'a mut Direct,
 }
 
 impl FastPath<'_> {
@@ -137,14 +157,58 @@ impl FastPath<'_> {
     pub(crate) fn start(&mut self, command: SimpleCommand<'_>) -> Disposition {
         self.assert_room();
         match command {
-            SimpleCommand::Get(key) => self.read(key),
-            SimpleCommand::Set(key, value) => {
+            SimpleCommand::Get(key) => {
+                if let Some(part) = key.part
+                    && let Some(route) = self.direct.route(self.backend, key.bytes, None)
+                {
+                    return self.call(Cmd::Get, route, (key.bytes, part), None);
+                }
+                self.read(key.bytes)
+            }
+            SimpleCommand::Set(Argument { bytes: key, part }, Argument { bytes: value, part: at }) => {
+                if let (Some(part), Some(at)) = (part, at)
+                    && let Some(route) = self.direct.route(self.backend, key, Some(value.len()))
+                {
+                    return self.call(Cmd::Set, route, (key, part), Some(at));
+                }
                 let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
                 let (condition, reply_kind) = (Condition::Always, ReplyKind::Ok);
                 let write = OneWrite { key, mutation, condition, reply_kind, previous: false };
                 self.write(Cmd::Set, &write)
             }
         }
+    }
+
+    /// Collects a command whose shard is called: with `value`, a write.
+    #[inline]
+    fn call(
+        &mut self,
+        cmd: Cmd,
+        route: DirectRoute,
+        (key, part): (&[u8], Part),
+        value: Option<Part>,
+    ) -> Disposition {
+        self.assert_room();
+        let hash = self.backend.hash(key);
+        let (kind, reply_kind) = match value {
+            Some(_) => (AccessKind::Write, ReplyKind::Ok),
+            None => (AccessKind::Read, ReplyKind::Value),
+        };
+        if value.is_some() && self.busy.is_busy(hash) {
+            return Disposition::Dispatch;
+        }
+        let access = KeyAccess::new(hash, kind);
+        if self.accesses.blocks(access) {
+            return Disposition::Wait;
+        }
+        let (connection, position) = (self.index, self.position);
+        let reply_id = self.replies.expect(reply_kind, self.protocol, position);
+        self.replies.note_start(reply_id, CommandStart { cmd, at: self.now });
+        self.accesses.add(access, reply_id);
+        let key = part;
+        let command = DirectCommand { route, connection, reply_id, position, key, value, hash };
+        self.direct.collect(command);
+        Disposition::Taken
     }
 
     #[inline]

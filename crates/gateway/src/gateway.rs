@@ -32,6 +32,7 @@ use timestone_types::{ClientId, ShardId, Timestamp};
 use timestone_wire::{Frame, without_clock};
 
 use crate::connection::ConnectionIndex;
+use crate::direct::{Direct, DirectShard};
 use crate::figures::GatewayGauges;
 use crate::limits::CHARGED_READ_BYTES;
 use crate::node::NodeClient;
@@ -90,6 +91,13 @@ impl Gateway {
             own: ReplyAddress { stage, connection, generation },
             now: Timestamp::ZERO,
         }
+    }
+
+    /// The same, with shards of its own thread that it may call.
+    #[must_use]
+    pub fn calling(mut self, shards: Vec<Box<dyn DirectShard>>) -> Self {
+        self.parts.direct = Direct::new(shards);
+        self
     }
 
     /// Time never runs backwards.
@@ -175,6 +183,8 @@ impl Gateway {
 
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Turn<'_>) {
+        debug_assert!(self.parts.direct.is_empty(), "what was collected is carried out");
+        self.parts.direct.take_called().for_each(|shard| ctx.send(Output::Called(shard)));
         while let Some((shard, outbox)) = self.parts.backend.engine().shards_mut().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             debug_assert!(!bytes.is_empty(), "{shard} is asked nothing");

@@ -61,7 +61,7 @@ impl Parts {
         self.ask_again(now, index, bound);
         let mut carried_out = 0;
         loop {
-            let Self { connections, backend, jobs, figures, arguments, memory, .. } = self;
+            let Self { connections, backend, jobs, figures, arguments, memory, direct, .. } = self;
             let Some(connection) = connections.get_mut(index) else { return };
             if connection.turn.postponed || !connection.may_start(bound) {
                 connection.turn.blocked = connection.inbox.backlog() > 0;
@@ -100,6 +100,7 @@ impl Parts {
                                 replies: &mut connection.replies,
                                 accesses: &mut connection.accesses,
                                 busy: &mut jobs.busy,
+                                direct,
                             };
                             connection.client.last_command = simple.name();
                             path.start(simple)
@@ -132,6 +133,9 @@ impl Parts {
             }
             debug_assert!(consumed <= connection.inbox.backlog(), "a command came whole");
             connection.inbox.consume(consumed);
+            if self.direct.is_full() {
+                self.run_direct(now);
+            }
         }
     }
 

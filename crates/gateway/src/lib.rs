@@ -10,6 +10,7 @@
 //! | `gateway`, `node`, `shutdown` | what the host calls, questions to the node, the end |
 //! | `parts` | the parts side by side, and what goes from one to the other |
 //! | `intake`, `fast`, `dispatch` | from received bytes to operations and jobs |
+//! | `direct` | single keys of shards of the same thread, by calls |
 //! | `connection` | one client: its bytes, its answers in order, MULTI and WATCH; all connections |
 //! | `commands` | what commands mean: functions over a view of their keys |
 //! | `jobs` | commands of more than one step: ask, execute, commit, retry |
@@ -24,6 +25,7 @@
 mod backend;
 mod commands;
 mod connection;
+mod direct;
 mod dispatch;
 mod failure;
 mod fast;
@@ -40,6 +42,7 @@ mod shutdown;
 mod tests;
 mod turn;
 
+pub use direct::{DirectCalls, DirectShard};
 pub use figures::{CommandLatencies, GatewayGauges, command_names};
 pub use gateway::{Gateway, Setup};
 pub use limits::GATEWAY_ADMISSION;

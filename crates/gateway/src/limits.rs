@@ -20,6 +20,10 @@ pub(crate) const COMMANDS_AT_ONCE: u32 = 2048;
 /// So many bytes of the answer of a command that touches no key count as one more command of
 /// [`COMMANDS_AT_ONCE`].
 pub(crate) const ANSWER_BYTES_A_COMMAND: usize = 256;
+/// Commands that are collected before the shards of this thread are called for them.
+pub(crate) const DIRECT_CALLS: usize = 32;
+/// Timestamps that a write by a call tries before it is asked in a frame.
+pub(crate) const DIRECT_ROUNDS: u32 = 4;
 /// Keys that one command asks shards for in a turn; the others are asked for when these are
 /// answered.
 pub(crate) const KEYS_AT_ONCE: usize = 2048;

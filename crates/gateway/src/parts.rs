@@ -2,7 +2,8 @@
 //! in, bytes for them and operations for the backend out.
 //!
 //! ```text
-//!   received ─► intake: parse ─┬─ fast       GET, SET, DEL … of one key: straight to the backend
+//!   received ─► intake: parse ─┬─ fast       GET, SET, DEL … of one key: straight to the backend,
+//!                              │             or to a shard of this thread: direct
 //!                              └─ dispatch   everything else ─► answered at once, queued by MULTI, or a job
 //!   results ─► answers of fast commands │ JobRunner: jobs go on ─► answers ─► connections that waited go on
 //! ```
@@ -28,6 +29,7 @@ use crate::connection::key_access::{KeyState, ReadOrder};
 use crate::connection::replies::{PendingReply, ReplyId, ReplyKind};
 use crate::connection::table::Connections;
 use crate::connection::{Connection, ConnectionIndex};
+use crate::direct::Direct;
 use crate::failure::Failure;
 use crate::figures::{GatewayFigures, GatewayGauges};
 use crate::jobs::Jobs;
@@ -41,6 +43,7 @@ pub(crate) struct Parts {
     pub(crate) backend: Backend,
     pub(crate) connections: Connections,
     pub(crate) jobs: Jobs,
+    pub(crate) direct: Direct,
     pub(crate) memory: MemoryBudget,
     pub(crate) figures: GatewayFigures,
     /// Buffers that all commands share.
@@ -49,7 +52,7 @@ pub(crate) struct Parts {
 }
 
 /// What must be done about a result once nothing of the backend is borrowed.
-enum ResultAction {
+pub(crate) enum ResultAction {
     Nothing,
     Answered(ConnectionIndex),
     /// A fast command met a conflict: it goes on as a job.
@@ -76,6 +79,7 @@ impl Parts {
             backend: Backend::new(client, routes, seed)?,
             connections: Connections::new(thread),
             jobs: Jobs::new(seed),
+            direct: Direct::default(),
             memory: MemoryBudget::new(memory),
             figures: GatewayFigures::new(gauges),
             arguments: ArgumentBuffer::default(),
@@ -159,8 +163,12 @@ impl Parts {
                 any = true;
                 self.advance(now, index);
             }
+            any |= self.run_direct(now);
             if !any && !self.jobs.has_starts() {
-                debug_assert!(!self.connections.has_ready(), "nothing is left to do");
+                debug_assert!(
+                    !self.connections.has_ready() && self.direct.is_empty(),
+                    "nothing is left to do"
+                );
                 return self.give_back();
             }
         }
@@ -250,7 +258,7 @@ impl Parts {
 
 /// Takes the result of a fast command: answers it, or has it asked for again.
 #[inline]
-fn take_fast_result(
+pub(crate) fn take_fast_result(
     connection: &mut Connection,
     index: ConnectionIndex,
     id: ReplyId,

@@ -35,6 +35,8 @@ pub enum Output {
         /// The frames.
         frame_batch: FrameBatch,
     },
+    /// A shard of this thread was called: its stage is to have a turn.
+    Called(ShardId),
     /// A question for the node, which has maps and client ids.
     ToNode(FrameBatch),
     /// For the stage that has a connection.
@@ -153,7 +155,7 @@ impl<'a> Turn<'a> {
         let is_empty = match &output {
             Output::Answer(batch) | Output::ToNode(batch) => batch.bytes.is_empty(),
             Output::ToShard { frame_batch, .. } => frame_batch.bytes.is_empty(),
-            Output::Net { .. } => false,
+            Output::Net { .. } | Output::Called(_) => false,
         };
         debug_assert!(!is_empty, "nothing is sent for nothing");
         self.outputs.push(output);

@@ -78,6 +78,11 @@ impl GatewayStage {
                 self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
             }
             Output::ToShard { shard, frame_batch } => self.send_to_shard(ctx, shard, frame_batch),
+            Output::Called(shard) => {
+                if let Some(&(_, stage)) = self.shards.iter().find(|(id, _)| *id == shard) {
+                    self.outgoing.send(ctx, stage, Event::Wake);
+                }
+            }
             Output::ToNode(frame_batch) => {
                 self.outgoing.send(ctx, self.node, Event::FrameBatch(frame_batch))
             }

@@ -60,6 +60,7 @@ mod raw;
 mod restart;
 mod running;
 mod shard_stage;
+mod shared_shard;
 mod stages;
 
 pub use assembly::{EmbeddedClient, EmbeddedClientSlot};

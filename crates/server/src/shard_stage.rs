@@ -5,6 +5,9 @@
 //!   events ─► Shard ─► outputs ─► net stages, log stages, stages of other shards
 //!                         └─ a queue is full ─► unsent ─► sent in a later turn, in order
 //! ```
+//! The gateway of the same thread may call the shard between two of its events, and has it get a
+//! turn afterwards (`Event::Wake`).
+//!
 //! Deliberately absent: everything that a shard does; see `timestone-shard`.
 
 use std::collections::VecDeque;
@@ -15,23 +18,24 @@ use timestone_types::{ShardId, Timestamp};
 
 use crate::event::Event;
 use crate::outgoing::Outgoing;
+use crate::shared_shard::SharedShard;
 use timestone_shard::{Input, Output, Shard, Turn};
 
 /// See the module.
 pub(crate) struct ShardStage {
     name: String,
-    core: Shard,
+    shard: SharedShard,
     /// Emptied by every call.
     outputs: Vec<Output>,
     outgoing: Outgoing,
 }
 
 impl ShardStage {
-    /// The stage of `shard`.
-    pub(crate) fn new(shard: ShardId, core: Shard) -> Self {
+    /// The stage of the shard with this id.
+    pub(crate) fn new(id: ShardId, shard: SharedShard) -> Self {
         Self {
-            name: format!("shard-{shard}"),
-            core,
+            name: format!("shard-{id}"),
+            shard,
             outputs: Vec::new(),
             outgoing: Outgoing::default(),
         }
@@ -44,7 +48,7 @@ impl ShardStage {
         let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
             .shutting_down(ends)
             .with_unsent(!self.outgoing.is_empty());
-        run(&mut self.core, &mut turn);
+        run(&mut self.shard.get(), &mut turn);
         let (requests, bytes) = turn.finished();
         if requests > 0 {
             ctx.gauge(stage).release(requests, bytes);
@@ -120,14 +124,14 @@ impl Stage<Event> for ShardStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.core.next_deadline()
+        self.shard.get().next_deadline()
     }
 
     fn wake_fd(&self) -> Option<RawFd> {
-        self.core.wake_fd()
+        self.shard.get().wake_fd()
     }
 
     fn drained(&self) -> bool {
-        self.outgoing.is_empty() && self.core.is_drained()
+        self.outgoing.is_empty() && self.shard.get().is_drained()
     }
 }

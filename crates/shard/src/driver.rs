@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_txn::participant::{
-    Collected, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
+    Collected, DirectAnswer, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
 };
 use timestone_types::{AbortKind, Timestamp, TxnId};
 
@@ -109,6 +109,22 @@ impl Driver {
             "a question is answered last"
         );
         answer
+    }
+
+    /// Hands it a direct read or write, which has one answer and nothing else.
+    #[inline]
+    pub(crate) fn call(&mut self, now: Timestamp, input: Input<'_>) -> DirectAnswer {
+        debug_assert!(self.outputs.is_empty(), "what came before is carried out");
+        self.participant.step(now, input, &mut self.outputs);
+        debug_assert!(
+            matches!(self.outputs[..], [Output::Direct(_)]),
+            "a call has one answer: {:?}",
+            self.outputs
+        );
+        match self.outputs.pop() {
+            Some(Output::Direct(answer)) => answer,
+            _ => DirectAnswer::Indirect,
+        }
     }
 
     /// Whether it would look at a prepare of the transaction as at a new one.

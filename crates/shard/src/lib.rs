@@ -14,6 +14,7 @@
 
 mod admission;
 mod closing;
+mod direct;
 mod driver;
 mod error;
 mod figures;
@@ -32,6 +33,7 @@ mod testing;
 mod turn;
 mod write_sets;
 
+pub use direct::{DirectAnswer, DirectAt, DirectPut, Found};
 pub use error::ShardError;
 pub use replay::{Past, Recovering, Replay, Served};
 pub use shard::{LogPlace, Peers, RecordPlace, Shard, own_reply_address, reading};

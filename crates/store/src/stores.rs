@@ -16,8 +16,8 @@ use std::time::Duration;
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Figure, FigureValues, Figures, KeysAhead, LatestLookup, Lookup, PromisedPuts,
-    PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, Figure, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup,
+    PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -73,6 +73,20 @@ impl Reads for Stores {
         self.flash.get_as_of(key, at, judged, token)
     }
 
+    #[inline]
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError> {
+        self.assert_sound();
+        if key.keyspace.is_in_memory() {
+            return self.dram.get_in_memory(key, at, judged);
+        }
+        self.flash.get_in_memory(key, at, judged)
+    }
+
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
         if key.keyspace.is_in_memory() {
             return self.dram.is_beside_fence(key, fence);
@@ -87,6 +101,15 @@ impl Reads for Stores {
             return self.dram.latest(key, token);
         }
         self.flash.latest(key, token)
+    }
+
+    #[inline]
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
+        self.assert_sound();
+        if key.keyspace.is_in_memory() {
+            return self.dram.latest_in_memory(key);
+        }
+        self.flash.latest_in_memory(key)
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {

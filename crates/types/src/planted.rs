@@ -321,6 +321,10 @@ pub enum Bug {
     UnnotedPut,
     /// What is put at once counts as put, although there was no room for it.
     PutWithoutRoom,
+    /// A direct read or write takes no notice of a promise that holds its key.
+    DirectUnderPromise,
+    /// A direct write is noted nowhere but in the store.
+    UnnotedDirectPut,
     /// A fence leaves no trace at any key, those included that it has hidden.
     TracelessFences,
     /// The store in memory goes on to serve what a fence has hidden.

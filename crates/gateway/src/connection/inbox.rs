@@ -20,6 +20,22 @@ use crate::commands::arguments::ArgumentBuffer;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StreamPosition(u32);
 
+/// A part of a command, counted from where the command begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    begin: u32,
+    bytes: u32,
+}
+
+impl Part {
+    /// The part in these places, unless it is too far away.
+    #[inline]
+    pub(crate) fn new(place: Range<usize>) -> Option<Self> {
+        let (begin, bytes) = (place.start.try_into().ok()?, place.len().try_into().ok()?);
+        Some(Self { begin, bytes })
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -128,6 +144,14 @@ impl Inbox {
             Ok(Parsed::Command(command)) => Some(arguments.push_command(&command)),
             _ => None,
         }
+    }
+
+    /// A part of the command at `position`, which is under way.
+    #[inline]
+    pub(crate) fn part(&self, position: StreamPosition, part: Part) -> &[u8] {
+        let from = self.offset(position) + part.begin as usize;
+        debug_assert!(from + part.bytes as usize <= self.parsed, "it was read before");
+        &self.bytes[from..from + part.bytes as usize]
     }
 
     /// Gives the buffer back when everything is carried out; only while nothing is under way.

@@ -54,6 +54,7 @@ impl GatewayStage {
                         .admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
                     (to, Event::FrameBatch(frame_batch))
                 }
+                Output::Called(_) => continue,
                 Output::ToNode(frame_batch) => (self.node, Event::FrameBatch(frame_batch)),
                 Output::Net { to, command } => (to, Event::NetCommand(command)),
             };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use timestone_gateway::{CommandLatencies, Gateway, GatewayGauges, Setup};
+use timestone_gateway::{CommandLatencies, DirectShard, Gateway, GatewayGauges, Setup};
 use timestone_seda::StageId;
 use timestone_shard::gauges::ShardGauges;
 use timestone_types::{ClientId, ShardId};
@@ -13,6 +13,7 @@ use super::{EmbeddedClient, EmbeddedClientSlot, Ground};
 use crate::embedded_client::CountedClient;
 use crate::error::ServerError;
 use crate::gateway_stage::GatewayStage;
+use crate::shared_shard::CalledShard;
 
 /// Gateways, and what embedded clients are told.
 pub(super) struct Clients {
@@ -24,18 +25,19 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Puts a gateway on every thread.
+    /// Puts a gateway on every thread, which may call the shards of that thread.
     pub(super) fn build(
         ground: &Ground<'_>,
         place: &mut ClusterPlace,
         stage_of: &[(ShardId, StageId)],
         gauges: &[Arc<ShardGauges>],
+        called: Vec<Vec<CalledShard>>,
         slots: &mut StageSlots,
     ) -> Result<Self, ServerError> {
         let plan = &ground.plan;
         let shards: Arc<[Arc<ShardGauges>]> = gauges.into();
         let (mut latencies, mut own) = (Vec::new(), Vec::new());
-        for thread in 0..plan.threads {
+        for (thread, called) in called.into_iter().enumerate() {
             let client = place.client()?;
             own.push(client);
             let gauges = GatewayGauges { shards: Arc::clone(&shards), ..GatewayGauges::default() };
@@ -50,6 +52,8 @@ impl Clients {
                 memory: Arc::clone(&ground.memory),
                 gauges,
             });
+            let called = called.into_iter().map(|one| Box::new(one) as Box<dyn DirectShard>);
+            let gateway = gateway.calling(called.collect());
             let stage = GatewayStage::new(thread, gateway, plan.node(), stage_of.to_vec());
             slots.put(plan.gateway(thread), stage);
         }

@@ -171,7 +171,9 @@ pub(crate) fn assemble_on(
     let mut slots = StageSlots::new(&ground.plan);
     let primaries = primary::build(&ground, &place, &stage_of, &mut slots)?;
     let nets = doors.put(&ground.plan, &mut slots);
-    let clients = Clients::build(&ground, &mut place, &stage_of, &primaries.gauges, &mut slots)?;
+    let gauges = &primaries.gauges;
+    let clients =
+        Clients::build(&ground, &mut place, &stage_of, gauges, primaries.called, &mut slots)?;
     let embedded_clients = clients.embed(
         &ground,
         &mut place,

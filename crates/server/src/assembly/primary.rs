@@ -14,17 +14,22 @@ use super::Ground;
 use super::cluster::ClusterPlace;
 use super::plan::{StagePlan, StageSlots};
 use super::time::begin_time;
+use crate::config::StageLayout;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::manifest::Beginning;
 use crate::restart::{open_stores, replay_logs};
 use crate::shard_stage::ShardStage;
+use crate::shared_shard::{CalledShard, SharedShard};
 
 /// What others need of the primaries.
 pub(super) struct Primaries {
     pub(super) gauges: Vec<Arc<ShardGauges>>,
     pub(super) log_gauges: Vec<Arc<LogGauges>>,
     pub(super) log_stages: Vec<StageId>,
+    /// The shards of each thread, for the gateway of the thread; none where stages have threads of
+    /// their own.
+    pub(super) called: Vec<Vec<CalledShard>>,
 }
 
 /// Recovers this server's shards, and puts their stages and those of the logs in place.
@@ -49,6 +54,7 @@ pub(super) fn build(
     let left = Arc::new(manifest.own_clients());
     let log_stages: Vec<StageId> = (0..logs.len()).map(|thread| plan.log(thread)).collect();
     let mut gauges = Vec::new();
+    let mut called: Vec<_> = (0..plan.threads).map(|_| Vec::new()).collect();
     for (index, replay) in replays.into_iter().enumerate() {
         let shard = place.shards[index];
         let epoch = place.map.epoch(shard).unwrap_or_default();
@@ -74,7 +80,13 @@ pub(super) fn build(
             participant: tuning.participant,
             memory: Arc::clone(&ground.memory),
         });
-        slots.put(plan.shard(index), ShardStage::new(shard, shard_core));
+        let shared = SharedShard::new(shard_core);
+        if config.layout == StageLayout::Fused {
+            let takes_puts = config.log == DeviceKind::None;
+            let shard = CalledShard { id: shard, shard: shared.clone(), takes_puts };
+            called[plan.thread_of(index)].push(shard);
+        }
+        slots.put(plan.shard(index), ShardStage::new(shard, shared));
     }
     let mut log_gauges = Vec::new();
     for (thread, (stage, gauges)) in logs.into_iter().enumerate() {
@@ -83,7 +95,7 @@ pub(super) fn build(
         }
         slots.put(plan.log(thread), stage);
     }
-    Ok(Primaries { gauges, log_gauges, log_stages })
+    Ok(Primaries { gauges, log_gauges, log_stages, called })
 }
 
 /// Begins this run's time, and tells the manifest that it begins.

@@ -25,6 +25,7 @@ use super::*;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::shard_stage::ShardStage;
+use crate::shared_shard::SharedShard;
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogPlace, RecordPlace, Recovering, Replay, own_reply_address};
 use timestone_wal::BatchNumber;
@@ -100,7 +101,7 @@ impl Bench {
             ..Recovering::alone(SHARD, place, now)
         });
         let stages: Vec<Box<dyn Stage<Event>>> =
-            vec![Box::new(ShardStage::new(SHARD, shard)), Box::new(stage)];
+            vec![Box::new(ShardStage::new(SHARD, SharedShard::new(shard))), Box::new(stage)];
         let mut bench = Self {
             disk,
             driver: ManualDriver::new(stages, now, 1000),
@@ -660,7 +661,7 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         ..Recovering::alone(SHARD, LogPlace::Stage(LOG_STAGE), now)
     });
     let mut driver = ManualDriver::new(
-        vec![Box::new(ShardStage::new(SHARD, shard)) as Box<dyn Stage<Event>>],
+        vec![Box::new(ShardStage::new(SHARD, SharedShard::new(shard))) as Box<dyn Stage<Event>>],
         now,
         1000,
     );

@@ -29,6 +29,7 @@
 
 pub(crate) mod context;
 mod deliver;
+mod direct;
 pub(crate) mod frames;
 pub(crate) mod identity;
 mod jitter;

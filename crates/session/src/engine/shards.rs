@@ -297,6 +297,13 @@ impl Shards {
         }
     }
 
+    /// The shard that serves a key, and its epoch, if it could be asked now.
+    #[inline]
+    pub(crate) fn direct_route(&self, key: &[u8]) -> Option<(ShardId, Epoch)> {
+        let shard = self.at(self.of_key(key)?);
+        (shard.is_up && shard.elsewhere.is_none()).then_some((shard.id, shard.epoch))
+    }
+
     /// The same shard, unless it cannot be reached.
     #[inline]
     pub(crate) fn reachable(&self, shard: ShardIndex) -> Result<ShardIndex, SessionError> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use timestone_store::{
-    AsOf, Count, FigureValues, Figures, KeysAhead, LatestLookup, Lookup, PromisedPuts, PutSize,
+    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize,
     ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep,
     Writes,
 };
@@ -89,6 +89,18 @@ impl<S: Store> Reads for Hesitant<S> {
         self.store.get_as_of(key, at, judged, token)
     }
 
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError> {
+        if self.hesitates() {
+            return Ok(Lookup::Pending);
+        }
+        self.store.get_in_memory(key, at, judged)
+    }
+
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
         self.store.is_beside_fence(key, fence)
     }
@@ -104,6 +116,10 @@ impl<S: Store> Reads for Hesitant<S> {
             }
             other => other,
         }
+    }
+
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
+        self.store.latest_in_memory(key)
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {

@@ -74,11 +74,11 @@ pub(crate) type ShardStore = dyn Store + Send;
 /// One shard. See the module.
 pub struct Shard {
     shard: ShardId,
-    seed: HashSeed,
-    store: Box<ShardStore>,
-    driver: Driver,
-    requests: Requests,
-    lookups: Lookups,
+    pub(crate) seed: HashSeed,
+    pub(crate) store: Box<ShardStore>,
+    pub(crate) driver: Driver,
+    pub(crate) requests: Requests,
+    pub(crate) lookups: Lookups,
     items: Items,
     ahead: LookAhead,
     single: SingleWrites,
@@ -87,7 +87,7 @@ pub struct Shard {
     log_records: LogRecords,
     hand_over: HandOver,
     closing: Closing,
-    figures: ShardFigures,
+    pub(crate) figures: ShardFigures,
     around: Around,
 }
 

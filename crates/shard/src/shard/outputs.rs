@@ -151,7 +151,10 @@ impl Shard {
                     told something that only those know");
             }
             // They are taken where they are asked for.
-            Output::Owed { .. } | Output::CopyForward(_) | Output::Recognised { .. } => {}
+            Output::Owed { .. }
+            | Output::CopyForward(_)
+            | Output::Recognised { .. }
+            | Output::Direct(_) => {}
             Output::Began { watermark } => self.driver.advance(watermark),
             Output::AdvanceWatermark(at) => {
                 self.driver.advance(at);

@@ -23,7 +23,7 @@
 
 use timestone_types::{HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::found::{AsOf, Count, LatestLookup, Lookup, ReadToken, ScanCursor, ScanLimit};
+use super::found::{AsOf, Count, Latest, LatestLookup, Lookup, ReadToken, ScanCursor, ScanLimit};
 #[allow(unused_imports, reason = "for the documentation")]
 use super::{ReadOutcome, StoreEvent};
 use crate::error::StoreError;
@@ -71,6 +71,18 @@ pub trait Reads {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError>;
 
+    /// As [`get_as_of`](Self::get_as_of), from memory alone: [`Lookup::Pending`] means that a device
+    /// would have to be asked. Nothing was begun then, and no event follows.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError>;
+
     /// Whether a fence of this version leaves no trace at a key: it is younger than the watermark,
     /// and the key has had no record since then, above it or below it. A get that the fence alone
     /// answers then tells of nothing that happened to the key. From memory alone; "no" is never
@@ -80,6 +92,10 @@ pub trait Reads {
     /// The youngest version, from memory or by an event. When two keys share a hash it may be the
     /// other one's: callers stay correct. The module says what a caller owes to a pending one.
     fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup;
+
+    /// The youngest version, from memory alone: `None` means that a device would have to be asked.
+    /// Nothing was begun then, and no event follows.
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest>;
 
     /// The highest timestamp of any version, tombstone or fence that a keyspace holds, from memory
     /// alone; zero when there is none. What collection dropped before a restart may be forgotten:

@@ -220,6 +220,15 @@ impl Reads for Dram {
         judged: Timestamp,
         _token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
+        self.get_in_memory(key, at, judged)
+    }
+
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError> {
         self.contents.assert_sound();
         self.marks.check_age(at)?;
         self.counted.gets += 1;
@@ -253,13 +262,17 @@ impl Reads for Dram {
     }
 
     fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
+        self.latest_in_memory(key).map_or(LatestLookup::Pending, LatestLookup::Known)
+    }
+
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
         self.contents.assert_sound();
         let nothing = |version| Latest { version, absent: true, may_expire: false };
         let Some(space) = self.contents.get(key.keyspace) else {
-            return LatestLookup::Known(nothing(self.marks.lost()));
+            return Some(nothing(self.marks.lost()));
         };
         let fence = space.latest_fence();
-        LatestLookup::Known(match space.table.find(key.hash.0, key.bytes) {
+        Some(match space.table.find(key.hash.0, key.bytes) {
             Some(entry) if entry.newest.version > fence => Latest {
                 version: entry.newest.version,
                 absent: entry.newest.value.is_none(),

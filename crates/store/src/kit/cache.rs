@@ -46,11 +46,9 @@ const BYTES_PER_SLOT: u64 = 192;
 /// How often "asked for" is counted, at most.
 const MAX_FREQUENCY: u64 = 3;
 /// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
-/// costs about what it wins.
+/// costs about what it wins. Also where there is memory that was never touched: the system has to
+/// bring and clear that first, which costs several times as much as copying.
 const WORTH_CLEANING: usize = 400;
-/// The same where there is memory that was never touched: the system has to bring and clear that
-/// first, which costs more than a little copying.
-const WORTH_RECYCLING: usize = 700;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
 
@@ -505,7 +503,7 @@ impl Cache {
     fn free_segment(&mut self) -> Option<u32> {
         self.assert_sound();
         if self.free.is_empty()
-            && let Some(segment) = self.worth_cleaning(WORTH_RECYCLING)
+            && let Some(segment) = self.worth_cleaning()
         {
             self.empty(segment, Retention::Clean);
         }
@@ -517,7 +515,7 @@ impl Cache {
                 break;
             }
             if cleaned < MAX_CLEANED
-                && let Some(segment) = self.worth_cleaning(WORTH_CLEANING)
+                && let Some(segment) = self.worth_cleaning()
             {
                 self.empty(segment, Retention::Clean);
                 cleaned += 1;
@@ -535,13 +533,13 @@ impl Cache {
         self.take_free()
     }
 
-    /// Takes the oldest segment out of its queue of which so many thousandths were superseded. Not
-    /// the last of a queue: it is being filled.
-    fn worth_cleaning(&mut self, thousandths: usize) -> Option<u32> {
+    /// Takes the oldest segment out of its queue that is worth being cleaned. Not the last of a
+    /// queue: it is being filled.
+    fn worth_cleaning(&mut self) -> Option<u32> {
         self.assert_sound();
         let Self { small, main, segments, .. } = self;
         let enough = |&segment: &u32| {
-            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * thousandths
+            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING
         };
         // The main queue first: the small one always has some.
         [main, small].into_iter().find_map(|queue| {

@@ -257,6 +257,40 @@ impl Mftl {
         }
     }
 
+    /// Where the youngest version of a key at or before `at` is.
+    #[inline]
+    fn find(&mut self, key: KeyRef<'_>, at: Timestamp) -> Result<Found, StoreError> {
+        self.spaces.marks.check_age(at)?;
+        debug_assert!(self.spaces.marks.collection() <= at, "what may be read is not collected");
+        let id = KeyId::of(key.hashed());
+        let sought = Sought { keyspace: key.keyspace, id, key: key.bytes };
+        Ok(locate(&self.spaces, &mut self.kit, sought, at, None))
+    }
+
+    /// What was found, for whoever judges its expiry as of `judged`: pending if it is on flash.
+    #[inline]
+    fn told(&mut self, found: Found, judged: Timestamp) -> Result<Lookup<'_>, StoreError> {
+        match found {
+            Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
+            Found::Cached { version, place } => {
+                self.gets.cache_hits += 1;
+                let expires_at = self.kit.cache.expires_at(place);
+                Ok(visible(version, expires_at, self.kit.cache.value(place), judged))
+            }
+            Found::InGroup { version, page, offset } => {
+                self.gets.page_hits += 1;
+                let record = record_in_group(&self.kit.volume, page, offset)?;
+                Ok(visible(version, record.expires_at, record.value, judged))
+            }
+            Found::Staged { version, slot } => {
+                self.gets.page_hits += 1;
+                let (expires_at, value) = self.kit.staging.value(slot);
+                Ok(visible(version, expires_at, value, judged))
+            }
+            Found::OnFlash { .. } => Ok(Lookup::Pending),
+        }
+    }
+
     /// Has one step of the way to these keys' entries fetched.
     #[inline]
     fn prefetch_index<'a>(&self, keys: impl Iterator<Item = &'a HashedKey>, step: PrefetchStep) {
@@ -280,34 +314,25 @@ impl Reads for Mftl {
         judged: Timestamp,
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
-        self.spaces.marks.check_age(at)?;
-        debug_assert!(self.spaces.marks.collection() <= at, "what may be read is not collected");
-        let id = KeyId::of(key.hashed());
-        let sought = Sought { keyspace: key.keyspace, id, key: key.bytes };
-        match locate(&self.spaces, &mut self.kit, sought, at, None) {
-            Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
-            Found::Cached { version, place } => {
-                self.gets.cache_hits += 1;
-                let expires_at = self.kit.cache.expires_at(place);
-                Ok(visible(version, expires_at, self.kit.cache.value(place), judged))
-            }
-            Found::InGroup { version, page, offset } => {
-                self.gets.page_hits += 1;
-                let record = record_in_group(&self.kit.volume, page, offset)?;
-                Ok(visible(version, record.expires_at, record.value, judged))
-            }
-            Found::Staged { version, slot } => {
-                self.gets.page_hits += 1;
-                let (expires_at, value) = self.kit.staging.value(slot);
-                Ok(visible(version, expires_at, value, judged))
-            }
-            Found::OnFlash { version, page } => {
-                self.gets.device_gets += 1;
-                let waiter = Waiter::get(token, key, id, (at, judged), version, page);
-                self.reads.wait(waiter, &mut self.kit.volume);
-                Ok(Lookup::Pending)
-            }
+        let found = self.find(key, at)?;
+        if let Found::OnFlash { version, page } = found {
+            self.gets.device_gets += 1;
+            let id = KeyId::of(key.hashed());
+            let waiter = Waiter::get(token, key, id, (at, judged), version, page);
+            self.reads.wait(waiter, &mut self.kit.volume);
+            return Ok(Lookup::Pending);
         }
+        self.told(found, judged)
+    }
+
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError> {
+        let found = self.find(key, at)?;
+        self.told(found, judged)
     }
 
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
@@ -326,12 +351,17 @@ impl Reads for Mftl {
     }
 
     fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
+        self.latest_in_memory(key).map_or(LatestLookup::Pending, LatestLookup::Known)
+    }
+
+    #[inline]
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
         let Some(space) = self.spaces.get(key.keyspace) else {
-            return LatestLookup::Known(Latest { absent: true, ..Latest::default() });
+            return Some(Latest { absent: true, ..Latest::default() });
         };
         let fence = space.latest_fence();
         debug_assert!(space.swept <= fence, "the fence that was swept for is kept");
-        LatestLookup::Known(match space.index.latest(KeyId::of(key.hashed())) {
+        Some(match space.index.latest(KeyId::of(key.hashed())) {
             Some((version, location)) if version > fence => {
                 Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
             }

@@ -41,31 +41,11 @@ const fn too_old(watermark: Timestamp) -> AbortReason {
 impl<V: Validation> Participant<V> {
     #[inline]
     pub(super) fn read(&mut self, now: Timestamp, read: ReadAsked, out: &mut Vec<Output>) {
-        self.assert_serving();
         let token = read.token;
-        let asked = match read.at {
-            ReadAt::Snapshot(begin) => begin,
-            ReadAt::Latest(client_now) => self.horizon.latest_asked(now, client_now),
+        let (reading, at) = match self.judge_read(now, &read.key, read.at) {
+            Ok(judged) => judged,
+            Err(refusal) => return out.push(Output::Refuse { token, refusal }),
         };
-        let (any, watermark) = (read.key.latest, self.horizon.watermark.pledged());
-        if !any && asked < watermark {
-            return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark } });
-        }
-        let low_water = self.life.validation.low_water();
-        if let Err(refusal) = self.horizon.may_read_at(now, asked, low_water) {
-            return out.push(Output::Refuse { token, refusal });
-        }
-        let (bound, settled, mut at) = (&self.horizon.bound, self.horizon.settled(), asked);
-        let others = self.life.txns.table.others();
-        let reading = self.life.validation.read(&read.key, others, |newest| {
-            if any {
-                at = asked.max(newest).max(settled);
-            }
-            // Without a log, the latest version may lie above the bound: its record raises the next
-            // run's low-water timestamp as the bound does.
-            let may_pass = any || (is_planted!(ReadBeyondLostLog) && at <= now);
-            (bound.admits(at) || (bound.is_lost() && may_pass)).then_some(at)
-        });
         match reading {
             ReadVerdict::At(at) => {
                 let expiry = self.horizon.expiry_rule(now, at);
@@ -74,6 +54,39 @@ impl<V: Validation> Participant<V> {
             ReadVerdict::NotAdmitted => self.park_behind_bound(now, token, read.wait, at, out),
             ReadVerdict::Blocked(at, holder) => self.read_blocked(now, &read, at, holder, out),
         }
+    }
+
+    /// Whether and at which timestamp a key may be read; noted if it may. Also the timestamp that
+    /// was to be admitted.
+    #[inline]
+    pub(super) fn judge_read(
+        &mut self,
+        now: Timestamp,
+        key: &KeyRead,
+        at: ReadAt,
+    ) -> Result<(ReadVerdict, Timestamp), Refusal> {
+        self.assert_serving();
+        let asked = match at {
+            ReadAt::Snapshot(begin) => begin,
+            ReadAt::Latest(client_now) => self.horizon.latest_asked(now, client_now),
+        };
+        let (any, watermark) = (key.latest, self.horizon.watermark.pledged());
+        if !any && asked < watermark {
+            return Err(Refusal::TooOld { watermark });
+        }
+        self.horizon.may_read_at(now, asked, self.life.validation.low_water())?;
+        let (bound, settled, mut at) = (&self.horizon.bound, self.horizon.settled(), asked);
+        let others = self.life.txns.table.others();
+        let reading = self.life.validation.read(key, others, |newest| {
+            if any {
+                at = asked.max(newest).max(settled);
+            }
+            // Without a log, the latest version may lie above the bound: its record raises the next
+            // run's low-water timestamp as the bound does.
+            let may_pass = any || (is_planted!(ReadBeyondLostLog) && at <= now);
+            (bound.admits(at) || (bound.is_lost() && may_pass)).then_some(at)
+        });
+        Ok((reading, at))
     }
 
     /// A read that met a prepared write waits for its decision, or is answered around it.

@@ -214,6 +214,19 @@ impl Prepare<'_> {
     }
 }
 
+/// A put or a delete of one key by somebody on the host's own thread. See [`Input::DirectWrite`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectWrite {
+    /// What is written; no fence.
+    pub item: WriteItem,
+    /// Who writes.
+    pub client: ClientId,
+    /// Where its session's clock stands.
+    pub begin: Timestamp,
+    /// The timestamp at which it wants to commit; above begin.
+    pub commit: Timestamp,
+}
+
 /// A record of the log, handed back after a restart, in any order.
 #[derive(Clone, Copy, Debug)]
 pub enum Recovered<'a> {
@@ -329,6 +342,24 @@ pub enum Input<'a> {
     },
     /// Validate and promise. Answered by `Vote`, `Again`, `Refuse` or `Ignored`.
     Prepare(Prepare<'a>),
+    /// Read the youngest version of one key, linearizably, for somebody who sees the answer in this
+    /// call. Answered by [`super::Output::Direct`].
+    DirectRead {
+        /// The keyspace of the key.
+        keyspace: KeyspaceId,
+        /// The key.
+        key: KeyHash,
+        /// The reader's now.
+        at: Timestamp,
+        /// What the store knows now.
+        latest: LatestInStore,
+    },
+    /// Validate a write of one key, for somebody who sees the answer in this call, where whatever the
+    /// stage records is durable at once and there is room for it. Answered by
+    /// [`super::Output::Direct`].
+    DirectWrite(DirectWrite),
+    /// A direct write that was answered by [`super::DirectAnswer::Put`] can be read. Not answered.
+    DirectPutDone(DirectWrite),
     /// The outcome of a transaction, from its coordinator or from a peer. Answered by `AckDecision`
     /// once durable, by `AskWriteSet`, `Again` or `Refuse`.
     Decide {

@@ -26,6 +26,7 @@ mod at_once;
 mod clients;
 mod copy_forward;
 mod decisions;
+mod direct;
 mod expiry;
 mod horizon;
 mod housekeeping;
@@ -48,10 +49,10 @@ pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
 pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
-    DecidedBy, FrozenState, Input, JudgedCondition, LatestInStore, LogRange, LogSequence, Lookup,
+    DecidedBy, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogRange, LogSequence, Lookup,
     Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
-pub use output::{LogIntent, NotHere, Output};
+pub use output::{DirectAnswer, LogIntent, NotHere, Output};
 use timestone_types::{KeyHash, ShardId, Timestamp, is_planted, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
@@ -166,6 +167,14 @@ impl<V: Validation> Participant<V> {
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
             Input::PutDone { prepare } => self.life.put_done(&prepare, out),
+            Input::DirectRead { keyspace, key, at, latest: store } => {
+                let key = KeyRead { keyspace, key, latest: true, store };
+                out.push(Output::Direct(self.direct_read(now, &key, at)));
+            }
+            Input::DirectWrite(write) => {
+                out.push(Output::Direct(self.direct_write(now, &write)));
+            }
+            Input::DirectPutDone(write) => self.direct_put_done(&write),
             Input::Decide { token, txn, outcome, decided_by } => {
                 self.decide(now, Decision { token: Some(token), txn, outcome, decided_by }, out)
             }
@@ -303,6 +312,9 @@ impl<V: Validation> Participant<V> {
                 self.horizon.held_back = back;
                 return;
             }
+            Input::DirectRead { .. } | Input::DirectWrite(_) => {
+                return out.push(Output::Direct(DirectAnswer::Indirect));
+            }
             Input::EpochEnded { epoch } => {
                 return out.push(Output::NotHere(NotHere::EpochEnded(epoch)));
             }
@@ -318,6 +330,7 @@ impl<V: Validation> Participant<V> {
             | Input::Owes { .. }
             | Input::CopyForward
             | Input::FreezeAnswer { .. }
+            | Input::DirectPutDone(_)
             | Input::DecisionAcked { .. } => return,
         };
         out.push(Output::Refuse { token, refusal: Refusal::Recovering });

@@ -88,6 +88,27 @@ pub enum NotHere {
     TableInstalled(Epoch),
 }
 
+/// The answer to a direct read or write, which is there before anything else happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectAnswer {
+    /// Look the key up in the store at `at`, if [`super::ExpiryRule::may_tell`] lets what is found.
+    Read {
+        /// The point in time to read at.
+        at: Timestamp,
+        /// As of when expiry is judged, and what of it may be told.
+        expiry: ExpiryRule,
+    },
+    /// Put what it writes at its commit timestamp, and say so by [`super::Input::DirectPutDone`]; or
+    /// ask in the ordinary way, if it cannot be put. Nothing was recorded yet, and no other input
+    /// comes in between.
+    Put,
+    /// Only its timestamp is too low; this one would do now.
+    Later(Timestamp),
+    /// It may have to wait, or is refused: it is to be asked in the ordinary way. Nothing was
+    /// recorded.
+    Indirect,
+}
+
 /// What a participant wants done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
@@ -127,6 +148,8 @@ pub enum Output {
         /// Its timestamp.
         commit: Timestamp,
     },
+    /// The answer to a direct read or write.
+    Direct(DirectAnswer),
     /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of
     /// this step were handled (log intents keep their order), before any other input. Several are
     /// resubmitted in the order in which they were put out: waiting reads go before prepares.

@@ -135,6 +135,8 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::AppliedAtPrepared,
     Bug::UnrecordedAbsence,
     Bug::UnnotedPut,
+    Bug::DirectUnderPromise,
+    Bug::UnnotedDirectPut,
     Bug::LatePrepare,
     Bug::DroppedPromise,
     Bug::ServesInRecovery,

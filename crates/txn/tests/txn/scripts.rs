@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use timestone_txn::coordinator::{self, CommitKind, Coordinator};
 use timestone_txn::participant::{
-    Config, FrozenState, Output, ReadAt, Token, TxnStatus, Vote, Wait, WriteKind,
+    Config, DirectAnswer, FrozenState, Output, ReadAt, Token, TxnStatus, Vote, Wait, WriteKind,
 };
 use timestone_txn::{Refusal, ShardList};
 use timestone_types::{
@@ -150,6 +150,16 @@ fn show(event: &Event) -> String {
         Output::Again { token, wait } => format!("again #{} {}", token.0, show_wait(wait)),
         Output::Parked { token } => format!("parked #{}", token.0),
         Output::PutNow { txn, commit, .. } => format!("put now {txn}@{}", show_time(commit)),
+        Output::Direct(answer) => match answer {
+            DirectAnswer::Read { at, .. } => {
+                let value = event.1.as_ref().unwrap();
+                let text = value.value.as_deref().unwrap_or("absent");
+                format!("direct read @{} = {text} {}", show_time(at), show_version(value.version))
+            }
+            DirectAnswer::Put => "direct put".into(),
+            DirectAnswer::Later(at) => format!("direct later {}", show_time(at)),
+            DirectAnswer::Indirect => "indirect".into(),
+        },
         Output::Refuse { refusal, .. } => format!("refused: {}", show_refusal(refusal)),
         Output::Ignored { .. } => "ignored".into(),
         Output::Vote { txn, commit, vote, .. } => {
@@ -540,6 +550,15 @@ impl World {
                     show_time(stats.low_water)
                 );
                 return self.print(&format!("s{shard}"), &text);
+            }
+            "direct-read" => {
+                let at = ms(words.0[1].trim_start_matches('@'));
+                let events = stage.direct_read(now, &key(words.0[0]), at);
+                return self.absorb(shard, events);
+            }
+            "direct-write" => {
+                let events = stage.direct_write(now, &words.part(txn()));
+                return self.absorb(shard, events);
             }
             "read" => {
                 let at = words.0[1];

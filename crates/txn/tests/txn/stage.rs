@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Collected, Config, DecidedBy, FrozenState, Input, JudgedCondition, LatestInStore, LogIntent,
+    Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogIntent,
     LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered,
     Token, Wait, WriteItem, WriteKind,
 };
@@ -407,6 +407,40 @@ impl<V: Validation + Default> Stage<V> {
                 return;
             }
         }
+    }
+
+    /// Somebody on the host's own thread reads a key.
+    pub fn direct_read(&mut self, now: Timestamp, key: &Key, at: Timestamp) -> Vec<Event> {
+        let mut out = Vec::new();
+        let latest = self.latest(key);
+        let input = Input::DirectRead { keyspace: key.0, key: hash(key), at, latest };
+        self.core.step(now, input, &mut out);
+        assert_eq!(out.len(), 1, "a call has one answer");
+        let value = match out[0] {
+            Output::Direct(DirectAnswer::Read { at, .. }) => Some(self.lookup(key, at)),
+            _ => None,
+        };
+        out.into_iter().map(|output| (output, value.clone())).collect()
+    }
+
+    /// Somebody on the host's own thread puts a key, or deletes it.
+    pub fn direct_write(&mut self, now: Timestamp, part: &Part) -> Vec<Event> {
+        let mut out = Vec::new();
+        let item = self.write_items(part)[0];
+        let Part { txn, begin, commit, .. } = *part;
+        let write = DirectWrite { item, client: txn.client, begin, commit };
+        self.core.step(now, Input::DirectWrite(write), &mut out);
+        assert_eq!(out.len(), 1, "a call has one answer");
+        if out[0] == Output::Direct(DirectAnswer::Put) {
+            let one = &part.writes[0];
+            let value = (one.kind == WriteKind::Put).then(|| one.value.clone());
+            let record = Record { value, expires_at: one.expires_at };
+            let version = Version::new(commit, txn.client);
+            self.store.entry(one.key.clone()).or_default().insert(version, record);
+            self.core.step(now, Input::DirectPutDone(write), &mut out);
+            assert_eq!(out.len(), 1, "what is put is not answered");
+        }
+        out.into_iter().map(|output| (output, None)).collect()
     }
 
     fn write_items(&self, part: &Part) -> Vec<WriteItem> {

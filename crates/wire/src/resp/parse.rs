@@ -159,6 +159,8 @@ pub enum Parsed<'p> {
 pub struct Command<'p> {
     args: &'p [Range<usize>],
     bytes: &'p [u8],
+    /// Bytes of empty commands before it.
+    skipped: usize,
     consumed: usize,
     inline: bool,
 }
@@ -188,6 +190,14 @@ impl<'p> Command<'p> {
     #[inline]
     pub fn arg(&self, index: usize) -> Option<&'p [u8]> {
         self.args.get(index).map(|range| &self.bytes[range.clone()])
+    }
+
+    /// Where an argument is in the buffer. Not those of inline commands, whose quotes are gone.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, index: usize) -> Option<Range<usize>> {
+        let range = self.args.get(index).filter(|_| !self.inline)?;
+        Some(self.skipped + range.start..self.skipped + range.end)
     }
 
     /// The command's name, as it was sent.
@@ -283,6 +293,7 @@ impl CommandParser {
                     return Ok(Parsed::Command(Command {
                         args: &self.args,
                         bytes,
+                        skipped,
                         consumed,
                         inline: self.inline,
                     }));
