@@ -60,9 +60,7 @@ impl<'a> SimpleCommand<'a> {
     pub(crate) fn of(command: &Command<'a>) -> Option<Self> {
         let &[a, b, c] = command.name() else { return None };
         match [a | 0x20, b | 0x20, c | 0x20] {
-            [b'g', b'e', b't'] if command.len() == 2 => {
-                Some(Self::Get(Argument::of(command, 1)?))
-            }
+            [b'g', b'e', b't'] if command.len() == 2 => Some(Self::Get(Argument::of(command, 1)?)),
             [b's', b'e', b't'] if command.len() == 3 => {
                 Some(Self::Set(Argument::of(command, 1)?, Argument::of(command, 2)?))
             }
@@ -165,7 +163,10 @@ impl FastPath<'_> {
                 }
                 self.read(key.bytes)
             }
-            SimpleCommand::Set(Argument { bytes: key, part }, Argument { bytes: value, part: at }) => {
+            SimpleCommand::Set(
+                Argument { bytes: key, part },
+                Argument { bytes: value, part: at },
+            ) => {
                 if let (Some(part), Some(at)) = (part, at)
                     && let Some(route) = self.direct.route(self.backend, key, Some(value.len()))
                 {

@@ -13,6 +13,7 @@ use crate::output::{Format, table, write_json, write_line};
 /// The files of `scenarios/`, in the order of their names.
 const KNOWN: [(&str, &str); 25] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
+    ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),

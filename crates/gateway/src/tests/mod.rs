@@ -1,6 +1,7 @@
 //! Tests of the gateway: commands against tables, the whole stage against shards in memory, and
 //! both against a real Redis.
 
+mod calls;
 mod commands;
 mod flows;
 mod host;

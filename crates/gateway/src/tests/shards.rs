@@ -4,12 +4,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use timestone_cluster::MapVersion;
 use timestone_seda::{Context, FrameBatch, ReplyAddress, Stage};
+use timestone_shard::{DirectAnswer, DirectAt, DirectPut, Found};
 use timestone_testkit::ReferenceShard;
-use timestone_types::{Epoch, ShardId};
-use timestone_wire::{ErrorCode, ErrorReply, Frame, Frames, Kind, Message};
+use timestone_types::{
+    ClientId, Epoch, HashSeed, HashedKey, KeyRef, Sequence, ShardId, Timestamp, TxnId, random,
+};
+use timestone_wire::{
+    Condition, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, ReadAt,
+    RequestId, Value, Verdict, Write, WriteAction, Written,
+};
 
 use super::host::Event;
+use crate::{DirectCalls, DirectShard};
 
 /// What a test may ask of the shards, and what it may see.
 #[derive(Debug, Default)]
@@ -35,12 +43,16 @@ pub(super) struct Wishes {
     pub(super) longest_frame_batch: usize,
     /// Frames seen, by kind.
     pub(super) seen: BTreeMap<&'static str, u32>,
+    /// Calls that were answered.
+    pub(super) called: u32,
+    /// Of so many calls one is answered; of one all are.
+    pub(super) hesitation: u64,
 }
 
 /// A shard.
 pub(super) struct TestShard {
     wishes: Arc<Mutex<Wishes>>,
-    model: ReferenceShard,
+    model: Arc<Mutex<ReferenceShard>>,
     waiting: VecDeque<(ReplyAddress, Vec<u8>)>,
     /// Answers that were found and are not given yet.
     slow: Vec<(ReplyAddress, Vec<u8>)>,
@@ -51,7 +63,14 @@ impl TestShard {
         let mut model = ReferenceShard::new(id);
         // The epoch of the map that the gateways of tests have.
         model.epoch = Epoch::ZERO;
+        let model = Arc::new(Mutex::new(model));
         Self { wishes, model, waiting: VecDeque::new(), slow: Vec::new() }
+    }
+
+    /// The same shard, for calls.
+    pub(super) fn called(&self, id: ShardId) -> CalledShard {
+        let (model, wishes) = (Arc::clone(&self.model), Arc::clone(&self.wishes));
+        CalledShard { id, model, wishes, dice: random::Seed(3).dice(), value: Vec::new() }
     }
 
     /// The answer to a request; `None` when it must wait.
@@ -73,9 +92,10 @@ impl TestShard {
             ErrorReply::new(code, "as the test wants it").encode(&envelope, &mut out);
             return Some(out);
         }
-        self.model.conflicts = wishes.refuse;
-        let is_served = self.model.answer(ctx.now(), frame.bytes(), false, &mut out);
-        wishes.refuse = self.model.conflicts;
+        let mut model = self.model.lock().unwrap();
+        model.conflicts = wishes.refuse;
+        let is_served = model.answer(ctx.now(), frame.bytes(), false, &mut out);
+        wishes.refuse = model.conflicts;
         is_served.then_some(out)
     }
 
@@ -138,6 +158,106 @@ impl Stage<Event> for TestShard {
                 }
             }
         }
+    }
+}
+
+/// A reference shard that is called: what it would have to wait for, and what a test wants it to
+/// leave, it does not answer.
+pub(super) struct CalledShard {
+    id: ShardId,
+    model: Arc<Mutex<ReferenceShard>>,
+    wishes: Arc<Mutex<Wishes>>,
+    dice: random::Dice,
+    /// What was read last.
+    value: Vec<u8>,
+}
+
+impl CalledShard {
+    /// Asks the model in a frame; the answer, unless it is left.
+    fn ask(&mut self, now: Timestamp, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<u8> {
+        let mut wishes = self.wishes.lock().unwrap();
+        if wishes.hesitation > 1 && self.dice.roll() % wishes.hesitation > 0 {
+            return Vec::new();
+        }
+        let (mut frame, mut out) = (Vec::new(), Vec::new());
+        let to = Envelope {
+            shard: self.id,
+            epoch: Epoch::ZERO,
+            request: RequestId::new(0),
+            map_version: MapVersion::new(0),
+        };
+        encode(&to, &mut frame);
+        self.model.lock().unwrap().answer(now, &frame, false, &mut out);
+        wishes.called += u32::from(!out.is_empty());
+        out
+    }
+}
+
+impl DirectCalls for CalledShard {
+    fn fetch_ahead(&self, reads: &[HashedKey], puts: &[HashedKey]) {
+        assert!(!reads.is_empty() || !puts.is_empty(), "nobody calls for nothing");
+    }
+
+    fn get(&mut self, key: KeyRef<'_>, asked: DirectAt) -> Option<Found<'_>> {
+        assert_eq!(key, KeyRef::new(self.seed(), key.keyspace, key.bytes), "hashed as here");
+        let (keyspace, at) = (key.keyspace, ReadAt::Latest(asked.begin));
+        let out = self.ask(asked.now, |to, out| {
+            Get { client: ClientId::new(9), keyspace, at, wait: false, key: key.bytes }
+                .encode(to, out);
+        });
+        let frame = Frame::parse(&out).ok()?;
+        let Value { version, expires_at, present, value, .. } = Value::decode(&frame).ok()?;
+        self.value = value.to_vec();
+        Some(Found { version, expires_at, value: present.then_some(&self.value) })
+    }
+
+    fn put(&mut self, put: DirectPut<'_>, asked: DirectAt) -> DirectAnswer {
+        let DirectPut { key, value, expires_at, client, commit } = put;
+        let (begin, keyspace) = (asked.begin, key.keyspace);
+        // Names of its own: no other client of the test has this id.
+        let txn = TxnId::new(ClientId::new(77), Sequence::new(commit.as_nanos()));
+        assert_eq!(client, ClientId::new(9), "the gateway's");
+        let out = self.ask(asked.now, |to, out| {
+            Write {
+                txn,
+                begin,
+                commit,
+                keyspace,
+                action: WriteAction::Put,
+                condition: Condition::Always,
+                return_previous: false,
+                wait: false,
+                expires_at,
+                key: key.bytes,
+                value,
+            }
+            .encode(to, out);
+        });
+        let Ok(frame) = Frame::parse(&out) else { return DirectAnswer::Indirect };
+        match Written::decode(&frame).map(|written| written.verdict) {
+            Ok(Verdict::Yes) => DirectAnswer::Done,
+            Ok(Verdict::Later(at)) => DirectAnswer::Later(at),
+            _ => DirectAnswer::Indirect,
+        }
+    }
+}
+
+impl DirectShard for CalledShard {
+    fn id(&self) -> ShardId {
+        self.id
+    }
+
+    fn seed(&self) -> HashSeed {
+        HashSeed(u64::from(self.id.get()) + 5)
+    }
+
+    fn takes_puts(&self) -> bool {
+        true
+    }
+
+    fn enter(&mut self, run: &mut dyn FnMut(&mut dyn DirectCalls)) -> bool {
+        run(self);
+        true
     }
 }
 

@@ -17,7 +17,7 @@ use super::host::{Event, GatewayStage};
 use super::shards::{TestShard, Wishes};
 use crate::connection::ConnectionIndex;
 use crate::parts::Parts;
-use crate::{Gateway, GatewayGauges, Setup};
+use crate::{DirectShard, Gateway, GatewayGauges, Setup};
 
 const GATEWAY: StageId = StageId::new(0);
 const NET: StageId = StageId::new(100);
@@ -58,6 +58,17 @@ impl World {
 
     /// The same, with so much memory for connections.
     pub(super) fn with(own: u16, memory: Arc<Memory>) -> Self {
+        Self::build(own, memory, 0)
+    }
+
+    /// A gateway that calls the first `called` shards, which answer one of so many calls.
+    pub(super) fn calling(called: u16, hesitation: u64) -> Self {
+        let world = Self::build(SHARDS, Arc::default(), called);
+        world.wishes.lock().unwrap().hesitation = hesitation;
+        world
+    }
+
+    fn build(own: u16, memory: Arc<Memory>, called: u16) -> Self {
         // Whole seconds, so that times to live are round.
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
@@ -78,10 +89,17 @@ impl World {
             memory: Arc::clone(&memory),
             gauges: GatewayGauges::default(),
         });
+        let tested: Vec<_> = (0..SHARDS)
+            .map(|shard| (ShardId::new(shard), Arc::clone(&wishes)))
+            .map(|(id, wishes)| (id, TestShard::new(id, wishes)))
+            .collect();
+        let called = tested.iter().take(usize::from(called));
+        let called = called.map(|(id, shard)| Box::new(shard.called(*id)) as Box<dyn DirectShard>);
+        let core = core.calling(called.collect());
         let mut stages: Vec<Box<dyn Stage<Event>>> =
             vec![Box::new(GatewayStage { core, node: NODE, shards })];
-        for shard in 0..SHARDS {
-            stages.push(Box::new(TestShard::new(ShardId::new(shard), Arc::clone(&wishes))));
+        for (_, shard) in tested {
+            stages.push(Box::new(shard));
         }
         let limit = AdmissionLimit { requests: 1_000_000, bytes: 1 << 40 };
         let driver = (0..=SHARDS).fold(ManualDriver::new(stages, now, 4096), |driver, stage| {

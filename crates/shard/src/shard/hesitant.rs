@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use timestone_store::{
-    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize,
-    ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent, Upkeep,
-    Writes,
+    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts,
+    PutSize, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, Store, StoreError, StoreEvent,
+    Upkeep, Writes,
 };
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 

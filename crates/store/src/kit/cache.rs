@@ -48,7 +48,7 @@ const MAX_FREQUENCY: u64 = 3;
 /// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
 /// costs about what it wins. Also where there is memory that was never touched: the system has to
 /// bring and clear that first, which costs several times as much as copying.
-const WORTH_CLEANING: usize = 400;
+const WORTH_CLEANING: usize = 500;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
 
@@ -502,24 +502,20 @@ impl Cache {
     /// An empty segment; one more always stays free, for what is kept when a segment is given up.
     fn free_segment(&mut self) -> Option<u32> {
         self.assert_sound();
-        if self.free.is_empty()
+        let mut cleaned = 0;
+        // What is kept when a segment is cleaned takes a free one, too.
+        while self.free.len() < 2
+            && cleaned < MAX_CLEANED
             && let Some(segment) = self.worth_cleaning()
         {
             self.empty(segment, Retention::Clean);
+            cleaned += 1;
         }
-        let mut cleaned = 0;
         let mut round = 0;
         loop {
             let unallocated = self.max_segments - self.segments.len();
             if self.free.len() + unallocated > 1 {
                 break;
-            }
-            if cleaned < MAX_CLEANED
-                && let Some(segment) = self.worth_cleaning()
-            {
-                self.empty(segment, Retention::Clean);
-                cleaned += 1;
-                continue;
             }
             let victim =
                 if self.small.len() > self.small_target() { self.small.pop_front() } else { None };

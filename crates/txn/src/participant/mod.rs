@@ -49,8 +49,9 @@ pub use copy_forward::{CopyForward, KeptOutcome, KeptPromise};
 pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
-    DecidedBy, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogRange, LogSequence, Lookup,
-    Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    DecidedBy, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogRange,
+    LogSequence, Lookup, Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait,
+    WriteItem, WriteKind,
 };
 pub use output::{DirectAnswer, LogIntent, NotHere, Output};
 use timestone_types::{KeyHash, ShardId, Timestamp, is_planted, limits as shared};

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogIntent,
-    LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt, ReadItem, Recovered,
-    Token, Wait, WriteItem, WriteKind,
+    Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition,
+    LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt,
+    ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{

@@ -66,6 +66,13 @@ fn an_answer_that_a_gateway_loses_is_found() {
     found_within(5, Bug::LostAnswers, PIPELINES);
 }
 
+const CALLS: &str = include_str!("../../../../../scenarios/calls.toml");
+
+#[test]
+fn a_call_that_takes_no_notice_of_a_promise_is_found() {
+    found_within(30, Bug::DirectUnderPromise, CALLS);
+}
+
 /// Clients that ask for megabytes and read none of it.
 const FLOODS: &str = r#"
 [cluster]
