@@ -154,7 +154,10 @@ mod tests {
         assert_eq!(bench.step(Input::PutDone { prepare: first }), voted(1, 10, Vote::Yes));
         // A repeat gets the same answer, whatever the store says of the key.
         assert_eq!(bench.step(Input::Prepare(first)), voted(1, 10, Vote::Yes));
-        // Nothing is written at or below it, although the look-up is older.
+        // Nothing is written at or below it: the store knows of it.
+        let latest =
+            LatestInStore { version: Version::new(at(10), ClientId::new(1)), absent: false };
+        let writes = [WriteItem { latest, ..write(7) }];
         let second = prepare((2, 10), &[], &writes, true);
         let later = Vote::Later(at(10).next());
         assert_eq!(bench.step(Input::Prepare(second)), voted(2, 10, later));

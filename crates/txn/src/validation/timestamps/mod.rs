@@ -117,10 +117,7 @@ impl Validation for Timestamps {
         self.note_reads(prepare);
         for item in prepare.writes {
             debug_assert!(item.kind != WriteKind::Fence, "a fence is promised");
-            let record = self.recent.record(item.key, item.latest);
-            debug_assert!(record.prepared.is_none(), "what another holds is waited for");
-            record.commit(version, item.kind == WriteKind::Delete);
-            self.recent.note(version.timestamp);
+            self.recent.written(item.key, version, item.kind == WriteKind::Delete);
         }
         self.recent.assert_sound();
     }

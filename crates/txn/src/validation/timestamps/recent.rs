@@ -128,6 +128,28 @@ impl RecentAccess {
         }
     }
 
+    /// The record of a key, or what it would be: none is made. Who does no more than write a key
+    /// needs none, for the store knows the key's youngest version.
+    #[inline]
+    pub(super) fn look(&mut self, key: KeyHash, store: LatestInStore) -> AccessRecord {
+        match self.table.find(key) {
+            Place::New(_) => AccessRecord::new(self.low_water, store),
+            Place::Young(_) | Place::Old(_) => *self.record(key, store),
+        }
+    }
+
+    /// A key was written, at a version that can be read. A key without a record gets none: what is
+    /// made later begins with what the store says.
+    #[inline]
+    pub(super) fn written(&mut self, key: KeyHash, version: Version, absent: bool) {
+        if !matches!(self.table.find(key), Place::New(_)) {
+            let record = self.record(key, LatestInStore::NONE);
+            debug_assert!(record.prepared.is_none(), "what another holds is waited for");
+            record.commit(version, absent);
+        }
+        self.note(version.timestamp);
+    }
+
     /// Where a look-up of the key's record begins, for the sake of the processor's cache alone.
     #[inline]
     pub(super) fn home_of(&self, key: KeyHash) -> Option<&Line<AccessRecord>> {

@@ -135,7 +135,7 @@ impl Timestamps {
         item: &WriteItem,
         found: &mut Findings,
     ) {
-        let record = *self.recent.record(item.key, item.latest);
+        let record = self.recent.look(item.key, item.latest);
         let mut highest =
             record.latest_read.max(record.latest.timestamp).max(self.recent.low_water());
         if !self.keyspaces.is_quiet() {
