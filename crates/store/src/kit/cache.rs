@@ -244,7 +244,8 @@ pub(crate) struct Cache {
     /// The memory of the segments, in their order.
     regions: Vec<Region>,
     /// What a segment held that is being given up.
-    scratch: Vec<u8>,
+    /// The records of a segment that is being emptied.
+    scratch: Vec<(CachedRecord, Name, usize)>,
     free: Vec<u32>,
     /// Oldest first; the last of each is being filled.
     small: VecDeque<u32>,
@@ -569,31 +570,32 @@ impl Cache {
     /// Empties a segment; what is worth keeping moves to the main queue.
     fn empty(&mut self, segment: u32, how: Retention) {
         let used = core::mem::take(&mut self.segments[segment as usize]).used;
-        let mut bytes = core::mem::take(&mut self.scratch);
-        bytes.clear();
-        bytes.extend_from_slice(&self.bytes_of(segment)[..used]);
-        for record in records(&bytes) {
-            prefetch(&self.buckets[self.bucket_of(Self::name_of(record).key)]);
-        }
+        let mut filed = core::mem::take(&mut self.scratch);
         let mut at = 0;
-        for record in records(&bytes) {
+        for record in records(&self.bytes_of(segment)[..used]) {
             let place = CachedRecord { segment, offset: at as u32 };
-            at += record.len();
             let name = Self::name_of(record);
+            prefetch(&self.buckets[self.bucket_of(name.key)]);
+            filed.push((place, name, record.len()));
+            at += record.len();
+        }
+        assert!(at == used && self.segments[segment as usize].used == 0, "it is emptied whole");
+        for (place, name, bytes) in filed.drain(..) {
             let Some((bucket, way)) = self.slot_at(name, place) else { continue };
             let slot = TableSlot(core::mem::take(&mut self.buckets[bucket].0[way]));
             let frequency = slot.frequency();
             match how {
                 _ if slot.is_superseded() => {}
-                Retention::Clean => self.keep(name, frequency, record),
-                Retention::KeepAskedFor if frequency > 0 => self.keep(name, frequency - 1, record),
+                Retention::Clean => self.keep(name, frequency, place, bytes),
+                Retention::KeepAskedFor if frequency > 0 => {
+                    self.keep(name, frequency - 1, place, bytes)
+                }
                 Retention::KeepAskedFor | Retention::DropAll => {
                     self.buckets[bucket].0[way] = TableSlot::ghost(name.key).0;
                 }
             }
         }
-        assert!(at == used && self.segments[segment as usize].used == 0, "it was emptied whole");
-        self.scratch = bytes;
+        self.scratch = filed;
         self.free.push(segment);
     }
 
@@ -610,12 +612,12 @@ impl Cache {
     }
 
     /// Appends a record to the main queue again; the spare segment is there for it.
-    fn keep(&mut self, name: Name, frequency: u64, record: &[u8]) {
-        debug_assert!(record.len() <= SEGMENT_BYTES, "a record fits a segment");
+    fn keep(&mut self, name: Name, frequency: u64, record: CachedRecord, bytes: usize) {
+        debug_assert!(bytes <= SEGMENT_BYTES, "a record fits a segment");
         let fits = self
             .main
             .back()
-            .is_some_and(|&last| self.segments[last as usize].used + record.len() <= SEGMENT_BYTES);
+            .is_some_and(|&last| self.segments[last as usize].used + bytes <= SEGMENT_BYTES);
         if !fits {
             if self.free.is_empty() && self.segments.len() == self.max_segments {
                 return;
@@ -624,10 +626,26 @@ impl Cache {
             self.main.push_back(fresh);
         }
         let Some(&last) = self.main.back() else { return };
-        let offset = self.segments[last as usize].used;
-        self.bytes_of_mut(last)[offset..offset + record.len()].copy_from_slice(record);
-        self.segments[last as usize].used += record.len();
-        self.file(name, frequency, CachedRecord { segment: last, offset: offset as u32 });
+        let place = CachedRecord { segment: last, offset: self.segments[last as usize].used as u32 };
+        self.copy(record, place, bytes);
+        self.segments[last as usize].used += bytes;
+        self.file(name, frequency, place);
+    }
+
+    /// Copies a record to another segment.
+    fn copy(&mut self, from: CachedRecord, to: CachedRecord, bytes: usize) {
+        assert!(from.segment != to.segment, "nothing is kept where it is emptied");
+        let [(from_region, from), (to_region, to)] = [from, to].map(|place| {
+            let segment = place.segment as usize;
+            let begin = segment % SEGMENTS_PER_REGION * SEGMENT_BYTES + place.offset as usize;
+            (segment / SEGMENTS_PER_REGION, begin)
+        });
+        if from_region == to_region {
+            return self.regions[from_region].copy_within(from..from + bytes, to);
+        }
+        if let Ok([source, target]) = self.regions.get_disjoint_mut([from_region, to_region]) {
+            target[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
+        }
     }
 }
 
