@@ -626,7 +626,8 @@ impl Cache {
             self.main.push_back(fresh);
         }
         let Some(&last) = self.main.back() else { return };
-        let place = CachedRecord { segment: last, offset: self.segments[last as usize].used as u32 };
+        let place =
+            CachedRecord { segment: last, offset: self.segments[last as usize].used as u32 };
         self.copy(record, place, bytes);
         self.segments[last as usize].used += bytes;
         self.file(name, frequency, place);

@@ -25,6 +25,9 @@ const FULL: usize = 5;
 /// Lines that are looked at for stale entries whenever an empty line is taken.
 const SWEPT_AT_ONCE: usize = 2;
 
+/// The number of a generation that is past in any.
+const STALE: u32 = 1;
+
 /// One line: an entry, and the generation in which it was used last; none has the number 0.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
@@ -60,8 +63,8 @@ pub(super) struct Generations<T> {
 
 impl<T> Default for Generations<T> {
     fn default() -> Self {
-        // The numbers of the generations before the first are no number of an empty line.
-        Self { lines: Box::default(), generation: 2, used: 0, young: 0, old: 0, swept: 0 }
+        // The first generation has two before it, and none has the number of an empty line.
+        Self { lines: Box::default(), generation: 3, used: 0, young: 0, old: 0, swept: 0 }
     }
 }
 
@@ -160,6 +163,17 @@ impl<T: Copy + Default> Generations<T> {
         self.lines[at] = Line { key, entry, generation: self.generation };
         debug_assert!(self.used < self.lines.len(), "a search ends");
         &mut self.lines[at].entry
+    }
+
+    /// Takes out the entry in a line where [`Generations::find`] found it young. Its key is a new
+    /// one afterwards.
+    #[inline]
+    pub(super) fn take_out(&mut self, at: usize) {
+        debug_assert!(self.lines[at].generation == self.generation, "a young entry is taken out");
+        self.young -= 1;
+        self.lines[at].generation = STALE;
+        self.remove(at);
+        debug_assert!(self.len() <= self.used, "entries are in lines");
     }
 
     /// A key has one entry: a stale one of its own, behind the line that it takes, goes.
@@ -302,6 +316,12 @@ mod tests {
                 *table.insert(key, at, 0) = entry;
             }
             young.insert(key, entry);
+            if draw(3) == 0 {
+                let Place::Young(at) = table.find(key) else { panic!("it was used just now") };
+                table.take_out(at);
+                young.remove(&key);
+                assert!(matches!(table.find(key), Place::New(_)), "it was taken out");
+            }
             assert_eq!((table.young(), table.len()), (young.len(), young.len() + old.len()));
             if draw(500) == 0 {
                 table.next_generation();

@@ -264,8 +264,21 @@ impl RecentAccess {
         }
         if self.has_more_holders() {
             self.release_of_many(key, holder, holds);
+        } else if committed.is_some() {
+            self.drop_if_unread(key);
         }
-        debug_assert!(self.record(key, LatestInStore::NONE).prepared != holder, "it holds no more");
+    }
+
+    /// Drops the record of a key that was written and can be read, if it says no more than one would
+    /// that is made anew: a key that nobody reads needs none.
+    #[inline]
+    fn drop_if_unread(&mut self, key: KeyHash) {
+        let Place::Young(at) = self.table.find(key) else { return };
+        let record = self.table.entry(at);
+        debug_assert!(record.prepared.is_none(), "nobody holds it");
+        if record.latest_read <= self.low_water && record.last_present <= record.latest.timestamp {
+            self.table.take_out(at);
+        }
     }
 
     /// The rest of [`RecentAccess::release`] where keys may have several holders: another one takes
@@ -345,9 +358,24 @@ mod tests {
             recent.rotate(at(turn * 100), [KEY].into_iter());
         }
         assert_eq!(recent.record(KEY, LatestInStore::NONE).prepared, holder);
+        recent.record(KEY, LatestInStore::NONE).latest_read = at(40);
+        recent.note(at(40));
         recent.release(KEY, holder, Some((Version::new(at(50), ClientId::new(1)), false)));
         assert!(recent.record(KEY, LatestInStore::NONE).prepared.is_none());
         assert_eq!(recent.record(KEY, LatestInStore::NONE).latest.timestamp, at(50));
+    }
+
+    #[test]
+    fn a_key_that_nobody_reads_has_a_record_for_as_long_as_it_is_held() {
+        let mut recent = RecentAccess::default();
+        let holder = Holder::new(3);
+        recent.hold(KEY, holder, LatestInStore::NONE);
+        assert_eq!(recent.len(), 1);
+        recent.release(KEY, holder, Some((Version::new(at(50), ClientId::new(1)), false)));
+        assert_eq!((recent.len(), recent.high_water()), (0, at(50)));
+        recent.hold(KEY, holder, LatestInStore::NONE);
+        recent.release(KEY, holder, None);
+        assert_eq!(recent.len(), 1, "what was taken back says nothing of the store");
     }
 
     #[test]
