@@ -29,10 +29,17 @@ use crate::{WorkloadError, WorkloadSpec};
 const UNKNOWN: &str = "unknown";
 const ERROR: &str = "error";
 
+/// Adds another histogram of the same shape.
+fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    // All recorders have the same bounds, so that nothing of one lies outside another.
+    sum.add(other).unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
+}
+
 /// Collects what became of transactions; one per thread, merged at the end.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    all: Histogram<u64>,
+    /// Of those that wrote.
+    writing: Histogram<u64>,
     read_only: Histogram<u64>,
     aborted: [u64; AbortKind::ALL.len()],
     read_only_aborted: u64,
@@ -45,7 +52,7 @@ impl Recorder {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            all: latencies(),
+            writing: latencies(),
             read_only: latencies(),
             aborted: [0; AbortKind::ALL.len()],
             read_only_aborted: 0,
@@ -57,10 +64,8 @@ impl Recorder {
     /// A transaction committed this long after its intended start.
     pub fn committed(&mut self, latency: Duration, is_read_only: bool) {
         let nanos = u64::try_from(latency.min(MAX_LATENCY).as_nanos()).unwrap_or(u64::MAX);
-        self.all.saturating_record(nanos);
-        if is_read_only {
-            self.read_only.saturating_record(nanos);
-        }
+        let of_kind = if is_read_only { &mut self.read_only } else { &mut self.writing };
+        of_kind.saturating_record(nanos);
     }
 
     /// A transaction aborted; a retry is another attempt.
@@ -82,7 +87,14 @@ impl Recorder {
     /// How many committed so far; for progress bars.
     #[must_use]
     pub fn committed_count(&self) -> u64 {
-        self.all.len()
+        self.writing.len() + self.read_only.len()
+    }
+
+    /// Latencies of all that committed.
+    fn all(&self) -> Histogram<u64> {
+        let mut all = self.read_only.clone();
+        add(&mut all, &self.writing);
+        all
     }
 
     /// How many attempts did not commit so far.
@@ -93,11 +105,8 @@ impl Recorder {
 
     /// Adds what another recorder saw.
     pub fn merge(&mut self, other: &Self) {
-        // All recorders have the same bounds, so that nothing of one lies outside another.
-        self.all.add(&other.all).unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
-        self.read_only
-            .add(&other.read_only)
-            .unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
+        add(&mut self.writing, &other.writing);
+        add(&mut self.read_only, &other.read_only);
         for (mine, theirs) in self.aborted.iter_mut().zip(other.aborted) {
             *mine += theirs;
         }
@@ -108,7 +117,7 @@ impl Recorder {
 
     /// Forgets everything: the warm-up is over.
     pub fn reset(&mut self) {
-        self.all.reset();
+        self.writing.reset();
         self.read_only.reset();
         self.aborted = [0; AbortKind::ALL.len()];
         (self.read_only_aborted, self.unknown, self.errors) = (0, 0, 0);
@@ -265,7 +274,7 @@ impl Report {
             aborted_per_second: per_second(aborted),
             abort_rate: rate(aborted, committed),
             aborts: recorder.aborts(),
-            latency_us: LatencyUs::of(&recorder.all),
+            latency_us: LatencyUs::of(&recorder.all()),
             cpu_us_per_txn: CpuUsPerTxn {
                 client: per_txn(cpu.client),
                 server: per_txn(cpu.server),

@@ -54,6 +54,17 @@ enum AttemptFailure {
     Broken(WorkloadError),
 }
 
+/// What comes after an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum After {
+    /// The next transaction, at once.
+    Next,
+    /// The next transaction, after a pause.
+    Pause,
+    /// The same one.
+    Again,
+}
+
 impl From<WorkloadError> for AttemptFailure {
     fn from(error: WorkloadError) -> Self {
         Self::Broken(error)
@@ -126,16 +137,17 @@ impl BenchSession {
             }
             self.generator.next(&mut self.plan);
             let is_read_only = self.plan.is_read_only();
-            loop {
+            let next = loop {
                 let ending = self.attempt().await?;
                 let now = Instant::now();
-                let again = self.record(ending, now.duration_since(ready), is_read_only).await?;
-                if !again || self.run.course.is_over() {
-                    break;
+                match self.record(ending, now.duration_since(ready), is_read_only).await? {
+                    After::Again if !self.run.course.is_over() => {}
+                    After::Again | After::Next => break now,
+                    After::Pause => break Instant::now(),
                 }
-            }
+            };
             if self.board.next_is_at_once() {
-                ready = Instant::now();
+                ready = next;
             }
         }
         Ok(())
@@ -153,13 +165,13 @@ impl BenchSession {
         Ok(())
     }
 
-    /// Writes down how an attempt ended; tells whether to run the same transaction again.
+    /// Writes down how an attempt ended; tells what comes after it.
     async fn record(
         &mut self,
         ending: Result<(), AttemptFailure>,
         latency: std::time::Duration,
         is_read_only: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<After, Failure> {
         let is_measured = self.run.course.is_measured();
         let mut pause = None;
         let mut again = false;
@@ -189,8 +201,9 @@ impl BenchSession {
         }
         if let Some(pause) = pause {
             self.db.sleep(pause).await?;
+            return Ok(After::Pause);
         }
-        Ok(again)
+        Ok(if again { After::Again } else { After::Next })
     }
 
     /// Runs the plan once, with its lines in the history.
