@@ -22,7 +22,7 @@ use timestone_wire::resp::ReplyWriter;
 use crate::backend::Backend;
 use crate::commands::view::KEYSPACE;
 use crate::connection::ConnectionIndex;
-use crate::connection::inbox::{Part, StreamPosition};
+use crate::connection::inbox::{CommandPart, StreamPosition};
 use crate::connection::replies::ReplyId;
 use crate::failure::Failure;
 use crate::jobs::job::Operation;
@@ -90,8 +90,8 @@ pub(crate) struct DirectCommand {
     pub(crate) reply_id: ReplyId,
     pub(crate) position: StreamPosition,
     /// Where its key is, and the value that it writes.
-    pub(crate) key: Part,
-    pub(crate) value: Option<Part>,
+    pub(crate) key: CommandPart,
+    pub(crate) value: Option<CommandPart>,
     /// The hash by which the gateway knows its key.
     pub(crate) hash: u64,
 }
@@ -219,7 +219,8 @@ impl Parts {
         if !has_entered {
             of_shard().for_each(|command| self.carry_out(now, command, None));
         }
-        (reads.clear(), puts.clear());
+        reads.clear();
+        puts.clear();
         (self.direct.reads, self.direct.puts) = (reads, puts);
     }
 

@@ -19,7 +19,7 @@ use crate::commands::arguments::Args;
 use crate::commands::strings::{SetCondition, SetOptions, TtlChange};
 use crate::commands::table::Cmd;
 use crate::connection::ConnectionIndex;
-use crate::connection::inbox::{Part, StreamPosition};
+use crate::connection::inbox::{CommandPart, StreamPosition};
 use crate::connection::key_access::{AccessKind, KeyAccess, KeyAccesses};
 use crate::connection::replies::{CommandStart, ReplyId, ReplyKind, ReplyQueue};
 use crate::direct::{Direct, DirectCommand, DirectRoute};
@@ -43,13 +43,13 @@ pub(crate) enum SimpleCommand<'a> {
 pub(crate) struct Argument<'a> {
     bytes: &'a [u8],
     /// Not known of what came as a line of text.
-    part: Option<Part>,
+    part: Option<CommandPart>,
 }
 
 impl<'a> Argument<'a> {
     #[inline]
     fn of(command: &Command<'a>, index: usize) -> Option<Self> {
-        let part = command.place(index).and_then(Part::new);
+        let part = command.place(index).and_then(CommandPart::new);
         Some(Self { bytes: command.arg(index)?, part })
     }
 }
@@ -186,8 +186,8 @@ impl FastPath<'_> {
         &mut self,
         cmd: Cmd,
         route: DirectRoute,
-        (key, part): (&[u8], Part),
-        value: Option<Part>,
+        (key, part): (&[u8], CommandPart),
+        value: Option<CommandPart>,
     ) -> Disposition {
         self.assert_room();
         let hash = self.backend.hash(key);

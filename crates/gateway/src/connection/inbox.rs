@@ -22,12 +22,12 @@ pub(crate) struct StreamPosition(u32);
 
 /// A part of a command, counted from where the command begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct CommandPart {
     begin: u32,
     bytes: u32,
 }
 
-impl Part {
+impl CommandPart {
     /// The part in these places, unless it is too far away.
     #[inline]
     pub(crate) fn new(place: Range<usize>) -> Option<Self> {
@@ -148,7 +148,7 @@ impl Inbox {
 
     /// A part of the command at `position`, which is under way.
     #[inline]
-    pub(crate) fn part(&self, position: StreamPosition, part: Part) -> &[u8] {
+    pub(crate) fn part(&self, position: StreamPosition, part: CommandPart) -> &[u8] {
         let from = self.offset(position) + part.begin as usize;
         debug_assert!(from + part.bytes as usize <= self.parsed, "it was read before");
         &self.bytes[from..from + part.bytes as usize]

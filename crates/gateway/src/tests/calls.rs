@@ -12,7 +12,7 @@ fn pipeline(dice: &mut random::Dice, length: u32) -> (Vec<u8>, String) {
     for n in 0..length {
         let key = dice.roll() as usize % keys.len();
         let (name, value) = (format!("key{key}"), format!("{}", dice.roll() % 1000));
-        let words = match dice.roll() % 8 {
+        let arguments = match dice.roll() % 8 {
             0..3 => {
                 keys[key] = Some(value.clone());
                 answers.push_str("+OK|");
@@ -33,7 +33,7 @@ fn pipeline(dice: &mut random::Dice, length: u32) -> (Vec<u8>, String) {
                 vec!["ECHO".to_owned(), n.to_string()]
             }
         };
-        bytes.extend_from_slice(&encode(&words));
+        bytes.extend_from_slice(&encode(&arguments));
     }
     (bytes, answers)
 }

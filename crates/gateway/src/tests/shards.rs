@@ -176,7 +176,7 @@ impl CalledShard {
     /// Asks the model in a frame; the answer, unless it is left.
     fn ask(&mut self, now: Timestamp, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<u8> {
         let mut wishes = self.wishes.lock().unwrap();
-        if wishes.hesitation > 1 && self.dice.roll() % wishes.hesitation > 0 {
+        if wishes.hesitation > 1 && !self.dice.roll().is_multiple_of(wishes.hesitation) {
             return Vec::new();
         }
         let (mut frame, mut out) = (Vec::new(), Vec::new());
