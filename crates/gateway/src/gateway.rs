@@ -301,6 +301,8 @@ impl Gateway {
             Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::Net(event) => self.net_event(ctx, event),
             Input::MapChanged(map) => {
+                // What is collected was collected for shards of the map that goes.
+                self.parts.run_direct(ctx.now());
                 self.parts.backend.engine().set_routes(ctx.now(), Routes::from(&*map));
                 self.parts.name_servers(&map);
             }
