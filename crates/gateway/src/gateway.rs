@@ -28,7 +28,7 @@ use timestone_seda::{
     ConnectionId, FrameBatch, Generation, Memory, NetCommand, NetEvent, ReplyAddress, StageId,
 };
 use timestone_session::Routes;
-use timestone_types::{ClientId, ShardId, Timestamp};
+use timestone_types::{ClientId, ShardId, Timestamp, is_planted};
 use timestone_wire::{Frame, without_clock};
 
 use crate::connection::ConnectionIndex;
@@ -125,6 +125,11 @@ impl Gateway {
                 self.parts.run(now);
             }
             return ctx.buffers().give(frame_batch.bytes);
+        }
+        if self.shutdown.has_closed_session() && !is_planted!(TakesLateCommands) {
+            // Shards close their stores when no gateway is left that may write: nothing begins any
+            // more, and whoever has sent it gets no answer.
+            return ctx.finish_frame_batch(frame_batch);
         }
         let (frames, bytes) = (u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         let Some(index) = self.parts.connections.find(frame_batch.reply_to) else {

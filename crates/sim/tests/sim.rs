@@ -273,6 +273,15 @@ fn faults_strike_and_what_was_promised_holds_nevertheless() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
+/// A command that reached a gateway after it had told the shards that nothing comes any more was
+/// carried out while they closed their stores: it was acknowledged, and lost.
+#[test]
+fn what_comes_after_the_end_of_a_gateway_is_not_begun() {
+    let report = run_once(include_str!("../../../scenarios/calls.toml"), 6_008_893);
+    assert_eq!(report.findings, []);
+    assert!(report.tally.committed > 1_000, "{:?}", report.tally);
+}
+
 /// A client that greeted several servers at once went back to an id that it had given up, and
 /// numbered its transactions anew: the second one under a number was answered with the first one's
 /// outcome, and its writes were lost.

@@ -321,6 +321,8 @@ pub enum Bug {
     UnnotedPut,
     /// What is put at once counts as put, although there was no room for it.
     PutWithoutRoom,
+    /// A gateway that has told the shards that nothing comes any more goes on to take commands.
+    TakesLateCommands,
     /// A direct read or write takes no notice of a promise that holds its key.
     DirectUnderPromise,
     /// A direct write is noted nowhere but in the store.

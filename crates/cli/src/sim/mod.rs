@@ -30,6 +30,7 @@ use timestone_workload::redis::{self, RedisHistory};
 
 use crate::bench::progress;
 use crate::failure::Failure;
+use crate::logging;
 use crate::output::{Format, quoted, write_json, write_line};
 use crate::signals::Interrupt;
 use sums::{Goal, Sums};
@@ -110,6 +111,7 @@ pub(crate) struct SimArgs {
 
 /// Runs the seeds that are asked for.
 pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
+    logging::start_if_asked()?;
     if args.list {
         return scenarios::list(format);
     }

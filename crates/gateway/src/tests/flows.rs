@@ -547,6 +547,37 @@ fn shutdown_finishes_what_was_received() {
     assert!(world.is_drained());
 }
 
+/// What a client is answered that sends a command when the gateway has told the shards that nothing
+/// comes any more, and how many writes they get.
+fn command_after_the_end() -> (String, u32) {
+    let mut world = World::new();
+    let client = world.connect();
+    assert_eq!(world.ask(client, "SET a 1"), "+OK|");
+    world.begin_shutdown();
+    world.settle();
+    assert!(world.is_drained(), "nothing is under way");
+    world.post(client, b"SET a 2\r\n");
+    let answer = world.text(client);
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+    let writes = world.wishes.lock().unwrap().seen["write"];
+    (answer, writes)
+}
+
+/// Stores close when no gateway is left that may write: a write that came later was acknowledged,
+/// and lost.
+#[test]
+fn an_ended_gateway_begins_nothing() {
+    assert_eq!(command_after_the_end(), (String::new(), 1));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_begins_something_after_its_end_is_found_out() {
+    let bug = timestone_types::planted::Bug::TakesLateCommands;
+    let came = timestone_types::planted::with(bug, command_after_the_end);
+    assert_eq!(came, ("+OK|".to_owned(), 2));
+}
+
 /// A shard whose log has failed never answers what waits for the log: how long the gateway of its
 /// process takes to end, and how many decisions it sends when the answers come after all.
 fn end_without_answers() -> (Option<Duration>, u32) {
