@@ -224,12 +224,12 @@ impl ClientSession {
     /// history's eyes.
     async fn scan(&mut self, keyspace: u64) -> std::result::Result<(), AttemptEnd> {
         let board = Arc::clone(&self.board);
-        let acknowledged = board.data.acknowledged(keyspace);
+        let (acknowledged, losses) = board.data.acknowledged(keyspace);
         // The number of a keyspace is that of its first key.
         let db = self.db.in_keyspace(board.keyspaces.of(KeyIndex(keyspace)));
         let mut scan = db.scan(&ScanOptions::default()).await?;
         let at = scan.timestamp()?;
-        if at < acknowledged {
+        if at < acknowledged && board.data.acknowledged(keyspace).1 == losses {
             return Err(AttemptEnd::Broken(format!(
                 "a scan begins at {at}, although a write at {acknowledged} was acknowledged before \
                  it was asked for"

@@ -303,7 +303,10 @@ impl World {
         else {
             return;
         };
-        self.incidents.losses.extend(server.unlogged.dies(now, delay));
+        if let Some(loss) = server.unlogged.dies(now, delay) {
+            self.incidents.losses.push(loss);
+            self.board.data.lose();
+        }
     }
 
     /// Tells a server's devices apart that cannot keep up, from now on or no longer.

@@ -14,6 +14,8 @@ struct DataState {
     loaded: Timestamp,
     /// The highest timestamp of a write that was acknowledged, by the number of its keyspace.
     acknowledged: BTreeMap<u64, Timestamp>,
+    /// How often a server died that may have lost some of them.
+    losses: u64,
     /// Writes of keys once more, attempts included.
     touched: u64,
     /// Walks of the whole ring.
@@ -51,9 +53,18 @@ impl KnownData {
         *latest = at.max(*latest);
     }
 
-    /// The highest timestamp of a write to a keyspace that was acknowledged by now.
-    pub(crate) fn acknowledged(&self, keyspace: u64) -> Timestamp {
-        self.lock().acknowledged.get(&keyspace).copied().unwrap_or_default()
+    /// The highest timestamp of a write to a keyspace that was acknowledged by now, and how many
+    /// servers had died by now that may lose what was.
+    pub(crate) fn acknowledged(&self, keyspace: u64) -> (Timestamp, u64) {
+        let state = self.lock();
+        (state.acknowledged.get(&keyspace).copied().unwrap_or_default(), state.losses)
+    }
+
+    /// A server without a log has died: of what was acknowledged, nobody knows what is left.
+    pub(crate) fn lose(&self) {
+        let mut state = self.lock();
+        state.acknowledged.clear();
+        state.losses += 1;
     }
 
     /// So many keys are about to be written once more.
