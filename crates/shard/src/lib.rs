@@ -14,7 +14,6 @@
 
 mod admission;
 mod closing;
-mod direct;
 mod driver;
 mod error;
 mod figures;
@@ -33,8 +32,10 @@ mod testing;
 mod turn;
 mod write_sets;
 
-pub use direct::{DirectAnswer, DirectAt, DirectPut, Found};
 pub use error::ShardError;
 pub use replay::{Past, Recovering, Replay, Served};
-pub use shard::{LogPlace, Peers, RecordPlace, Shard, own_reply_address, reading};
+pub use shard::{
+    DirectAnswer, DirectAt, DirectPut, Found, LogPlace, Peers, RecordPlace, Shard,
+    own_reply_address, reading,
+};
 pub use turn::{Input, LogAppend, LogShortage, Output, Turn};

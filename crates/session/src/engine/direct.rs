@@ -2,9 +2,10 @@
 //! clock has to do with it. No slot is taken and no frame is written; whatever does not come off is
 //! asked as any other request.
 
-use timestone_types::{Epoch, ShardId, Timestamp, limits as shared};
+use timestone_types::{Epoch, ShardId, Timestamp};
 
 use super::Engine;
+use super::singles::{issue, shard_to_ask};
 use crate::managers::Manager;
 use crate::{SessionError, SessionId};
 
@@ -14,10 +15,11 @@ impl<M: Manager> Engine<M> {
     #[inline]
     #[must_use]
     pub fn direct_route(&self, key: &[u8]) -> Option<(ShardId, Epoch)> {
-        if key.is_empty() || key.len() > shared::MAX_KEY_BYTES || self.context.identity.is_over() {
+        if self.context.identity.is_over() {
             return None;
         }
-        self.context.shards.direct_route(key)
+        let shard = shard_to_ask(&self.context, key).ok()?;
+        self.context.shards.direct_route(shard)
     }
 
     /// Where the clock of a session stands for a direct read or write that begins now.
@@ -31,10 +33,7 @@ impl<M: Manager> Engine<M> {
         session: SessionId,
     ) -> Result<Timestamp, SessionError> {
         self.context.timing.advance(now);
-        let clock = self.context.session_clock(session.into()).ok_or(SessionError::NoSession)?;
-        let begin = clock.begin(now);
-        debug_assert!(begin >= now, "{begin} lies in the past");
-        Ok(begin)
+        issue(&mut self.context, session)
     }
 
     /// A direct read has found, or a direct write has put, something at `at`.

@@ -297,11 +297,11 @@ impl Shards {
         }
     }
 
-    /// The shard that serves a key, and its epoch, if it could be asked now.
+    /// A shard and its epoch, while its connection stands.
     #[inline]
-    pub(crate) fn direct_route(&self, key: &[u8]) -> Option<(ShardId, Epoch)> {
-        let shard = self.at(self.of_key(key)?);
-        (shard.is_up && shard.elsewhere.is_none()).then_some((shard.id, shard.epoch))
+    pub(crate) fn direct_route(&self, shard: ShardIndex) -> Option<(ShardId, Epoch)> {
+        let shard = self.at(shard);
+        shard.is_up.then_some((shard.id, shard.epoch))
     }
 
     /// The same shard, unless it cannot be reached.

@@ -125,8 +125,14 @@ impl LookAhead {
     /// Has everything fetched that requests for the keys will look at.
     pub(crate) fn fetch(&self, participant: &Participant, store: &ShardStore) {
         let Self { reads, validated, puts } = self;
-        let all = reads.iter().chain(validated).chain(puts);
-        all.filter_map(|key| participant.home_of(key.hash)).for_each(prefetch);
-        store.fetch_ahead(KeysAhead { reads, validated, puts });
+        fetch(KeysAhead { reads, validated, puts }, participant, store);
     }
+}
+
+/// Has everything fetched that work on the keys will look at.
+pub(crate) fn fetch(keys: KeysAhead<'_>, participant: &Participant, store: &ShardStore) {
+    let KeysAhead { reads, validated, puts } = keys;
+    let all = reads.iter().chain(validated).chain(puts);
+    all.filter_map(|key| participant.home_of(key.hash)).for_each(prefetch);
+    store.fetch_ahead(keys);
 }

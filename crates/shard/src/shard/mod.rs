@@ -16,6 +16,7 @@
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod direct;
 #[cfg(test)]
 mod ending;
 #[cfg(test)]
@@ -57,6 +58,7 @@ use crate::single::SingleWrites;
 use crate::turn::{Input, Turn};
 use crate::write_sets::WriteSets;
 use crate::write_sets::payload::Payloads;
+pub use direct::{DirectAnswer, DirectAt, DirectPut, Found};
 pub(crate) use request::wait_of;
 
 /// Where a shard's records go.
@@ -74,11 +76,11 @@ pub(crate) type ShardStore = dyn Store + Send;
 /// One shard. See the module.
 pub struct Shard {
     shard: ShardId,
-    pub(crate) seed: HashSeed,
-    pub(crate) store: Box<ShardStore>,
-    pub(crate) driver: Driver,
-    pub(crate) requests: Requests,
-    pub(crate) lookups: Lookups,
+    seed: HashSeed,
+    store: Box<ShardStore>,
+    driver: Driver,
+    requests: Requests,
+    lookups: Lookups,
     items: Items,
     ahead: LookAhead,
     single: SingleWrites,
@@ -87,7 +89,7 @@ pub struct Shard {
     log_records: LogRecords,
     hand_over: HandOver,
     closing: Closing,
-    pub(crate) figures: ShardFigures,
+    figures: ShardFigures,
     around: Around,
 }
 

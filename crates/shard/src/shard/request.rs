@@ -225,7 +225,7 @@ impl Shard {
 
     /// Whether writes of this shard alone need not wait for anything.
     #[inline]
-    pub(crate) fn puts_at_once(&self) -> bool {
+    pub(super) fn puts_at_once(&self) -> bool {
         !self.log_records.has_log() && self.write_sets.are_applied()
     }
 
@@ -253,7 +253,7 @@ impl Shard {
     }
 
     /// The writes of a transaction were put that was never promised.
-    pub(crate) fn note_put_at_once(&mut self) {
+    pub(super) fn note_put_at_once(&mut self) {
         debug_assert!(!self.log_records.has_log(), "with a log there is a promise");
         self.log_records.applied(None);
         self.figures.gauges().commit();
@@ -282,7 +282,7 @@ impl Shard {
     }
 
     /// Why there is no room for puts of these bytes of key and value, if so.
-    pub(crate) fn admission_error<I: Iterator<Item = PutSize>>(
+    pub(super) fn admission_error<I: Iterator<Item = PutSize>>(
         &mut self,
         puts: &impl Fn() -> I,
     ) -> Option<AdmissionError> {

@@ -36,9 +36,9 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeysAhead, Latest,
-    LatestLookup, Lookup, PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit,
-    ScrubReport, StoreEvent, Upkeep, Writes,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeysAhead, Latest, Lookup,
+    PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, StoreEvent,
+    Upkeep, Writes,
 };
 use crate::error::StoreError;
 use chain::Stored;
@@ -259,10 +259,6 @@ impl Reads for Dram {
         fence != self.marks.lost()
             && space.has_fence(fence)
             && space.table.find(key.hash.0, key.bytes).is_none()
-    }
-
-    fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
-        self.latest_in_memory(key).map_or(LatestLookup::Pending, LatestLookup::Known)
     }
 
     fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {

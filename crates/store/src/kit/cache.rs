@@ -243,7 +243,6 @@ pub(crate) struct Cache {
     segments: Vec<LogSegment>,
     /// The memory of the segments, in their order.
     regions: Vec<Region>,
-    /// What a segment held that is being given up.
     /// The records of a segment that is being emptied.
     scratch: Vec<(CachedRecord, Name, usize)>,
     free: Vec<u32>,

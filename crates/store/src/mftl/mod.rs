@@ -44,8 +44,8 @@ use timestone_types::{
 };
 
 use crate::api::{
-    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts,
-    PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, Lookup, PromisedPuts, PutSize,
+    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -348,10 +348,6 @@ impl Reads for Mftl {
             return true;
         }
         space.index.chain(KeyId::of(key.hashed())).next().is_none()
-    }
-
-    fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
-        self.latest_in_memory(key).map_or(LatestLookup::Pending, LatestLookup::Known)
     }
 
     #[inline]

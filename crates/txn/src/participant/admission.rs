@@ -192,7 +192,11 @@ impl<V: Validation> Participant<V> {
     }
 
     /// Whether the timestamps of a prepare may be let in at this server's time.
-    fn may_prepare_at(&self, now: Timestamp, prepare: &Prepare<'_>) -> Result<(), Refusal> {
+    pub(super) fn may_prepare_at(
+        &self,
+        now: Timestamp,
+        prepare: &Prepare<'_>,
+    ) -> Result<(), Refusal> {
         let latest = prepare.commit.max(prepare.begin);
         let low_water = self.life.validation.low_water();
         if prepare.leaves_no_trace() {

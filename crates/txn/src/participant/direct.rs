@@ -16,10 +16,10 @@
 
 use timestone_types::{Sequence, Timestamp, TxnId, Version, is_planted};
 
+use super::Participant;
 use super::input::{DirectWrite, Lookup, Prepare, ReadAt, Token, Wait, WriteKind};
 use super::output::DirectAnswer;
 use super::table::Holder;
-use super::{Horizon, Participant};
 use crate::validation::{Case, KeyRead, ReadVerdict, Validation, Verdict};
 
 impl<V: Validation> Participant<V> {
@@ -51,21 +51,19 @@ impl<V: Validation> Participant<V> {
     pub(super) fn direct_write(&mut self, now: Timestamp, write: &DirectWrite) -> DirectAnswer {
         self.assert_serving();
         debug_assert!(write.item.kind != WriteKind::Fence, "a fence holds more than a key");
-        let horizon = &self.horizon;
-        let low_water = self.life.validation.low_water();
-        let latest = write.commit.max(write.begin);
+        let (items, horizon) = ([write.item], &self.horizon);
+        let prepare = prepare_of(write, &items);
         let is_let_in = !horizon.bound.is_lost()
             && horizon.bound.admits(write.commit)
             && write.begin >= horizon.watermark.pledged()
-            && Horizon::may_write(now, low_water).is_ok()
-            && horizon.within_lead(now, latest).is_ok();
+            && self.may_prepare_at(now, &prepare).is_ok();
         if !is_let_in {
             return DirectAnswer::Indirect;
         }
+        let low_water = self.life.validation.low_water();
         let others = self.life.txns.table.others();
         let case = Case { now, expires_by: write.commit, own: Holder::NONE, others };
-        let items = [write.item];
-        match self.life.validation.validate(&prepare_of(write, &items), case) {
+        match self.life.validation.validate(&prepare, case) {
             Verdict::Promise => DirectAnswer::Put,
             Verdict::Later(at) if self.life.config.vote_later && low_water <= now => {
                 DirectAnswer::Later(at)

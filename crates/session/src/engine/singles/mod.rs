@@ -478,7 +478,7 @@ impl Singles {
 }
 
 /// A timestamp of a session, above all that it has seen.
-fn issue(context: &mut Context, session: SessionId) -> Result<Timestamp, SessionError> {
+pub(super) fn issue(context: &mut Context, session: SessionId) -> Result<Timestamp, SessionError> {
     let now = context.now();
     match context.session_clock(session.into()) {
         Some(clock) => {
@@ -491,7 +491,7 @@ fn issue(context: &mut Context, session: SessionId) -> Result<Timestamp, Session
 }
 
 /// The shard of a key that keeps the limits.
-fn shard_to_ask(context: &Context, key: &[u8]) -> Result<ShardIndex, SessionError> {
+pub(super) fn shard_to_ask(context: &Context, key: &[u8]) -> Result<ShardIndex, SessionError> {
     if key.is_empty() {
         return Err(LimitError::EmptyKey.into());
     }

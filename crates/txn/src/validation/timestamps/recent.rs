@@ -104,20 +104,8 @@ impl RecentAccess {
     /// The record of a key, made when there is none, in the young generation afterwards.
     #[inline]
     pub(super) fn record(&mut self, key: KeyHash, store: LatestInStore) -> &mut AccessRecord {
-        match self.table.find(key) {
-            Place::Young(at) => {
-                let record = self.table.entry(at);
-                record.merge(store);
-                record
-            }
-            Place::Old(at) => {
-                let record = self.table.renew(at);
-                record.merge(store);
-                let highest = record.latest_read.max(record.latest.timestamp);
-                self.young_maximum = self.young_maximum.max(highest);
-                self.high_water = self.high_water.max(highest);
-                record
-            }
+        match self.find(key, store) {
+            Place::Young(at) | Place::Old(at) => self.table.entry(at),
             Place::New(at) => {
                 let record = AccessRecord::new(self.low_water, store);
                 let highest = record.latest_read.max(record.latest.timestamp);
@@ -128,13 +116,34 @@ impl RecentAccess {
         }
     }
 
+    /// Where the record of a key is, young from now on and with what the store knows; or where one
+    /// would be.
+    #[inline]
+    fn find(&mut self, key: KeyHash, store: LatestInStore) -> Place {
+        match self.table.find(key) {
+            Place::Young(at) => {
+                self.table.entry(at).merge(store);
+                Place::Young(at)
+            }
+            Place::Old(at) => {
+                let record = self.table.renew(at);
+                record.merge(store);
+                let highest = record.latest_read.max(record.latest.timestamp);
+                self.young_maximum = self.young_maximum.max(highest);
+                self.high_water = self.high_water.max(highest);
+                Place::Young(at)
+            }
+            new @ Place::New(_) => new,
+        }
+    }
+
     /// The record of a key, or what it would be: none is made. Who does no more than write a key
     /// needs none, for the store knows the key's youngest version.
     #[inline]
     pub(super) fn look(&mut self, key: KeyHash, store: LatestInStore) -> AccessRecord {
-        match self.table.find(key) {
+        match self.find(key, store) {
+            Place::Young(at) | Place::Old(at) => *self.table.entry(at),
             Place::New(_) => AccessRecord::new(self.low_water, store),
-            Place::Young(_) | Place::Old(_) => *self.record(key, store),
         }
     }
 
@@ -142,8 +151,8 @@ impl RecentAccess {
     /// made later begins with what the store says.
     #[inline]
     pub(super) fn written(&mut self, key: KeyHash, version: Version, absent: bool) {
-        if !matches!(self.table.find(key), Place::New(_)) {
-            let record = self.record(key, LatestInStore::NONE);
+        if let Place::Young(at) = self.find(key, LatestInStore::NONE) {
+            let record = self.table.entry(at);
             debug_assert!(record.prepared.is_none(), "what another holds is waited for");
             record.commit(version, absent);
         }

@@ -17,9 +17,10 @@ use timestone_types::{
 };
 use timestone_wire::{self as wire, Kind, WriteEntry};
 
+use super::Shard;
+use crate::reads::ahead::fetch;
 use crate::reads::expiry;
 use crate::reads::lookups::in_store;
-use crate::shard::Shard;
 use crate::write_sets::put_at_once;
 
 /// What a direct read has found.
@@ -81,10 +82,7 @@ impl Shard {
     /// Has everything fetched into the processor's cache that direct calls about these keys will
     /// look at.
     pub fn fetch_ahead(&self, reads: &[HashedKey], puts: &[HashedKey]) {
-        let keys = reads.iter().chain(puts);
-        let participant = self.driver.participant();
-        keys.filter_map(|key| participant.home_of(key.hash)).for_each(timestone_io::prefetch);
-        self.store.fetch_ahead(KeysAhead { reads, validated: &[], puts });
+        fetch(KeysAhead { reads, validated: &[], puts }, self.driver.participant(), &*self.store);
     }
 
     /// Reads the latest version of a key, linearizably. `None`: nothing was done, and it is to be
@@ -114,13 +112,6 @@ impl Shard {
             }
             Ok(Lookup::Pending) | Err(_) => None,
         }
-    }
-
-    /// Whether writes may be put within a call.
-    #[inline]
-    #[must_use]
-    pub fn puts_directly(&self) -> bool {
-        self.puts_at_once()
     }
 
     /// Puts a value, whatever the key holds.
