@@ -180,6 +180,17 @@ impl FastPath<'_> {
         }
     }
 
+    /// Expects the answer of a command; `None` where it must wait for others of its key.
+    #[inline]
+    fn expect(&mut self, cmd: Cmd, access: KeyAccess, kind: ReplyKind) -> Option<ReplyId> {
+        if self.accesses.blocks(access) {
+            return None;
+        }
+        let id = self.replies.expect(kind, self.protocol, self.position);
+        self.replies.note_start(id, CommandStart { cmd, at: self.now });
+        Some(id)
+    }
+
     /// Collects a command whose shard is called: with `value`, a write.
     #[inline]
     fn call(
@@ -199,12 +210,8 @@ impl FastPath<'_> {
             return Disposition::Dispatch;
         }
         let access = KeyAccess::new(hash, kind);
-        if self.accesses.blocks(access) {
-            return Disposition::Wait;
-        }
+        let Some(reply_id) = self.expect(cmd, access, reply_kind) else { return Disposition::Wait };
         let (connection, position) = (self.index, self.position);
-        let reply_id = self.replies.expect(reply_kind, self.protocol, position);
-        self.replies.note_start(reply_id, CommandStart { cmd, at: self.now });
         self.accesses.add(access, reply_id);
         let key = part;
         let command = DirectCommand { route, connection, reply_id, position, key, value, hash };
@@ -216,11 +223,9 @@ impl FastPath<'_> {
     fn read(&mut self, key: &[u8]) -> Disposition {
         self.assert_room();
         let access = KeyAccess::new(self.backend.hash(key), AccessKind::Read);
-        if self.accesses.blocks(access) {
+        let Some(id) = self.expect(Cmd::Get, access, ReplyKind::Value) else {
             return Disposition::Wait;
-        }
-        let id = self.replies.expect(ReplyKind::Value, self.protocol, self.position);
-        self.replies.note_start(id, CommandStart { cmd: Cmd::Get, at: self.now });
+        };
         let asked = self.backend.get_latest(self.now, key, Operation::Fast(self.index, id));
         self.asked(id, access, asked);
         Disposition::Taken
@@ -236,11 +241,7 @@ impl FastPath<'_> {
             return Disposition::Dispatch;
         }
         let access = KeyAccess::new(hash, AccessKind::Write);
-        if self.accesses.blocks(access) {
-            return Disposition::Wait;
-        }
-        let id = self.replies.expect(write.reply_kind, self.protocol, self.position);
-        self.replies.note_start(id, CommandStart { cmd, at: self.now });
+        let Some(id) = self.expect(cmd, access, write.reply_kind) else { return Disposition::Wait };
         let operation = Operation::Fast(self.index, id);
         let OneWrite { key, mutation, condition, previous, .. } = *write;
         let asked = self.backend.write_if(self.now, key, mutation, condition, previous, operation);
