@@ -8,6 +8,7 @@ use timestone_wire::resp::ReplyWriter;
 use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::local::{self, ClientFilter};
 use crate::commands::table::{Class, Cmd, Spec, find};
+use crate::connection::followers::Follower;
 use crate::connection::inbox::StreamPosition;
 use crate::connection::key_access::{AccessKind, KeyAccess};
 use crate::connection::replies::{CommandStart, ReplyKind};
@@ -17,7 +18,8 @@ use crate::fast::{FastPath, OneWrite};
 use crate::jobs::job::{JobCommand, JobKind, Requester};
 use crate::jobs::keyspace_scan::KeyspaceScan;
 use crate::limits::{
-    MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS, QUEUED_COMMAND_BYTES, SHOWN_BYTES,
+    MAX_FOLLOWING_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS,
+    QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
 use crate::parts::Parts;
 
@@ -42,6 +44,8 @@ pub(crate) enum Disposition {
     Taken,
     /// It must wait for commands before it; it will be looked at again.
     Wait,
+    /// Commands before it were answered meanwhile: it is to be looked at again now.
+    Again,
     /// It is for [`Dispatcher::dispatch`].
     Dispatch,
 }
@@ -235,25 +239,31 @@ impl Dispatcher<'_> {
     fn over_keys(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
         debug_assert!(matches!(spec.class, Class::Read | Class::Write));
         let one_key = spec.key_places(args.len()).count() == 1;
-        if spec.class == Class::Write && one_key {
-            return match OneWrite::of(spec.cmd, args, self.now) {
-                Ok(Some(write)) => match self.write_one(spec.cmd, &write) {
-                    Disposition::Dispatch => self.queue_on_key(spec, args),
-                    disposition => disposition,
-                },
-                Ok(None) => self.queue_on_key(spec, args),
-                Err(failure) => self.refuse(&failure),
-            };
-        }
-        let reservation = if one_key {
-            let kind =
-                if spec.class == Class::Write { AccessKind::Write } else { AccessKind::Read };
-            self.reserve_key(args.get(1), kind)
-        } else {
-            self.reserve_keys(spec.keys(args).map(|key| (key, in_transaction(spec.class))))
+        let (reservation, kind) = match spec.class {
+            Class::Write if one_key => {
+                return match OneWrite::of(spec.cmd, args, self.now) {
+                    Ok(Some(write)) => match self.write_one(spec.cmd, &write) {
+                        Disposition::Dispatch => self.queue_on_key(spec, args),
+                        disposition => disposition,
+                    },
+                    Ok(None) => self.queue_on_key(spec, args),
+                    Err(failure) => self.refuse(&failure),
+                };
+            }
+            Class::Read if one_key => {
+                let access = KeyAccess::new(self.parts.backend.hash(args.get(1)), AccessKind::Read);
+                let Some(connection) = self.connection() else { return Disposition::Taken };
+                if connection.accesses.blocks(access) {
+                    return self.queue_on_key(spec, args);
+                }
+                (KeyReservation::Key(access), JobKind::OneRead)
+            }
+            class => {
+                let keys = spec.keys(args).map(|key| (key, in_transaction(class)));
+                let Some(reservation) = self.reserve_keys(keys) else { return Disposition::Wait };
+                (reservation, JobKind::Transaction)
+            }
         };
-        let Some(reservation) = reservation else { return Disposition::Wait };
-        let kind = if one_key { JobKind::OneRead } else { JobKind::Transaction };
         let requester = self.expect(spec.cmd, reservation);
         self.parts.jobs.open(self.now, kind, requester, spec, args);
         Disposition::Taken
@@ -277,25 +287,44 @@ impl Dispatcher<'_> {
         path.write(cmd, write)
     }
 
-    /// A command that reads one key and writes it: it belongs into the key's queue.
+    /// A command over one key that reads it and writes it, or comes behind others of its connection
+    /// on that key: it belongs into the key's queue.
     fn queue_on_key(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
-        debug_assert_eq!(spec.class, Class::Write);
-        let key = args.get(1);
-        let Some(reservation) = self.reserve_key(key, AccessKind::Queued) else {
-            return Disposition::Wait;
-        };
-        let requester = self.expect(spec.cmd, reservation);
-        let hash = self.parts.backend.hash(key);
+        debug_assert_eq!(spec.key_places(args.len()).count(), 1, "{} has one key", spec.name);
+        let hash = self.parts.backend.hash(args.get(1));
+        let access = KeyAccess::new(hash, AccessKind::Queued);
+        let Some(connection) = self.connection() else { return Disposition::Taken };
+        let is_blocked = connection.accesses.blocks(access) || spec.class == Class::Read;
+        if is_blocked && !timestone_types::is_planted!(HastyFollowers) {
+            return self.follow(hash, spec, args);
+        }
+        let requester = self.expect(spec.cmd, KeyReservation::Key(access));
         self.parts.jobs.enqueue_on_key(self.now, hash, requester, spec, args);
         Disposition::Taken
     }
 
-    /// The access to a command's only key, when it may start now.
-    fn reserve_key(&self, key: &[u8], kind: AccessKind) -> Option<KeyReservation> {
-        let Parts { connections, backend, .. } = &*self.parts;
-        let connection = connections.get(self.index)?;
-        let access = KeyAccess::new(backend.hash(key), kind);
-        (!connection.accesses.blocks(access)).then_some(KeyReservation::Key(access))
+    /// A command over one key that comes behind others of its connection: it follows them, see
+    /// [`crate::connection::followers`].
+    fn follow(&mut self, hash: u64, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        if self.parts.run_direct(self.now) {
+            return Disposition::Again;
+        }
+        if args.memory_bytes() > MAX_FOLLOWING_BYTES || answers_what_was(spec, args) {
+            return Disposition::Wait;
+        }
+        let Some(connection) = self.connection() else { return Disposition::Taken };
+        let last = connection.followers.last_of(hash);
+        let access = KeyAccess::new(hash, AccessKind::Write);
+        let requester = self.expect(spec.cmd, KeyReservation::Key(access));
+        if let Some(job) = last.filter(|&job| self.parts.jobs.has_room(job)) {
+            self.parts.jobs.join(job, requester, spec, args);
+            return Disposition::Taken;
+        }
+        let job = self.parts.jobs.open_following(self.now, requester, spec, args);
+        if let Some(connection) = self.connection() {
+            connection.followers.push(Follower { hash, job, first: requester.reply_id });
+        }
+        Disposition::Taken
     }
 
     /// The accesses to a command's keys, when it may start now.
@@ -446,6 +475,16 @@ fn check(args: Args<'_>, in_multi: bool) -> Result<&'static Spec, Failure> {
         Cmd::Hello if in_multi => Err(Failure::NOT_IN_MULTI),
         _ if in_multi && spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
         _ => Ok(spec),
+    }
+}
+
+/// Whether a write answers with the value that was there: it cannot be read again when its client
+/// has no room for it.
+fn answers_what_was(spec: &Spec, args: Args<'_>) -> bool {
+    match spec.cmd {
+        Cmd::Getset | Cmd::Getdel | Cmd::Getex => true,
+        Cmd::Set => (3..args.len()).any(|place| args.is(place, b"GET")),
+        _ => false,
     }
 }
 

@@ -180,7 +180,7 @@ impl FastPath<'_> {
         }
     }
 
-    /// Expects the answer of a command; `None` where it must wait for others of its key.
+    /// Expects the answer of a command; `None` where it comes behind others of its key.
     #[inline]
     fn expect(&mut self, cmd: Cmd, access: KeyAccess, kind: ReplyKind) -> Option<ReplyId> {
         if self.accesses.blocks(access) {
@@ -210,7 +210,9 @@ impl FastPath<'_> {
             return Disposition::Dispatch;
         }
         let access = KeyAccess::new(hash, kind);
-        let Some(reply_id) = self.expect(cmd, access, reply_kind) else { return Disposition::Wait };
+        let Some(reply_id) = self.expect(cmd, access, reply_kind) else {
+            return Disposition::Dispatch;
+        };
         let (connection, position) = (self.index, self.position);
         self.accesses.add(access, reply_id);
         let key = part;
@@ -224,7 +226,7 @@ impl FastPath<'_> {
         self.assert_room();
         let access = KeyAccess::new(self.backend.hash(key), AccessKind::Read);
         let Some(id) = self.expect(Cmd::Get, access, ReplyKind::Value) else {
-            return Disposition::Wait;
+            return Disposition::Dispatch;
         };
         let asked = self.backend.get_latest(self.now, key, Operation::Fast(self.index, id));
         self.asked(id, access, asked);
@@ -232,7 +234,7 @@ impl FastPath<'_> {
     }
 
     /// Sends a write of one key to the backend, unless others of that key are under way: then it
-    /// belongs into the key's queue.
+    /// belongs behind them.
     #[inline]
     pub(crate) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
         self.assert_room();
@@ -241,7 +243,9 @@ impl FastPath<'_> {
             return Disposition::Dispatch;
         }
         let access = KeyAccess::new(hash, AccessKind::Write);
-        let Some(id) = self.expect(cmd, access, write.reply_kind) else { return Disposition::Wait };
+        let Some(id) = self.expect(cmd, access, write.reply_kind) else {
+            return Disposition::Dispatch;
+        };
         let operation = Operation::Fast(self.index, id);
         let OneWrite { key, mutation, condition, previous, .. } = *write;
         let asked = self.backend.write_if(self.now, key, mutation, condition, previous, operation);

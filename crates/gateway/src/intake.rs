@@ -59,6 +59,7 @@ impl Parts {
         self.connections.list(index);
         let bound = self.memory.output_bound();
         self.ask_again(now, index, bound);
+        self.start_followers(now, index);
         let mut carried_out = 0;
         loop {
             let Self { connections, backend, jobs, figures, arguments, memory, direct, .. } = self;
@@ -127,14 +128,33 @@ impl Parts {
                 disposition
             };
             let Some(connection) = self.connections.get_mut(index) else { return };
-            if disposition == Disposition::Wait {
-                connection.turn.blocked = true;
-                return;
+            match disposition {
+                Disposition::Again => continue,
+                Disposition::Wait => {
+                    connection.turn.blocked = true;
+                    return;
+                }
+                Disposition::Taken | Disposition::Dispatch => {}
             }
             debug_assert!(consumed <= connection.inbox.backlog(), "a command came whole");
             connection.inbox.consume(consumed);
             if self.direct.is_full() {
                 self.run_direct(now);
+            }
+        }
+    }
+
+    /// Starts the jobs of a connection that have followed what is answered now.
+    #[inline]
+    fn start_followers(&mut self, now: Timestamp, index: ConnectionIndex) {
+        let Self { connections, jobs, .. } = self;
+        let Some(connection) = connections.get_mut(index) else { return };
+        if connection.followers.is_empty() {
+            return;
+        }
+        while let Some(follower) = connection.followers.take_released(&connection.accesses) {
+            if let Some(reply_id) = jobs.start_following(now, follower) {
+                connection.accesses.reads_alone(reply_id);
             }
         }
     }
@@ -213,7 +233,9 @@ fn ask_again(
         return false;
     }
     let owed = connection.owed();
-    let fits = |first: bool, length: usize| owed.has_room(first, length, bound);
+    let fits = |first: bool, length: usize| {
+        owed.has_room(first, length, bound) || crate::memory::ignores_bound()
+    };
     let Some((id, position)) = connection.replies.ask_again(fits) else { return false };
     let mut arguments = ArgumentBuffer::default();
     let asked = match connection.inbox.read_again(position, &mut arguments) {

@@ -106,6 +106,11 @@ pub(crate) const CHARGED_ANSWER_BYTES: usize = timestone_shard::limits::CHARGED_
 pub(crate) const MAX_COMBINED: usize = 128;
 /// Bytes of commands after which no more are combined.
 pub(crate) const MAX_COMBINED_BYTES: usize = 1024 * 1024;
+/// Bytes of answers after which the rest of the combined commands becomes a transaction of its own.
+pub(crate) const MAX_COMBINED_ANSWERS: usize = 256 * 1024;
+/// A longer command, in bytes, waits for commands before it on its key where it was received; a shorter
+/// one is copied, and follows them.
+pub(crate) const MAX_FOLLOWING_BYTES: usize = 16 * 1024;
 /// For how long a command that meets conflicts is tried again.
 pub(crate) const RETRY_FOR: Duration = Duration::from_secs(5);
 /// Longest answer to KEYS.

@@ -164,6 +164,12 @@ pub enum Bug {
     ConditionOverFence,
     /// Commands of one pipeline on one key do not wait for each other.
     UnorderedPipelines,
+    /// A command goes to its key's queue although its connection has others on the key under way
+    /// that are not there.
+    HastyFollowers,
+    /// Reads of long values that follow other commands are answered at once, whether or not their
+    /// client reads.
+    BoundlessFollowers,
     /// Reads behind a transaction on their key do not wait for it.
     OvertakenTransactions,
     /// A read may be answered from before an earlier read of its key in the pipeline, which was

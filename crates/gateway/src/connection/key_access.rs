@@ -206,6 +206,16 @@ impl KeyAccesses {
         );
     }
 
+    /// A command that followed others only reads its only key.
+    pub(crate) fn reads_alone(&mut self, owner: ReplyId) {
+        self.assert_sound();
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
+            return;
+        };
+        let hash = self.accesses[own].0 & KEY;
+        self.accesses[own] = KeyAccess::new(hash, AccessKind::Read);
+    }
+
     /// Removes the accesses of a command that is done.
     #[inline]
     pub(crate) fn remove(&mut self, owner: ReplyId) {

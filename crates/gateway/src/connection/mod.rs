@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   bytes ─► inbox ─► one command ─┬─ keys free? ─► under way (reply, key accesses) ─► answered in order ─► out
+//!                                  ├─ short, of one key: it follows those on that key ─► under way with others
 //!                                  └─ else it waits, and everything behind it
 //! ```
 //! Commands of a pipeline run side by side unless they touch the same key with a write on either
 //! side; so commands on different keys may take effect in any order, as in a pipeline to a Redis
-//! Cluster. A command that must run alone (WATCH, SCAN, FLUSHDB, one with very many keys) is the
-//! connection's *barrier*: it starts when nothing is under way, and nothing starts before it is
-//! answered.
+//! Cluster. A short command over one key that comes behind others on it follows them ([`followers`]);
+//! others wait, and what comes behind them waits, too. A command that must run alone (WATCH, SCAN,
+//! FLUSHDB, one with very many keys) is the connection's *barrier*: it starts when nothing is under
+//! way, and nothing starts before it is answered.
 
 pub(crate) mod client;
+pub(crate) mod followers;
 pub(crate) mod inbox;
 pub(crate) mod key_access;
 pub(crate) mod replies;
@@ -24,6 +27,7 @@ use timestone_types::{Timestamp, Version};
 use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::table::Spec;
 use crate::connection::client::ClientState;
+use crate::connection::followers::Followers;
 use crate::connection::inbox::{Inbox, StreamPosition};
 use crate::connection::key_access::KeyAccesses;
 use crate::connection::replies::{CommandStart, ReplyId, ReplyQueue};
@@ -194,6 +198,8 @@ pub(crate) struct Connection {
     pub(crate) replies: ReplyQueue,
     /// Which keys its commands under way touch.
     pub(crate) accesses: KeyAccesses,
+    /// Jobs that wait for commands of it on the same key.
+    pub(crate) followers: Followers,
     /// The command that must run alone.
     pub(crate) barrier: Option<ReplyId>,
     pub(crate) transaction: TransactionState,
@@ -210,6 +216,7 @@ impl Connection {
             inbox: Inbox::new(),
             replies: ReplyQueue::new(),
             accesses: KeyAccesses::default(),
+            followers: Followers::default(),
             barrier: None,
             transaction: TransactionState::default(),
             usage: Usage::default(),
@@ -234,6 +241,12 @@ impl Connection {
         self.unwatch();
         (self.usage.reservation, self.usage.wait) = (None, None);
         self.replies.drop_output();
+    }
+
+    /// Whether something waits for the answers of its commands under way.
+    #[inline]
+    pub(crate) fn waits_for_answers(&self) -> bool {
+        self.turn.blocked || self.replies.has_shed() || !self.followers.is_empty()
     }
 
     /// Puts a command that must run alone in front of everything that comes behind it.

@@ -305,6 +305,16 @@ impl ReplyQueue {
         self.assert_sound();
     }
 
+    /// A command of a job is answered with a value of this length: it is asked for by itself when
+    /// there is room.
+    pub(crate) fn ask_later(&mut self, id: ReplyId, length: usize) {
+        if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            debug_assert_eq!(pending.reply_kind, ReplyKind::Job);
+            pending.reply_kind = ReplyKind::Value;
+        }
+        self.shed(id, length);
+    }
+
     /// The answer to a command is not taken: it is asked for again when those before it are
     /// answered.
     pub(crate) fn drop_answer(&mut self, id: ReplyId) {

@@ -164,8 +164,7 @@ impl Connections {
     pub(crate) fn answered(&mut self, index: ConnectionIndex, memory: &mut MemoryBudget) {
         self.list(index);
         let Some(connection) = self.get_mut(index) else { return };
-        let turn = &mut connection.turn;
-        let waits = turn.blocked || connection.replies.has_shed();
+        let waits = connection.waits_for_answers();
         if connection.has_grown() {
             // What it counted for on its way here ends with its batch of frames: shards of other threads may
             // answer before this turn is over.

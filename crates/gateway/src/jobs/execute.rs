@@ -18,7 +18,7 @@ use crate::commands::local::{self, ClientFilter};
 use crate::commands::table::{Class, Cmd};
 use crate::commands::{keys, strings};
 use crate::failure::Failure;
-use crate::limits::COMMAND_BYTES;
+use crate::limits::{COMMAND_BYTES, MAX_COMBINED_ANSWERS, SHED_FROM_BYTES};
 use crate::parts::Parts;
 
 /// What executing a job's commands came to.
@@ -30,6 +30,10 @@ pub(crate) enum Execution {
     Yielded,
     /// There is no memory for what the next one makes.
     NoMemory,
+    /// Their answers are long enough; those from this place on become a job of their own.
+    Full(usize),
+    /// The first of them reads a long value, for which its client may have no room.
+    Long,
     /// A watched key was touched.
     Touched,
 }
@@ -62,6 +66,13 @@ pub(crate) fn execute(
         if parts.jobs.has_had_its_share() {
             job.attempt.executed = place;
             return Ok(Execution::Yielded);
+        }
+        let is_long = job.follows && reads_long_value(parts, txn, job, place);
+        if is_long && place == 0 {
+            return Ok(Execution::Long);
+        }
+        if is_long || is_combined && place > 0 && job.reply.len() >= MAX_COMBINED_ANSWERS {
+            return Ok(Execution::Full(place));
         }
         let made = derived_bytes(parts, txn, job, place);
         let queued = job.memory.queued_charge.as_ref().map_or(0, Charge::bytes);
@@ -103,6 +114,14 @@ fn is_touched(parts: &Parts, txn: TxnHandle, job: &Job) -> Result<bool, Failure>
         }
     }
     Ok(false)
+}
+
+/// Whether a command only reads, and what it reads is long.
+fn reads_long_value(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> bool {
+    let command = &job.commands[place];
+    command.spec.class == Class::Read
+        && parts.backend.value_length(txn, job.args(command).get(1)) >= SHED_FROM_BYTES
+        && !timestone_types::is_planted!(BoundlessFollowers)
 }
 
 /// The bytes that a command is about to go through: its own, and the value that its first key has.

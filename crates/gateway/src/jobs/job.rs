@@ -83,6 +83,8 @@ pub(crate) struct Job {
     /// The key whose queue it is in, and the job behind it there.
     pub(crate) queue: Option<u64>,
     pub(crate) next: Option<JobId>,
+    /// Its commands are of one connection and followed others of it; no others join them.
+    pub(crate) follows: bool,
     pub(crate) reply: Vec<u8>,
     pub(crate) memory: JobMemory,
 }

@@ -8,7 +8,8 @@
 //!             └─────────────────────────────────────────────────────────────────────────────┴──┘
 //! ```
 //! Commands that read a key and write it stand in that key's queue ([`key_queues`]), so that one
-//! transaction of them runs at a time.
+//! transaction of them runs at a time; so do those that came behind others of their connection on
+//! the same key ([`crate::connection::followers`]).
 //!
 //! Invariants: a job is in the table until its clients are answered; it stands in one of the lists
 //! above at most, or waits for results.
@@ -26,11 +27,13 @@ use std::collections::VecDeque;
 
 use timestone_types::Timestamp;
 
-use self::job::{Job, JobId, JobKind, Requester};
+use self::job::{Job, JobCommand, JobId, JobKind, Requester};
 use self::key_queues::{BusyKeys, KeyQueue, KeyQueues};
 use self::table::JobTable;
 use crate::commands::arguments::Args;
-use crate::commands::table::Spec;
+use crate::commands::table::{Class, Spec};
+use crate::connection::followers::Follower;
+use crate::connection::replies::ReplyId;
 use crate::limits::{EXEC_BYTES_AT_ONCE, MAX_COMBINED, MAX_COMBINED_BYTES};
 
 /// See the module.
@@ -98,8 +101,8 @@ impl Jobs {
         id
     }
 
-    /// A command that reads a key and writes it: behind those on the same key, and together with
-    /// those that wait there too.
+    /// A command over one key: behind those in the key's queue, and together with those that wait
+    /// there too.
     pub(crate) fn enqueue_on_key(
         &mut self,
         now: Timestamp,
@@ -108,22 +111,50 @@ impl Jobs {
         spec: &'static Spec,
         args: Args<'_>,
     ) {
-        self.busy.enter(hash);
-        let Some(queue) = self.key_queues.get(hash) else {
-            let id = self.open(now, JobKind::Transaction, requester, spec, args);
-            self.set_queue(id, hash);
-            return self.key_queues.set(hash, KeyQueue { running: id, last: id });
-        };
-        if queue.last != queue.running
-            && let Some(job) = self.table.get_mut(queue.last)
-            && job.commands.len() < MAX_COMBINED
-            && job.arguments.bytes() < MAX_COMBINED_BYTES
+        if let Some(queue) = self.key_queues.get(hash)
+            && self.has_room(queue.last)
+            && self.table.get(queue.last).is_some_and(|job| !job.follows)
         {
-            debug_assert_eq!(job.queue, Some(hash), "a key's queue holds its own jobs");
-            return job.push_command(requester, spec, args);
+            self.busy.enter(hash);
+            return self.join(queue.last, requester, spec, args);
         }
         let id = self.open_idle(now, JobKind::Transaction, requester, spec, args);
-        self.set_queue(id, hash);
+        self.append_to_queue(id, hash);
+    }
+
+    /// Whether one command more may join those of a job. None joins what has started.
+    pub(crate) fn has_room(&self, id: JobId) -> bool {
+        self.table.get(id).is_some_and(|job| {
+            job.retry.attempts == 0
+                && job.commands.len() < MAX_COMBINED
+                && job.arguments.bytes() < MAX_COMBINED_BYTES
+        })
+    }
+
+    /// A command joins those of a job that has room.
+    pub(crate) fn join(
+        &mut self,
+        id: JobId,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) {
+        assert!(self.has_room(id), "a command joins a job that has not started");
+        if let Some(job) = self.table.get_mut(id) {
+            job.push_command(requester, spec, args);
+        }
+    }
+
+    /// A job goes to the end of a key's queue, and starts when those before it are over.
+    fn append_to_queue(&mut self, id: JobId, hash: u64) {
+        let Some(job) = self.table.get_mut(id) else { return };
+        assert!(job.queue.is_none() && job.next.is_none(), "a job is in one queue at most");
+        job.queue = Some(hash);
+        (0..job.commands.len()).for_each(|_| self.busy.enter(hash));
+        let Some(queue) = self.key_queues.get(hash) else {
+            self.key_queues.set(hash, KeyQueue { running: id, last: id });
+            return self.start_soon(id);
+        };
         if let Some(last) = self.table.get_mut(queue.last) {
             debug_assert!(last.next.is_none(), "nothing is behind the last of a queue");
             last.next = Some(id);
@@ -131,10 +162,99 @@ impl Jobs {
         self.key_queues.set(hash, KeyQueue { last: id, ..queue });
     }
 
-    fn set_queue(&mut self, id: JobId, hash: u64) {
+    /// A new job of a command that follows others of its connection on the same key.
+    pub(crate) fn open_following(
+        &mut self,
+        now: Timestamp,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) -> JobId {
+        let id = self.open_idle(now, JobKind::Transaction, requester, spec, args);
         if let Some(job) = self.table.get_mut(id) {
-            assert!(job.queue.is_none(), "a job is in one key's queue at most");
-            job.queue = Some(hash);
+            job.follows = true;
+        }
+        id
+    }
+
+    /// What a job follows is answered: it goes to the end of the key's queue. One that only reads is
+    /// started by itself; whose it is, then.
+    pub(crate) fn start_following(
+        &mut self,
+        now: Timestamp,
+        follower: Follower,
+    ) -> Option<ReplyId> {
+        let Follower { hash, job: id, .. } = follower;
+        let job = self.table.get_mut(id)?;
+        debug_assert!(job.retry.attempts == 0 && job.queue.is_none(), "it waits for others");
+        job.retry.began = now;
+        if let &[JobCommand { requester, spec, .. }] = &job.commands[..]
+            && spec.class == Class::Read
+        {
+            job.kind = JobKind::OneRead;
+            self.start_soon(id);
+            return Some(requester.reply_id);
+        }
+        self.append_to_queue(id, hash);
+        None
+    }
+
+    /// The commands of a job from `place` on become a job of their own, which is the next in the
+    /// key's queue.
+    pub(crate) fn split(&mut self, now: Timestamp, id: JobId, job: &mut Job, place: usize) {
+        assert!(0 < place && place < job.commands.len(), "each of the two has commands");
+        let Some(hash) = job.queue else { return };
+        let rest = self.take_rest(now, job, place);
+        if let Some(rest) = self.table.get_mut(rest) {
+            (rest.queue, rest.next) = (Some(hash), job.next);
+        }
+        job.next = Some(rest);
+        if let Some(queue) = self.key_queues.get(hash).filter(|queue| queue.last == id) {
+            self.key_queues.set(hash, KeyQueue { last: rest, ..queue });
+        }
+    }
+
+    /// The commands of a job from `place` on, in a job of their own which somebody else starts.
+    fn take_rest(&mut self, now: Timestamp, job: &mut Job, place: usize) -> JobId {
+        let id = self.table.open(JobKind::Transaction, now);
+        if let Some(rest) = self.table.get_mut(id) {
+            for command in &job.commands[place..] {
+                rest.push_command(command.requester, command.spec, job.args(command));
+            }
+            rest.follows = job.follows;
+        }
+        job.commands.truncate(place);
+        id
+    }
+
+    /// A job that follows others leaves its key's queue with its first `count` commands, which only
+    /// read. The rest is to follow those.
+    pub(crate) fn leave_alone(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &mut Job,
+        count: usize,
+    ) -> Option<Follower> {
+        assert!(job.follows, "all of its commands are of one connection");
+        let hash = job.queue?;
+        self.leave_queue(id, job);
+        (job.kind, job.follows) = (JobKind::OneRead, false);
+        let first = job.commands.get(count)?.requester.reply_id;
+        Some(Follower { hash, job: self.take_rest(now, job, count), first })
+    }
+
+    /// A job leaves its key's queue, if it is in one: the next one there starts.
+    fn leave_queue(&mut self, id: JobId, job: &mut Job) {
+        let Some(hash) = job.queue.take() else { return };
+        self.busy.leave(hash, job.commands.len());
+        match (self.key_queues.get(hash), job.next.take()) {
+            (Some(queue), Some(next)) => {
+                debug_assert_eq!(queue.running, id, "the first of a queue ends first");
+                self.key_queues.set(hash, KeyQueue { running: next, ..queue });
+                self.starts.push_back(next);
+            }
+            _ => self.key_queues.remove(hash),
         }
     }
 
@@ -227,18 +347,8 @@ impl Jobs {
     }
 
     /// Ends a job that was taken out and answered, and lets the next in its queue start.
-    pub(crate) fn close(&mut self, id: JobId, job: Box<Job>) {
-        if let Some(hash) = job.queue {
-            self.busy.leave(hash, job.commands.len());
-            match (self.key_queues.get(hash), job.next) {
-                (Some(queue), Some(next)) => {
-                    debug_assert_eq!(queue.running, id, "the first of a queue ends first");
-                    self.key_queues.set(hash, KeyQueue { running: next, ..queue });
-                    self.starts.push_back(next);
-                }
-                _ => self.key_queues.remove(hash),
-            }
-        }
+    pub(crate) fn close(&mut self, id: JobId, mut job: Box<Job>) {
+        self.leave_queue(id, &mut job);
         self.table.close(id, job);
     }
 

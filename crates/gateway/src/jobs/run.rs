@@ -15,7 +15,7 @@ use super::ask;
 use super::execute::{Execution, execute};
 use super::job::{Job, JobCommand, JobId, JobKind, Operation};
 use super::keyspace_scan::{self, ScanStep};
-use crate::commands::table::find;
+use crate::commands::table::{Cmd, find};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::limits::{
@@ -128,10 +128,15 @@ impl JobRunner<'_> {
         }
         match execute(self.parts, self.now, &mut job) {
             Ok(Execution::Commit) => self.commit(id, job),
+            Ok(Execution::Full(place)) => {
+                self.parts.jobs.split(self.now, id, &mut job, place);
+                self.commit(id, job);
+            }
             Ok(Execution::Yielded) => {
                 self.parts.jobs.yield_turn(id);
                 self.parts.jobs.table.put_back(id, job);
             }
+            Ok(Execution::Long) => self.read_alone(id, job),
             Ok(Execution::NoMemory) => self.wait_for_memory(id, job),
             Ok(Execution::Touched) => {
                 job.reply.clear();
@@ -142,6 +147,37 @@ impl JobRunner<'_> {
             }
             Err(failure) => self.finish(id, job, Some(&failure)),
         }
+    }
+
+    /// A job begins with reads of a long value: they leave it, and are answered when their client
+    /// has room for that. The others follow them.
+    fn read_alone(&mut self, id: JobId, mut job: Box<Job>) {
+        debug_assert!(!job.attempt.committing, "nothing was carried out");
+        let Parts { connections, backend, memory, jobs, .. } = &mut *self.parts;
+        let (Some(requester), Some(txn)) = (job.requester(), job.txn.take()) else {
+            return self.finish(id, job, Some(&Failure::INTERNAL));
+        };
+        let length = backend.value_length(txn, job.args(&job.commands[0]).get(1));
+        backend.abort(txn);
+        memory.derived.release(&mut job.memory.derived);
+        // Values themselves are asked for as those of other GETs that had found no room.
+        let gets = job.commands.iter().take_while(|one| one.spec.cmd == Cmd::Get).count();
+        let rest = jobs.leave_alone(self.now, id, &mut job, gets.max(1));
+        if let Some(connection) = connections.get_mut(requester.connection) {
+            for command in &job.commands {
+                connection.accesses.reads_alone(command.requester.reply_id);
+                if gets > 0 {
+                    connection.replies.ask_later(command.requester.reply_id, length);
+                }
+            }
+            rest.into_iter().for_each(|rest| connection.followers.push_front(rest));
+        }
+        if gets > 0 {
+            jobs.close(id, job);
+            return connections.answered(requester.connection, memory);
+        }
+        jobs.table.put_back(id, job);
+        jobs.start_soon(id);
     }
 
     fn commit(&mut self, id: JobId, mut job: Box<Job>) {

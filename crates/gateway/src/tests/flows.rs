@@ -229,8 +229,8 @@ fn commands_on_different_keys_are_in_progress_together() {
     let seen = world.wishes.lock().unwrap().seen.clone();
     assert_eq!(
         (seen["write"], seen["get"]),
-        (2, 1),
-        "GET a waits for SET a, and what follows waits behind it"
+        (2, 2),
+        "GET a waits for SET a, and what comes behind it on other keys does not"
     );
     world.wishes.lock().unwrap().hold = false;
     assert_eq!(world.text(client), "+OK|+OK|$-1|$1|1|$-1|");

@@ -4,6 +4,7 @@
 mod calls;
 mod commands;
 mod flows;
+mod followers;
 mod host;
 mod memory;
 #[allow(

@@ -25,6 +25,11 @@ fn a_pipeline_whose_order_on_a_key_is_lost_is_found() {
 }
 
 #[test]
+fn a_command_that_does_not_wait_for_the_one_that_it_follows_is_found() {
+    found_within(10, Bug::HastyFollowers, PIPELINES);
+}
+
+#[test]
 fn a_transaction_that_a_read_behind_it_overtakes_is_found() {
     found_within(30, Bug::OvertakenTransactions, PIPELINES);
 }
@@ -96,6 +101,11 @@ fn answers_without_bound_for_those_who_do_not_read_are_found() {
     found_within(5, Bug::BoundlessOutput, FLOODS);
 }
 
+#[test]
+fn long_answers_to_commands_that_follow_others_are_found() {
+    found_within(5, Bug::BoundlessFollowers, FLOODS);
+}
+
 /// Clients whose clocks are apart, so that what they commit lies ahead of the server's time; scans
 /// by Redis clients lie above that, and so do the transactions that follow them. Clocks that are
 /// far apart leave much room for when a key expires, but what was gone does not come back.
@@ -146,7 +156,7 @@ clock-jump = { every = "1s", lasting = "1s" }
 
 #[test]
 fn what_was_told_expired_just_before_a_kill_and_is_there_again_is_found() {
-    found_within(15, Bug::ForgottenToldExpiry, SET_BACK);
+    found_within(60, Bug::ForgottenToldExpiry, SET_BACK);
 }
 
 /// A log that fails now and then: no bound is durable any more while keys go on to expire, until
