@@ -9,12 +9,18 @@
 #![expect(unsafe_code, reason = "mapping memory has no safe interface")]
 
 use core::fmt;
-use core::ops::{Deref, DerefMut};
+use core::ops::{Deref, DerefMut, Range};
 use core::ptr::NonNull;
 use core::slice;
 use std::io;
 
+use rustix::mm::{Advice, madvise};
+
 use crate::huge::{HUGE_PAGE_BYTES, Rest, map, unmap};
+
+/// Pages are at least as small wherever this runs; what is aligned to it and is not to larger ones
+/// is refused by the system, and zeroed by hand.
+const PAGE: usize = 4096;
 
 /// Owned memory of whole huge pages.
 pub struct Region {
@@ -39,6 +45,36 @@ impl Region {
             .checked_next_multiple_of(HUGE_PAGE_BYTES)
             .ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start: map(bytes, Rest::Huge)?, bytes })
+    }
+
+    /// Gives the memory of a part back to the system: it is zeroed again, and taken anew when it is
+    /// touched. Only whole pages go; the rest is zeroed by hand.
+    ///
+    /// # Panics
+    /// The part does not lie in the region.
+    pub fn give_back(&mut self, part: Range<usize>) {
+        assert!(part.start <= part.end && part.end <= self.bytes, "a part lies in its region");
+        let pages = part.start.next_multiple_of(PAGE)..part.end / PAGE * PAGE;
+        if pages.is_empty() || !self.forget(pages.clone()) {
+            return self[part].fill(0);
+        }
+        self[part.start..pages.start].fill(0);
+        self[pages.end..part.end].fill(0);
+    }
+
+    /// Whether the system took whole pages back.
+    fn forget(&mut self, pages: Range<usize>) -> bool {
+        if cfg!(miri) {
+            return false;
+        }
+        // SAFETY: the pages lie in this region's own mapping, which is private and anonymous, and
+        // `&mut self` makes this the only borrow; they read as zeroes afterwards, which are
+        // initialised bytes.
+        unsafe {
+            let start = self.start.as_ptr().add(pages.start);
+            madvise(start.cast(), pages.len(), Advice::LinuxDontNeed)
+        }
+        .is_ok()
     }
 }
 
@@ -87,5 +123,17 @@ mod tests {
         region[0] = 1;
         region[last] = 2;
         assert_eq!((region[0], region[last]), (1, 2));
+    }
+
+    #[test]
+    fn a_part_that_is_given_back_is_zeroed_and_the_rest_is_as_it_was() {
+        let mut region = Region::new(HUGE_PAGE_BYTES).unwrap();
+        region.fill(7);
+        for part in [4096..12_288, 20_000..40_000, 50_000..50_001, 60_000..60_000] {
+            region.give_back(part.clone());
+            assert!(region[part.clone()].iter().all(|&byte| byte == 0), "{part:?}");
+            region[part].fill(7);
+            assert!(region.iter().all(|&byte| byte == 7));
+        }
     }
 }

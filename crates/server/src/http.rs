@@ -520,12 +520,27 @@ fn clock(page: &mut Page, observed: &Observed) {
 }
 
 fn memory(page: &mut Page, observed: &Observed) {
-    const HELP: [(&str, &str); 14] = [
+    const HELP: [(&str, &str); 17] = [
         ("memory_limit_bytes", "Memory that the process may use."),
         ("memory_resident_bytes", "Memory of the process that is in the machine's."),
-        ("memory_cache_limit_bytes", "Memory that the record caches may use."),
+        (
+            "memory_cache_share_bytes",
+            "Memory for record caches, indexes, page buffers and access records together.",
+        ),
+        (
+            "memory_cache_limit_bytes",
+            "Memory that the record caches may use now: their share without what is charged to it.",
+        ),
         ("memory_cache_bytes", "Memory of the record caches."),
         ("memory_index_bytes", "Memory of the indexes; it grows with the number of keys."),
+        (
+            "memory_page_buffer_bytes",
+            "Pages and large values on their way to devices and from them.",
+        ),
+        (
+            "memory_access_record_bytes",
+            "Memory of what shards remember of keys that were read or written lately.",
+        ),
         ("memory_input_limit_bytes", "What clients may have sent that is not carried out yet."),
         ("memory_input_bytes", "What clients have sent that is not carried out yet."),
         (

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   memory ─┬─ base                what the process needs itself
-//!           ├─ cache               records that may be dropped at any time; at most half
+//!           ├─ cache               records that may be dropped at any time, indexes, page buffers,
+//!           │                      access records; at most half
 //!           └─ buffers ─┬─ answers that nobody has read yet       2/5
 //!                       ├─ input, three copies of it              3/10: in a connection, in the gateway, on its way to a shard
 //!                       └─ promised writes, four copies of them   3/10: at the shard, in the log, in the log's blocks, in the store
 //! ```
 //! The shares of the buffers are upper bounds for what clients can cause, whatever they do. The
-//! indexes grow with the number of keys; they are told beside the others, and are not refused.
+//! indexes grow with the number of keys, and are not refused: each shard takes their memory out of
+//! its record cache, of which a quarter stays.
 
 use std::sync::Arc;
 

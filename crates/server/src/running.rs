@@ -217,12 +217,17 @@ pub(crate) fn memory(observed: &Observed) -> Vec<(&'static str, u64)> {
         figures.filter(|(name, _)| *name == figure).map(|(_, value)| value).sum()
     };
     let (budget, memory) = (&observed.budget, &observed.memory);
+    let of_shards = observed.shards.iter().map(|shard| shard.access_bytes.load(Relaxed));
+    let access_records = of_shards.sum();
     vec![
         ("memory_limit_bytes", budget.total),
         ("memory_resident_bytes", timestone_io::resident_memory().unwrap_or(0)),
-        ("memory_cache_limit_bytes", budget.cache),
+        ("memory_cache_share_bytes", budget.cache),
+        ("memory_cache_limit_bytes", of_stores("cache_limit_bytes")),
         ("memory_cache_bytes", of_stores("cache_bytes")),
         ("memory_index_bytes", of_stores("index_bytes")),
+        ("memory_page_buffer_bytes", of_stores("buffer_bytes")),
+        ("memory_access_record_bytes", access_records),
         ("memory_input_limit_bytes", budget.input),
         ("memory_input_bytes", memory.used(MemoryUse::Input)),
         ("memory_input_refused_total", memory.refused(MemoryUse::Input)),

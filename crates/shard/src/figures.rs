@@ -76,14 +76,16 @@ impl ShardFigures {
         self.gauges.publish_tables(&driver.view(now));
     }
 
-    /// Follows a wish for another size of the record cache.
-    pub(crate) fn resize_cache(&mut self, store: &mut ShardStore) {
+    /// Follows a wish for another size of the record cache, and takes the memory of what the shard
+    /// keeps of keys out of its share.
+    pub(crate) fn size_cache(&mut self, store: &mut ShardStore) {
         let wish = self.gauges.cache_wish.load(Relaxed);
         if wish != self.cache_wish {
             assert!(wish != AS_CONFIGURED, "a wish is not taken back");
             self.cache_wish = wish;
             store.resize_cache(wish);
         }
+        store.charge_cache(self.gauges.access_bytes.load(Relaxed));
     }
 
     /// Answers a question for the shard's figures.

@@ -146,6 +146,8 @@ pub struct ShardGauges {
     pub watermark: AtomicU64,
     /// Requests under way.
     pub requests: AtomicU64,
+    /// Memory of access records, in bytes.
+    pub access_bytes: AtomicU64,
     /// Transactions whose write sets are kept.
     pub prepared: AtomicU64,
     /// Writes commit above it.
@@ -187,6 +189,7 @@ impl ShardGauges {
             votes: VoteCounts::default(),
             watermark: AtomicU64::default(),
             requests: AtomicU64::default(),
+            access_bytes: AtomicU64::default(),
             prepared: AtomicU64::default(),
             low_water: AtomicU64::default(),
             fullness: Fullness::default(),
@@ -259,6 +262,7 @@ impl ShardGauges {
     /// The sizes of the participant's tables.
     pub fn publish_tables(&self, stats: &View) {
         self.low_water.store(stats.low_water.as_nanos(), Relaxed);
+        self.access_bytes.store(stats.access_bytes as u64, Relaxed);
         let sizes = [
             stats.access_records,
             stats.in_flight,

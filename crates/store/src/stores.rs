@@ -301,6 +301,11 @@ impl Upkeep for Stores {
         self.flash.resize_cache(bytes);
     }
 
+    fn charge_cache(&mut self, beside: u64) {
+        self.assert_sound();
+        self.flash.charge_cache(beside);
+    }
+
     fn shutdown(&mut self) {
         self.assert_sound();
         self.flash.shutdown();

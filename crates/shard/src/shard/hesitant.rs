@@ -250,6 +250,10 @@ impl<S: Store> Upkeep for Hesitant<S> {
         self.store.resize_cache(bytes);
     }
 
+    fn charge_cache(&mut self, beside: u64) {
+        self.store.charge_cache(beside);
+    }
+
     fn shutdown(&mut self) {
         self.store.shutdown();
     }

@@ -432,7 +432,7 @@ impl Shard {
         if self.figures.is_due(ctx.now()) {
             let sizes = (self.requests.len(), self.write_sets.payloads().len());
             self.figures.publish(ctx.now(), &*self.store, &self.driver, sizes);
-            self.figures.resize_cache(&mut *self.store);
+            self.figures.size_cache(&mut *self.store);
         }
     }
 

@@ -433,6 +433,8 @@ impl Upkeep for Dram {
 
     fn resize_cache(&mut self, _bytes: u64) {}
 
+    fn charge_cache(&mut self, _beside: u64) {}
+
     fn shutdown(&mut self) {
         if !self.is_closed {
             self.close();

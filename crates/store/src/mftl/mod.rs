@@ -163,7 +163,7 @@ impl Mftl {
                 keys: sum(|space| space.index.keys()),
                 versions: sum(|space| space.index.versions()),
                 dead_records: sum(|space| space.index.dead()),
-                bytes: sum(|space| space.index.bytes()),
+                bytes: self.index_bytes(),
             },
             reads: ReadStats {
                 cache_hits: self.gets.cache_hits,
@@ -187,11 +187,20 @@ impl Mftl {
             },
             memory: MemoryStats {
                 cache_bytes: self.kit.cache.bytes(),
-                buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+                cache_limit_bytes: self.kit.cache.limit_bytes(),
+                buffer_bytes: self.buffer_bytes(),
             },
             corrupt: volume.corrupt,
             checkpoints: self.checkpointer.completed(),
         }
+    }
+
+    fn index_bytes(&self) -> u64 {
+        self.spaces.list.iter().map(|space| space.index.bytes()).sum()
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        self.kit.volume.memory_bytes() + self.kit.staging.bytes()
     }
 
     /// What holds between calls.
@@ -580,6 +589,12 @@ impl Upkeep for Mftl {
     fn resize_cache(&mut self, bytes: u64) {
         self.assert_sound();
         self.kit.cache.resize(bytes);
+    }
+
+    fn charge_cache(&mut self, beside: u64) {
+        self.assert_sound();
+        let own = self.index_bytes() + self.buffer_bytes();
+        self.kit.cache.charge(own.saturating_add(beside));
     }
 
     fn shutdown(&mut self) {

@@ -72,6 +72,8 @@ pub struct SpaceStats {
 pub struct MemoryStats {
     /// The cache, its table included.
     pub cache_bytes: u64,
+    /// What the cache may take now: its share without what is charged to it.
+    pub cache_limit_bytes: u64,
     /// The pages and large values on their way to the device and from it, buffers that wait for the
     /// next ones included.
     pub buffer_bytes: u64,
@@ -110,6 +112,7 @@ impl MftlStats {
             (Figure::Versions, index.versions),
             (Figure::IndexBytes, index.bytes),
             (Figure::CacheBytes, memory.cache_bytes),
+            (Figure::CacheLimitBytes, memory.cache_limit_bytes),
             (Figure::BufferBytes, memory.buffer_bytes),
             (Figure::CacheHits, reads.cache_hits),
             (Figure::PageHits, reads.page_hits),

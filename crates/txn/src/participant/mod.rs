@@ -100,6 +100,8 @@ pub struct View {
     pub watermark: Timestamp,
     /// Keys whose use is remembered.
     pub access_records: usize,
+    /// Memory of what is remembered of them, in bytes.
+    pub access_bytes: usize,
     /// Transactions promised, or committed and not yet applied and logged.
     pub in_flight: usize,
     /// Outcomes that are kept for replays.
@@ -358,6 +360,7 @@ impl<V: Validation> Participant<V> {
             expiry: expiry.rule(now, Timestamp::MAX, self.horizon.bound.is_lost()),
             watermark: self.horizon.watermark.durable(),
             access_records: self.life.validation.len(),
+            access_bytes: self.life.validation.memory_bytes(),
             in_flight: self.life.txns.table.in_flight(),
             kept: self.life.txns.table.kept_len(),
             waiting: self.life.waiting.len(),

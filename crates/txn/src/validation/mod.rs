@@ -150,6 +150,9 @@ pub trait Validation: core::fmt::Debug {
     /// How many keys are remembered.
     fn len(&self) -> usize;
 
+    /// Memory of what is remembered, in bytes.
+    fn memory_bytes(&self) -> usize;
+
     /// Whether no key is remembered.
     fn is_empty(&self) -> bool {
         self.len() == 0

@@ -172,6 +172,10 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
         Timestamp::ZERO
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.keys.len() * size_of::<(u64, Lock)>()
+    }
+
     fn len(&self) -> usize {
         self.keys.len()
     }

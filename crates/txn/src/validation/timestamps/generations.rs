@@ -74,6 +74,11 @@ impl<T: Copy + Default> Generations<T> {
         self.young + self.old
     }
 
+    /// Memory of the table, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.lines)
+    }
+
     /// Entries that were used in this generation.
     pub(super) fn young(&self) -> usize {
         self.young

@@ -229,6 +229,10 @@ impl Validation for Timestamps {
         self.recent.len()
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.recent.memory_bytes()
+    }
+
     #[inline]
     fn home_of(&self, key: KeyHash) -> Option<&impl Sized> {
         self.recent.home_of(key)

@@ -217,6 +217,10 @@ impl RecentAccess {
         self.table.len()
     }
 
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
     pub(super) fn rotate_at(&self) -> Timestamp {
         self.rotate_at
     }

@@ -26,11 +26,15 @@
 //! unallocated; a slot in the table points to a record whose header repeats what it is filed under;
 //! a record without slot is dead.
 
+mod table;
+
 use std::collections::VecDeque;
 
 use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
+pub(crate) use self::table::CachedRecord;
+use self::table::{Bucket, Name, TableSlot, WAYS};
 use super::key_id::KeyId;
 use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
@@ -38,19 +42,25 @@ use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 const SEGMENT_BYTES: usize = 256 * 1024;
 /// Records longer than this are not cached: one would push too many others out.
 const MAX_RECORD: usize = SEGMENT_BYTES / 8;
-/// Slots of a bucket: one cache line.
-const WAYS: usize = 8;
 /// Cached bytes for which one slot is provided; smaller records push each other out of their
 /// buckets earlier.
 const BYTES_PER_SLOT: u64 = 192;
-/// How often "asked for" is counted, at most.
-const MAX_FREQUENCY: u64 = 3;
 /// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
 /// costs about what it wins. Also where there is memory that was never touched: the system has to
 /// bring and clear that first, which costs several times as much as copying.
 const WORTH_CLEANING: usize = 500;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
+
+/// Segments of the smallest cache: one of each queue, and one more.
+const MIN_SEGMENTS: usize = 3;
+/// The part of what it was made for that a cache keeps whatever is charged to it: a quarter.
+const KEPT_WHEN_CHARGED: usize = 4;
+/// The part of what it was made for that must have become free before a cache takes it back: a
+/// sixteenth. Buffers come and go, and memory that was given back is dear to touch again.
+const WORTH_TAKING_BACK: usize = 16;
+/// Segments whose memory is given back in one step: about 100 µs.
+const GIVEN_BACK_AT_ONCE: usize = 4;
 
 const HEADER: usize = 48;
 
@@ -70,114 +80,6 @@ impl CacheKey<'_> {
         Name::new(self.keyspace, self.id, self.version)
     }
 }
-
-/// Hashes that find a record: of its key, which says the bucket, and of its version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Name {
-    key: u64,
-    version: u64,
-}
-
-impl Name {
-    #[inline]
-    fn new(keyspace: KeyspaceId, id: KeyId, version: Version) -> Self {
-        let key = Self::key(keyspace, id);
-        let version = version.timestamp.as_nanos() ^ u64::from(version.client.get()) << 40;
-        let mixed = (key ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        Self { key, version: mixed ^ mixed >> 29 }
-    }
-
-    #[inline]
-    fn key(keyspace: KeyspaceId, id: KeyId) -> u64 {
-        let mixed = id.mixed() ^ u64::from(keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-        mixed ^ mixed >> 32
-    }
-}
-
-/// A record's place, valid until the next insert.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CachedRecord {
-    segment: u32,
-    offset: u32,
-}
-
-/// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero
-/// is an empty slot). The highest place is no place: such a slot is a ghost, with the fingerprint of
-/// a key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct TableSlot(u64);
-
-impl TableSlot {
-    const PLACE_BITS: u32 = 35;
-    const OFFSET_BITS: u32 = 15;
-    const SUPERSEDED: u64 = 1 << 37;
-    const FINGERPRINT_SHIFT: u32 = 38;
-    const NO_PLACE: u64 = (1 << Self::PLACE_BITS) - 1;
-
-    fn new(hash: u64, frequency: u64, place: CachedRecord) -> Self {
-        let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
-        let fingerprint = hash >> Self::FINGERPRINT_SHIFT << Self::FINGERPRINT_SHIFT;
-        debug_assert!(raw < Self::NO_PLACE, "no record begins at the end of the last segment");
-        Self(fingerprint | frequency << Self::PLACE_BITS | raw)
-    }
-
-    /// Of a key whose record has left.
-    fn ghost(key: u64) -> Self {
-        Self(key << Self::FINGERPRINT_SHIFT | Self::NO_PLACE)
-    }
-
-    fn is_ghost(self) -> bool {
-        self.0 & Self::NO_PLACE == Self::NO_PLACE
-    }
-
-    fn matches(self, hash: u64) -> bool {
-        self.0 != 0
-            && self.0 >> Self::FINGERPRINT_SHIFT == hash >> Self::FINGERPRINT_SHIFT
-            && !self.is_ghost()
-    }
-
-    /// How little is lost with it: empty slots first, then ghosts and superseded records, and then
-    /// what is asked for least.
-    fn worth(self) -> u64 {
-        match self {
-            Self(0) => 0,
-            ghost if ghost.is_ghost() => 1,
-            old if old.is_superseded() => 2,
-            record => 3 + record.frequency(),
-        }
-    }
-
-    fn frequency(self) -> u64 {
-        self.0 >> Self::PLACE_BITS & 3
-    }
-
-    fn asked_for(self) -> Self {
-        if self.frequency() == MAX_FREQUENCY {
-            self
-        } else {
-            Self(self.0 + (1 << Self::PLACE_BITS))
-        }
-    }
-
-    /// Superseded, and asked for by nobody.
-    fn supersede(self) -> Self {
-        Self((self.0 & !(MAX_FREQUENCY << Self::PLACE_BITS)) | Self::SUPERSEDED)
-    }
-
-    fn is_superseded(self) -> bool {
-        self.0 & Self::SUPERSEDED != 0
-    }
-
-    fn place(self) -> CachedRecord {
-        let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
-        CachedRecord {
-            segment: (raw >> Self::OFFSET_BITS) as u32,
-            offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8,
-        }
-    }
-}
-
-const _: () = assert!(SEGMENT_BYTES / 8 == 1 << TableSlot::OFFSET_BITS);
 
 /// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is
 /// not known before it is here.
@@ -222,21 +124,6 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The slots of some keys: one line of the processor's cache.
-#[derive(Clone, Copy, Default, Debug)]
-#[repr(align(64))]
-struct Bucket([u64; WAYS]);
-
-impl Bucket {
-    fn slots(&self) -> impl Iterator<Item = TableSlot> {
-        self.0.iter().map(|&raw| TableSlot(raw))
-    }
-
-    fn slots_mut(&mut self) -> impl Iterator<Item = &mut u64> {
-        self.0.iter_mut()
-    }
-}
-
 /// The cache of one store.
 pub(crate) struct Cache {
     buckets: Vec<Bucket>,
@@ -249,7 +136,13 @@ pub(crate) struct Cache {
     /// Oldest first; the last of each is being filled.
     small: VecDeque<u32>,
     main: VecDeque<u32>,
+    /// How many segments there may be now: what is charged to the cache is taken from it.
     max_segments: usize,
+    /// How many the cache was made for.
+    most_segments: usize,
+    /// Segments whose memory was given back to the system.
+    given_back: Vec<u32>,
+    told_too_much: bool,
 }
 
 impl Cache {
@@ -259,7 +152,7 @@ impl Cache {
         let buckets = (slots / WAYS).max(1);
         let table = (buckets * size_of::<Bucket>()) as u64;
         let max_segments = (bytes.saturating_sub(table) as usize) / SEGMENT_BYTES;
-        let max_segments = if max_segments < 3 { 0 } else { max_segments.min(1 << 20) };
+        let max_segments = if max_segments < MIN_SEGMENTS { 0 } else { max_segments.min(1 << 20) };
         let buckets = if max_segments == 0 { 0 } else { buckets };
         Self {
             buckets: vec![Bucket::default(); buckets],
@@ -270,6 +163,9 @@ impl Cache {
             small: VecDeque::new(),
             main: VecDeque::new(),
             max_segments,
+            most_segments: max_segments,
+            given_back: Vec::new(),
+            told_too_much: false,
         }
     }
 
@@ -280,10 +176,67 @@ impl Cache {
         self.assert_sound();
     }
 
+    /// So many bytes of what the cache was made for are used by others: it keeps a quarter of it,
+    /// and gives the rest of them back, some with each call.
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.assert_sound();
+        let least = (self.most_segments / KEPT_WHEN_CHARGED).max(MIN_SEGMENTS);
+        let charged = usize::try_from(bytes.div_ceil(SEGMENT_BYTES as u64)).unwrap_or(usize::MAX);
+        let left = self.most_segments.saturating_sub(charged).max(least).min(self.most_segments);
+        self.tell_when_too_much(charged > self.most_segments - least.min(self.most_segments));
+        let gained = left.saturating_sub(self.max_segments);
+        if left < self.max_segments || gained > self.most_segments / WORTH_TAKING_BACK {
+            self.max_segments = left;
+        }
+        for _ in 0..GIVEN_BACK_AT_ONCE {
+            if self.taken_segments() <= self.max_segments {
+                break;
+            }
+            self.give_up_until(2);
+            let Some(segment) = self.free.pop() else { break };
+            let begin = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
+            self.regions[segment as usize / SEGMENTS_PER_REGION]
+                .give_back(begin..begin + SEGMENT_BYTES);
+            self.given_back.push(segment);
+        }
+    }
+
+    /// Tells once that more is charged than the cache can give.
+    fn tell_when_too_much(&mut self, is_too_much: bool) {
+        if is_too_much && !self.told_too_much && self.most_segments > 0 {
+            tracing::warn!(
+                cache_bytes = self.most_segments * SEGMENT_BYTES,
+                "the index, page \
+                buffers and access records of a shard take more than three quarters of its record \
+                cache: what they take beyond that is not within --memory; give more --cache and \
+                --memory"
+            );
+        }
+        self.told_too_much = is_too_much;
+    }
+
+    /// Segments that take memory.
+    fn taken_segments(&self) -> usize {
+        self.segments.len() - self.given_back.len()
+    }
+
+    /// Segments that there may be more than there are now.
+    fn room(&self) -> usize {
+        self.max_segments.saturating_sub(self.taken_segments())
+    }
+
+    fn table_bytes(&self) -> u64 {
+        (self.buckets.len() * size_of::<Bucket>()) as u64
+    }
+
     /// Bytes of memory in use, as far as the table is touched in proportion to the log.
     pub(crate) fn bytes(&self) -> u64 {
-        let table = (self.buckets.len() * size_of::<Bucket>()) as u64;
-        (self.segments.len() * SEGMENT_BYTES) as u64 + table
+        (self.taken_segments() * SEGMENT_BYTES) as u64 + self.table_bytes()
+    }
+
+    /// Bytes of memory that may be in use now.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        (self.max_segments * SEGMENT_BYTES) as u64 + self.table_bytes()
     }
 
     /// How many main-queue segments there are room for: the rest is the small queue's tenth and one
@@ -301,8 +254,9 @@ impl Cache {
     /// What holds between changes.
     #[inline]
     fn assert_sound(&self) {
-        let filed = self.free.len() + self.small.len() + self.main.len();
+        let filed = self.free.len() + self.small.len() + self.main.len() + self.given_back.len();
         debug_assert!(filed <= self.segments.len(), "a segment stands in one queue");
+        debug_assert!(self.max_segments <= self.most_segments, "no more than it was made for");
         debug_assert!(self.segments.len() <= self.regions.len() * SEGMENTS_PER_REGION);
     }
 
@@ -511,22 +465,24 @@ impl Cache {
             self.empty(segment, Retention::Clean);
             cleaned += 1;
         }
+        if self.give_up_until(2) { self.take_free() } else { None }
+    }
+
+    /// Gives up records until there are so many segments that are free or may still be taken.
+    /// Whether there are.
+    fn give_up_until(&mut self, wanted: usize) -> bool {
         let mut round = 0;
-        loop {
-            let unallocated = self.max_segments - self.segments.len();
-            if self.free.len() + unallocated > 1 {
-                break;
-            }
+        while self.free.len() + self.room() < wanted {
             let victim =
                 if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
             match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
                 Some(segment) if round >= 2 => self.empty(segment, Retention::DropAll),
                 Some(segment) => self.empty(segment, Retention::KeepAskedFor),
-                None => return None,
+                None => return false,
             }
             round += 1;
         }
-        self.take_free()
+        true
     }
 
     /// Takes the oldest segment out of its queue that is worth being cleaned. Not the last of a
@@ -548,7 +504,7 @@ impl Cache {
     /// A segment that holds nothing; none when the system has no memory for another.
     fn take_free(&mut self) -> Option<u32> {
         self.assert_sound();
-        if let Some(segment) = self.free.pop() {
+        if let Some(segment) = self.free.pop().or_else(|| self.given_back.pop()) {
             return Some(segment);
         }
         if self.segments.len() == self.regions.len() * SEGMENTS_PER_REGION {
@@ -557,7 +513,8 @@ impl Cache {
                 Err(error) => {
                     tracing::warn!(%error, "no memory for more of the record cache; it stays as \
                         large as it is");
-                    self.max_segments = self.segments.len();
+                    self.most_segments = self.segments.len();
+                    self.max_segments = self.max_segments.min(self.most_segments);
                     return None;
                 }
             }
@@ -618,7 +575,7 @@ impl Cache {
             .back()
             .is_some_and(|&last| self.segments[last as usize].used + bytes <= SEGMENT_BYTES);
         if !fits {
-            if self.free.is_empty() && self.segments.len() == self.max_segments {
+            if self.free.is_empty() && self.room() == 0 {
                 return;
             }
             let Some(fresh) = self.take_free() else { return };
@@ -795,8 +752,55 @@ mod tests {
     }
 
     #[test]
+    fn what_is_charged_to_it_is_given_back_and_what_is_hot_stays() {
+        let mut cache = Cache::new(16 << 20);
+        let full = cache.limit_bytes();
+        let value = |n: u64| [n as u8; 500];
+        let keys = 40_000u64;
+        let fill = |cache: &mut Cache, from: u64| {
+            for n in from..from + keys {
+                cache.insert(key(n, &n.to_le_bytes()), Expiry::NEVER, &value(n));
+                // Some are asked for again and again.
+                for hot in [n - n % 16, n - n % 1600] {
+                    cache.find(key(hot, &hot.to_le_bytes()));
+                }
+            }
+        };
+        let kept = |cache: &mut Cache, until: u64| {
+            let mut kept = 0;
+            for n in 0..until {
+                if let Some(place) = cache.find(key(n, &n.to_le_bytes())) {
+                    assert_eq!(cache.value(place), value(n), "{n}");
+                    kept += 1;
+                }
+            }
+            kept
+        };
+        fill(&mut cache, 0);
+        let before = kept(&mut cache, keys);
+        assert!(cache.bytes() > full - (1 << 20), "it is full");
+        for charged in [1 << 20, 8 << 20, u64::MAX] {
+            cache.charge(charged);
+            let left = cache.limit_bytes();
+            assert!(left <= (full.saturating_sub(charged)).max(full / 4 + (2 << 20)), "{left}");
+            (0..16).for_each(|_| cache.charge(charged));
+            assert!(cache.bytes() <= left, "{} of {left}", cache.bytes());
+        }
+        let less = kept(&mut cache, keys);
+        assert!(0 < less && less < before, "{less} of {before}");
+        fill(&mut cache, keys);
+        assert!(cache.bytes() <= cache.limit_bytes() && kept(&mut cache, 2 * keys) > 0);
+        cache.charge(0);
+        assert_eq!(cache.limit_bytes(), full);
+        fill(&mut cache, 2 * keys);
+        assert!(cache.bytes() > full - (1 << 20), "it grows again");
+        assert!(kept(&mut cache, 3 * keys) > less);
+    }
+
+    #[test]
     fn without_memory_there_is_no_cache() {
         let mut cache = Cache::new(1000);
+        cache.charge(0);
         cache.insert(key(1, b"one"), Expiry::NEVER, b"value");
         assert_eq!((cache.find(key(1, b"one")), cache.bytes()), (None, 0));
     }
