@@ -19,6 +19,14 @@ pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT_PAUSE;
 /// How long a server may take to answer a hello before its connection is given up.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection stands before further ones are opened to other threads of its server:
+/// whoever asks once and leaves needs none.
+pub const SPREAD_AFTER: Duration = Duration::from_millis(50);
+/// Connections to one server, at most.
+pub const MAX_CONNECTIONS_TO_SERVER: usize = 16;
+/// Further connections that were lost or brought nothing, one after the other, before a client is
+/// content with those that it has.
+pub const MAX_VAIN_CONNECTIONS: u32 = 64;
 /// How often connections are looked at for silence.
 pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
 /// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before

@@ -4,7 +4,7 @@
 //! they do not fit.
 //! ```text
 //!   client ─ Hello { magic, least..most, cluster?, client? } ─► server: Hello::negotiate
-//!          ◄─ Welcome { protocol, cluster, client, now, limits, map }   or   ErrorReply (VERSION_MISMATCH, WRONG_CLUSTER, …)
+//!          ◄─ Welcome { protocol, cluster, client, now, limits, near, map }   or   ErrorReply (VERSION_MISMATCH, WRONG_CLUSTER, …)
 //! ```
 
 use core::fmt;
@@ -14,6 +14,7 @@ use timestone_types::{ClientId, ClusterId, Timestamp, limits as types_limits};
 
 use crate::layout::{ClientName, ClusterBytes, Fixed, fixed_newtype, message};
 use crate::limits::MAX_CLIENT_NAME_BYTES;
+use crate::list::{Shards, ShardsCodec};
 use crate::value::numbered;
 use crate::{Frame, Kind, Message, WireError, frame_length};
 
@@ -36,7 +37,7 @@ fixed_newtype! {
 }
 
 /// The versions that this program speaks, lowest and highest.
-pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(2), ProtocolVersion(2));
+pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(3), ProtocolVersion(3));
 
 /// The first field of every hello: `TSTN`.
 const MAGIC: u32 = u32::from_le_bytes(*b"TSTN");
@@ -193,6 +194,9 @@ message! {
             limits: Limits,
         }
         variable {
+            /// The shards that run on the thread which reads this connection: what is asked of
+            /// them here crosses no thread.
+            near: Shards<'a> => ShardsCodec,
             /// The shard map, as `ShardMap::encode` writes it.
             map: &'a [u8] => ClusterBytes,
         }

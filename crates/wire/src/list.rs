@@ -99,7 +99,7 @@ impl<'a> Codec<'a> for ShardsCodec {
 
     #[inline]
     fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
-        bounded("participants", bytes.len() / 2, MAX_PARTICIPANTS)?;
+        bounded("shards of a list", bytes.len() / 2, MAX_PARTICIPANTS)?;
         if !bytes.len().is_multiple_of(2) {
             return Err(WireError::BadField { field: "a list of shards" });
         }

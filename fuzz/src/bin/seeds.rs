@@ -87,6 +87,7 @@ fn frames() -> Seeds {
         client,
         now: AT,
         limits: Limits::OURS,
+        near: Shards::new(&[ShardId::new(0), ShardId::new(2)]),
         map: &map,
     };
     let written = Written {

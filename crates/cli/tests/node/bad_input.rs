@@ -154,7 +154,7 @@ fn malformed_frames_are_answered_and_cut_off() {
             "another version",
             encoded(&other_version, Envelope::default()),
             ErrorCode::VersionMismatch,
-            &["98", "99", "2"],
+            &["98", "99", "3"],
         ),
         (
             "another cluster",

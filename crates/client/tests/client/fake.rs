@@ -45,6 +45,10 @@ pub(crate) struct Server {
     pub(crate) conflicts: AtomicU32,
     /// Hellos are refused.
     pub(crate) unfriendly: AtomicBool,
+    /// Threads that it says it has; connections are theirs in turn, shards too.
+    pub(crate) threads: AtomicU32,
+    /// Requests that came over a connection which is not near their shard.
+    pub(crate) far: AtomicU32,
     /// Requests are read and never answered.
     pub(crate) deaf: AtomicBool,
 }
@@ -66,6 +70,8 @@ impl Server {
             next_stamp: AtomicU32::new(1),
             conflicts: AtomicU32::new(0),
             unfriendly: AtomicBool::new(false),
+            threads: AtomicU32::new(1),
+            far: AtomicU32::new(0),
             deaf: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&server);
@@ -90,8 +96,16 @@ impl Server {
         }
     }
 
+    /// Breaks the connection that was made last.
+    pub(crate) fn hang_up_newest(&self) {
+        if let Some(stream) = self.data.lock().unwrap().connections.pop() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     fn serve(&self, mut stream: TcpStream) {
         let (mut received, mut chunk) = (Vec::new(), [0; 65536]);
+        let mut near = Vec::new();
         loop {
             match stream.read(&mut chunk) {
                 Ok(bytes) if bytes > 0 => received.extend_from_slice(&chunk[..bytes]),
@@ -99,7 +113,7 @@ impl Server {
             }
             let (mut taken, mut out) = (0, Vec::new());
             while let Some((frame, rest)) = Frame::split(&received[taken..]).unwrap() {
-                self.answer(&frame, &mut out);
+                self.answer(&frame, &mut near, &mut out);
                 taken = received.len() - rest.len();
             }
             received.drain(..taken);
@@ -109,10 +123,15 @@ impl Server {
         }
     }
 
-    fn answer(&self, frame: &Frame<'_>, out: &mut Vec<u8>) {
+    fn answer(&self, frame: &Frame<'_>, near: &mut Vec<ShardId>, out: &mut Vec<u8>) {
         let envelope = frame.reply_envelope(Epoch::new(1), self.map.version());
+        let is_asked_of_shard =
+            matches!(frame.kind(), Kind::Get | Kind::Write | Kind::Prepare | Kind::Decide);
+        if is_asked_of_shard && !near.contains(&envelope.shard) {
+            self.far.fetch_add(1, Ordering::SeqCst);
+        }
         match frame.kind() {
-            Kind::Hello => self.greet(&wire::Hello::first(frame).unwrap(), &envelope, out),
+            Kind::Hello => self.greet(&wire::Hello::first(frame).unwrap(), near, &envelope, out),
             Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
             Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
             Kind::Prepare => self.prepare(&wire::Prepare::decode(frame).unwrap(), &envelope, out),
@@ -140,8 +159,17 @@ impl Server {
         }
     }
 
-    fn greet(&self, hello: &wire::Hello<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
-        self.hellos.fetch_add(1, Ordering::SeqCst);
+    fn greet(
+        &self,
+        hello: &wire::Hello<'_>,
+        near: &mut Vec<ShardId>,
+        envelope: &Envelope,
+        out: &mut Vec<u8>,
+    ) {
+        let turn = self.hellos.fetch_add(1, Ordering::SeqCst);
+        let threads = self.threads.load(Ordering::SeqCst);
+        let of_turn = |shard: &ShardId| u32::from(shard.get()) % threads == turn % threads;
+        near.extend(self.map.shards().iter().map(|shard| shard.id).filter(of_turn));
         if self.unfriendly.load(Ordering::SeqCst) {
             return ErrorReply::new(ErrorCode::NotAllowed, "this server serves nobody")
                 .encode(envelope, out);
@@ -151,8 +179,16 @@ impl Server {
         let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap());
         self.map.encode(&mut map);
         let (cluster, now) = (self.map.cluster(), Timestamp::from_nanos(1));
-        wire::Welcome { protocol, cluster, client, now, limits: wire::Limits::OURS, map: &map }
-            .encode(envelope, out);
+        let welcome = wire::Welcome {
+            protocol,
+            cluster,
+            client,
+            now,
+            limits: wire::Limits::OURS,
+            near: wire::Shards::new(near),
+            map: &map,
+        };
+        welcome.encode(envelope, out);
     }
 
     fn get(&self, get: &wire::Get<'_>, envelope: &Envelope, out: &mut Vec<u8>) {

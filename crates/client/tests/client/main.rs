@@ -280,6 +280,74 @@ fn a_lost_connection_is_made_again_and_no_call_fails() {
     assert!(server.hellos.load(Ordering::SeqCst) > 1, "the connection was lost at least once");
 }
 
+/// Calls until none of fifty in a row came over a connection that is far from its shard.
+fn call_until_all_are_near(server: &Server, db: &blocking::Db) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        server.far.store(0, Ordering::SeqCst);
+        for n in 0..50_u32 {
+            db.put(&n.to_le_bytes(), b"v").unwrap();
+            assert_eq!(db.get(&n.to_le_bytes()).unwrap().unwrap(), b"v");
+        }
+        if server.far.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "some requests are still far from their shards");
+    }
+}
+
+#[test]
+fn each_thread_of_a_server_is_asked_over_a_connection_of_its_own() {
+    let server = Server::start();
+    server.threads.store(3, Ordering::SeqCst);
+    let db = blocking::connect(&server.url()).unwrap();
+    call_until_all_are_near(&server, &db);
+    assert_eq!(server.hellos.load(Ordering::SeqCst), 3, "and over no more than these");
+    std::thread::sleep(Duration::from_millis(200));
+    call_until_all_are_near(&server, &db);
+    assert_eq!(server.hellos.load(Ordering::SeqCst), 3);
+    // Another client has a connection between: the next ones may reach threads that have one
+    // already, and are given up.
+    drop(blocking::connect(&server.url()).unwrap());
+    server.hang_up_newest();
+    server.hang_up_newest();
+    call_until_all_are_near(&server, &db);
+    // Losing all of them is as losing one.
+    server.hang_up();
+    call_until_all_are_near(&server, &db);
+}
+
+#[test]
+fn what_was_asked_over_one_of_several_connections_that_is_lost_is_asked_over_another() {
+    let server = Server::start();
+    server.threads.store(3, Ordering::SeqCst);
+    let db = blocking::connect(&server.url()).unwrap();
+    call_until_all_are_near(&server, &db);
+    // Each thread of the application raises a number of its own, on whatever shard.
+    let raisers: Vec<_> = (0..6_u32)
+        .map(|thread| {
+            let db = db.clone();
+            std::thread::spawn(move || {
+                let name = (1000 + thread).to_le_bytes();
+                for _ in 0..100 {
+                    let previous = db.get(&name).unwrap();
+                    let next = (count(previous.clone()) + 1).to_le_bytes();
+                    assert!(db.compare_and_set(&name, previous.as_deref(), &next).unwrap());
+                }
+            })
+        })
+        .collect();
+    while raisers.iter().any(|raiser| !raiser.is_finished()) {
+        std::thread::sleep(Duration::from_millis(7));
+        server.hang_up_newest();
+    }
+    raisers.into_iter().for_each(|raiser| raiser.join().unwrap());
+    for thread in 0..6_u32 {
+        assert_eq!(count(db.get(&(1000 + thread).to_le_bytes()).unwrap()), 100);
+    }
+    call_until_all_are_near(&server, &db);
+}
+
 #[test]
 fn nobody_listening_is_told_with_the_address_and_a_living_server_beside_it_is_found() {
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

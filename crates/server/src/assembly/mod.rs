@@ -258,6 +258,7 @@ fn put_node(
         master: place.link,
         net: Some(plan.native(0)),
         shard_stages: stage_of.to_vec(),
+        near: plan.near(ground.config.layout, stage_of),
         gateways: (0..plan.threads).map(|thread| plan.gateway(thread)).collect(),
         figures,
         shared_map: Arc::clone(&observed.map),

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use timestone_seda::{Context, Stage, StageId};
+use timestone_types::ShardId;
 
 use crate::config::StageLayout;
 use crate::event::Event;
@@ -62,6 +63,22 @@ impl StagePlan {
 
     pub(super) const fn thread_of(&self, shard: usize) -> usize {
         shard % self.threads
+    }
+
+    /// For each native net stage, the shards that run on its thread. Where every stage has a thread
+    /// of its own no shard is nearer than another: all of them are near.
+    pub(super) fn near(
+        &self,
+        layout: StageLayout,
+        stage_of: &[(ShardId, StageId)],
+    ) -> Vec<(StageId, Vec<ShardId>)> {
+        let of_thread = |thread| {
+            let near = stage_of.iter().zip(0..).filter(|&(_, index)| {
+                layout == StageLayout::Staged || self.thread_of(index) == thread
+            });
+            (self.native(thread), near.map(|((shard, _), _)| *shard).collect())
+        };
+        (0..self.threads).map(of_thread).collect()
     }
 
     /// The stages of every thread, net stages first; the node has a thread of its own, because it

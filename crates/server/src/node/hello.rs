@@ -3,7 +3,7 @@
 use timestone_seda::{Context, FrameBatch, NetCommand, ReplyAddress};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Hello, Limits, Message, Role,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Hello, Limits, Message, Role, Shards,
     StatusListWriter, Welcome,
 };
 
@@ -96,12 +96,14 @@ impl NodeStage {
             request,
             map_version: self.maps.map().version(),
         };
+        let near = self.near.iter().find(|(net, _)| *net == reply_to.stage);
         let welcome = Welcome {
             protocol,
             cluster: self.maps.map().cluster(),
             client,
             now: ctx.now(),
             limits: Limits::OURS,
+            near: Shards::new(near.map_or(&[], |(_, shards)| shards)),
             map: &map,
         };
         let mut bytes = ctx.take_buffer();

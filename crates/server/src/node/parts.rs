@@ -29,6 +29,8 @@ pub(crate) struct NodeParts {
     /// The net stage that dials other processes.
     pub(crate) net: Option<StageId>,
     pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    /// For each native net stage, the shards that run on its thread.
+    pub(crate) near: Vec<(StageId, Vec<ShardId>)>,
     /// Who else is told of a new map.
     pub(crate) gateways: Vec<StageId>,
     /// Figures for `NodeStatus`.

@@ -197,7 +197,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0200 0200 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0300 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -211,6 +211,28 @@ fn hello_and_error() {
         &out,
         "8e00",
         &format!("fc03 0500000000000000 0600000000000000 {TXN_HEX} 02000000 6e6f"),
+    );
+}
+
+#[test]
+fn welcome() {
+    let mut out = Vec::new();
+    let near = [ShardId::new(1), ShardId::new(3)];
+    let welcome = Welcome {
+        protocol: PROTOCOL.1,
+        cluster: ClusterId::new(4),
+        client: ClientId::new(5),
+        now: at(6),
+        limits: Limits { key_bytes: 7, value_bytes: 8, txn_bytes: 9, txn_keys: 10 },
+        near: Shards::new(&near),
+        map: b"map",
+    };
+    welcome.encode(&TO, &mut out);
+    assert_bytes(
+        &out,
+        "8000",
+        "0300 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+         04000000 03000000 0100 0300 6d6170",
     );
 }
 

@@ -99,13 +99,13 @@ fn versions_are_negotiated_or_refused_in_words() {
     assert_eq!(ErrorCode::from(&error), ErrorCode::VersionMismatch);
     assert_eq!(
         error.to_string(),
-        "the peer speaks protocol 7 to 9, this program 2 to 2: update the older side"
+        "the peer speaks protocol 7 to 9, this program 3 to 3: update the older side"
     );
     let wide = Hello { least: ProtocolVersion(0), most: ProtocolVersion(9), ..hello };
     assert_eq!(wide.negotiate(), Ok(PROTOCOL.1));
     let older = Hello { least: ProtocolVersion(0), most: ProtocolVersion(0), ..hello };
     assert!(older.negotiate().is_err());
-    let upside_down = Hello { least: ProtocolVersion(3), most: ProtocolVersion(2), ..hello };
+    let upside_down = Hello { least: ProtocolVersion(4), most: ProtocolVersion(3), ..hello };
     assert!(upside_down.negotiate().is_err());
 }
 

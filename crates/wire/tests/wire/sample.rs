@@ -275,12 +275,14 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         Kind::Ping => Ping {}.encode(to, out),
         Kind::Welcome => {
             let (cluster, map) = (ClusterId::new(source.next()), source.map_bytes());
+            let near = source.shards();
             Welcome {
                 protocol: PROTOCOL.1,
                 cluster,
                 client,
                 now: at,
                 limits: Limits::OURS,
+                near: Shards::new(&near),
                 map: &map,
             }
             .encode(to, out);

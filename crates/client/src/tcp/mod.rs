@@ -8,26 +8,32 @@
 //! ```
 //! The first welcome brings the cluster, this client's id and the shard map; from then on there is
 //! one entry per server that is primary of a shard, and seeds that are none of them are only asked
-//! again when nobody else answers. Invariant: a shard is connected in the engine exactly while its
-//! server's entry is `Up`.
+//! again when nobody else answers. Further entries reach other threads of a server (`paths`).
+//! Invariant: a shard is connected in the engine exactly while the entry that it is asked over is
+//! `Up`.
 
+mod paths;
+mod server;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use timestone_cluster::{ServerId, ShardMap};
+use timestone_cluster::ShardMap;
 use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
     Protocol, ReplyAddress, Split, StageId,
 };
-use timestone_session::{IdleTimeout, OpId, Routes};
+use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
     frame_length,
 };
 
+use self::server::{Server, State};
 use crate::event::{ClientInput, ClientStageEvent};
 use crate::event_loop::Core;
 use crate::oneshot::Sender;
@@ -76,52 +82,6 @@ impl Protocol for Native {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Idle { retry_at: Timestamp },
-    Resolving,
-    Dialing(DialId),
-    Greeting { reply_to: ReplyAddress, until: Timestamp },
-    Up(ReplyAddress),
-}
-
-#[derive(Debug)]
-struct Server {
-    id: Option<ServerId>,
-    address: String,
-    state: State,
-    attempts: u32,
-    shards: Vec<ShardId>,
-    /// Operations asked here that no engine repeats.
-    asked: Vec<OpId>,
-    idle: IdleTimeout,
-    /// The last attempt was answered, with a no: nobody listens there, or somebody else does.
-    refused: bool,
-}
-
-impl Server {
-    fn new(id: Option<ServerId>, address: String) -> Self {
-        let state = State::Idle { retry_at: Timestamp::ZERO };
-        Self {
-            id,
-            address,
-            state,
-            attempts: 0,
-            shards: Vec::new(),
-            asked: Vec::new(),
-            idle: IdleTimeout::default(),
-            refused: false,
-        }
-    }
-
-    const fn reply_to(&self) -> Option<ReplyAddress> {
-        match self.state {
-            State::Up(reply_to) | State::Greeting { reply_to, .. } => Some(reply_to),
-            _ => None,
-        }
-    }
-}
-
 /// A name that was resolved by a helper thread: which server, and its address.
 type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
 
@@ -144,6 +104,8 @@ pub(crate) struct Tcp {
     cluster: ClusterId,
     client: ClientId,
     map: Option<ShardMap>,
+    /// The connection that each shard is asked over.
+    paths: BTreeMap<ShardId, ReplyAddress>,
     next_dial: u64,
     resolved: Resolved,
     /// Told once, when the first welcome came or time is over.
@@ -173,6 +135,7 @@ impl Tcp {
             cluster: ClusterId::ZERO,
             client: ClientId::ZERO,
             map: None,
+            paths: BTreeMap::new(),
             next_dial: 1,
             resolved: Arc::default(),
             ready: Some(ready),
@@ -269,11 +232,6 @@ impl Tcp {
         server.attempts += 1;
         server.refused = false;
         server.state = State::Idle { retry_at: now.saturating_add(pause) };
-        let mut engine = core.engine.borrow_mut();
-        for &shard in &server.shards {
-            engine.disconnected(now, shard);
-        }
-        drop(engine);
         for op in server.asked.drain(..) {
             let lost = || {
                 Error::new(
@@ -284,7 +242,12 @@ impl Tcp {
             };
             core.finish(op, |_| Output::Failed(lost()));
         }
-        self.last_failure = format!("{}: {why}", server.address);
+        if server.is_further {
+            self.lost_further(now, index);
+        } else {
+            self.last_failure = format!("{}: {why}", server.address);
+        }
+        self.divide(core, false);
     }
 
     fn connected(
@@ -366,17 +329,17 @@ impl Tcp {
             core.engine.borrow_mut().renew_client(core.now(), welcome.client);
         }
         let server = &mut self.servers[index];
+        server.near = welcome.near.iter().collect();
         server.state = State::Up(reply_to);
         server.attempts = 0;
         server.idle.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
             self.follow(core, index, map);
         }
-        let mut engine = core.engine.borrow_mut();
-        for &shard in &self.servers[index].shards {
-            engine.connected(core.now(), shard);
+        if !self.keeps(context, core.now(), (index, reply_to)) {
+            return;
         }
-        drop(engine);
+        self.divide(core, false);
         if let Some(ready) = self.ready.take() {
             ready.send(Ok(()));
         }
@@ -390,7 +353,8 @@ impl Tcp {
             .filter(|server| map.owned_by(server.id).next().is_some())
             .collect();
         for info in &primaries {
-            let known = self.servers.iter().position(|entry| entry.id == Some(info.id));
+            let is_main = |entry: &Server| entry.id == Some(info.id) && !entry.is_further;
+            let known = self.servers.iter().position(is_main);
             let native = info.addresses.native.as_ref().map(timestone_cluster::Address::as_str);
             let seed = || {
                 // One server only: it is the one we talk to, whatever it calls itself. Else by
@@ -413,27 +377,12 @@ impl Tcp {
             self.servers[entry].id = Some(info.id);
         }
         let now = core.now();
-        let mut engine = core.engine.borrow_mut();
-        engine.set_routes(now, Routes::from(&map));
-        for server in &mut self.servers {
-            let id = server.id;
-            server.shards =
-                id.map_or_else(Vec::new, |id| map.owned_by(id).map(|shard| shard.id).collect());
-        }
-        for shard in map.shards() {
-            let serves = |server: &Server| {
-                matches!(server.state, State::Up(_)) && server.shards.contains(&shard.id)
-            };
-            if self.servers.iter().any(serves) {
-                engine.connected(now, shard.id);
-            } else {
-                engine.disconnected(now, shard.id);
-            }
-        }
+        core.engine.borrow_mut().set_routes(now, Routes::from(&map));
         // Servers that join later are announced to nobody.
         let is_whole = map.shards().iter().all(|shard| map.primary(shard.id).is_some());
         self.ask_map_at = (!is_whole).then(|| now.saturating_add(limits::UNOWNED_INTERVAL));
         self.map = Some(map);
+        self.divide(core, true);
     }
 
     fn arrived(
@@ -484,14 +433,14 @@ impl Tcp {
             self.ask_map_at = Some(now.saturating_add(limits::UNOWNED_INTERVAL));
             core.engine.borrow_mut().shards_mut().miss_route();
         }
+        self.spread(context, core);
         let has_primaries = self.servers.iter().any(|server| server.id.is_some());
         let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
         for index in 0..self.servers.len() {
             let server = &self.servers[index];
             // Once the map is known, seeds that are nobody's primary are dialled only when nobody
             // else answers.
-            let wanted =
-                (server.id.is_some() && !server.shards.is_empty()) || !has_primaries || !someone_up;
+            let wanted = self.is_primary(server) || !has_primaries || !someone_up;
             match server.state {
                 State::Idle { retry_at } if wanted && retry_at <= now => {
                     self.dial(context, core, index)
@@ -633,15 +582,14 @@ impl Transport<ClientStageEvent> for Tcp {
         self.send_to_any(context, core);
         let mut engine = core.engine.borrow_mut();
         while let Some((shard, outbox)) = engine.shards_mut().next_dirty() {
-            let serves = |server: &&Server| server.shards.contains(&shard);
-            match self.servers.iter().find(serves).map(|server| server.state) {
-                Some(State::Up(reply_to)) => {
+            match self.paths.get(&shard) {
+                Some(&reply_to) => {
                     let mut frame_batch = context.take_frame_batch(reply_to);
                     core::mem::swap(&mut frame_batch.bytes, outbox);
                     self.command(context, NetCommand::Send(frame_batch));
                 }
-                // Asked again when the connection stands.
-                _ => outbox.clear(),
+                // Asked again when a connection stands.
+                None => outbox.clear(),
             }
         }
     }
@@ -660,11 +608,20 @@ impl Transport<ClientStageEvent> for Tcp {
         };
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
-        let servers =
-            self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
+        let servers = self
+            .servers
+            .iter()
+            .filter(|server| self.map.is_none() || server.is_further || self.is_primary(server));
         let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.idle.is_owed();
         let look =
             self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
-        servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).chain(look).min()
+        let spread = (0..self.servers.len()).filter_map(|index| self.spread_at(index));
+        servers
+            .filter_map(of_server)
+            .chain(spread)
+            .chain(giving_up)
+            .chain(self.ask_map_at)
+            .chain(look)
+            .min()
     }
 }

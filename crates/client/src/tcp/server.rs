@@ -1,0 +1,85 @@
+//! One connection to a server, from the first dial to its loss.
+
+use timestone_cluster::ServerId;
+use timestone_seda::{DialId, ReplyAddress};
+use timestone_session::{IdleTimeout, OpId};
+use timestone_types::{ShardId, Timestamp};
+
+/// How far a connection has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Idle {
+        retry_at: Timestamp,
+    },
+    Resolving,
+    Dialing(DialId),
+    Greeting {
+        reply_to: ReplyAddress,
+        until: Timestamp,
+    },
+    Up(ReplyAddress),
+    /// It is not dialled again.
+    Gone,
+}
+
+/// Further connections of a server: when the next is tried, and how many of them brought nothing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Spread {
+    pub(super) next_at: Timestamp,
+    pub(super) in_vain: u32,
+}
+
+/// See the module. Each server has one entry that is dialled again and again; further ones reach
+/// other threads of it, and go when they are lost.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) id: Option<ServerId>,
+    pub(super) address: String,
+    pub(super) state: State,
+    pub(super) is_further: bool,
+    pub(super) attempts: u32,
+    /// What is asked over it.
+    pub(super) shards: Vec<ShardId>,
+    /// What runs on the thread that reads it at the server.
+    pub(super) near: Vec<ShardId>,
+    pub(super) spread: Spread,
+    /// Operations asked here that no engine repeats.
+    pub(super) asked: Vec<OpId>,
+    pub(super) idle: IdleTimeout,
+    /// The last attempt was answered, with a no: nobody listens there, or somebody else does.
+    pub(super) refused: bool,
+}
+
+impl Server {
+    pub(super) fn new(id: Option<ServerId>, address: String) -> Self {
+        Self {
+            id,
+            address,
+            state: State::Idle { retry_at: Timestamp::ZERO },
+            is_further: false,
+            attempts: 0,
+            shards: Vec::new(),
+            near: Vec::new(),
+            spread: Spread::default(),
+            asked: Vec::new(),
+            idle: IdleTimeout::default(),
+            refused: false,
+        }
+    }
+
+    /// One more connection to the server of another.
+    pub(super) fn further(of: &Self) -> Self {
+        Self { is_further: true, ..Self::new(of.id, of.address.clone()) }
+    }
+
+    pub(super) const fn reply_to(&self) -> Option<ReplyAddress> {
+        match self.state {
+            State::Up(reply_to) | State::Greeting { reply_to, .. } => Some(reply_to),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+}
