@@ -520,18 +520,19 @@ fn clock(page: &mut Page, observed: &Observed) {
 }
 
 fn memory(page: &mut Page, observed: &Observed) {
-    const HELP: [(&str, &str); 17] = [
+    const HELP: [(&str, &str); 18] = [
         ("memory_limit_bytes", "Memory that the process may use."),
         ("memory_resident_bytes", "Memory of the process that is in the machine's."),
+        ("memory_cache_limit_bytes", "Memory that the record caches may use."),
         (
-            "memory_cache_share_bytes",
-            "Memory for record caches, indexes, page buffers and access records together.",
-        ),
-        (
-            "memory_cache_limit_bytes",
-            "Memory that the record caches may use now: their share without what is charged to it.",
+            "memory_cache_left_bytes",
+            "Memory that the record caches may use now: less what exceeds the share beside them.",
         ),
         ("memory_cache_bytes", "Memory of the record caches."),
+        (
+            "memory_beside_limit_bytes",
+            "Memory of indexes, page buffers and access records before record caches give way.",
+        ),
         ("memory_index_bytes", "Memory of the indexes; it grows with the number of keys."),
         (
             "memory_page_buffer_bytes",

@@ -64,6 +64,7 @@ pub(crate) fn open_stores(
             store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
             seed: manifest.hash_seed()?,
             cache_bytes,
+            beside_bytes: budget.beside / count,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
             assembled_bytes: (budget.output / 4 / count)
                 .min(timestone_store::limits::MAX_ASSEMBLED_BYTES),

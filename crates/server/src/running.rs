@@ -222,9 +222,10 @@ pub(crate) fn memory(observed: &Observed) -> Vec<(&'static str, u64)> {
     vec![
         ("memory_limit_bytes", budget.total),
         ("memory_resident_bytes", timestone_io::resident_memory().unwrap_or(0)),
-        ("memory_cache_share_bytes", budget.cache),
-        ("memory_cache_limit_bytes", of_stores("cache_limit_bytes")),
+        ("memory_cache_limit_bytes", budget.cache),
+        ("memory_cache_left_bytes", of_stores("cache_limit_bytes")),
         ("memory_cache_bytes", of_stores("cache_bytes")),
+        ("memory_beside_limit_bytes", budget.beside),
         ("memory_index_bytes", of_stores("index_bytes")),
         ("memory_page_buffer_bytes", of_stores("buffer_bytes")),
         ("memory_access_record_bytes", access_records),

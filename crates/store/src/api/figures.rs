@@ -39,7 +39,7 @@ figures! {
     Versions "versions" "Versions in the index, of all keys.",
     IndexBytes "index_bytes" "Memory of the index.",
     CacheBytes "cache_bytes" "Memory of the record cache.",
-    CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: its share without the index, page buffers and access records.",
+    CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: less what the index, page buffers and access records take above their share.",
     BufferBytes "buffer_bytes" "Memory of pages and large values on their way to the device and from it.",
     CacheHits "cache_hits_total" "Reads answered from the record cache.",
     PageHits "page_hits_total" "Reads answered from a page that was in memory.",

@@ -64,9 +64,9 @@ pub trait Upkeep {
     /// there is none.
     fn resize_cache(&mut self, bytes: u64);
 
-    /// Takes the memory of the index, of page buffers and of `beside` bytes of its user out of the
-    /// record cache's share, of which the cache keeps a quarter at least. To be called again and
-    /// again: the cache gives back a megabyte at a time.
+    /// What the index, page buffers and `beside` bytes of its user take above their share is taken
+    /// out of the record cache's, of which the cache keeps a quarter at least. To be called again
+    /// and again: the cache gives back a megabyte at a time.
     fn charge_cache(&mut self, beside: u64);
 
     /// Starts to drain: no more writes; ends with [`StoreEvent::ShutDown`].

@@ -16,6 +16,9 @@ pub struct MftlConfig {
     pub seed: HashSeed,
     /// Bytes of memory for the record cache, all in; zero for none.
     pub cache_bytes: u64,
+    /// Bytes that the index, page buffers and what their user charges may take before the record
+    /// cache gives way.
+    pub beside_bytes: u64,
     /// Bytes of large values that may wait to be written; beyond, puts of large values are answered
     /// with `Busy`.
     pub staged_bytes: u64,
@@ -42,6 +45,7 @@ impl Default for MftlConfig {
             store_id: 0,
             seed: HashSeed(0),
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
+            beside_bytes: limits::DEFAULT_CACHE_BYTES,
             staged_bytes: limits::MAX_STAGED_BYTES,
             assembled_bytes: limits::MAX_ASSEMBLED_BYTES,
             packing_delay: limits::DEFAULT_PACKING_DELAY,

@@ -593,8 +593,8 @@ impl Upkeep for Mftl {
 
     fn charge_cache(&mut self, beside: u64) {
         self.assert_sound();
-        let own = self.index_bytes() + self.buffer_bytes();
-        self.kit.cache.charge(own.saturating_add(beside));
+        let used = self.index_bytes() + self.buffer_bytes() + beside;
+        self.kit.cache.charge(used.saturating_sub(self.config.beside_bytes));
     }
 
     fn shutdown(&mut self) {

@@ -72,7 +72,7 @@ pub struct SpaceStats {
 pub struct MemoryStats {
     /// The cache, its table included.
     pub cache_bytes: u64,
-    /// What the cache may take now: its share without what is charged to it.
+    /// What the cache may take now: less what is charged to it.
     pub cache_limit_bytes: u64,
     /// The pages and large values on their way to the device and from it, buffers that wait for the
     /// next ones included.

@@ -206,10 +206,9 @@ impl Cache {
         if is_too_much && !self.told_too_much && self.most_segments > 0 {
             tracing::warn!(
                 cache_bytes = self.most_segments * SEGMENT_BYTES,
-                "the index, page \
-                buffers and access records of a shard take more than three quarters of its record \
-                cache: what they take beyond that is not within --memory; give more --cache and \
-                --memory"
+                "the index, page buffers and access records of a shard take their share of \
+                 --memory and more than three quarters of its record cache's: what is beyond that \
+                 is not within --memory; give more --memory"
             );
         }
         self.told_too_much = is_too_much;
