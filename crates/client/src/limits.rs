@@ -24,6 +24,8 @@ pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 pub const SPREAD_AFTER: Duration = Duration::from_millis(50);
 /// Connections to one server, at most.
 pub const MAX_CONNECTIONS_TO_SERVER: usize = 16;
+/// Whatever has stood for this long is not lost because nobody wants it.
+pub const SETTLED: Duration = Duration::from_secs(10);
 /// Further connections that were lost or brought nothing, one after the other, before a client is
 /// content with those that it has.
 pub const MAX_VAIN_CONNECTIONS: u32 = 64;

@@ -309,7 +309,8 @@ impl Dispatcher<'_> {
         if self.parts.run_direct(self.now) {
             return Disposition::Again;
         }
-        if args.memory_bytes() > MAX_FOLLOWING_BYTES || answers_what_was(spec, args) {
+        let stays_alone = answers_what_was(spec, args) || sets_expiry(spec, args);
+        if args.memory_bytes() > MAX_FOLLOWING_BYTES || stays_alone {
             return Disposition::Wait;
         }
         let Some(connection) = self.connection() else { return Disposition::Taken };
@@ -484,6 +485,19 @@ fn answers_what_was(spec: &Spec, args: Args<'_>) -> bool {
     match spec.cmd {
         Cmd::Getset | Cmd::Getdel | Cmd::Getex => true,
         Cmd::Set => (3..args.len()).any(|place| args.is(place, b"GET")),
+        _ => false,
+    }
+}
+
+/// Whether a command says when its key expires. What is behind it in one transaction would not see
+/// that this moment has come, so nothing is carried out together with it.
+fn sets_expiry(spec: &Spec, args: Args<'_>) -> bool {
+    const WORDS: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
+    match spec.cmd {
+        Cmd::Set => (3..args.len()).any(|at| WORDS.iter().any(|word| args.is(at, word))),
+        Cmd::Setex | Cmd::Psetex | Cmd::Expire | Cmd::Pexpire | Cmd::Expireat | Cmd::Pexpireat => {
+            true
+        }
         _ => false,
     }
 }

@@ -175,6 +175,13 @@ impl Failure {
         Self(Cow::Owned(text))
     }
 
+    /// Whether it may be the fault of one command of those that met it together, and nothing of them
+    /// was done. Not while it is unknown whether they were carried out; and others' writes on a key
+    /// are in the way of all of them.
+    pub(crate) fn may_be_of_one(&self) -> bool {
+        !self.0.starts_with(b"UNKNOWN ") && *self.0 != *Self::CONTENDED.0
+    }
+
     /// The text, code included.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0

@@ -153,6 +153,9 @@ impl Parts {
             return;
         }
         while let Some(follower) = connection.followers.take_released(&connection.accesses) {
+            if let Some(rest) = jobs.take_behind_first(now, follower) {
+                connection.followers.push_front(rest);
+            }
             if let Some(reply_id) = jobs.start_following(now, follower) {
                 connection.accesses.reads_alone(reply_id);
             }

@@ -48,7 +48,9 @@ impl Region {
     }
 
     /// Gives the memory of a part back to the system: it is zeroed again, and taken anew when it is
-    /// touched. Only whole pages go; the rest is zeroed by hand.
+    /// touched. Only whole pages go; the rest is zeroed by hand. Until the region
+    /// [is whole again](Self::is_whole_again) the system makes no huge page of what is left of it,
+    /// which would take the memory anew.
     ///
     /// # Panics
     /// The part does not lie in the region.
@@ -62,11 +64,28 @@ impl Region {
         self[pages.end..part.end].fill(0);
     }
 
+    /// All of it is in use again, and may be huge pages.
+    pub fn is_whole_again(&mut self) {
+        self.advise(Advice::LinuxHugepage);
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        if cfg!(miri) {
+            return;
+        }
+        // SAFETY: the region is this one's own mapping; the advice changes nothing that it holds.
+        let advised = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+        if let Err(error) = advised {
+            tracing::debug!(%error, "the system does not take advice on huge pages");
+        }
+    }
+
     /// Whether the system took whole pages back.
     fn forget(&mut self, pages: Range<usize>) -> bool {
         if cfg!(miri) {
             return false;
         }
+        self.advise(Advice::LinuxNoHugepage);
         // SAFETY: the pages lie in this region's own mapping, which is private and anonymous, and
         // `&mut self` makes this the only borrow; they read as zeroes afterwards, which are
         // initialised bytes.

@@ -33,6 +33,7 @@ use timestone_wire::{
     frame_length,
 };
 
+use self::paths::Change;
 use self::server::{Server, State};
 use crate::event::{ClientInput, ClientStageEvent};
 use crate::event_loop::Core;
@@ -242,12 +243,14 @@ impl Tcp {
             };
             core.finish(op, |_| Output::Failed(lost()));
         }
+        let mut lost = core::mem::take(&mut server.shards);
+        lost.append(&mut server.moved);
         if server.is_further {
             self.lost_further(now, index);
         } else {
             self.last_failure = format!("{}: {why}", server.address);
         }
-        self.divide(core, false);
+        self.divide(core, Change::Lost(&lost));
     }
 
     fn connected(
@@ -330,7 +333,9 @@ impl Tcp {
         }
         let server = &mut self.servers[index];
         server.near = welcome.near.iter().collect();
+        server.moved.clear();
         server.state = State::Up(reply_to);
+        server.up_since = Some(core.now());
         server.attempts = 0;
         server.idle.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
@@ -339,7 +344,7 @@ impl Tcp {
         if !self.keeps(context, core.now(), (index, reply_to)) {
             return;
         }
-        self.divide(core, false);
+        self.divide(core, Change::More);
         if let Some(ready) = self.ready.take() {
             ready.send(Ok(()));
         }
@@ -382,7 +387,7 @@ impl Tcp {
         let is_whole = map.shards().iter().all(|shard| map.primary(shard.id).is_some());
         self.ask_map_at = (!is_whole).then(|| now.saturating_add(limits::UNOWNED_INTERVAL));
         self.map = Some(map);
-        self.divide(core, true);
+        self.divide(core, Change::Map);
     }
 
     fn arrived(
@@ -400,7 +405,10 @@ impl Tcp {
                 self.greeted(context, core, index, &frame);
                 bytes = rest;
             }
-            if let State::Up(_) = self.servers[index].state {
+            // Whoever says welcome has not answered what its last connections owed.
+            if let State::Up(_) = self.servers[index].state
+                && !bytes.is_empty()
+            {
                 self.servers[index].idle.heard(core.now());
                 if !self.servers[index].asked.is_empty() {
                     for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {

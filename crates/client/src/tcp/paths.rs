@@ -6,9 +6,9 @@
 //! server until it has one near every shard. Servers give connections to their threads in turn: a
 //! few attempts find all of them. A connection that brings nothing new is closed again.
 //!
-//! Whenever a shard is asked over another connection than before, what was asked of it and is not
-//! answered is asked again over the new one: so a connection that is lost takes nothing along but
-//! what is asked over it.
+//! When a better connection stands, what is asked from then on goes over it, and the answers to what
+//! was asked before still come over the old one. When a connection is lost, everything that may have
+//! been asked over it is asked again over those that stand.
 
 use timestone_cluster::ServerId;
 use timestone_seda::{Context, NetCommand, ReplyAddress};
@@ -19,6 +19,17 @@ use super::server::{Server, Spread, State};
 use crate::event::ClientStageEvent;
 use crate::event_loop::Core;
 use crate::limits;
+
+/// Why shards may be asked over other connections from now on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// There is one more.
+    More,
+    /// One is lost, over which these may have been asked.
+    Lost(&'a [ShardId]),
+    /// The shard map is another one.
+    Map,
+}
 
 impl Tcp {
     /// The connections that stand to a server.
@@ -43,9 +54,9 @@ impl Tcp {
         find(&near).or_else(|| find(&up)).or_else(|| find(&own))
     }
 
-    /// Gives every shard of the map its connection, and has asked again what was asked over
-    /// another; under a map that is `new`, everything.
-    pub(super) fn divide(&mut self, core: &Core, new: bool) {
+    /// Gives every shard of the map its connection, and tells the engine what that means for what
+    /// was asked.
+    pub(super) fn divide(&mut self, core: &Core, why: Change<'_>) {
         let Some(map) = &self.map else { return };
         for server in &mut self.servers {
             server.shards.clear();
@@ -65,10 +76,27 @@ impl Tcp {
                 Some(reply_to) => self.paths.insert(shard.id, reply_to),
                 None => self.paths.remove(&shard.id),
             };
+            let is_lost = matches!(why, Change::Lost(shards) if shards.contains(&shard.id));
+            let is_new = matches!(why, Change::Map) || before.is_none();
             match path {
-                _ if before == path && !new => {}
-                Some(_) => engine.connected(now, shard.id),
-                None => engine.disconnected(now, shard.id),
+                None if before.is_some() || matches!(why, Change::Map) => {
+                    engine.disconnected(now, shard.id);
+                }
+                None => {}
+                Some(_) if is_lost => {
+                    engine.disconnected(now, shard.id);
+                    engine.connected(now, shard.id);
+                }
+                Some(_) if is_new => engine.connected(now, shard.id),
+                Some(reply_to) => {
+                    let left = before.filter(|&before| before != reply_to);
+                    let old = left.and_then(|old| {
+                        self.servers.iter_mut().find(|server| server.state == State::Up(old))
+                    });
+                    if let Some(old) = old {
+                        old.moved.push(shard.id);
+                    }
+                }
             }
         }
     }
@@ -105,10 +133,10 @@ impl Tcp {
             return true;
         }
         let is_kept = self.brings_something(index);
-        if let Some(main) = self.main_of(id) {
-            main.spread.in_vain = if is_kept { 0 } else { main.spread.in_vain + 1 };
-        }
         if !is_kept {
+            if let Some(main) = self.main_of(id) {
+                main.spread.in_vain += 1;
+            }
             self.servers[index].state = State::Gone;
             self.command(context, NetCommand::Close(reply_to));
         }
@@ -118,8 +146,11 @@ impl Tcp {
     /// A further connection is lost, or did not come about: another is tried after a pause.
     pub(super) fn lost_further(&mut self, now: Timestamp, index: usize) {
         self.servers[index].state = State::Gone;
-        let id = self.servers[index].id;
+        let (id, up_since) = (self.servers[index].id, self.servers[index].up_since);
         if let Some(main) = self.main_of(id) {
+            if up_since.is_some_and(|since| now.since(since) >= limits::SETTLED) {
+                main.spread.in_vain = 0;
+            }
             let doubled =
                 limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << main.spread.in_vain.min(16));
             main.spread.in_vain += 1;

@@ -42,6 +42,9 @@ pub(super) struct Server {
     pub(super) shards: Vec<ShardId>,
     /// What runs on the thread that reads it at the server.
     pub(super) near: Vec<ShardId>,
+    /// What was asked over it before a better connection stood.
+    pub(super) moved: Vec<ShardId>,
+    pub(super) up_since: Option<Timestamp>,
     pub(super) spread: Spread,
     /// Operations asked here that no engine repeats.
     pub(super) asked: Vec<OpId>,
@@ -60,6 +63,8 @@ impl Server {
             attempts: 0,
             shards: Vec::new(),
             near: Vec::new(),
+            moved: Vec::new(),
+            up_since: None,
             spread: Spread::default(),
             asked: Vec::new(),
             idle: IdleTimeout::default(),

@@ -85,6 +85,8 @@ pub(crate) struct Job {
     pub(crate) next: Option<JobId>,
     /// Its commands are of one connection and followed others of it; no others join them.
     pub(crate) follows: bool,
+    /// They are carried out one by one: together they have failed.
+    pub(crate) singly: bool,
     pub(crate) reply: Vec<u8>,
     pub(crate) memory: JobMemory,
 }

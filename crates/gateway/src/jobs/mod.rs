@@ -221,7 +221,7 @@ impl Jobs {
             for command in &job.commands[place..] {
                 rest.push_command(command.requester, command.spec, job.args(command));
             }
-            rest.follows = job.follows;
+            (rest.follows, rest.singly) = (job.follows, job.singly);
         }
         job.commands.truncate(place);
         id
@@ -239,9 +239,49 @@ impl Jobs {
         assert!(job.follows, "all of its commands are of one connection");
         let hash = job.queue?;
         self.leave_queue(id, job);
+        let first = job.commands.get(count).map(|command| command.requester.reply_id);
+        let rest =
+            first.map(|first| Follower { hash, job: self.take_rest(now, job, count), first });
         (job.kind, job.follows) = (JobKind::OneRead, false);
-        let first = job.commands.get(count)?.requester.reply_id;
-        Some(Follower { hash, job: self.take_rest(now, job, count), first })
+        rest
+    }
+
+    /// Commands that follow others have failed together, and nothing of them was done: one of them
+    /// may be at fault, so each is carried out by itself. The first goes back to the key's queue, or
+    /// is a read that is alone; the rest is to follow it.
+    pub(crate) fn take_apart(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        mut job: Box<Job>,
+    ) -> Option<(Follower, Option<ReplyId>)> {
+        let (hash, first) = (job.queue?, job.requester()?.reply_id);
+        self.leave_queue(id, &mut job);
+        job.singly = true;
+        let rest = self.rest_of(now, hash, &mut job)?;
+        let alone = self.take_rest(now, &mut job, 0);
+        self.close(id, job);
+        let reads = self.start_following(now, Follower { hash, job: alone, first });
+        Some((rest, reads))
+    }
+
+    /// What is behind the first command of a job whose commands are carried out one by one: it is to
+    /// follow that one.
+    pub(crate) fn take_behind_first(
+        &mut self,
+        now: Timestamp,
+        follower: Follower,
+    ) -> Option<Follower> {
+        let mut job = self.table.take(follower.job)?;
+        let rest = if job.singly { self.rest_of(now, follower.hash, &mut job) } else { None };
+        self.table.put_back(follower.job, job);
+        rest
+    }
+
+    fn rest_of(&mut self, now: Timestamp, hash: u64, job: &mut Job) -> Option<Follower> {
+        debug_assert!(job.singly, "others stay together");
+        let first = job.commands.get(1)?.requester.reply_id;
+        Some(Follower { hash, job: self.take_rest(now, job, 1), first })
     }
 
     /// A job leaves its key's queue, if it is in one: the next one there starts.

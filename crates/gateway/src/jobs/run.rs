@@ -35,6 +35,10 @@ impl JobRunner<'_> {
     pub(crate) fn start(&mut self, id: JobId) {
         let Some(mut job) = self.parts.jobs.table.take(id) else { return };
         debug_assert_eq!(job.attempt.left, 0, "an attempt begins when the last one is over");
+        if job.follows && job.retry.attempts == 0 && self.has_left(&job) {
+            // What was before it may not have been carried out any more.
+            return self.finish(id, job, Some(&Failure::CONTENDED));
+        }
         if job.retry.unread && (!self.has_reader(&job, 0) || self.overtakes(&job)) {
             return self.wait_for_reader(id, job);
         }
@@ -48,6 +52,14 @@ impl JobRunner<'_> {
         if !waits {
             self.proceed(id);
         }
+    }
+
+    /// Whether everybody is gone whose commands a job has.
+    fn has_left(&self, job: &Job) -> bool {
+        job.commands.iter().all(|command| {
+            let connection = self.parts.connections.get(command.requester.connection);
+            connection.is_none_or(|connection| connection.life.gone)
+        })
     }
 
     /// A job has all the answers that it waited for.
@@ -213,24 +225,20 @@ impl JobRunner<'_> {
     /// An attempt met a conflict: another one follows after a pause, unless there were enough.
     fn retry(&mut self, id: JobId, mut job: Box<Job>) {
         debug_assert_eq!(job.attempt.left, 0, "an attempt is over when nothing is under way");
-        let Parts { connections, backend, memory, .. } = &mut *self.parts;
+        let Parts { backend, memory, .. } = &mut *self.parts;
         if let Some(txn) = job.txn.take() {
             backend.abort(txn);
         }
         memory.derived.release(&mut job.memory.derived);
-        let has_left = |command: &JobCommand| {
-            connections
-                .get(command.requester.connection)
-                .is_none_or(|connection| connection.life.gone)
-        };
         // The time that it has waited for memory is none of the time for which conflicts are tried
         // again.
         let tried = self.now.since(job.retry.began).saturating_sub(job.memory.derived.waited());
-        if tried >= RETRY_FOR || job.commands.iter().all(has_left) && job.exec.is_none() {
+        if tried >= RETRY_FOR || self.has_left(&job) && job.exec.is_none() {
             let failure = job.attempt.failure.take().unwrap_or(Failure::CONTENDED);
             return self.finish(id, job, Some(&failure));
         }
-        let until = self.now.saturating_add(backend.engine().backoff(job.retry.attempts));
+        let until =
+            self.now.saturating_add(self.parts.backend.engine().backoff(job.retry.attempts));
         self.parts.jobs.back_off(id, job, until);
     }
 
@@ -243,6 +251,17 @@ impl JobRunner<'_> {
             backend.abort(txn);
         }
         memory.derived.release(&mut job.memory.derived);
+        if let Some(connection) =
+            job.requester().and_then(|one| connections.get_mut(one.connection))
+            && failure.is_some_and(Failure::may_be_of_one)
+            && (job.follows && job.commands.len() > 1 && !connection.life.gone)
+        {
+            if let Some((rest, reads)) = jobs.take_apart(self.now, id, job) {
+                connection.followers.push_front(rest);
+                reads.into_iter().for_each(|reply| connection.accesses.reads_alone(reply));
+            }
+            return;
+        }
         if let Some(requester) = job.exec {
             let all = 0..job.reply.len();
             let spec = job.commands.first().map(|command| command.spec).or_else(|| find(b"exec"));

@@ -183,6 +183,68 @@ fn long_values_wait_for_their_reader_and_what_follows_them_too() {
     assert!(answers == expected, "{} bytes of {}", answers.len(), expected.len());
 }
 
+/// What is behind a long read that is answered by itself follows it as before, and is no more than
+/// its client may be owed.
+#[test]
+fn behind_a_long_read_others_wait_for_their_reader_too() {
+    let mut world = World::new();
+    let client = world.connect();
+    answers_shortly(&mut world, client);
+    let value = "v".repeat(48 * 1024);
+    world.post(client, &encode(&["SET", "k", &value]));
+    assert_eq!(world.wait(client), "+OK|");
+    world.stop_reading(client);
+    let gets = MAX_COMBINED - 8;
+    let lines = format!("APPEND k !; GETRANGE k 0 0{}", "; GET k".repeat(gets));
+    post(&mut world, client, &lines);
+    world.pass(core::time::Duration::from_millis(200));
+    let owed = world.unread(client);
+    assert!(owed < 5 * 1024 * 1024, "{owed} bytes are owed to who reads nothing");
+    let length = value.len() + 1;
+    let expected = format!(":{length}|$1|v|{}", format!("${length}|{value}!|").repeat(gets));
+    let mut answers = String::new();
+    for _ in 0..10 {
+        answers += &super::world::shown(&world.read(client));
+        world.pass(core::time::Duration::from_millis(200));
+    }
+    assert!(answers == expected, "{} bytes of {}", answers.len(), expected.len());
+}
+
+/// The log has failed: whatever writes is refused, and the reads of a single key are not, as if each
+/// had come alone.
+#[test]
+fn what_fails_for_one_of_several_commands_fails_for_that_one_alone() {
+    let mut world = World::new();
+    let client = world.connect();
+    answers_shortly(&mut world, client);
+    assert_eq!(world.ask(client, "SET k 7"), "+OK|");
+    (world.wishes.lock().unwrap().log_lost, world.wishes.lock().unwrap().hold) = (true, true);
+    post(&mut world, client, "SET k 1; GET k; STRLEN k; INCR k; GET k; APPEND k x; STRLEN k");
+    world.wishes.lock().unwrap().hold = false;
+    let text = all_of(&mut world, client, 100);
+    let codes: Vec<_> = text.split('|').map(|answer| &answer[..answer.len().min(8)]).collect();
+    let expected = ["-MISCONF", "$1", "7", ":1", "-MISCONF", "$1", "7", "-MISCONF", ":1", ""];
+    assert_eq!(codes, expected, "{text}");
+    world.wishes.lock().unwrap().log_lost = false;
+    assert_eq!(world.ask(client, "APPEND k x; GET k"), ":2|$2|7x|");
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+/// In one transaction nobody sees that the time of its own write has come.
+#[test]
+fn what_expires_at_once_is_gone_for_what_follows() {
+    let mut world = World::new();
+    let client = world.connect();
+    world.wishes.lock().unwrap().hold = true;
+    post(
+        &mut world,
+        client,
+        "SET n 1; SET n 5 PXAT 1; INCR n; GET n; EXPIREAT n 1; SETNX n w; GET n",
+    );
+    world.wishes.lock().unwrap().hold = false;
+    assert_eq!(all_of(&mut world, client, 27), "+OK|+OK|:1|$1|1|:1|:1|$1|w|");
+}
+
 #[test]
 fn long_commands_and_those_beyond_the_bound_wait_where_they_were_received() {
     let mut world = World::new();

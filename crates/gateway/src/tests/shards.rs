@@ -30,6 +30,8 @@ pub(super) struct Wishes {
     pub(super) lose_answers: bool,
     /// Every request is refused with this code.
     pub(super) broken: Option<ErrorCode>,
+    /// The log has failed: writes and snapshots are refused, the present is read.
+    pub(super) log_lost: bool,
     /// So many reads, the first ones that come, are told that their key is prepared.
     pub(super) prepared_reads: u32,
     /// The answers to so many reads that are not refused are found at once, and given only when
@@ -47,6 +49,15 @@ pub(super) struct Wishes {
     pub(super) called: u32,
     /// Of so many calls one is answered; of one all are.
     pub(super) hesitation: u64,
+}
+
+/// Whether a shard whose log has failed refuses a request.
+fn needs_log(frame: &Frame<'_>) -> bool {
+    match frame.kind() {
+        Kind::Write | Kind::Prepare => true,
+        Kind::Get => matches!(Get::decode(frame).unwrap().at, ReadAt::Snapshot(_)),
+        _ => false,
+    }
 }
 
 /// A shard.
@@ -83,10 +94,11 @@ impl TestShard {
         let mut out = ctx.take_buffer();
         let code = match wishes.broken {
             Some(code) if frame.kind() != Kind::Report => Some(code),
+            _ if wishes.log_lost && needs_log(frame) => Some(ErrorCode::StorageFailed),
             _ => is_refused_read.then_some(ErrorCode::Prepared),
         };
         if let Some(code) = code {
-            wishes.prepared_reads -= u32::from(wishes.broken.is_none());
+            wishes.prepared_reads -= u32::from(is_refused_read && wishes.broken.is_none());
             let envelope =
                 frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
             ErrorReply::new(code, "as the test wants it").encode(&envelope, &mut out);

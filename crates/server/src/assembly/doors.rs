@@ -83,7 +83,7 @@ impl Doors {
 }
 
 /// Most connections of one net stage.
-fn max_connections(config: &ServerConfig) -> usize {
+pub(super) fn max_connections(config: &ServerConfig) -> usize {
     let bound = timestone_seda::limits::MAX_CONNECTIONS;
     config.listen.max_connections.map_or(bound, |most| most.min(bound))
 }

@@ -34,7 +34,7 @@ use crate::http::HttpServer;
 use crate::limits;
 use crate::manifest::Manifest;
 use crate::memory::Budget;
-use crate::node::{Embedded, NodeParts, NodeStage};
+use crate::node::{Embedded, NearDoor, NodeParts, NodeStage};
 use clients::Clients;
 pub(crate) use cluster::joining;
 use cluster::{ClusterPlace, join_cluster};
@@ -233,6 +233,23 @@ fn budget_of(config: &ServerConfig) -> Budget {
     budget
 }
 
+/// The native net stages, as clients are told of them.
+fn native_doors(
+    ground: &Ground<'_>,
+    observed: &Observed,
+    stage_of: &[(ShardId, StageId)],
+) -> Vec<NearDoor> {
+    let native = observed.nets.iter().filter(|(protocol, _)| *protocol == "native");
+    let door =
+        |(thread, (_, metrics)): (usize, &(&str, Arc<timestone_seda::NetMetrics>))| NearDoor {
+            net: ground.plan.native(thread),
+            shards: ground.plan.near(ground.config.layout, stage_of, thread),
+            metrics: Arc::clone(metrics),
+            max_connections: doors::max_connections(ground.config),
+        };
+    native.enumerate().map(door).collect()
+}
+
 /// The stage that answers what concerns the server and the master.
 fn put_node(
     ground: &Ground<'_>,
@@ -258,7 +275,7 @@ fn put_node(
         master: place.link,
         net: Some(plan.native(0)),
         shard_stages: stage_of.to_vec(),
-        near: plan.near(ground.config.layout, stage_of),
+        doors: native_doors(ground, observed, stage_of),
         gateways: (0..plan.threads).map(|thread| plan.gateway(thread)).collect(),
         figures,
         shared_map: Arc::clone(&observed.map),

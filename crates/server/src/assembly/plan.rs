@@ -65,20 +65,19 @@ impl StagePlan {
         shard % self.threads
     }
 
-    /// For each native net stage, the shards that run on its thread. Where every stage has a thread
-    /// of its own no shard is nearer than another: all of them are near.
+    /// The shards that run on a thread. Where every stage has a thread of its own no shard is nearer
+    /// than another: all of them are near.
     pub(super) fn near(
         &self,
         layout: StageLayout,
         stage_of: &[(ShardId, StageId)],
-    ) -> Vec<(StageId, Vec<ShardId>)> {
-        let of_thread = |thread| {
-            let near = stage_of.iter().zip(0..).filter(|&(_, index)| {
-                layout == StageLayout::Staged || self.thread_of(index) == thread
-            });
-            (self.native(thread), near.map(|((shard, _), _)| *shard).collect())
-        };
-        (0..self.threads).map(of_thread).collect()
+        thread: usize,
+    ) -> Vec<ShardId> {
+        let near = stage_of
+            .iter()
+            .zip(0..)
+            .filter(|&(_, index)| layout == StageLayout::Staged || self.thread_of(index) == thread);
+        near.map(|((shard, _), _)| *shard).collect()
     }
 
     /// The stages of every thread, net stages first; the node has a thread of its own, because it

@@ -80,6 +80,15 @@ impl NodeStage {
         self.outgoing.send(ctx, reply_to.stage, Event::NetCommand(NetCommand::Close(reply_to)));
     }
 
+    /// The shards that a client need not look for over another connection.
+    fn near(&self, reply_to: ReplyAddress) -> Vec<ShardId> {
+        let door = self.doors.iter().find(|door| door.net == reply_to.stage);
+        match door.filter(|door| door.has_room()) {
+            Some(door) => door.shards.clone(),
+            None => self.shard_stages.iter().map(|(shard, _)| *shard).collect(),
+        }
+    }
+
     pub(super) fn welcome(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -96,14 +105,14 @@ impl NodeStage {
             request,
             map_version: self.maps.map().version(),
         };
-        let near = self.near.iter().find(|(net, _)| *net == reply_to.stage);
+        let near = self.near(reply_to);
         let welcome = Welcome {
             protocol,
             cluster: self.maps.map().cluster(),
             client,
             now: ctx.now(),
             limits: Limits::OURS,
-            near: Shards::new(near.map_or(&[], |(_, shards)| shards)),
+            near: Shards::new(&near),
             map: &map,
         };
         let mut bytes = ctx.take_buffer();

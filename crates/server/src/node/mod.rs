@@ -37,7 +37,7 @@ use crate::node::life::NodeLife;
 use crate::node::links::Links;
 use crate::node::maps::Maps;
 pub(crate) use crate::node::master::{MasterLink, register};
-pub(crate) use crate::node::parts::{Embedded, NodeParts};
+pub(crate) use crate::node::parts::{Embedded, NearDoor, NodeParts};
 use crate::outgoing::Outgoing;
 
 /// The node stage.
@@ -48,7 +48,7 @@ pub(crate) struct NodeStage {
     master: MasterLink,
     links: Links,
     shard_stages: Vec<(ShardId, StageId)>,
-    near: Vec<(StageId, Vec<ShardId>)>,
+    doors: Vec<NearDoor>,
     gateways: Vec<StageId>,
     outgoing: Outgoing,
     figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
@@ -68,7 +68,7 @@ impl NodeStage {
             master: parts.master,
             links: Links::new(parts.net),
             shard_stages: parts.shard_stages,
-            near: parts.near,
+            doors: parts.doors,
             gateways: parts.gateways,
             outgoing: Outgoing::default(),
             figures: parts.figures,

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use timestone_clock::Clock;
 use timestone_cluster::{ServerId, ShardMap};
-use timestone_seda::StageId;
+use timestone_seda::{NetMetrics, StageId};
 use timestone_types::ShardId;
 
 use super::MasterLink;
@@ -19,6 +19,22 @@ pub(crate) struct Embedded {
     pub(crate) manifest: Arc<Manifest>,
 }
 
+/// A native net stage, and the shards that run on its thread.
+pub(crate) struct NearDoor {
+    pub(crate) net: StageId,
+    pub(crate) shards: Vec<ShardId>,
+    pub(crate) metrics: Arc<NetMetrics>,
+    pub(crate) max_connections: usize,
+}
+
+impl NearDoor {
+    /// Whether clients may have further connections. The second half of all that there may be is
+    /// for those who have none.
+    pub(crate) fn has_room(&self) -> bool {
+        self.metrics.snapshot().connections * 2 < self.max_connections as u64
+    }
+}
+
 /// What a node stage is made of.
 pub(crate) struct NodeParts {
     pub(crate) server: ServerId,
@@ -29,8 +45,8 @@ pub(crate) struct NodeParts {
     /// The net stage that dials other processes.
     pub(crate) net: Option<StageId>,
     pub(crate) shard_stages: Vec<(ShardId, StageId)>,
-    /// For each native net stage, the shards that run on its thread.
-    pub(crate) near: Vec<(StageId, Vec<ShardId>)>,
+    /// The native net stages.
+    pub(crate) doors: Vec<NearDoor>,
     /// Who else is told of a new map.
     pub(crate) gateways: Vec<StageId>,
     /// Figures for `NodeStatus`.

@@ -182,7 +182,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
         master,
         net: None,
         shard_stages: Vec::new(),
-        near: Vec::new(),
+        doors: Vec::new(),
         gateways: Vec::new(),
         figures: Arc::new(Vec::new),
         shared_map: Arc::new(std::sync::RwLock::new(map)),

@@ -183,7 +183,7 @@ impl Cache {
         let least = (self.most_segments / KEPT_WHEN_CHARGED).max(MIN_SEGMENTS);
         let charged = usize::try_from(bytes.div_ceil(SEGMENT_BYTES as u64)).unwrap_or(usize::MAX);
         let left = self.most_segments.saturating_sub(charged).max(least).min(self.most_segments);
-        self.tell_when_too_much(charged > self.most_segments - least.min(self.most_segments));
+        self.tell_when_too_much(charged, self.most_segments - least.min(self.most_segments));
         let gained = left.saturating_sub(self.max_segments);
         if left < self.max_segments || gained > self.most_segments / WORTH_TAKING_BACK {
             self.max_segments = left;
@@ -201,17 +201,19 @@ impl Cache {
         }
     }
 
-    /// Tells once that more is charged than the cache can give.
-    fn tell_when_too_much(&mut self, is_too_much: bool) {
-        if is_too_much && !self.told_too_much && self.most_segments > 0 {
+    /// Tells once that more is charged than the cache can give; again when that was over.
+    fn tell_when_too_much(&mut self, charged: usize, bound: usize) {
+        if charged > bound && !self.told_too_much && self.most_segments > 0 {
             tracing::warn!(
                 cache_bytes = self.most_segments * SEGMENT_BYTES,
                 "the index, page buffers and access records of a shard take their share of \
                  --memory and more than three quarters of its record cache's: what is beyond that \
                  is not within --memory; give more --memory"
             );
+            self.told_too_much = true;
         }
-        self.told_too_much = is_too_much;
+        // Buffers come and go.
+        self.told_too_much &= charged > bound / 2;
     }
 
     /// Segments that take memory.
@@ -503,7 +505,15 @@ impl Cache {
     /// A segment that holds nothing; none when the system has no memory for another.
     fn take_free(&mut self) -> Option<u32> {
         self.assert_sound();
-        if let Some(segment) = self.free.pop().or_else(|| self.given_back.pop()) {
+        if let Some(segment) = self.free.pop() {
+            return Some(segment);
+        }
+        if let Some(segment) = self.given_back.pop() {
+            let region = segment as usize / SEGMENTS_PER_REGION;
+            let is_of_it = |&other: &u32| other as usize / SEGMENTS_PER_REGION == region;
+            if !self.given_back.iter().any(is_of_it) {
+                self.regions[region].is_whole_again();
+            }
             return Some(segment);
         }
         if self.segments.len() == self.regions.len() * SEGMENTS_PER_REGION {
