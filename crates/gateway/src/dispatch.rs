@@ -492,9 +492,9 @@ fn answers_what_was(spec: &Spec, args: Args<'_>) -> bool {
 /// Whether a command says when its key expires. What is behind it in one transaction would not see
 /// that this moment has come, so nothing is carried out together with it.
 fn sets_expiry(spec: &Spec, args: Args<'_>) -> bool {
-    const WORDS: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
+    const OPTIONS: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
     match spec.cmd {
-        Cmd::Set => (3..args.len()).any(|at| WORDS.iter().any(|word| args.is(at, word))),
+        Cmd::Set => (3..args.len()).any(|at| OPTIONS.iter().any(|option| args.is(at, option))),
         Cmd::Setex | Cmd::Psetex | Cmd::Expire | Cmd::Pexpire | Cmd::Expireat | Cmd::Pexpireat => {
             true
         }
