@@ -309,21 +309,28 @@ impl Dispatcher<'_> {
         if self.parts.run_direct(self.now) {
             return Disposition::Again;
         }
-        let stays_alone = answers_what_was(spec, args) || sets_expiry(spec, args);
-        if args.memory_bytes() > MAX_FOLLOWING_BYTES || stays_alone {
+        if args.memory_bytes() > MAX_FOLLOWING_BYTES || answers_what_was(spec, args) {
             return Disposition::Wait;
         }
         let Some(connection) = self.connection() else { return Disposition::Taken };
         let last = connection.followers.last_of(hash);
         let access = KeyAccess::new(hash, AccessKind::Write);
         let requester = self.expect(spec.cmd, KeyReservation::Key(access));
-        if let Some(job) = last.filter(|&job| self.parts.jobs.has_room(job)) {
-            self.parts.jobs.join(job, requester, spec, args);
-            return Disposition::Taken;
-        }
-        let job = self.parts.jobs.open_following(self.now, requester, spec, args);
-        if let Some(connection) = self.connection() {
-            connection.followers.push(Follower { hash, job, first: requester.reply_id });
+        let job = match last.filter(|&job| self.parts.jobs.has_room(job)) {
+            Some(job) => {
+                self.parts.jobs.join(job, requester, spec, args);
+                job
+            }
+            None => {
+                let job = self.parts.jobs.open_following(self.now, requester, spec, args);
+                if let Some(connection) = self.connection() {
+                    connection.followers.push(Follower { hash, job, first: requester.reply_id });
+                }
+                job
+            }
+        };
+        if sets_expiry(spec, args) && self.parts.jobs.has_room(job) {
+            self.parts.jobs.seal(job);
         }
         Disposition::Taken
     }
@@ -490,7 +497,7 @@ fn answers_what_was(spec: &Spec, args: Args<'_>) -> bool {
 }
 
 /// Whether a command says when its key expires. What is behind it in one transaction would not see
-/// that this moment has come, so nothing is carried out together with it.
+/// that this moment has come, so it is the last of a job.
 fn sets_expiry(spec: &Spec, args: Args<'_>) -> bool {
     const OPTIONS: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
     match spec.cmd {

@@ -85,6 +85,8 @@ pub(crate) struct Job {
     pub(crate) next: Option<JobId>,
     /// Its commands are of one connection and followed others of it; no others join them.
     pub(crate) follows: bool,
+    /// No other command joins it: its last one says when the key expires.
+    pub(crate) sealed: bool,
     /// They are carried out one by one: together they have failed.
     pub(crate) singly: bool,
     pub(crate) reply: Vec<u8>,

@@ -126,6 +126,7 @@ impl Jobs {
     pub(crate) fn has_room(&self, id: JobId) -> bool {
         self.table.get(id).is_some_and(|job| {
             job.retry.attempts == 0
+                && !job.sealed
                 && job.commands.len() < MAX_COMBINED
                 && job.arguments.bytes() < MAX_COMBINED_BYTES
         })
@@ -142,6 +143,14 @@ impl Jobs {
         assert!(self.has_room(id), "a command joins a job that has not started");
         if let Some(job) = self.table.get_mut(id) {
             job.push_command(requester, spec, args);
+        }
+    }
+
+    /// No other command joins a job from now on.
+    pub(crate) fn seal(&mut self, id: JobId) {
+        assert!(self.has_room(id), "a job is sealed once, before it starts");
+        if let Some(job) = self.table.get_mut(id) {
+            job.sealed = true;
         }
     }
 
@@ -221,7 +230,7 @@ impl Jobs {
             for command in &job.commands[place..] {
                 rest.push_command(command.requester, command.spec, job.args(command));
             }
-            (rest.follows, rest.singly) = (job.follows, job.singly);
+            (rest.follows, rest.singly, rest.sealed) = (job.follows, job.singly, job.sealed);
         }
         job.commands.truncate(place);
         id
