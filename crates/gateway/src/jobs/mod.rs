@@ -248,9 +248,7 @@ impl Jobs {
         assert!(job.follows, "all of its commands are of one connection");
         let hash = job.queue?;
         self.leave_queue(id, job);
-        let first = job.commands.get(count).map(|command| command.requester.reply_id);
-        let rest =
-            first.map(|first| Follower { hash, job: self.take_rest(now, job, count), first });
+        let rest = self.take_following(now, hash, job, count);
         (job.kind, job.follows) = (JobKind::OneRead, false);
         rest
     }
@@ -264,10 +262,11 @@ impl Jobs {
         id: JobId,
         mut job: Box<Job>,
     ) -> Option<(Follower, Option<ReplyId>)> {
+        assert!(job.follows && job.commands.len() > 1, "several of one connection have failed");
         let (hash, first) = (job.queue?, job.requester()?.reply_id);
         self.leave_queue(id, &mut job);
         job.singly = true;
-        let rest = self.rest_of(now, hash, &mut job)?;
+        let rest = self.take_following(now, hash, &mut job, 1)?;
         let alone = self.take_rest(now, &mut job, 0);
         self.close(id, job);
         let reads = self.start_following(now, Follower { hash, job: alone, first });
@@ -282,15 +281,26 @@ impl Jobs {
         follower: Follower,
     ) -> Option<Follower> {
         let mut job = self.table.take(follower.job)?;
-        let rest = if job.singly { self.rest_of(now, follower.hash, &mut job) } else { None };
+        let rest = match job.singly {
+            true => self.take_following(now, follower.hash, &mut job, 1),
+            false => None,
+        };
         self.table.put_back(follower.job, job);
         rest
     }
 
-    fn rest_of(&mut self, now: Timestamp, hash: u64, job: &mut Job) -> Option<Follower> {
-        debug_assert!(job.singly, "others stay together");
-        let first = job.commands.get(1)?.requester.reply_id;
-        Some(Follower { hash, job: self.take_rest(now, job, 1), first })
+    /// The commands of a job from `place` on, if there are any, as a job that is to follow those
+    /// before them.
+    fn take_following(
+        &mut self,
+        now: Timestamp,
+        hash: u64,
+        job: &mut Job,
+        place: usize,
+    ) -> Option<Follower> {
+        debug_assert!(job.follows, "all of its commands are of one connection");
+        let first = job.commands.get(place)?.requester.reply_id;
+        Some(Follower { hash, job: self.take_rest(now, job, place), first })
     }
 
     /// A job leaves its key's queue, if it is in one: the next one there starts.

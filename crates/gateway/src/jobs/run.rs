@@ -254,7 +254,8 @@ impl JobRunner<'_> {
         if let Some(connection) =
             job.requester().and_then(|one| connections.get_mut(one.connection))
             && failure.is_some_and(Failure::may_be_of_one)
-            && (job.follows && job.commands.len() > 1 && !connection.life.gone)
+            && (job.follows && job.queue.is_some() && job.commands.len() > 1)
+            && !connection.life.gone
         {
             if let Some((rest, reads)) = jobs.take_apart(self.now, id, job) {
                 connection.followers.push_front(rest);
