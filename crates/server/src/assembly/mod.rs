@@ -22,7 +22,7 @@ use std::sync::{Arc, RwLock};
 
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
-use timestone_seda::{Layout, Memory, Pinning, RuntimeConfig, Stage, StageId};
+use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
 
@@ -240,13 +240,12 @@ fn native_doors(
     stage_of: &[(ShardId, StageId)],
 ) -> Vec<NearDoor> {
     let native = observed.nets.iter().filter(|(protocol, _)| *protocol == "native");
-    let door =
-        |(thread, (_, metrics)): (usize, &(&str, Arc<timestone_seda::NetMetrics>))| NearDoor {
-            net: ground.plan.native(thread),
-            shards: ground.plan.near(ground.config.layout, stage_of, thread),
-            metrics: Arc::clone(metrics),
-            max_connections: doors::max_connections(ground.config),
-        };
+    let door = |(thread, (_, metrics)): (usize, &(&str, Arc<NetMetrics>))| NearDoor {
+        net: ground.plan.native(thread),
+        shards: ground.plan.near(ground.config.layout, stage_of, thread),
+        metrics: Arc::clone(metrics),
+        max_connections: doors::max_connections(ground.config),
+    };
     native.enumerate().map(door).collect()
 }
 

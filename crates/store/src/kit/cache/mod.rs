@@ -28,6 +28,7 @@
 
 mod table;
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
@@ -101,6 +102,14 @@ enum Retention {
     Clean,
     KeepAskedFor,
     DropAll,
+}
+
+/// The region of a segment, and the part of it.
+#[inline]
+fn part_of(segment: u32) -> (usize, Range<usize>) {
+    let (region, place) =
+        (segment as usize / SEGMENTS_PER_REGION, segment as usize % SEGMENTS_PER_REGION);
+    (region, place * SEGMENT_BYTES..(place + 1) * SEGMENT_BYTES)
 }
 
 /// What a record says that it is filed under, beside its key's bytes.
@@ -194,9 +203,8 @@ impl Cache {
             }
             self.give_up_until(2);
             let Some(segment) = self.free.pop() else { break };
-            let begin = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
-            self.regions[segment as usize / SEGMENTS_PER_REGION]
-                .give_back(begin..begin + SEGMENT_BYTES);
+            let (region, part) = part_of(segment);
+            self.regions[region].give_back(part);
             self.given_back.push(segment);
         }
     }
@@ -327,13 +335,13 @@ impl Cache {
     }
 
     fn bytes_of(&self, segment: u32) -> &[u8] {
-        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
-        &self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
+        let (region, part) = part_of(segment);
+        &self.regions[region][part]
     }
 
     fn bytes_of_mut(&mut self, segment: u32) -> &mut [u8] {
-        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
-        &mut self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
+        let (region, part) = part_of(segment);
+        &mut self.regions[region][part]
     }
 
     fn filed_under(&self, place: CachedRecord) -> CacheKey<'_> {
@@ -509,8 +517,8 @@ impl Cache {
             return Some(segment);
         }
         if let Some(segment) = self.given_back.pop() {
-            let region = segment as usize / SEGMENTS_PER_REGION;
-            let is_of_it = |&other: &u32| other as usize / SEGMENTS_PER_REGION == region;
+            let (region, _) = part_of(segment);
+            let is_of_it = |&other: &u32| part_of(other).0 == region;
             if !self.given_back.iter().any(is_of_it) {
                 self.regions[region].is_whole_again();
             }
@@ -602,9 +610,8 @@ impl Cache {
     fn copy(&mut self, from: CachedRecord, to: CachedRecord, bytes: usize) {
         assert!(from.segment != to.segment, "nothing is kept where it is emptied");
         let [(from_region, from), (to_region, to)] = [from, to].map(|place| {
-            let segment = place.segment as usize;
-            let begin = segment % SEGMENTS_PER_REGION * SEGMENT_BYTES + place.offset as usize;
-            (segment / SEGMENTS_PER_REGION, begin)
+            let (region, part) = part_of(place.segment);
+            (region, part.start + place.offset as usize)
         });
         if from_region == to_region {
             return self.regions[from_region].copy_within(from..from + bytes, to);
