@@ -86,6 +86,12 @@ impl Protocol for Native {
 /// A name that was resolved by a helper thread: which server, and its address.
 type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
 
+/// How long a server is left alone after so many attempts that failed in a row.
+fn reconnect_pause(attempts: u32) -> Duration {
+    let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << attempts.min(16));
+    doubled.min(limits::MAX_RECONNECT_PAUSE)
+}
+
 /// How long servers are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
@@ -107,6 +113,8 @@ pub(crate) struct Tcp {
     map: Option<ShardMap>,
     /// The connection that each shard is asked over.
     paths: BTreeMap<ShardId, ReplyAddress>,
+    /// When another connection is to be tried to a server that has some already.
+    spread_at: Option<Timestamp>,
     next_dial: u64,
     resolved: Resolved,
     /// Told once, when the first welcome came or time is over.
@@ -137,6 +145,7 @@ impl Tcp {
             client: ClientId::ZERO,
             map: None,
             paths: BTreeMap::new(),
+            spread_at: None,
             next_dial: 1,
             resolved: Arc::default(),
             ready: Some(ready),
@@ -222,8 +231,7 @@ impl Tcp {
     fn failed(&mut self, core: &Core, index: usize, why: String) {
         let now = core.now();
         let server = &mut self.servers[index];
-        let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << server.attempts.min(16));
-        let pause = doubled.min(limits::MAX_RECONNECT_PAUSE);
+        let pause = reconnect_pause(server.attempts);
         tracing::debug!(
             address = server.address,
             why,
@@ -406,9 +414,7 @@ impl Tcp {
                 bytes = rest;
             }
             // Whoever says welcome has not answered what its last connections owed.
-            if let State::Up(_) = self.servers[index].state
-                && !bytes.is_empty()
-            {
+            if self.servers[index].is_up() && !bytes.is_empty() {
                 self.servers[index].idle.heard(core.now());
                 if !self.servers[index].asked.is_empty() {
                     for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {
@@ -430,11 +436,7 @@ impl Tcp {
         if let Some(map) = newer
             .filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version()))
         {
-            let from = self
-                .servers
-                .iter()
-                .position(|server| matches!(server.state, State::Up(_)))
-                .unwrap_or(0);
+            let from = self.servers.iter().position(Server::is_up).unwrap_or(0);
             self.follow(core, from, map);
         }
         if self.ask_map_at.is_some_and(|at| at <= now) {
@@ -443,7 +445,7 @@ impl Tcp {
         }
         self.spread(context, core);
         let has_primaries = self.servers.iter().any(|server| server.id.is_some());
-        let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
+        let someone_up = self.servers.iter().any(Server::is_up);
         for index in 0..self.servers.len() {
             let server = &self.servers[index];
             // Once the map is known, seeds that are nobody's primary are dialled only when nobody
@@ -522,8 +524,7 @@ impl Tcp {
         if core.to_server.borrow().is_empty() {
             return;
         }
-        let up = |server: &Server| matches!(server.state, State::Up(_));
-        let Some(index) = self.servers.iter().position(up) else { return };
+        let Some(index) = self.servers.iter().position(Server::is_up) else { return };
         let Some(reply_to) = self.servers[index].reply_to() else { return };
         let mut frame_batch = context.take_frame_batch(reply_to);
         core::mem::swap(&mut frame_batch.bytes, &mut core.to_server.borrow_mut());
@@ -620,13 +621,12 @@ impl Transport<ClientStageEvent> for Tcp {
             .servers
             .iter()
             .filter(|server| self.map.is_none() || server.is_further || self.is_primary(server));
-        let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.idle.is_owed();
+        let owes = |server: &Server| server.is_up() && server.idle.is_owed();
         let look =
             self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
-        let spread = (0..self.servers.len()).filter_map(|index| self.spread_at(index));
         servers
             .filter_map(of_server)
-            .chain(spread)
+            .chain(self.spread_at)
             .chain(giving_up)
             .chain(self.ask_map_at)
             .chain(look)

@@ -14,8 +14,8 @@ use timestone_cluster::ServerId;
 use timestone_seda::{Context, NetCommand, ReplyAddress};
 use timestone_types::{ShardId, Timestamp};
 
-use super::Tcp;
 use super::server::{Server, Spread, State};
+use super::{Tcp, reconnect_pause};
 use crate::event::ClientStageEvent;
 use crate::event_loop::Core;
 use crate::limits;
@@ -46,9 +46,8 @@ impl Tcp {
     /// The entry over which a shard of the map is asked, up or not.
     fn best_for(&self, id: ServerId, shard: ShardId) -> Option<usize> {
         let of_server = |server: &Server| server.id == Some(id);
-        let near =
-            |server: &Server| of_server(server) && server.is_up() && server.near.contains(&shard);
         let up = |server: &Server| of_server(server) && server.is_up();
+        let near = |server: &Server| up(server) && server.near.contains(&shard);
         let own = |server: &Server| of_server(server) && !server.is_further;
         let find = |wanted: &dyn Fn(&Server) -> bool| self.servers.iter().position(wanted);
         find(&near).or_else(|| find(&up)).or_else(|| find(&own))
@@ -99,6 +98,8 @@ impl Tcp {
                 }
             }
         }
+        drop(engine);
+        self.plan_spread();
     }
 
     /// Whether a connection is near some shard that no other one is near.
@@ -139,6 +140,7 @@ impl Tcp {
             }
             self.servers[index].state = State::Gone;
             self.command(context, NetCommand::Close(reply_to));
+            self.plan_spread();
         }
         is_kept
     }
@@ -151,20 +153,19 @@ impl Tcp {
             if up_since.is_some_and(|since| now.since(since) >= limits::SETTLED) {
                 main.spread.in_vain = 0;
             }
-            let doubled =
-                limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << main.spread.in_vain.min(16));
+            let pause = reconnect_pause(main.spread.in_vain);
             main.spread.in_vain += 1;
-            main.spread.next_at = now.saturating_add(doubled.min(limits::MAX_RECONNECT_PAUSE));
+            main.spread.next_at = now.saturating_add(pause);
         }
     }
 
     /// When another connection to the server of this entry is to be tried, if one is.
-    pub(super) fn spread_at(&self, index: usize) -> Option<Timestamp> {
-        let (main, map) = (&self.servers[index], self.map.as_ref()?);
+    fn spread_of(&self, main: &Server) -> Option<Timestamp> {
+        let map = self.map.as_ref()?;
         let id = main.id.filter(|_| main.is_up() && !main.is_further)?;
-        let further = |server: &&Server| server.id == Some(id) && server.is_further;
-        let connections = self.servers.iter().filter(further).count() + 1;
-        let under_way = self.servers.iter().filter(further).any(|server| !server.is_up());
+        let is_its = |server: &&Server| server.id == Some(id) && server.state != State::Gone;
+        let connections = self.servers.iter().filter(is_its).count();
+        let under_way = self.servers.iter().filter(is_its).any(|server| !server.is_up());
         let is_far = |shard: ShardId| !self.up(id).any(|server| server.near.contains(&shard));
         let is_wanted = connections < limits::MAX_CONNECTIONS_TO_SERVER
             && main.spread.in_vain < limits::MAX_VAIN_CONNECTIONS
@@ -173,15 +174,25 @@ impl Tcp {
         is_wanted.then_some(main.spread.next_at)
     }
 
+    /// A connection has come, gone or been begun: it is decided when the next one is tried.
+    fn plan_spread(&mut self) {
+        self.spread_at = self.servers.iter().filter_map(|main| self.spread_of(main)).min();
+    }
+
     /// Drops entries that are over, and opens further connections that are due.
     pub(super) fn spread(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
+        let now = core.now();
         self.servers.retain(|server| server.state != State::Gone);
+        if self.spread_at.is_none_or(|at| now < at) {
+            return;
+        }
         for index in 0..self.servers.len() {
-            if self.spread_at(index).is_some_and(|at| at <= core.now()) {
+            if self.spread_of(&self.servers[index]).is_some_and(|at| at <= now) {
                 let further = Server::further(&self.servers[index]);
                 self.servers.push(further);
                 self.dial(context, core, self.servers.len() - 1);
             }
         }
+        self.plan_spread();
     }
 }

@@ -22,7 +22,8 @@ pub(super) enum State {
     Gone,
 }
 
-/// Further connections of a server: when the next is tried, and how many of them brought nothing.
+/// Further connections of a server: when the next may be tried, and how many of them brought
+/// nothing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Spread {
     pub(super) next_at: Timestamp,
