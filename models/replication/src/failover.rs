@@ -114,6 +114,19 @@ impl Small {
         }
     }
 
+    /// Of several that hold one key, all but the first are dropped.
+    fn keep_one(&self, shard: usize, table: &mut [Record; TXNS]) {
+        let mut is_held = false;
+        for txn in 0..TXNS {
+            if table[txn].promised().is_some() && self.specs[txn].uses(shard) {
+                if is_held {
+                    table[txn] = Record::Unseen;
+                }
+                is_held = true;
+            }
+        }
+    }
+
     /// Step 5, at each replica: it has the epoch's table durably. With itself and F backups the new
     /// primary serves.
     pub fn install(&self, world: &mut World, shard: usize, replica: usize) -> bool {

@@ -94,9 +94,7 @@ impl Small {
 
     /// Whether nothing happens to the replicas of a shard.
     pub fn is_steady(&self, shard: usize) -> bool {
-        self.epochs[shard] == 1
-            && self.restarts == 0
-            && self.mutation != Some(Mutation::ReissuesEpoch)
+        self.epochs[shard] == 1 && self.restarts == 0 && !self.is(Mutation::ReissuesEpoch)
     }
 
     /// The epoch that a replica serves in.

@@ -4,7 +4,7 @@
 use crate::model::Small;
 use crate::mutation::Mutation;
 use crate::record::Record;
-use crate::world::{TXNS, World};
+use crate::world::World;
 
 impl Small {
     /// A primary that is asked, or asks itself, freezes what it has.
@@ -78,18 +78,5 @@ impl Small {
             told.commits |= 1 << (u8::BITS - 1 - frozen.leading_zeros());
         }
         true
-    }
-
-    /// Of several that hold one key, all but the first are dropped.
-    pub fn keep_one(&self, shard: usize, table: &mut [Record; TXNS]) {
-        let mut is_held = false;
-        for txn in 0..TXNS {
-            if table[txn].promised().is_some() && self.specs[txn].uses(shard) {
-                if is_held {
-                    table[txn] = Record::Unseen;
-                }
-                is_held = true;
-            }
-        }
     }
 }

@@ -27,6 +27,16 @@ const BASE: Small = Small {
     mutation: None,
 };
 
+/// A transaction that writes both shards, of which the first fails over.
+const OVER_TWO: Small = Small {
+    specs: [spec(1, [2, 5], [false, false], [true, true]), NONE, NONE],
+    epochs: [2, 1],
+    candidates: &[1],
+    times: 1,
+    has_termination: true,
+    ..BASE
+};
+
 pub fn all() -> Vec<Small> {
     vec![
         Small {
@@ -56,15 +66,9 @@ pub fn all() -> Vec<Small> {
         Small {
             name: "two-shards",
             about: "a transaction over two shards, of which one fails over while its client dies",
-            specs: [spec(1, [2, 5], [false, false], [true, true]), NONE, NONE],
-            epochs: [2, 1],
-            restarts: 0,
             client_crashes: 1,
-            times: 1,
-            has_termination: true,
             leases: 1,
-            candidates: &[1],
-            ..BASE
+            ..OVER_TWO
         },
         Small {
             name: "leases",
@@ -80,11 +84,7 @@ pub fn all() -> Vec<Small> {
             name: "late-prepare",
             about: "a transaction over two shards, of which one fails over and hears of it late",
             specs: [spec(1, [4, 4], [false, false], [true, true]), NONE, NONE],
-            epochs: [2, 1],
-            candidates: &[1],
-            has_termination: true,
-            times: 1,
-            ..BASE
+            ..OVER_TWO
         },
         Small {
             name: "decided-too-early",
@@ -93,8 +93,10 @@ pub fn all() -> Vec<Small> {
             epochs: [3, 1],
             candidates: &[1, 2],
             client_crashes: 1,
+            times: 0,
             leases: 1,
-            ..BASE
+            has_termination: false,
+            ..OVER_TWO
         },
         Small {
             name: "rounds",
@@ -103,11 +105,7 @@ pub fn all() -> Vec<Small> {
             is_large: true,
             specs: [spec(1, [2, 4], [false, false], [true, true]), NONE, NONE],
             marks: [0, 2],
-            epochs: [2, 1],
-            candidates: &[1],
-            has_termination: true,
-            times: 1,
-            ..BASE
+            ..OVER_TWO
         },
         Small {
             name: "two-over-two",
@@ -117,24 +115,19 @@ pub fn all() -> Vec<Small> {
                 spec(1, [3, 3], [false, false], [true, true]),
                 NONE,
             ],
-            epochs: [2, 1],
+            times: 0,
             leases: 1,
-            candidates: &[1],
-            ..BASE
+            has_termination: false,
+            ..OVER_TWO
         },
         Small {
             name: "both-fail-over",
             about: "a transaction over two shards that both fail over while its client dies",
             is_large: true,
-            specs: [spec(1, [2, 5], [false, false], [true, true]), NONE, NONE],
             epochs: [2, 2],
-            restarts: 0,
             client_crashes: 1,
-            times: 1,
-            has_termination: true,
             leases: 1,
-            candidates: &[1],
-            ..BASE
+            ..OVER_TWO
         },
     ]
 }
