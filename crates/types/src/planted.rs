@@ -340,6 +340,26 @@ pub enum Bug {
     /// What waits for peers counts with the bytes that are not written, and not with the buffers
     /// that hold them.
     CountsBytesOnly,
+    /// A backup stores and acknowledges batches of an epoch that it has promised to refuse.
+    AcceptsOldEpoch,
+    /// A backup acknowledges a batch before it is in its log.
+    AcksBeforeLog,
+    /// A backup takes part in an epoch before the epoch's table is in its log.
+    AcksBeforeInstall,
+    /// A replica that has lost its disk answers a candidate before it is rebuilt.
+    AnswersAfterLoss,
+    /// Batches count from every answer, whatever table it rests on.
+    MergesOldTables,
+    /// A new primary serves before the table is in its own log.
+    ServesWithoutOwnCopy,
+    /// A batch counts that the primary itself has not in its log.
+    CountsWithoutItself,
+    /// A backup carries out what does not count yet.
+    AppliesUncounted,
+    /// A replica keeps what a table has cut.
+    KeepsCutBatches,
+    /// A replica leads an epoch that it has promised, although it may have led it before.
+    ReissuesEpoch,
 }
 
 std::thread_local! {

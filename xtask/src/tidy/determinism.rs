@@ -11,8 +11,18 @@ use crate::tree::{Finding, Tree};
 const COMMON: &str = "clippy.deterministic.toml";
 
 /// Architecture, invariant 1: a function of its inputs alone.
-const DETERMINISTIC: [&str; 9] =
-    ["types", "store", "txn", "cluster", "session", "wire", "shard", "gateway", "server"];
+const DETERMINISTIC: [&str; 10] = [
+    "types",
+    "store",
+    "txn",
+    "cluster",
+    "replication",
+    "session",
+    "wire",
+    "shard",
+    "gateway",
+    "server",
+];
 
 /// What the common file must name.
 const BANNED: [&str; 7] = [

@@ -1,0 +1,122 @@
+//! What the replicas of a shard tell each other.
+//!
+//! Every message carries an epoch. A replica refuses what is below the epoch that it has promised,
+//! and names that one. Messages may be lost, doubled and reordered.
+
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::BatchNumber;
+
+use crate::batches::Batch;
+use crate::lineage::Lineage;
+use crate::number_set::NumberSet;
+
+/// What a replica has, as it answers when it joins an epoch.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JoinAnswer {
+    /// The epochs whose tables it has installed; the last one is what it is in.
+    pub lineage: Lineage,
+    /// The highest lease that it has granted or held, in any epoch.
+    pub lease: Timestamp,
+    /// The batches that it has durably, of that epoch and before.
+    pub has: NumberSet,
+    /// It can hand out those above this one only.
+    pub held_above: BatchNumber,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message<B> {
+    /// To all: promise to refuse lower epochs, and tell what you have.
+    Join {
+        /// The epoch that is to begin.
+        epoch: Epoch,
+    },
+    /// The promise is durable.
+    Joined {
+        /// The promised epoch.
+        epoch: Epoch,
+        /// What the replica has.
+        answer: JoinAnswer,
+    },
+    /// To one that has joined: send these.
+    Fetch {
+        /// The epoch that is to begin.
+        epoch: Epoch,
+        /// The batches that the new primary lacks, in runs.
+        runs: Vec<(BatchNumber, BatchNumber)>,
+    },
+    /// A batch that was fetched.
+    Fetched {
+        /// The epoch that is to begin.
+        epoch: Epoch,
+        /// The batch.
+        batch: Batch<B>,
+    },
+    /// The table of a new epoch: all batches up to `through`, as the replicas of that
+    /// lineage have them. Tell what you lack of them; when you have all, make that durable.
+    Install {
+        /// The new epoch.
+        epoch: Epoch,
+        /// The lineage of those whose batches it is made of.
+        based_on: Lineage,
+        /// The last batch of the table.
+        through: BatchNumber,
+        /// The highest lease of all earlier epochs.
+        floor: Timestamp,
+    },
+    /// A batch, for the log.
+    Append {
+        /// The epoch of the primary that sends it.
+        epoch: Epoch,
+        /// Everything up to this one counts.
+        counted: BatchNumber,
+        /// All replicas have everything up to this one.
+        stable: BatchNumber,
+        /// The batch.
+        batch: Batch<B>,
+    },
+    /// Tell what you have.
+    Probe {
+        /// The primary's epoch.
+        epoch: Epoch,
+        /// Everything up to this one counts.
+        counted: BatchNumber,
+        /// All replicas have everything up to this one.
+        stable: BatchNumber,
+    },
+    /// What a backup has.
+    Acked {
+        /// The epoch that it is in, or is installing.
+        epoch: Epoch,
+        /// Whether it has installed the epoch's table.
+        installed: bool,
+        /// What it has durably.
+        durable: NumberSet,
+        /// What it was sent, durable or not, where it was asked. What is missing here is to be sent
+        /// again.
+        received: Option<NumberSet>,
+    },
+    /// The sender's epoch is over.
+    Refused {
+        /// What the replica has promised.
+        promised: Epoch,
+    },
+}
+
+impl<B> Message<B> {
+    /// The epoch that the message is of.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        match self {
+            Self::Join { epoch }
+            | Self::Joined { epoch, .. }
+            | Self::Fetch { epoch, .. }
+            | Self::Fetched { epoch, .. }
+            | Self::Install { epoch, .. }
+            | Self::Append { epoch, .. }
+            | Self::Probe { epoch, .. }
+            | Self::Acked { epoch, .. }
+            | Self::Refused { promised: epoch } => *epoch,
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! A replica as a primary: it sends batches to the others, counts who has them, and sends again
+//! what was lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::BatchNumber;
+
+use super::followers::Follower;
+use super::input::{Entry, Output, Step};
+use super::persisting::Persisted;
+use super::table::{EpochTable, TableHead};
+use super::{Own, Replica, ReplicaId};
+use crate::batches::{Batch, Payload};
+use crate::limits::MAX_RETAINED_BYTES;
+use crate::message::{JoinAnswer, Message};
+use crate::number_set::NumberSet;
+
+/// How far a candidate is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum LeadPhase {
+    /// Waits for answers of more than half of each configuration in `previous`.
+    Joining { previous: Vec<Vec<ReplicaId>>, answers: BTreeMap<ReplicaId, JoinAnswer> },
+    /// Waits for batches of the table that it lacks, from those that have answered.
+    Fetching { sources: BTreeMap<ReplicaId, JoinAnswer> },
+    /// Waits until it and enough others have installed the table.
+    Installing,
+    /// Is primary.
+    Serving,
+}
+
+/// What a candidate or a primary knows beside what it has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Leading {
+    pub(super) me: ReplicaId,
+    pub(super) epoch: Epoch,
+    pub(super) phase: LeadPhase,
+    /// The other replicas of the epoch.
+    pub(super) followers: Vec<Follower>,
+    /// The table of the epoch, once it is known.
+    pub(super) table: TableHead,
+    /// When those that were asked to join were asked last.
+    pub(super) asked_at: Timestamp,
+}
+
+impl Leading {
+    pub(super) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) const fn state(&self) -> Step {
+        match self.phase {
+            LeadPhase::Joining { .. } => Step::Joining,
+            LeadPhase::Fetching { .. } => Step::Fetching,
+            LeadPhase::Installing => Step::Installing,
+            LeadPhase::Serving => Step::Serving,
+        }
+    }
+
+    /// How many others must have something beside this replica: f of 2f + 1.
+    fn needed(&self) -> usize {
+        self.followers.len().div_ceil(2)
+    }
+
+    /// Whether enough others have installed the table.
+    pub(super) fn is_installed(&self) -> bool {
+        self.followers.iter().filter(|follower| follower.installed).count() >= self.needed()
+    }
+
+    pub(super) const fn is_serving(&self) -> bool {
+        matches!(self.phase, LeadPhase::Serving)
+    }
+
+    pub(super) fn lag(&self, last: BatchNumber) -> impl Iterator<Item = (ReplicaId, u64, bool)> {
+        self.followers.iter().map(move |one| {
+            (one.id, last.get().saturating_sub(one.acked.prefix().get()), one.is_lost)
+        })
+    }
+
+    /// The last batch that is counted after `counted`, and all before it.
+    fn count<B>(&self, own: &Own<B>) -> BatchNumber {
+        let mut counted = own.counted;
+        loop {
+            let next = counted.next();
+            let is_here = own.durable.contains(next)
+                || (timestone_types::is_planted!(CountsWithoutItself)
+                    && own.received.contains(next));
+            let others = self.followers.iter().filter(|follower| follower.has(next)).count();
+            if !is_here || others < self.needed() {
+                return counted;
+            }
+            counted = next;
+        }
+    }
+
+    /// Everybody who is waited for has everything up to this one.
+    fn stable<B>(&self, own: &Own<B>) -> BatchNumber {
+        let waited = self.followers.iter().filter(|follower| !follower.is_lost);
+        let least = waited.map(|follower| follower.acked.prefix()).min();
+        own.durable.prefix().min(own.counted).min(least.unwrap_or(BatchNumber::MAX))
+    }
+
+    /// Whether a follower owes an answer.
+    fn owes<B>(&self, follower: &Follower, own: &Own<B>) -> bool {
+        match self.phase {
+            LeadPhase::Joining { .. } | LeadPhase::Fetching { .. } => false,
+            LeadPhase::Installing => !follower.installed,
+            LeadPhase::Serving => {
+                !follower.installed
+                    || follower.acked.prefix() < own.received.last()
+                    || follower.told < own.counted
+            }
+        }
+    }
+
+    pub(super) fn deadline<B>(&self, own: &Own<B>) -> Option<Timestamp> {
+        let owing = self.followers.iter().filter(|follower| self.owes(follower, own));
+        let of_followers = owing.map(Follower::ask_at);
+        let is_asking =
+            matches!(self.phase, LeadPhase::Joining { .. } | LeadPhase::Fetching { .. });
+        let again = is_asking.then(|| self.asked_at.saturating_add(crate::limits::ASK_AGAIN_AFTER));
+        of_followers.chain(again).min()
+    }
+
+    /// Asks again those who owe an answer for too long.
+    pub(super) fn tick<B: Payload>(
+        &mut self,
+        now: Timestamp,
+        own: &Own<B>,
+        table: Option<&EpochTable<B>>,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let owing: Vec<ReplicaId> = self
+            .followers
+            .iter()
+            .filter(|follower| self.owes(follower, own) && follower.ask_at() <= now)
+            .map(|follower| follower.id)
+            .collect();
+        for id in owing {
+            self.ask_again(now, id, own, out);
+        }
+        if self.asked_at.saturating_add(crate::limits::ASK_AGAIN_AFTER) > now {
+            return;
+        }
+        match &self.phase {
+            LeadPhase::Joining { previous, answers } => {
+                self.asked_at = now;
+                let me = self.me;
+                let is_meant = |id| id != me && !answers.contains_key(&id);
+                ask_to_join(self.epoch, previous, is_meant, out);
+            }
+            LeadPhase::Fetching { sources } => {
+                self.asked_at = now;
+                if let Some(table) = table {
+                    let missing = table.received(own);
+                    fetch(self.epoch, table.head.through, &missing, sources, out);
+                }
+            }
+            LeadPhase::Installing | LeadPhase::Serving => {}
+        }
+    }
+
+    /// Asks one replica what it has, or tells it the table anew.
+    pub(super) fn ask_again<B: Payload>(
+        &mut self,
+        now: Timestamp,
+        to: ReplicaId,
+        own: &Own<B>,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let (epoch, counted, stable) = (self.epoch, own.counted, self.stable(own));
+        match &self.phase {
+            LeadPhase::Joining { previous, answers } => {
+                let is_meant = |id| id == to && !answers.contains_key(&id);
+                return ask_to_join(epoch, previous, is_meant, out);
+            }
+            // The tick asks whoever is a source.
+            LeadPhase::Fetching { .. } => return,
+            LeadPhase::Installing | LeadPhase::Serving => {}
+        }
+        let head = self.table.clone();
+        let Some(follower) = self.followers.iter_mut().find(|follower| follower.id == to) else {
+            return;
+        };
+        follower.heard(now);
+        let message = if follower.installed {
+            follower.told = counted;
+            Message::Probe { epoch, counted, stable }
+        } else {
+            head.message(epoch)
+        };
+        out.push(Output::Send { to, message });
+    }
+}
+
+/// Asks those replicas to join that are meant, each once.
+pub(super) fn ask_to_join<B>(
+    epoch: Epoch,
+    previous: &[Vec<ReplicaId>],
+    is_meant: impl Fn(ReplicaId) -> bool,
+    out: &mut Vec<Output<B>>,
+) {
+    let asked: BTreeSet<ReplicaId> = previous.iter().flatten().copied().collect();
+    for to in asked.into_iter().filter(|&id| is_meant(id)) {
+        out.push(Output::Send { to, message: Message::Join { epoch } });
+    }
+}
+
+/// Asks for batches of the table that a candidate lacks; false when somebody has none of one.
+pub(super) fn fetch<B>(
+    epoch: Epoch,
+    through: BatchNumber,
+    received: &NumberSet,
+    sources: &BTreeMap<ReplicaId, JoinAnswer>,
+    out: &mut Vec<Output<B>>,
+) -> bool {
+    let mut wanted: BTreeMap<ReplicaId, NumberSet> = BTreeMap::new();
+    for number in received.missing(through) {
+        let source = sources
+            .iter()
+            .find(|(_, answer)| answer.held_above < number && answer.has.contains(number));
+        let Some((&source, _)) = source else { return false };
+        wanted.entry(source).or_default().insert(number);
+    }
+    for (to, set) in wanted {
+        let first = BatchNumber::new(1);
+        let prefix = (set.prefix() > BatchNumber::ZERO).then_some((first, set.prefix()));
+        let runs = prefix.into_iter().chain(set.runs().iter().copied()).collect();
+        out.push(Output::Send { to, message: Message::Fetch { epoch, runs } });
+    }
+    true
+}
+
+impl<B: Payload> Replica<B> {
+    /// A batch of the shard, which serves: it goes to the own log and to all others.
+    pub(super) fn append(
+        &mut self,
+        now: Timestamp,
+        (number, lease, payload): (BatchNumber, Timestamp, B),
+        out: &mut Vec<Output<B>>,
+    ) {
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.is_serving()) else {
+            // It was deposed in the same turn: what the shard records counts for nobody.
+            return;
+        };
+        let own = &mut self.own;
+        assert_eq!(number, own.received.last().next(), "batches are numbered one after the other");
+        let batch = Batch { number, epoch: leading.epoch, lease, payload };
+        let (epoch, counted, stable) = (leading.epoch, own.counted, leading.stable(own));
+        for follower in leading.followers.iter_mut().filter(|follower| follower.installed) {
+            if follower.is_lost {
+                continue;
+            }
+            if follower.acked.prefix() == own.received.last() {
+                follower.heard(now);
+            }
+            follower.told = counted;
+            let message = Message::Append { epoch, counted, stable, batch: batch.clone() };
+            out.push(Output::Send { to: follower.id, message });
+        }
+        own.take(batch.clone());
+        self.persist(Persisted::Batch { number, epoch }, Entry::Batch(batch), out);
+        self.bound_memory(out);
+    }
+
+    /// Waits no more for those that are too far behind.
+    fn bound_memory(&mut self, out: &mut Vec<Output<B>>) {
+        let Some(leading) = &mut self.leading else { return };
+        while self.own.batches.bytes() > MAX_RETAINED_BYTES {
+            let counted = self.own.counted;
+            let behind = leading.followers.iter_mut().filter(|follower| !follower.is_lost);
+            let last = behind.min_by_key(|follower| follower.acked.prefix());
+            // What does not count yet is kept, whatever it takes: the shard's own admission bounds
+            // it.
+            let Some(last) = last.filter(|last| last.acked.prefix() < counted) else { return };
+            last.is_lost = true;
+            out.push(Output::Behind { replica: last.id });
+            let stable = leading.stable(&self.own);
+            self.own.drop_stable(stable);
+        }
+    }
+
+    /// A replica says what it has.
+    pub(super) fn acked(
+        &mut self,
+        now: Timestamp,
+        (from, epoch): (ReplicaId, Epoch),
+        (installed, durable, received): (bool, &NumberSet, Option<&NumberSet>),
+        out: &mut Vec<Output<B>>,
+    ) {
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
+            return;
+        };
+        if !matches!(leading.phase, LeadPhase::Installing | LeadPhase::Serving) {
+            return;
+        }
+        let Some(follower) = leading.followers.iter_mut().find(|follower| follower.id == from)
+        else {
+            return;
+        };
+        follower.heard(now);
+        let is_first = installed && !follower.installed;
+        if follower.installed && !installed {
+            // It has lost its disk, or this is late. What it has now is what counts from now on.
+            follower.acked = NumberSet::default();
+        }
+        follower.installed = installed;
+        follower.acked.add(durable);
+        if follower.is_lost && follower.acked.prefix() >= self.own.batches.base() {
+            follower.is_lost = false;
+        }
+        if !installed && received.is_none() {
+            let message = leading.table.message(epoch);
+            out.push(Output::Send { to: from, message });
+        }
+        // Whoever has just installed was sent nothing of the epoch so far.
+        let received = match received {
+            Some(received) => Some(received.clone()),
+            None if is_first => Some(durable.clone()),
+            None => None,
+        };
+        if let Some(received) = received {
+            self.send_missing(from, installed, &received, out);
+        }
+        self.go_on(now, out);
+    }
+
+    /// Sends a replica what it lacks: of the table, or of everything.
+    fn send_missing(
+        &mut self,
+        to: ReplicaId,
+        installed: bool,
+        received: &NumberSet,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let Some(leading) = &mut self.leading else { return };
+        let (epoch, own) = (leading.epoch, &self.own);
+        let (counted, stable) = (own.counted, leading.stable(own));
+        let table = self.table.as_ref();
+        let table_end = table.map_or(own.lineage.table_end(), |table| table.head.through);
+        let until = if installed { own.received.last() } else { table_end };
+        for number in received.missing(until) {
+            let batch = match table {
+                Some(table) => table.get(number, own),
+                None => own.batches.get(number),
+            };
+            let Some(batch) = batch.cloned() else {
+                if number <= own.batches.base()
+                    && let Some(follower) =
+                        leading.followers.iter_mut().find(|follower| follower.id == to)
+                    && !follower.is_lost
+                {
+                    follower.is_lost = true;
+                    out.push(Output::Behind { replica: to });
+                }
+                return;
+            };
+            let message = Message::Append { epoch, counted, stable, batch };
+            out.push(Output::Send { to, message });
+        }
+    }
+
+    /// Something is durable here or elsewhere: serves when that is enough, and counts.
+    pub(super) fn go_on(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+        let Some(leading) = &mut self.leading else { return };
+        if matches!(leading.phase, LeadPhase::Installing) {
+            self.serve(now, out);
+        }
+        let Some(leading) = self.leading.as_ref().filter(|leading| leading.is_serving()) else {
+            return;
+        };
+        let counted = leading.count(&self.own);
+        if counted > self.own.counted {
+            self.own.count(counted);
+            // The shard knows what it has recorded itself.
+            self.own.applied = counted;
+            out.push(Output::Counted { through: counted });
+        }
+        self.own.drop_stable(leading.stable(&self.own));
+    }
+}

@@ -1,0 +1,93 @@
+//! What a restart finds in its log.
+
+use std::collections::BTreeMap;
+
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::BatchNumber;
+
+use super::input::{Entry, Mark, Output};
+use super::persisting::Persisting;
+use super::{Own, Replica, ReplicaId};
+use crate::batches::{Batch, Batches, Payload};
+use crate::number_set::NumberSet;
+
+/// What a replica finds when it starts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Stored<B> {
+    /// Everything up to this batch is in its store, or in what else a restart brings back; it
+    /// counts.
+    pub base: BatchNumber,
+    /// What it had made durable, in the order of [`Output::Persist`]; what the log has let go is
+    /// missing.
+    pub entries: Vec<Entry<B>>,
+    /// A replica that has lost something of what it had may have promised and acknowledged what it
+    /// does not know. The master hands out another epoch then, this one: the replica refuses what is
+    /// before, and answers no candidate before it has installed a table of this epoch or a later
+    /// one.
+    pub lost_before: Option<Epoch>,
+}
+
+impl<B> Stored<B> {
+    /// A replica that never had anything.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { base: BatchNumber::ZERO, entries: Vec::new(), lost_before: None }
+    }
+}
+
+impl<B> Default for Stored<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Batches as the log has them: of one number there may be several, of different epochs.
+type FoundBatches<B> = BTreeMap<(BatchNumber, Epoch), Batch<B>>;
+
+impl<B: Payload> Replica<B> {
+    /// A replica that starts. It is a backup until it is told to lead, and hands out again what
+    /// counts above the base.
+    pub fn recover(me: ReplicaId, stored: Stored<B>, out: &mut Vec<Output<B>>) -> Self {
+        let (mut mark, mut found) = (Mark::default(), FoundBatches::new());
+        let mut lease = Timestamp::ZERO;
+        for entry in stored.entries {
+            match entry {
+                Entry::Batch(batch) => {
+                    lease = lease.max(batch.lease);
+                    found.insert((batch.number, batch.epoch), batch);
+                }
+                Entry::Mark(next) => {
+                    lease = lease.max(next.lease);
+                    mark = next;
+                }
+            }
+        }
+        let mut own = Own {
+            promised: mark.promised.max(stored.lost_before.unwrap_or_default()),
+            lineage: mark.lineage,
+            lease,
+            batches: Batches::above(stored.base),
+            received: NumberSet::through(stored.base),
+            durable: NumberSet::through(stored.base),
+            counted: stored.base.max(mark.counted),
+            applied: stored.base,
+            is_whole: stored.lost_before.is_none()
+                || timestone_types::is_planted!(AnswersAfterLoss),
+        };
+        // The last mark alone says what was cut: one before it may be of a table that was given up
+        // for the next epoch before anybody was told of it. Of one number the batch of the latest
+        // epoch counts. Batches for a table whose mark is missing are of later epochs than what is
+        // installed.
+        for (_, batch) in found {
+            let is_valid = own.lineage.has(batch.epoch, batch.number);
+            if batch.number > stored.base && is_valid {
+                own.durable.insert(batch.number);
+                own.take(batch);
+            }
+        }
+        own.lease = own.lease.max(lease);
+        own.apply(out);
+        let persisting = Persisting::default();
+        Self { me, own, persisting, table: None, primary: None, leading: None }
+    }
+}

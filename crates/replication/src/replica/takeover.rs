@@ -1,0 +1,200 @@
+//! How a replica becomes primary of an epoch.
+//!
+//! ```text
+//!   Lead ─► promise ─► Join ─► answers of more than half of the replicas before
+//!        ─► table: what those with the highest installed epoch have, up to its first hole (rule P6)
+//!        ─► Fetch what is missing here ─► Install at all ─► durable here and at f others ─► Serve (rule P8)
+//! ```
+//! A batch that counted is in the table: the primary and f others had it, so one of the answers is
+//! of a replica that has it; that one had installed the epoch of the batch, and nobody who answers
+//! has a later one whose table lacks it. What lies above the first hole never counted: a primary
+//! counts in the order of numbers.
+
+use std::collections::BTreeMap;
+
+use timestone_types::{Epoch, Timestamp, is_planted};
+
+use super::followers::Follower;
+use super::input::Output;
+use super::leading::{LeadPhase, Leading, ask_to_join, fetch};
+use super::persisting::Persisted;
+use super::table::{EpochTable, TableHead};
+use super::{Replica, ReplicaId};
+use crate::batches::{Batch, Payload};
+use crate::limits::MAX_REPLICAS;
+use crate::message::JoinAnswer;
+use crate::number_set::NumberSet;
+
+impl<B: Payload> Replica<B> {
+    /// Begins to become primary.
+    pub(super) fn lead(
+        &mut self,
+        now: Timestamp,
+        epoch: Epoch,
+        (replicas, previous): (&[ReplicaId], Vec<Vec<ReplicaId>>),
+        out: &mut Vec<Output<B>>,
+    ) {
+        assert!(replicas.contains(&self.me), "a primary is one of the replicas");
+        assert!(replicas.len() <= MAX_REPLICAS, "replicas of a shard are few");
+        if self.leading.as_ref().is_some_and(|leading| leading.epoch == epoch) {
+            return;
+        }
+        if epoch <= self.own.promised && !is_planted!(ReissuesEpoch) {
+            return out.push(Output::NeedsEpoch { epoch });
+        }
+        if epoch > self.own.promised {
+            self.promise(epoch, None, out);
+        }
+        ask_to_join(epoch, &previous, |id| id != self.me, out);
+        let others = replicas.iter().filter(|&&id| id != self.me);
+        self.leading = Some(Leading {
+            me: self.me,
+            epoch,
+            phase: LeadPhase::Joining { previous, answers: BTreeMap::new() },
+            followers: others.map(|&id| Follower::new(id, now)).collect(),
+            table: TableHead::default(),
+            asked_at: now,
+        });
+    }
+
+    /// A promise is durable: the own one of a candidate, or one that somebody waits for.
+    pub(super) fn promise_is_durable(
+        &mut self,
+        now: Timestamp,
+        epoch: Epoch,
+        out: &mut Vec<Output<B>>,
+    ) {
+        if self.leading.is_none() {
+            return self.answer(epoch, out);
+        }
+        if self.own.is_whole {
+            let answer = self.what_it_has();
+            self.joined(now, (self.me, epoch), answer, out);
+        }
+        self.merge(now, out);
+    }
+
+    /// A replica has joined.
+    pub(super) fn joined(
+        &mut self,
+        now: Timestamp,
+        (from, epoch): (ReplicaId, Epoch),
+        answer: JoinAnswer,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
+            return;
+        };
+        if let LeadPhase::Joining { previous, answers } = &mut leading.phase
+            && previous.iter().flatten().any(|&id| id == from)
+        {
+            answers.insert(from, answer);
+            self.merge(now, out);
+        }
+    }
+
+    /// Makes the table, when enough have answered and the own promise is durable.
+    fn merge(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+        let Some(leading) = &mut self.leading else { return };
+        let epoch = leading.epoch;
+        let LeadPhase::Joining { previous, answers } = &mut leading.phase else { return };
+        let has_joined = |id: &&ReplicaId| answers.contains_key(id);
+        let is_enough = |replicas: &Vec<ReplicaId>| {
+            replicas.iter().filter(has_joined).count() > replicas.len() / 2
+        };
+        if !previous.iter().all(is_enough) || self.persisting.holds(Persisted::Promise(epoch)) {
+            return;
+        }
+        let mut sources = std::mem::take(answers);
+        let table = EpochTable::new(epoch, table_of(&sources, self.own.lease));
+        // What others have above their own, older tables may have been cut.
+        sources.retain(|&id, answer| {
+            id != self.me && (answer.lineage == table.head.based_on || is_planted!(MergesOldTables))
+        });
+        let received = table.received(&self.own);
+        if !fetch(epoch, table.head.through, &received, &sources, out) {
+            (self.leading, self.table) = (None, None);
+            return out.push(Output::CannotLead { epoch });
+        }
+        leading.phase = LeadPhase::Fetching { sources };
+        (leading.table, leading.asked_at) = (table.head.clone(), now);
+        self.table = Some(table);
+        self.install_everywhere(now, out);
+    }
+
+    /// A batch that was fetched.
+    pub(super) fn fetched(
+        &mut self,
+        now: Timestamp,
+        epoch: Epoch,
+        batch: Batch<B>,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let is_fetching = self.leading.as_ref().is_some_and(|leading| {
+            leading.epoch == epoch && matches!(leading.phase, LeadPhase::Fetching { .. })
+        });
+        let Some(table) = self.table.as_mut().filter(|_| is_fetching) else { return };
+        if table.take(&batch, &self.own) {
+            let what = Persisted::Batch { number: batch.number, epoch: batch.epoch };
+            self.persist(what, super::Entry::Batch(batch), out);
+            self.install_everywhere(now, out);
+        }
+    }
+
+    /// Tells all replicas of the table, once all of it is here.
+    fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+        let (Some(leading), Some(table)) = (&mut self.leading, &self.table) else { return };
+        if !table.is_here(&self.own) {
+            return;
+        }
+        leading.phase = LeadPhase::Installing;
+        for follower in &mut leading.followers {
+            follower.heard(now);
+            let message = leading.table.message(leading.epoch);
+            out.push(Output::Send { to: follower.id, message });
+        }
+        self.complete_table(out);
+    }
+
+    /// Serves, when the table is durable here and at enough others.
+    pub(super) fn serve(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+        let Some(leading) = &mut self.leading else { return };
+        let is_here = self.own.installed() == leading.epoch || is_planted!(ServesWithoutOwnCopy);
+        if !is_here || !leading.is_installed() {
+            return;
+        }
+        if is_planted!(ServesWithoutOwnCopy)
+            && let Some(table) = self.table.take()
+        {
+            table.settle(&mut self.own);
+        }
+        let own = &mut self.own;
+        own.count(own.lineage.table_end());
+        own.apply(out);
+        assert_eq!(
+            own.applied,
+            own.lineage.table_end(),
+            "all of the table was handed out before it serves"
+        );
+        leading.phase = LeadPhase::Serving;
+        leading.followers.iter_mut().for_each(|follower| follower.heard(now));
+        let (epoch, through, floor) = (leading.epoch, own.lineage.table_end(), own.lease);
+        out.push(Output::Serve { epoch, through, floor });
+    }
+}
+
+/// What counts from now on, by these answers.
+fn table_of(answers: &BTreeMap<ReplicaId, JoinAnswer>, own_lease: Timestamp) -> TableHead {
+    let latest = answers.values().map(|answer| &answer.lineage).max_by_key(|one| one.installed());
+    let based_on = latest.cloned().unwrap_or_default();
+    let is_source =
+        |answer: &&JoinAnswer| answer.lineage == based_on || is_planted!(MergesOldTables);
+    let mut has = NumberSet::default();
+    for answer in answers.values().filter(is_source) {
+        has.add(&answer.has);
+    }
+    // Leases count from every answer (rule P6).
+    let floor = answers.values().map(|answer| answer.lease).max().unwrap_or_default();
+    let floor = floor.max(own_lease);
+    TableHead { based_on, through: has.prefix(), floor }
+}

@@ -1,0 +1,342 @@
+//! A world of replicas: their logs, the network between them, and the master that hands out epochs.
+//!
+//! The shard behind a replica is a list of the batches that were carried out. A checkpoint of it
+//! becomes durable now and then, and the log lets go of what it has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use timestone_replication::{
+    Entry, Input, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket,
+};
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::BatchNumber;
+
+use crate::laws::Laws;
+
+/// What a batch holds: a number of its own, and how many bytes it says that it has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Content {
+    pub(crate) id: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Payload for Content {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+pub(crate) type Sent = (ReplicaId, ReplicaId, Message<Content>);
+
+/// A server with its replica.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Server {
+    /// None while it is down.
+    pub(crate) replica: Option<Replica<Content>>,
+    /// What was handed to the log, and whether it is durable.
+    log: Vec<(Ticket, Entry<Content>)>,
+    durable: usize,
+    /// What was carried out, by number, from 1.
+    applied: Vec<u64>,
+    /// As much of that is in a checkpoint.
+    checkpoint: BatchNumber,
+    /// The epoch that it serves, and the last batch that it has written.
+    pub(crate) serves: Option<(Epoch, BatchNumber)>,
+    is_whole: bool,
+}
+
+impl Server {
+    /// Whether the log has something that is not durable.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.durable < self.log.len()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) now: Timestamp,
+    pub(crate) servers: BTreeMap<ReplicaId, Server>,
+    pub(crate) flying: Vec<Sent>,
+    pub(crate) laws: Laws,
+    epoch: Epoch,
+    /// Configurations since the last epoch of which the master knows that it served.
+    previous: Vec<(Epoch, Vec<ReplicaId>)>,
+    /// Who is primary by the map, and its replicas.
+    leader: Option<(ReplicaId, Vec<ReplicaId>)>,
+    next_id: u64,
+    pub(crate) batch_bytes: usize,
+}
+
+impl World {
+    /// So many servers, none of which leads.
+    pub(crate) fn new(servers: u32) -> Self {
+        let server = |id| {
+            let mut out = Vec::new();
+            let replica = Replica::recover(ReplicaId(id), Stored::new(), &mut out);
+            assert!(out.is_empty());
+            let server = Server {
+                replica: Some(replica),
+                log: Vec::new(),
+                durable: 0,
+                applied: Vec::new(),
+                checkpoint: BatchNumber::ZERO,
+                serves: None,
+                is_whole: true,
+            };
+            (ReplicaId(id), server)
+        };
+        Self {
+            now: Timestamp::from_nanos(1_000_000_000),
+            servers: (1..=servers).map(server).collect(),
+            flying: Vec::new(),
+            laws: Laws::default(),
+            epoch: Epoch::ZERO,
+            previous: Vec::new(),
+            leader: None,
+            next_id: 1,
+            batch_bytes: 100,
+        }
+    }
+
+    pub(crate) fn pass(&mut self, millis: u64) {
+        self.now = self.now.saturating_add(Duration::from_millis(millis));
+    }
+
+    pub(crate) fn is_up(&self, id: ReplicaId) -> bool {
+        self.servers[&id].replica.is_some()
+    }
+
+    pub(crate) fn replica(&self, id: ReplicaId) -> &Replica<Content> {
+        self.servers[&id].replica.as_ref().expect("it is up")
+    }
+
+    /// The master makes one primary of a new epoch with these replicas.
+    pub(crate) fn lead(&mut self, id: ReplicaId, replicas: &[ReplicaId]) {
+        self.epoch = Epoch::new(self.epoch.get() + 1);
+        self.leader = Some((id, replicas.to_vec()));
+        self.follow_map(id);
+    }
+
+    /// A server looks at the map, and leads if that says so.
+    pub(crate) fn follow_map(&mut self, id: ReplicaId) {
+        let (Some((leader, replicas)), epoch) = (self.leader.clone(), self.epoch) else { return };
+        if leader != id {
+            return;
+        }
+        let before = self.previous.iter().filter(|(one, _)| *one < epoch);
+        let mut previous: Vec<_> = before.map(|(_, replicas)| replicas.clone()).collect();
+        previous.dedup();
+        if self.previous.iter().all(|(known, _)| *known < epoch) {
+            self.previous.push((epoch, replicas.clone()));
+        }
+        self.input(id, Input::Lead { epoch, replicas, previous });
+    }
+
+    /// Hands a replica an input, and does what it wants done.
+    pub(crate) fn input(&mut self, id: ReplicaId, input: Input<Content>) {
+        let server = self.servers.get_mut(&id).expect("it is known");
+        let Some(replica) = &mut server.replica else { return };
+        let mut out = Vec::new();
+        replica.step(self.now, input, &mut out);
+        self.carry_out(id, out);
+    }
+
+    fn carry_out(&mut self, id: ReplicaId, outputs: Vec<Output<Content>>) {
+        let mut applied = Vec::new();
+        for output in outputs {
+            let server = self.servers.get_mut(&id).expect("it is known");
+            match output {
+                Output::Send { to, message } => {
+                    assert_ne!(to, id, "nobody sends to itself: {message:?}");
+                    self.flying.push((id, to, message));
+                }
+                Output::Persist { ticket, entry } => server.log.push((ticket, entry)),
+                Output::Apply(batch) => {
+                    assert_eq!(
+                        batch.number.get(),
+                        server.applied.len() as u64 + 1,
+                        "batches are carried out in order, each once"
+                    );
+                    server.applied.push(batch.payload.id);
+                    applied.push(batch);
+                }
+                Output::Serve { epoch, through, floor } => {
+                    assert!(server.serves.is_none(), "it serves one epoch at a time");
+                    assert_eq!(server.applied.len() as u64, through.get());
+                    server.serves = Some((epoch, through));
+                    self.laws.serves((epoch, id), &server.applied, floor);
+                    self.previous.retain(|(known, _)| *known >= epoch);
+                }
+                Output::Counted { through } => {
+                    let (epoch, _) = server.serves.expect("a primary counts");
+                    let known = server.applied.len() as u64;
+                    for number in known + 1..=through.get() {
+                        let number = BatchNumber::new(number);
+                        let payload = self.laws.counted(epoch, number);
+                        server.applied.push(payload);
+                    }
+                }
+                Output::Deposed { epoch, by } => {
+                    assert!(epoch < by);
+                    server.serves = None;
+                }
+                Output::NeedsEpoch { .. } | Output::CannotLead { .. } | Output::Behind { .. } => {}
+            }
+        }
+        for batch in applied {
+            self.laws.carried_out(id, batch.number, batch.payload.id);
+        }
+    }
+
+    /// A primary's shard writes a batch, with a read bound if `lease` says so.
+    pub(crate) fn write(&mut self, id: ReplicaId, leases: bool) {
+        let (now, content) = (self.now, Content { id: self.next_id, bytes: self.batch_bytes });
+        let server = self.servers.get_mut(&id).expect("it is known");
+        let Some((epoch, last)) = &mut server.serves else { return };
+        let (epoch, number) = (*epoch, last.next());
+        *last = number;
+        self.next_id += 1;
+        let lease =
+            if leases { now.saturating_add(Duration::from_secs(1)) } else { Timestamp::ZERO };
+        self.laws.written((epoch, number), content.id, lease);
+        self.input(id, Input::Append { number, lease, payload: content });
+    }
+
+    /// The log makes the next `count` entries durable, and says so.
+    pub(crate) fn sync(&mut self, id: ReplicaId, count: usize) {
+        let server = self.servers.get_mut(&id).expect("it is known");
+        if server.replica.is_none() || server.durable == server.log.len() {
+            return;
+        }
+        server.durable = (server.durable + count).min(server.log.len());
+        let through = server.log[server.durable - 1].0;
+        self.input(id, Input::Persisted { through });
+    }
+
+    /// What was carried out is durable without the log, which lets go of it; the mark is kept.
+    pub(crate) fn checkpoint(&mut self, id: ReplicaId) {
+        let server = self.servers.get_mut(&id).expect("it is known");
+        let Some(replica) = &server.replica else { return };
+        if server.durable < server.log.len() {
+            return;
+        }
+        server.checkpoint = BatchNumber::new(server.applied.len() as u64);
+        let (base, mark) = (server.checkpoint, replica.mark());
+        server.log.retain(|(_, entry)| matches!(entry, Entry::Batch(batch) if batch.number > base));
+        let ticket = server.log.last().map_or(Ticket(0), |(ticket, _)| *ticket);
+        // Marks stand before what follows them: those batches are of the installed epoch or before.
+        server.log.push((ticket, Entry::Mark(mark)));
+        server.durable = server.log.len();
+    }
+
+    /// A process dies; of what is not durable, `more` entries happen to be on the device.
+    pub(crate) fn kill(&mut self, id: ReplicaId, more: usize) {
+        let server = self.servers.get_mut(&id).expect("it is known");
+        let replica = server.replica.take();
+        server.is_whole = replica.map_or(server.is_whole, |replica| replica.is_whole());
+        server.serves = None;
+        server.durable = (server.durable + more).min(server.log.len());
+        server.log.truncate(server.durable);
+        server.applied.truncate(usize::try_from(server.checkpoint.get()).expect("few"));
+    }
+
+    pub(crate) fn start(&mut self, id: ReplicaId) {
+        let server = self.servers.get_mut(&id).expect("it is known");
+        if server.replica.is_some() {
+            return;
+        }
+        let entries: Vec<_> = server.log.drain(..).map(|(_, entry)| entry).collect();
+        // What is in the log already has no ticket any more.
+        server.log = entries.iter().map(|entry| (Ticket(0), entry.clone())).collect();
+        server.durable = server.log.len();
+        let base = server.checkpoint;
+        let next = Epoch::new(self.epoch.get() + 1);
+        let lost_before = (!server.is_whole).then_some(next);
+        let stored = Stored { base, entries, lost_before };
+        let mut out = Vec::new();
+        server.replica = Some(Replica::recover(id, stored, &mut out));
+        self.carry_out(id, out);
+    }
+
+    /// A server's disk is lost: it comes back with nothing, and knows that. The master is to hand out
+    /// another epoch then.
+    pub(crate) fn lose_disk(&mut self, id: ReplicaId) {
+        self.kill(id, 0);
+        let server = self.servers.get_mut(&id).expect("it is known");
+        (server.log, server.durable, server.is_whole) = (Vec::new(), 0, false);
+        (server.applied, server.checkpoint) = (Vec::new(), BatchNumber::ZERO);
+    }
+
+    /// Copies what one server has carried out to another one.
+    pub(crate) fn copy_checkpoint(&mut self, from: ReplicaId, to: ReplicaId) {
+        if !self.is_up(from) {
+            return;
+        }
+        let applied = self.servers[&from].applied.clone();
+        let through = BatchNumber::new(applied.len() as u64);
+        let server = self.servers.get_mut(&to).expect("it is known");
+        if server.replica.is_none() || server.applied.len() >= applied.len() {
+            return;
+        }
+        (server.applied, server.checkpoint) = (applied, through);
+        self.input(to, Input::Rebased { through });
+    }
+
+    /// Delivers the message at this place.
+    pub(crate) fn deliver(&mut self, index: usize) {
+        let (from, to, message) = self.flying.swap_remove(index);
+        self.input(to, Input::Message { from, message });
+    }
+
+    /// Delivers, syncs and lets time pass until nothing moves any more.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..2_000 {
+            while !self.flying.is_empty() {
+                let (from, to, message) = self.flying.remove(0);
+                self.input(to, Input::Message { from, message });
+            }
+            let ids: Vec<_> = self.servers.keys().copied().collect();
+            for &id in &ids {
+                self.sync(id, usize::MAX / 2);
+            }
+            if self.flying.is_empty() && !ids.iter().any(|id| self.servers[id].has_unsynced()) {
+                let due = ids.iter().filter_map(|id| self.servers[id].replica.as_ref());
+                let Some(at) = due.filter_map(Replica::next_deadline).min() else { return };
+                // Whoever is down is asked for ever.
+                if self.servers.values().any(|server| server.replica.is_none())
+                    && at > self.now.saturating_add(Duration::from_secs(5))
+                {
+                    return;
+                }
+                self.now = self.now.max(at);
+                ids.iter().for_each(|&id| self.input(id, Input::Tick));
+            }
+        }
+    }
+
+    /// Whether a server has lost its disk and is not rebuilt.
+    pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
+        let server = &self.servers[&id];
+        !server.replica.as_ref().map_or(server.is_whole, Replica::is_whole)
+    }
+
+    /// Who serves in the highest epoch.
+    pub(crate) fn primary(&self) -> Option<(ReplicaId, Epoch)> {
+        let serving = self.servers.iter().filter_map(|(&id, server)| Some((id, server.serves?.0)));
+        serving.max_by_key(|(_, epoch)| *epoch)
+    }
+
+    /// What a server has carried out.
+    pub(crate) fn applied(&self, id: ReplicaId) -> &[u64] {
+        &self.servers[&id].applied
+    }
+
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn is_serving(&self, id: ReplicaId) -> bool {
+        self.is_up(id) && self.replica(id).state() == Step::Serving
+    }
+}
