@@ -7,12 +7,14 @@
 //!                         └─► Output: answers, log batches, messages to other shards
 //! ```
 //! A host (the shard stage of `server`) owns the thread and carries the outputs out; see [`Turn`]. A
-//! shard begins as a [`Replay`] of what its logs hold. What is deliberately absent: decisions (they
+//! shard begins as a [`Replay`] of what its logs hold; a [`Backup`] goes on replaying what a primary
+//! elsewhere has logged, and can become a shard at any moment. What is deliberately absent: decisions (they
 //! are the participant's), layouts of messages, records and pages, and threads.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod admission;
+mod backup;
 mod closing;
 mod driver;
 mod error;
@@ -32,6 +34,7 @@ mod testing;
 mod turn;
 mod write_sets;
 
+pub use backup::Backup;
 pub use error::ShardError;
 pub use replay::{Past, Recovering, Replay, Served};
 pub use shard::{

@@ -346,6 +346,10 @@ pub enum Bug {
     AcksBeforeLog,
     /// A backup takes part in an epoch before the epoch's table is in its log.
     AcksBeforeInstall,
+    /// A backup's log lets go of what its store has not made durable.
+    CarelessBackup,
+    /// A backup forgets outcomes that the primary still keeps.
+    ForgetfulBackup,
     /// A replica that has lost its disk answers a candidate before it is rebuilt.
     AnswersAfterLoss,
     /// Batches count from every answer, whatever table it rests on.

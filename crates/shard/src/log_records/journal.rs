@@ -20,24 +20,7 @@ use timestone_txn::participant::LogSequence;
 use timestone_types::{Timestamp, limits};
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 
-/// Most batch epochs that are remembered for the sake of what the log may still hand out.
-const MAX_RETAINED: usize = 4096;
-/// How far apart the remembered batch epochs are, in nanoseconds.
-const BATCH_EPOCH_NANOS: u64 = 50_000_000;
-
-/// The first batch of a grain of time, when it was closed, and a timestamp that every write of it
-/// and of later batches lies above: the watermark of that moment, unless older writes were appended
-/// again.
-///
-/// No transaction in an earlier batch began later than [`limits::MAX_CLOCK_LEAD`] after `at`. That
-/// holds although the clock may have been set back between two lives: `at` never falls, and begins
-/// at or above the read bound of the life that wrote the recovered batches.
-#[derive(Clone, Copy, Debug)]
-struct BatchEpoch {
-    batch: BatchNumber,
-    at: Timestamp,
-    replayed_above: Timestamp,
-}
+use super::retained::{BATCH_EPOCH_NANOS, BatchEpoch, RetainedBatches};
 
 /// A batch on its way to the log.
 #[derive(Debug)]
@@ -66,7 +49,7 @@ pub(crate) struct Journal {
     // Oldest first, one per grain of time.
     epochs: VecDeque<BatchEpoch>,
     // As `epochs`, for batches that the log may still hand out at a recovery.
-    retained: VecDeque<BatchEpoch>,
+    retained: RetainedBatches,
     // Everything that is needed below it stands in a durable batch again.
     copied_below: BatchNumber,
     truncation_point: BatchNumber,
@@ -88,7 +71,7 @@ impl Journal {
             durable: BatchNumber::new(first.get() - 1),
             unstable: VecDeque::new(),
             epochs: VecDeque::new(),
-            retained: VecDeque::new(),
+            retained: RetainedBatches::default(),
             copied_below: BatchNumber::ZERO,
             truncation_point: BatchNumber::ZERO,
             unconfirmed: None,
@@ -182,9 +165,7 @@ impl Journal {
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
         let replayed_above = watermark.min(oldest.previous());
         if replayed_above < watermark {
-            self.retained.iter_mut().for_each(|before| {
-                before.replayed_above = before.replayed_above.min(replayed_above)
-            });
+            self.retained.lower(replayed_above);
         }
         // A clock that stands behind the watermark was set back: what began before lies above the
         // watermark, and is not that old.
@@ -207,21 +188,8 @@ impl Journal {
     fn begin_epoch(&mut self, epoch: BatchEpoch) {
         let is_before = |before: &BatchEpoch| before.batch < epoch.batch && before.at <= epoch.at;
         debug_assert!(self.epochs.back().is_none_or(is_before), "later batches, later epochs");
-        debug_assert!(
-            self.retained.back().is_none_or(|one| one.replayed_above <= epoch.replayed_above),
-            "an old write lowers all replay floors before it"
-        );
         self.epochs.push_back(epoch);
-        self.retained.push_back(epoch);
-        if self.retained.len() > MAX_RETAINED {
-            // A quiet shard fills a log file in days. Fewer epochs only make the replay floor a
-            // little older.
-            let mut place = 0;
-            self.retained.retain(|_| {
-                place += 1;
-                place % 2 == 1
-            });
-        }
+        self.retained.push(epoch);
     }
 
     /// Batches from `batch` on were found in the logs at a restart. Whatever the watermark is by
@@ -248,14 +216,7 @@ impl Journal {
     /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
     /// back, if that is known.
     pub(crate) fn replayed_above(&mut self, from: BatchNumber) -> Option<Timestamp> {
-        debug_assert!(
-            self.retained.iter().is_sorted_by_key(|epoch| (epoch.batch, epoch.replayed_above)),
-            "the replay floor rises when batches go"
-        );
-        while self.retained.get(1).is_some_and(|next| next.batch <= from) {
-            self.retained.pop_front();
-        }
-        self.retained.front().filter(|first| first.batch <= from).map(|first| first.replayed_above)
+        self.retained.replayed_above(from)
     }
 
     /// The log says that everything up to `batch` is durable: the highest sequence that is durable
@@ -342,6 +303,7 @@ impl Journal {
 mod tests {
     use core::time::Duration;
 
+    use super::super::retained::MAX_RETAINED;
     use super::*;
 
     fn record() -> LogRecord<'static> {

@@ -9,6 +9,7 @@
 
 pub(crate) mod journal;
 pub(crate) mod order;
+pub(crate) mod retained;
 
 use timestone_seda::StageId;
 use timestone_txn::participant::{CopyForward, LogIntent, LogSequence};

@@ -144,7 +144,7 @@ impl Replay {
         }
         let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
         for txn in in_order {
-            let Decided { begin, outcome, abort, found, met, ref participants } = decided[&txn];
+            let Decided { begin, outcome, abort, found, met, ref participants, .. } = decided[&txn];
             tell(Recovered::Decision { txn, begin, outcome, abort, found, met, participants });
         }
         let (batch, record) = match order.last() {

@@ -11,10 +11,12 @@
 //! no log tells. Source: DTranx §4.4, MILANA §4.5.
 
 mod begin;
+mod going_on;
 mod past;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -54,10 +56,28 @@ pub struct Replay {
     order: RecordOrder,
     /// The lowest timestamp of all writes in the logs.
     oldest_write: Timestamp,
+    /// The same of one batch.
+    oldest_of_batch: Timestamp,
     keep_from: BatchNumber,
+    /// What lies below it and is not needed was forgotten.
+    pruned_to: BatchNumber,
     applied: u64,
+    /// The lowest batch with a prepare whose writes went into the store since this was last taken.
+    applied_from: Option<BatchNumber>,
+    /// Decided transactions that the store has had no room for.
+    left: VecDeque<TxnId>,
+    device: Device,
     waits_in_vain: u32,
     events: Vec<StoreEvent>,
+}
+
+/// What to do when the store's device is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    /// Wait for it: nobody is served.
+    IsWaitedFor,
+    /// Go on without, and come back in a later turn.
+    IsLeft,
 }
 
 /// A promise as the log has it.
@@ -76,6 +96,8 @@ struct Decided {
     /// What a single-key write found, and where its condition met it if that did not hold.
     found: PreviousFound,
     met: Timestamp,
+    /// The last batch that says so.
+    batch: BatchNumber,
     /// Of a commit over several shards: all of them. One may still wait for the decision, and its
     /// client is gone.
     participants: Vec<ShardId>,
@@ -97,8 +119,13 @@ impl Replay {
             lowest: None,
             order: RecordOrder::default(),
             oldest_write: Timestamp::MAX,
+            oldest_of_batch: Timestamp::MAX,
             keep_from: BatchNumber::ZERO,
+            pruned_to: BatchNumber::ZERO,
             applied: 0,
+            applied_from: None,
+            left: VecDeque::new(),
+            device: Device::IsWaitedFor,
             waits_in_vain: 0,
             events: Vec::new(),
         }
@@ -163,6 +190,7 @@ impl Replay {
             LogRecord::Prepare { txn, begin, commit, single, found, participants, body } => {
                 self.bound = self.bound.max(commit);
                 self.oldest_write = self.oldest_write.min(commit);
+                self.oldest_of_batch = self.oldest_of_batch.min(commit);
                 if single {
                     let (outcome, met) = (TxnOutcome::Committed(commit), Timestamp::ZERO);
                     let decided = Decided {
@@ -171,13 +199,14 @@ impl Replay {
                         abort: None,
                         found,
                         met,
+                        batch,
                         participants: Vec::new(),
                     };
                     self.decided.insert(txn, decided);
                 }
                 match self.decided.get(&txn).map(|decided| decided.outcome) {
                     Some(TxnOutcome::Committed(at)) => {
-                        if !self.apply(now, txn, at, body)? {
+                        if !self.apply(now, (txn, at, batch), body)? {
                             let participants: Vec<ShardId> = participants.iter().collect();
                             self.leave(batch, txn, begin, at, single, &participants, body);
                         }
@@ -204,7 +233,8 @@ impl Replay {
                     TxnOutcome::Committed(commit)
                 };
                 let participants = participants.iter().collect();
-                self.decide(now, txn, Decided { begin, outcome, abort, found, met, participants })?;
+                let decided = Decided { begin, outcome, abort, found, met, batch, participants };
+                self.decide(now, txn, decided)?;
             }
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
@@ -229,7 +259,7 @@ impl Replay {
             {
                 let Payload { body, begin, participants, batch, .. } = payload;
                 let batch = batch.unwrap_or(self.lowest.unwrap_or_default());
-                if !self.apply(now, txn, at, &body)? {
+                if !self.apply(now, (txn, at, batch), &body)? {
                     self.leave(batch, txn, begin, at, false, &participants, &body);
                     self.decided.insert(txn, decided);
                     return Ok(());
@@ -260,6 +290,7 @@ impl Replay {
         let payload = self.payloads.keep(txn, begin, single, participants, (body, &[]));
         (payload.commit, payload.batch) = (commit, Some(batch));
         self.promised.insert(txn, Promised { commit, batch });
+        self.left.push_back(txn);
         self.assert_sound();
     }
 
@@ -267,8 +298,7 @@ impl Replay {
     fn apply(
         &mut self,
         now: Timestamp,
-        txn: TxnId,
-        commit: Timestamp,
+        (txn, commit, batch): (TxnId, Timestamp, BatchNumber),
         body: &[u8],
     ) -> Result<bool, ShardError> {
         assert!(commit <= self.bound, "what is applied lies below what the logs tell of");
@@ -287,6 +317,7 @@ impl Replay {
             }
         }
         self.applied += 1;
+        self.applied_from = Some(self.applied_from.map_or(batch, |lowest| lowest.min(batch)));
         Ok(true)
     }
 
@@ -304,7 +335,11 @@ impl Replay {
                     return Ok(true);
                 }
                 Err(StoreError::DeviceFull { .. }) => return Ok(false),
-                Err(StoreError::Busy) if self.waits_in_vain >= MAX_WAITS => return Ok(false),
+                Err(StoreError::Busy)
+                    if self.device == Device::IsLeft || self.waits_in_vain >= MAX_WAITS =>
+                {
+                    return Ok(false);
+                }
                 Err(StoreError::Busy) => {
                     assert!(self.waits_in_vain < MAX_WAITS, "waits for the device are bounded");
                     self.waits_in_vain += 1;

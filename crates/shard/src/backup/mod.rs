@@ -1,0 +1,222 @@
+//! A backup of a shard: it carries out what the primary has logged, batch by batch, and becomes the
+//! shard when it has to.
+//!
+//! ```text
+//!   batches that count ─► Backup ─┬─ decided writes ─► store
+//!                                 └─ promises, outcomes: kept until the primary needs them no more
+//!   a new epoch ─► promote ─► Shard, as after a restart of the primary
+//! ```
+//! It validates nothing and answers nobody. What it keeps is what a restart of the primary would
+//! find: a promise until it is decided, an outcome until the primary's log lets go of it. The store
+//! may be behind: writes that it has no room for wait, in order, and are put in a later turn.
+//!
+//! Invariants: batches come in the order of their numbers, each once, and only those that count
+//! (rule P1); the own log keeps every batch with a promise, an outcome or a put that is needed and
+//! is nowhere else. Source: SEMEL §3.2, MILANA §4.5; docs/protocol/replication.md.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+
+use timestone_seda::StageId;
+use timestone_store::StoreEvent;
+use timestone_types::{ShardId, Timestamp};
+use timestone_wal::{BatchHead, BatchNumber, BatchRecords};
+
+use crate::error::ShardError;
+use crate::log_records::order::RecordPlace;
+use crate::log_records::retained::{BATCH_EPOCH_NANOS, BatchEpoch, RetainedBatches};
+use crate::replay::{Recovering, Replay};
+use crate::shard::Shard;
+
+/// See the module.
+pub struct Backup {
+    replay: Replay,
+    /// The batch that was taken last.
+    last: BatchNumber,
+    /// Batches in whose time puts went into the store, and the lowest batch with one of their
+    /// prepares; not stable yet.
+    unstable: VecDeque<(BatchNumber, BatchNumber)>,
+    retained: RetainedBatches,
+    /// What each log may still hand out at a recovery.
+    logs: Vec<(StageId, Option<BatchNumber>)>,
+    has_failed: bool,
+    events: Vec<StoreEvent>,
+}
+
+impl Backup {
+    /// Goes on from what the own logs have told; `logs` are those that may hold batches of the
+    /// shard.
+    #[must_use]
+    pub fn new(mut replay: Replay, logs: &[StageId]) -> Self {
+        replay.leave_device();
+        let last = replay.last_batch();
+        let mut backup = Self {
+            replay,
+            last,
+            unstable: VecDeque::new(),
+            retained: RetainedBatches::default(),
+            logs: logs.iter().map(|&log| (log, None)).collect(),
+            has_failed: false,
+            events: Vec::new(),
+        };
+        if let Some((lowest, oldest)) = backup.replay.logged() {
+            let replayed_above = backup.replay.watermark().min(oldest.previous());
+            let at = backup.replay.bound();
+            backup.retained.push(BatchEpoch { batch: lowest, at, replayed_above });
+            backup.unstable.push_back((last.next(), lowest));
+        }
+        backup.replay.store_mut().begin_batch(last.next().get());
+        backup
+    }
+
+    /// The shard.
+    #[must_use]
+    pub const fn shard(&self) -> ShardId {
+        self.replay.shard()
+    }
+
+    /// The batch that was carried out last.
+    #[must_use]
+    pub const fn last(&self) -> BatchNumber {
+        self.last
+    }
+
+    /// Whether the store is so far behind that the next batch should wait.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.replay.is_behind()
+    }
+
+    /// Carries out a batch that counts.
+    ///
+    /// # Errors
+    /// A record cannot be understood, or the store cannot take it and never will: the backup is
+    /// worth nothing any more.
+    pub fn take(
+        &mut self,
+        now: Timestamp,
+        head: BatchHead,
+        bytes: &[u8],
+    ) -> Result<(), ShardError> {
+        assert!(head.batch > self.last, "batches come in order, each once");
+        self.last = head.batch;
+        self.replay.store_mut().begin_batch(head.batch.get());
+        self.replay.begin_batch();
+        let mut number = head.first;
+        for record in BatchRecords::new(bytes) {
+            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
+            let record = record.map_err(ShardError::part)?;
+            self.replay.record(now, place, record)?;
+            number = number.plus(1);
+        }
+        self.replay.prune();
+        self.note_applied(head.batch);
+        self.note_retained(now);
+        self.replay.store_mut().begin_batch(head.batch.next().get());
+        Ok(())
+    }
+
+    /// The batch may be handed out by a recovery: what is in it lies above this.
+    fn note_retained(&mut self, now: Timestamp) {
+        let (watermark, oldest) = (self.replay.watermark(), self.replay.oldest_of_batch());
+        let replayed_above = watermark.min(oldest.previous());
+        if replayed_above < watermark {
+            self.retained.lower(replayed_above);
+        }
+        let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
+        let shown = now.max(watermark);
+        let last = self.retained.last().map(|last| last.at);
+        if replayed_above < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
+            let at = last.map_or(shown, |last| last.max(shown));
+            self.retained.push(BatchEpoch { batch: self.last, at, replayed_above });
+        }
+    }
+
+    /// Puts went into the store that it counts to this batch.
+    fn note_applied(&mut self, counted_to: BatchNumber) {
+        let Some(lowest) = self.replay.take_applied() else { return };
+        match self.unstable.back_mut() {
+            Some((batch, before)) if *batch == counted_to => *before = (*before).min(lowest),
+            _ => self.unstable.push_back((counted_to, lowest)),
+        }
+    }
+
+    /// Goes on: with what the store had no room for, and with the store. Called every turn.
+    ///
+    /// # Errors
+    /// As [`Backup::take`]; or the device has failed.
+    pub fn turn(&mut self, now: Timestamp) -> Result<(), ShardError> {
+        self.replay.go_on(now)?;
+        self.note_applied(self.last.next());
+        let mut events = std::mem::take(&mut self.events);
+        self.replay.store_mut().pump(now, &mut events);
+        for event in events.drain(..) {
+            if let StoreEvent::DeviceFailed(error) = event {
+                self.has_failed = true;
+                tracing::error!(shard = %self.shard(), %error, "the device of a backup has failed: \
+                    what the primary logs is not carried out here any more");
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    /// Whether its device has failed.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// When the next turn is due.
+    #[must_use]
+    pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let store = self.replay.store().next_deadline();
+        let left = self.replay.has_left().then_some(now);
+        [store, left].into_iter().flatten().min()
+    }
+
+    /// Readable when the device has completed something.
+    #[must_use]
+    pub fn wake_fd(&self) -> Option<RawFd> {
+        self.replay.store().wake_fd().map(|fd| fd.as_raw_fd())
+    }
+
+    /// The own log needs nothing below this batch any more.
+    pub fn keep_from(&mut self) -> BatchNumber {
+        if timestone_types::is_planted!(CarelessBackup) {
+            return self.last.next();
+        }
+        let stable = self.replay.store().stable_batch();
+        while self.unstable.front().is_some_and(|&(batch, _)| batch.get() <= stable) {
+            self.unstable.pop_front();
+        }
+        let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
+        let kept = self.replay.lowest_needed();
+        [puts, kept].into_iter().flatten().fold(self.last.next(), BatchNumber::min)
+    }
+
+    /// A log can hand out nothing before `from` at a recovery any more.
+    pub fn log_retained(&mut self, log: StageId, from: BatchNumber) {
+        if let Some(entry) = self.logs.iter_mut().find(|(stage, _)| *stage == log) {
+            entry.1 = Some(from);
+        }
+        // A log that has not spoken yet may hold anything.
+        let oldest = self.logs.iter().map(|(_, from)| *from).min().flatten();
+        if let Some(below) = oldest.and_then(|oldest| self.retained.replayed_above(oldest)) {
+            self.replay.store_mut().advance_replay_floor(below);
+        }
+    }
+
+    /// Becomes the shard: everything that counts was carried out, and nothing was served at or
+    /// above `floor` (rule P7).
+    #[must_use]
+    pub fn promote(mut self, floor: Timestamp, with: Recovering) -> Shard {
+        self.replay.served_below(floor);
+        let keep_from = self.keep_from();
+        self.replay.kept_from(keep_from);
+        self.replay.finish(with)
+    }
+}

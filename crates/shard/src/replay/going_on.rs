@@ -1,0 +1,126 @@
+//! A replay that goes on while others are served: what a backup needs of it.
+
+use timestone_store::Store;
+use timestone_types::{ShardId, Timestamp, TxnOutcome};
+use timestone_wal::BatchNumber;
+
+use super::{Device, Payload, Replay};
+use crate::error::ShardError;
+
+/// So many decided transactions may wait for room.
+const MAX_LEFT: usize = 1024;
+
+impl Replay {
+    /// The device is not waited for from now on.
+    pub(crate) fn leave_device(&mut self) {
+        self.device = Device::IsLeft;
+    }
+
+    pub(crate) const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    pub(crate) fn store(&self) -> &(dyn Store + Send) {
+        &*self.store
+    }
+
+    pub(crate) fn store_mut(&mut self) -> &mut (dyn Store + Send) {
+        &mut *self.store
+    }
+
+    pub(crate) const fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
+    /// The last batch of which a record was taken.
+    pub(crate) fn last_batch(&self) -> BatchNumber {
+        self.order.last().map(|last| last.batch).unwrap_or_default()
+    }
+
+    /// The lowest batch that the logs hold, and the lowest timestamp of their writes.
+    pub(crate) fn logged(&self) -> Option<(BatchNumber, Timestamp)> {
+        self.lowest.map(|lowest| (lowest, self.oldest_write))
+    }
+
+    /// Whether so much waits for the store that more should wait, too.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.left.len() >= MAX_LEFT
+    }
+
+    /// Whether something waits for the store.
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Records of another batch follow.
+    pub(crate) fn begin_batch(&mut self) {
+        self.oldest_of_batch = Timestamp::MAX;
+    }
+
+    /// The lowest timestamp of the writes of the batch.
+    pub(crate) const fn oldest_of_batch(&self) -> Timestamp {
+        self.oldest_of_batch
+    }
+
+    /// The lowest batch with a prepare whose writes went into the store since this was last asked.
+    pub(crate) const fn take_applied(&mut self) -> Option<BatchNumber> {
+        self.applied_from.take()
+    }
+
+    /// Puts what the store has had no room for.
+    pub(crate) fn go_on(&mut self, now: Timestamp) -> Result<(), ShardError> {
+        for _ in 0..self.left.len() {
+            let Some(txn) = self.left.pop_front() else { break };
+            let outcome = self.decided.get(&txn).map(|decided| decided.outcome);
+            let (Some(TxnOutcome::Committed(at)), Some(payload)) =
+                (outcome, self.payloads.take(txn))
+            else {
+                continue;
+            };
+            self.promised.remove(&txn);
+            let Payload { body, begin, participants, single, batch, .. } = payload;
+            let batch = batch.unwrap_or_default();
+            if !self.apply(now, (txn, at, batch), &body)? {
+                self.leave(batch, txn, begin, at, single, &participants, &body);
+                // It stays the first.
+                self.left.rotate_right(1);
+                break;
+            }
+        }
+        self.assert_sound();
+        Ok(())
+    }
+
+    /// Forgets what the primary's log has let go of: promises that were decided, and outcomes that
+    /// nobody asks for any more.
+    pub(crate) fn prune(&mut self) {
+        if timestone_types::is_planted!(ForgetfulBackup) {
+            let promised = &self.promised;
+            self.decided.retain(|txn, _| promised.contains_key(txn));
+        }
+        if self.keep_from <= self.pruned_to {
+            return;
+        }
+        self.pruned_to = self.keep_from;
+        self.forget_ended_promises();
+        let (keep_from, promised) = (self.keep_from, &self.promised);
+        self.decided
+            .retain(|txn, decided| decided.batch >= keep_from || promised.contains_key(txn));
+    }
+
+    /// The lowest batch with a promise or an outcome that is needed.
+    pub(crate) fn lowest_needed(&self) -> Option<BatchNumber> {
+        let decided = self.decided.values().map(|decided| decided.batch).min();
+        [self.payloads.oldest_batch(), decided].into_iter().flatten().min()
+    }
+
+    /// Nothing was served at or above this.
+    pub(crate) fn served_below(&mut self, bound: Timestamp) {
+        self.bound = self.bound.max(bound);
+    }
+
+    /// The logs hold nothing below this batch that a recovery needs.
+    pub(crate) fn kept_from(&mut self, batch: BatchNumber) {
+        self.lowest = self.lowest.map(|lowest| lowest.max(batch.min(self.last_batch())));
+    }
+}
