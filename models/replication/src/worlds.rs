@@ -43,7 +43,7 @@ const OVER_TWO: Small = Small {
     specs: [spec(1, [2, 5], [false, false], [true, true]), NONE],
     epochs: [2, 1],
     candidates: &[1],
-    times: 1,
+    begins_at: 1,
     has_termination: true,
     ..BASE
 };
@@ -54,7 +54,6 @@ const BOTH_FORGET: Small = Small {
     has_watermarks: true,
     marks_at_once: true,
     has_truncation: true,
-    begins_at: 1,
     leases: 1,
     ..OVER_TWO
 };
@@ -126,7 +125,6 @@ fn forgetting() -> Vec<Small> {
             has_watermarks: true,
             has_silence: true,
             has_termination: false,
-            begins_at: 1,
             ..OVER_TWO
         },
         Small {
@@ -155,6 +153,46 @@ fn coming_back() -> Vec<Small> {
             ..ONE_WRITE
         },
         Small {
+            name: "lost-and-dropped",
+            about: "one shard fails over, and a replica loses its disk; a single write is forgotten",
+            losses: 1,
+            has_watermarks: true,
+            marks_at_once: true,
+            has_truncation: true,
+            checks_ends: true,
+            epochs: [2, 1],
+            candidates: &[0, 1, 2],
+            ..ONE_WRITE
+        },
+        Small {
+            name: "lost-and-closed",
+            about: "a replica loses its disk; a write, and a snapshot that may read at backups",
+            specs: [spec(1, [4, 4], [false, false], [true, false]), NONE],
+            losses: 1,
+            has_watermarks: true,
+            marks_at_once: true,
+            has_truncation: true,
+            has_closed_timestamps: true,
+            snapshot: Some(5),
+            epochs: [2, 1],
+            leases: 2,
+            ..ONE_WRITE
+        },
+        Small {
+            name: "lost-and-replaced",
+            about: "one replica of a shard is replaced by a fourth, and a disk is lost",
+            is_large: true,
+            losses: 1,
+            replicas: 4,
+            members: [0b0111, 0b1011, 0b1011, 0b1011],
+            has_watermarks: true,
+            marks_at_once: true,
+            has_truncation: true,
+            checks_ends: true,
+            candidates: &[0, 1, 2],
+            ..ONE_WRITE
+        },
+        Small {
             name: "leaves",
             about: "a replica that lags leaves with the second epoch and is back with the third",
             members: [0b111, 0b011, 0b111, 0b111],
@@ -169,6 +207,17 @@ fn coming_back() -> Vec<Small> {
             replicas: 4,
             members: [0b0111, 0b1011, 0b1011, 0b1011],
             candidates: &[0, 1, 2],
+            ..ONE_WRITE
+        },
+        Small {
+            name: "replaced-leases",
+            about: "one replica is replaced by a fourth; a write, and a snapshot above it",
+            specs: [spec(1, [4, 4], [false, false], [true, false]), NONE],
+            replicas: 4,
+            members: [0b0111, 0b1011, 0b1011, 0b1011],
+            candidates: &[0, 1],
+            snapshot: Some(5),
+            leases: 2,
             ..ONE_WRITE
         },
         Small {
@@ -212,8 +261,7 @@ fn failing_over() -> Vec<Small> {
         },
         Small {
             name: "two-shards",
-            about: "a transaction over two shards, of which one fails over while its client dies",
-            client_crashes: 1,
+            about: "a transaction over two shards, of which one fails over; its client may be silent",
             leases: 1,
             ..OVER_TWO
         },
@@ -231,16 +279,16 @@ fn failing_over() -> Vec<Small> {
             name: "late-prepare",
             about: "a transaction over two shards, of which one fails over and hears of it late",
             specs: [spec(1, [4, 4], [false, false], [true, true]), NONE],
+            checks_ends: true,
             ..OVER_TWO
         },
         Small {
             name: "decided-too-early",
-            about: "a transaction over two shards, of which one fails over twice; its client dies",
+            about: "a transaction over two shards, of which one fails over twice",
             specs: [spec(1, [2, 2], [false, false], [true, true]), NONE],
             epochs: [3, 1],
             candidates: &[1, 2],
-            client_crashes: 1,
-            times: 0,
+            begins_at: 0,
             leases: 1,
             has_termination: false,
             ..OVER_TWO
@@ -261,17 +309,16 @@ fn failing_over() -> Vec<Small> {
                 spec(1, [2, 2], [false, false], [true, true]),
                 spec(1, [3, 3], [false, false], [true, true]),
             ],
-            times: 0,
+            begins_at: 0,
             leases: 1,
             has_termination: false,
             ..OVER_TWO
         },
         Small {
             name: "both-fail-over",
-            about: "a transaction over two shards that both fail over while its client dies",
+            about: "a transaction over two shards that both fail over; its client may be silent",
             is_large: true,
             epochs: [2, 2],
-            client_crashes: 1,
             leases: 1,
             ..OVER_TWO
         },
