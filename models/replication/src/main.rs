@@ -31,6 +31,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::model::Small;
 use crate::mutation::Mutation;
+use crate::world::World;
 
 struct Found {
     states: usize,
@@ -45,11 +46,23 @@ struct Found {
 fn explore(world: Small, bound: Option<usize>) -> Found {
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(2);
-    let mut checker = world.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
+    let mut checker =
+        world.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
     if let Some(bound) = bound {
         checker = checker.target_state_count(bound);
     }
-    let checker = checker.spawn_bfs().join();
+    if world.is_symmetric {
+        checker = checker.symmetry_fn(World::representative);
+    }
+    // Breadth first finds the shortest way to what goes wrong, depth first needs less memory.
+    if world.is_large {
+        judge(&checker.spawn_dfs().join(), started, bound)
+    } else {
+        judge(&checker.spawn_bfs().join(), started, bound)
+    }
+}
+
+fn judge(checker: &impl Checker<Small>, started: Instant, bound: Option<usize>) -> Found {
     let is_cut = bound.is_some_and(|bound| checker.state_count() >= bound);
     let mut found = Found {
         states: checker.unique_state_count(),
@@ -77,7 +90,7 @@ fn explore(world: Small, bound: Option<usize>) -> Found {
 fn show(name: &str, found: &Found) {
     let verdict = match (&found.broken, found.cut_at) {
         (Some((rule, _)), _) => format!("broken: {rule}"),
-        (None, Some(depth)) => format!("holds up to {depth} steps; not explored to its end"),
+        (None, Some(depth)) => format!("holds so far, at most {depth} steps deep"),
         _ if !found.lacks.is_empty() => format!("never: {}", found.lacks.join(", ")),
         _ => "holds".to_owned(),
     };
@@ -94,10 +107,19 @@ fn one(worlds: &[Small], name: &str, arguments: &[String]) -> ExitCode {
         [] => (None, None),
         [wanted] => (Some(wanted), None),
         [word, bound] if word == "upto" => (None, Some(bound)),
-        [wanted, _, bound, ..] => (Some(wanted), Some(bound)),
-        [wanted, _] => (Some(wanted), None),
+        [wanted, word, bound] if word == "upto" => (Some(wanted), Some(bound)),
+        _ => {
+            eprintln!("say: WORLD [MUTATION] [upto MILLIONS]");
+            return ExitCode::FAILURE;
+        }
     };
-    let bound = bound.and_then(|bound| bound.parse().ok()).map(|bound: usize| bound * 1_000_000);
+    let bound = match bound.map(|bound| bound.parse::<usize>()).transpose() {
+        Ok(bound) => bound.map(|millions| millions * 1_000_000),
+        Err(error) => {
+            eprintln!("no number of millions: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mutation = wanted.map(|wanted| {
         Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == *wanted)
     });
@@ -128,10 +150,6 @@ fn main() -> ExitCode {
         show(world.name, &found);
     }
     for mutation in Mutation::ALL {
-        if mutation.is_slow() && !all {
-            println!("{mutation:?} takes more than a minute: models/run replication all");
-            continue;
-        }
         let wanted = mutation.caught_in();
         let Some(world) = worlds.iter().find(|world| world.name == wanted) else {
             is_right = false;

@@ -19,6 +19,8 @@ pub struct Small {
     pub about: &'static str,
     /// Whether it takes more than a minute or two: only by name.
     pub is_large: bool,
+    /// Whether its two shards do the same, so that one may stand for the other.
+    pub is_symmetric: bool,
     pub specs: [Spec; TXNS],
     /// What somebody has read of the key of each shard at first.
     pub marks: [u8; SHARDS],

@@ -139,11 +139,6 @@ impl Mutation {
         }
     }
 
-    /// Whether that takes more than a minute.
-    pub fn is_slow(self) -> bool {
-        self == Self::ForgetsFreeze
-    }
-
     pub const ALL: [Self; 45] = [
         Self::ServesWithoutOwnCopy,
         Self::DecidesInMerge,

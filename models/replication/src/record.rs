@@ -11,7 +11,7 @@ pub const ATTEMPTS: u8 = 2;
 pub const FORGOTTEN: u8 = 1 << 7;
 
 /// A shard's record of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Record {
     #[default]
     Unseen,

@@ -65,7 +65,7 @@ impl Spec {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Role {
     #[default]
     Idle,
@@ -74,7 +74,7 @@ pub enum Role {
     Serving(u8),
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Replica {
     // Durable:
     pub promised: u8,
@@ -104,7 +104,7 @@ pub struct Replica {
 }
 
 /// What an epoch begins with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Table {
     pub records: [Record; TXNS],
     /// The highest lease of earlier epochs.
@@ -119,7 +119,7 @@ pub struct Table {
 }
 
 /// A shard: its master's word, its replicas, and what they have ever told each other.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Shard {
     pub epoch: u8,
     pub primary: u8,
@@ -142,7 +142,7 @@ pub struct Shard {
     pub seen: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Told {
     /// A bit for each attempt.
     pub commits: u8,
@@ -160,7 +160,7 @@ impl Told {
 }
 
 /// A transaction: its client, and what was ever said of it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Txn {
     pub is_client_up: bool,
     pub attempt: Attempt,
@@ -177,7 +177,7 @@ pub struct Txn {
     pub told: Told,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct World {
     /// How many of `BOUNDS` true time has passed, less one.
     pub now: u8,
@@ -227,6 +227,24 @@ impl World {
             txns: core::array::from_fn(|_| txn.clone()),
             ..Self::default()
         }
+    }
+}
+
+impl World {
+    /// The same world, or the one with its two shards exchanged: of both always the same one.
+    pub fn representative(&self) -> Self {
+        let mut other = self.clone();
+        other.shards.swap(0, 1);
+        other.snapshot.swap(0, 1);
+        for txn in &mut other.txns {
+            txn.reads.swap(0, 1);
+            txn.yes.swap(0, 1);
+            txn.no.swap(0, 1);
+            txn.later.swap(0, 1);
+            txn.answers.swap(0, 1);
+            txn.acknowledged.swap(0, 1);
+        }
+        other.min(self.clone())
     }
 }
 

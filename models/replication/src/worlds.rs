@@ -13,6 +13,7 @@ const BASE: Small = Small {
     name: "",
     about: "",
     is_large: false,
+    is_symmetric: false,
     specs: [NONE; 2],
     marks: [0, 0],
     f: 1,
@@ -92,6 +93,23 @@ fn forgetting() -> Vec<Small> {
             about: "one shard fails over twice; a single write is forgotten",
             has_watermarks: true,
             has_truncation: true,
+            ..ONE_WRITE
+        },
+        Small {
+            name: "two-dropped",
+            about: "one shard fails over; two transactions on its key are forgotten, and a snapshot",
+            is_large: true,
+            specs: [
+                spec(1, [2, 5], [true, false], [true, false]),
+                spec(1, [3, 6], [false, false], [true, false]),
+            ],
+            has_watermarks: true,
+            marks_at_once: true,
+            has_truncation: true,
+            snapshot: Some(3),
+            epochs: [2, 1],
+            candidates: &[1],
+            leases: 1,
             ..ONE_WRITE
         },
         Small {
@@ -221,6 +239,18 @@ fn coming_back() -> Vec<Small> {
             ..ONE_WRITE
         },
         Small {
+            name: "five-lost",
+            about: "a shard of five replicas fails over once, and two disks are lost; a single write",
+            is_large: true,
+            f: 2,
+            replicas: 5,
+            members: [0b11111; EPOCHS],
+            epochs: [2, 1],
+            losses: 2,
+            candidates: &[1],
+            ..ONE_WRITE
+        },
+        Small {
             name: "five",
             about: "a shard of five replicas fails over once; a single write",
             f: 2,
@@ -297,7 +327,6 @@ fn failing_over() -> Vec<Small> {
             name: "rounds",
             about: "a transaction over two shards whose first timestamp is too low at one; the other \
                     fails over",
-            is_large: true,
             specs: [spec(1, [2, 4], [false, false], [true, true]), NONE],
             marks: [0, 2],
             ..OVER_TWO
@@ -318,6 +347,7 @@ fn failing_over() -> Vec<Small> {
             name: "both-fail-over",
             about: "a transaction over two shards that both fail over; its client may be silent",
             is_large: true,
+            is_symmetric: true,
             epochs: [2, 2],
             leases: 1,
             ..OVER_TWO
