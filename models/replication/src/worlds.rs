@@ -285,7 +285,7 @@ fn failing_over() -> Vec<Small> {
             ],
             epochs: [2, 1],
             restarts: 1,
-            times: 1,
+            begins_at: 1,
             snapshot: Some(3),
             ..BASE
         },
