@@ -183,6 +183,15 @@ fn coming_back() -> Vec<Small> {
             ..ONE_WRITE
         },
         Small {
+            name: "lost-and-prepared",
+            about: "a transaction over two shards, of which one fails over and loses a disk",
+            specs: [spec(1, [2, 2], [false, false], [true, true]), NONE],
+            losses: 1,
+            checks_ends: true,
+            leases: 1,
+            ..OVER_TWO
+        },
+        Small {
             name: "lost-and-closed",
             about: "a replica loses its disk; a write, and a snapshot that may read at backups",
             specs: [spec(1, [4, 4], [false, false], [true, false]), NONE],
