@@ -2,13 +2,15 @@
 //!
 //! Some of what takes several messages is one step here, because the states between differ from
 //! others only by what does not happen in them: the answers to a new primary are taken when the
-//! last one is counted (a replica that answered earlier does nothing meanwhile); a grant arrives at
+//! last one is counted (a replica that answered earlier does nothing meanwhile); grants arrive at
 //! once (one that is lost only raises a floor); a new primary serves as soon as it may.
 
 use crate::model::Small;
 use crate::mutation::Mutation;
 use crate::record::Record;
-use crate::world::{BOUNDS, F, REPLICAS, Replica, Role, TXNS, World};
+use crate::world::{
+    At, BOUNDS, Replica, Replicas, Role, Shard, TXNS, Table, World, committed_versions, each,
+};
 
 impl Replica {
     /// What it keeps in memory is gone, or void.
@@ -34,43 +36,29 @@ impl Small {
     }
 
     /// The master names a new primary, which collects the promises and answers of itself and
-    /// another replica, and merges them (steps 1 to 4).
-    pub fn take_over(
-        &self,
-        world: &mut World,
-        shard: usize,
-        (primary, with): (usize, usize),
-    ) -> bool {
+    /// others, and merges them (steps 1 to 4).
+    pub fn take_over(&self, world: &mut World, (shard, primary): At, with: Replicas) -> bool {
         let of_shard = &mut world.shards[shard];
         let is_reissued = self.is(Mutation::ReissuesEpoch) && of_shard.epoch == 2;
         if is_reissued && usize::from(of_shard.primary) == primary {
             return false;
         }
         let epoch = if is_reissued { 2 } else { of_shard.epoch + 1 };
+        let answering = with | 1 << primary;
+        if !self.may_merge(of_shard, primary, answering) {
+            return false;
+        }
         of_shard.epoch = epoch;
         of_shard.primary = primary as u8;
-        for replica in [primary, with] {
+        for replica in each(answering) {
             let one = &mut of_shard.replicas[replica];
             one.promised = epoch;
             one.forget_role();
         }
-        let answers = [&of_shard.replicas[primary], &of_shard.replicas[with]];
-        let newest = answers.iter().map(|answer| answer.normal).max().unwrap_or(0);
-        let mut table = [Record::Unseen; TXNS];
-        let mut lease = 0;
-        for answer in answers {
-            if answer.normal == newest || self.is(Mutation::MergesOldTables) {
-                for (kept, has) in table.iter_mut().zip(answer.table) {
-                    *kept = kept.with(has);
-                }
-            }
-            if answer.normal == newest || !self.is(Mutation::IgnoresLeases) {
-                lease = lease.max(answer.granted).max(answer.held);
-            }
-        }
+        let mut table = self.merge(of_shard, primary, answering);
         self.resolve(world, shard, &mut table);
         let of_shard = &mut world.shards[shard];
-        of_shard.merged[usize::from(epoch) - 1] = Some((table, lease));
+        of_shard.merged[usize::from(epoch) - 1] = Some(table);
         of_shard.replicas[primary].role = Role::Merged(epoch);
         let is_late = self.is(Mutation::ServesWithoutOwnCopy) || self.is(Mutation::DecidesInMerge);
         if !is_late {
@@ -79,10 +67,70 @@ impl Small {
         true
     }
 
-    /// Step 2: what the merged records say.
-    fn resolve(&self, world: &mut World, shard: usize, table: &mut [Record; TXNS]) {
+    /// Whether these answers are enough: f + 1 from each configuration that may have records which
+    /// count, and the new primary has the store to them.
+    fn may_merge(&self, of_shard: &Shard, primary: usize, answering: Replicas) -> bool {
+        let lacks_state = |replica: usize| of_shard.replicas[replica].lacks_state;
+        if each(answering).any(lacks_state) && !self.is(Mutation::AnswersWithoutState) {
+            return false;
+        }
+        let newest = newest_installed(of_shard, answering);
+        let promised = each(answering).map(|replica| of_shard.replicas[replica].promised).max();
+        let last =
+            if self.is(Mutation::AsksOneConfiguration) { newest } else { promised.unwrap_or(0) };
+        let is_enough = |epoch| (answering & self.members(epoch)).count_ones() as usize > self.f;
+        let has_store = self.members(newest) & 1 << primary != 0
+            || self.is(Mutation::InstallsWithoutCheckpoint);
+        has_store && (self.is(Mutation::AsksAnybody) || (newest..=last).all(is_enough))
+    }
+
+    /// Steps 2 and 4: what the answers say together.
+    fn merge(&self, of_shard: &Shard, primary: usize, answering: Replicas) -> Table {
+        let newest = newest_installed(of_shard, answering);
+        let mut table = Table { base: newest, ..Table::default() };
+        for answer in each(answering).map(|replica| &of_shard.replicas[replica]) {
+            if answer.normal == newest || self.is(Mutation::MergesOldTables) {
+                for (kept, has) in table.records.iter_mut().zip(answer.table) {
+                    *kept = kept.with(has);
+                }
+                table.settled |= answer.settled;
+            }
+            if answer.normal == newest || !self.is(Mutation::IgnoresLeases) {
+                table.lease = table.lease.max(answer.granted).max(answer.held);
+            }
+            if !self.is(Mutation::ForgetsWatermark) {
+                table.passed |= answer.passed;
+            }
+        }
+        if self.is(Mutation::DropsStablePrepared) {
+            self.drop_stable(of_shard, &mut table);
+        }
         for txn in 0..TXNS {
-            table[txn] = match table[txn] {
+            if table.records[txn] != Record::Unseen {
+                table.settled &= !(1 << txn);
+            }
+        }
+        let own = &of_shard.replicas[primary];
+        table.store = own.store | committed_versions(&own.table, table.settled);
+        table
+    }
+
+    /// Promises that every replica has are dropped.
+    fn drop_stable(&self, of_shard: &Shard, table: &mut Table) {
+        let at = usize::from(table.base) - 1;
+        for (txn, record) in table.records.iter_mut().enumerate() {
+            let has = |replica: usize| of_shard.acked[replica][at][txn] & record.bit() != 0;
+            if record.promised().is_some() && each(self.members(table.base)).all(has) {
+                *record = Record::Unseen;
+            }
+        }
+    }
+
+    /// Step 2: what the merged records say.
+    fn resolve(&self, world: &mut World, shard: usize, table: &mut Table) {
+        let records = &mut table.records;
+        for txn in 0..TXNS {
+            records[txn] = match records[txn] {
                 Record::Prepared(attempt) | Record::Frozen(attempt)
                     if self.specs[txn].is_single() =>
                 {
@@ -98,7 +146,7 @@ impl Small {
                 record => record,
             };
             if self.is(Mutation::DecidesInMerge)
-                && let Some(attempt) = table[txn].promised()
+                && let Some(attempt) = records[txn].promised()
             {
                 let is_prepared = |other: usize| {
                     let has = |replica: &Replica| replica.view[txn].promised() == Some(attempt);
@@ -110,73 +158,95 @@ impl Small {
             }
         }
         if self.is(Mutation::KeepsOneOfTwo) {
-            self.keep_one(shard, table);
+            self.keep_one(shard, records);
         }
     }
 
     /// Of several that hold one key, all but the first are dropped.
-    fn keep_one(&self, shard: usize, table: &mut [Record; TXNS]) {
+    fn keep_one(&self, shard: usize, records: &mut [Record; TXNS]) {
         let mut is_held = false;
         for txn in 0..TXNS {
-            if table[txn].promised().is_some() && self.specs[txn].uses(shard) {
+            if records[txn].promised().is_some() && self.specs[txn].uses(shard) {
                 if is_held {
-                    table[txn] = Record::Unseen;
+                    records[txn] = Record::Unseen;
                 }
                 is_held = true;
             }
         }
     }
 
-    /// Step 5, at each replica: it has the epoch's table durably. With itself and F backups the new
+    /// Step 5, at each replica: it has the epoch's table durably. With itself and f backups the new
     /// primary serves.
     pub fn install(&self, world: &mut World, shard: usize, replica: usize) -> bool {
         let of_shard = &mut world.shards[shard];
         let (epoch, primary) = (of_shard.epoch, usize::from(of_shard.primary));
-        let Some((table, lease)) = of_shard.merged[usize::from(epoch) - 1] else { return false };
+        let Some(table) = of_shard.merged[usize::from(epoch) - 1] else { return false };
         let one = &mut of_shard.replicas[replica];
-        if one.normal >= epoch || one.promised > epoch {
+        let is_member = self.members(epoch) & 1 << replica != 0;
+        if one.normal >= epoch || one.promised > epoch || !is_member {
+            return false;
+        }
+        // What it has acknowledged in this epoch may be more than the table.
+        let has_lost =
+            one.lacks_state && (one.promised == epoch || self.is(Mutation::ReturnsWithoutAsking));
+        if has_lost && !self.is(Mutation::RebuildsFromTable) {
             return false;
         }
         if one.promised < epoch {
             one.promised = epoch;
             one.forget_role();
         }
-        one.table = table;
+        self.put_table(one, replica, &table);
         one.normal = epoch;
-        one.granted = one.granted.max(lease);
         of_shard.installed[usize::from(epoch) - 1] |= 1 << replica;
         let installed = of_shard.installed[usize::from(epoch) - 1];
-        let others = (0..REPLICAS).filter(|&at| at != primary && installed & 1 << at != 0).count();
-        let has_own = installed & 1 << primary != 0 || self.is(Mutation::ServesWithoutOwnCopy);
+        let own = if self.is(Mutation::ServesWithoutOwnCopy) { 1 << primary } else { 0 };
+        let is_enough = self.is_enough(epoch, primary, installed | own);
         let one = &mut of_shard.replicas[primary];
-        if one.role == Role::Merged(epoch) && has_own && others >= F {
+        if one.role == Role::Merged(epoch) && is_enough {
             one.role = Role::Serving(epoch);
-            one.view = table;
+            one.view = table.records;
             // Everything below the lease may have been read.
-            let floor = BOUNDS[usize::from(lease)].saturating_sub(1);
+            let floor = BOUNDS[usize::from(table.lease)].saturating_sub(1);
             one.read_mark = if self.is(Mutation::NoFloor) { 0 } else { floor };
-            one.old_lease = lease;
+            one.old_lease = table.lease;
         }
         true
     }
 
-    /// A backup grants the primary of the epoch that it is in a lease, and the primary notes it.
-    pub fn renew(
-        &self,
-        world: &mut World,
-        shard: usize,
-        (primary, replica): (usize, usize),
-        lease: u8,
-    ) -> bool {
+    /// A replica takes an epoch's table in place of the records that it has.
+    fn put_table(&self, one: &mut Replica, replica: usize, table: &Table) {
+        // What the table leaves out as stable is in the store of whoever was there.
+        let was_there = !one.lacks_state && self.members(table.base) & 1 << replica != 0;
+        if !was_there && !self.is(Mutation::InstallsWithoutCheckpoint) {
+            one.store = table.store;
+        } else if !self.is(Mutation::DropsWhatIsLeftOut) {
+            one.store |= committed_versions(&one.table, table.settled);
+        }
+        if self.is(Mutation::PutsBeforeItCounts) {
+            one.store |= committed_versions(&table.records, !0);
+        }
+        one.table = table.records;
+        one.settled = table.settled;
+        one.passed |= table.passed;
+        one.granted = one.granted.max(table.lease);
+        one.lacks_state = false;
+    }
+
+    /// Backups grant the primary of the epoch that they are in a lease, and the primary notes it.
+    pub fn renew(&self, world: &mut World, (shard, primary): At, by: Replicas, lease: u8) -> bool {
         let Some(epoch) = self.serves(world, shard, primary) else { return false };
         let of_shard = &mut world.shards[shard];
-        let backup = &mut of_shard.replicas[replica];
-        let is_promised = backup.promised == epoch
-            || (backup.promised > epoch && self.is(Mutation::AcceptsOldEpoch));
-        if !is_promised {
-            return false;
+        for replica in each(by) {
+            let backup = &mut of_shard.replicas[replica];
+            let is_promised = backup.promised == epoch
+                || (backup.promised > epoch && self.is(Mutation::AcceptsOldEpoch));
+            let is_member = self.members(epoch) & 1 << replica != 0;
+            if !is_promised || !is_member || backup.lacks_state {
+                return false;
+            }
+            backup.granted = backup.granted.max(lease);
         }
-        backup.granted = backup.granted.max(lease);
         let one = &mut of_shard.replicas[primary];
         one.lease = one.lease.max(lease);
         one.held = one.held.max(lease);
@@ -184,4 +254,7 @@ impl Small {
     }
 }
 
-const _: () = assert!(F == 1, "one grant, and one answer beside the own, are enough");
+/// The newest epoch whose table one of some replicas has installed.
+fn newest_installed(of_shard: &Shard, replicas: Replicas) -> u8 {
+    each(replicas).map(|replica| of_shard.replicas[replica].normal).max().unwrap_or(0)
+}

@@ -43,6 +43,56 @@ pub enum Mutation {
     MergesOldTables,
     /// A new primary does not take the old leases as its floor.
     NoFloor,
+    /// The merge drops a promise that every replica has: its number is at or below `stable`.
+    DropsStablePrepared,
+    /// Records become stable when all replicas but one have them.
+    StableWithoutOne,
+    /// A replica that has dropped a transaction's records stores another copy of one.
+    RevivesDropped,
+    /// Who installs a table drops its own records that the table leaves out as stable.
+    DropsWhatIsLeftOut,
+    /// What a table says is committed is put into the store before the table counts.
+    PutsBeforeItCounts,
+    /// An outcome is dropped before its client has acknowledged it, or the watermark has passed.
+    DropsUnacknowledged,
+    /// A commit is dropped before every participant has acknowledged it.
+    DropsUntold,
+    /// A participant acknowledges a commit that is not replicated.
+    AcknowledgesDecisionEarly,
+    /// A primary acts on its watermark before that is replicated.
+    WatermarkIsLocal,
+    /// The merge forgets the watermark.
+    ForgetsWatermark,
+    /// What began below the watermark is answered *no*, a repeat of something forgotten as well.
+    TooOldIsNo,
+    /// Who asks for termination takes it for an abort that somebody has forgotten a transaction.
+    TakesForgottenForAborted,
+    /// Who has forgotten a transaction does not answer termination.
+    SaysNothingOfForgotten,
+    /// A replica that has lost its state answers step 1.
+    AnswersWithoutState,
+    /// A replica that got an older state back takes it for its newest.
+    BelievesOldState,
+    /// A replica that has lost its state joins whatever epoch it hears of.
+    ReturnsWithoutAsking,
+    /// A replica that has lost its state gets the table that the epoch began with.
+    RebuildsFromTable,
+    /// A replica that was not in the last configuration installs a table without a checkpoint.
+    InstallsWithoutCheckpoint,
+    /// Step 1 takes the answers of any f + 1 replicas.
+    AsksAnybody,
+    /// Step 1 asks the configuration of the newest table that it hears of, and no later one.
+    AsksOneConfiguration,
+    /// A record counts when the primary and one backup have it, whatever f is.
+    OneBackupIsEnough,
+    /// A timestamp is closed while something at or below it is prepared.
+    ClosesOverPrepared,
+    /// A timestamp is closed at or above the lease.
+    ClosesAboveLease,
+    /// Closing a timestamp does not count as a read of every key.
+    ClosesWithoutMark,
+    /// A backup reads at a closed timestamp without all records up to it.
+    BackupReadsBehind,
 }
 
 impl Mutation {
@@ -64,15 +114,32 @@ impl Mutation {
             Self::IgnoresLeases | Self::MergesOldTables => "leases",
             Self::NoIsNotReplicated | Self::ForgetsOutcomes => "late-prepare",
             Self::ForgetsFreeze | Self::IgnoresTimestamps => "rounds",
+            Self::DropsUnacknowledged => "repeats",
+            Self::DropsWhatIsLeftOut | Self::PutsBeforeItCounts | Self::StableWithoutOne => {
+                "left-out"
+            }
+            Self::DropsUntold
+            | Self::TakesForgottenForAborted
+            | Self::TooOldIsNo
+            | Self::SaysNothingOfForgotten => "forgotten",
+            Self::DropsStablePrepared => "late-prepare",
+            Self::RevivesDropped | Self::AcknowledgesDecisionEarly => "dropped",
+            Self::WatermarkIsLocal | Self::ForgetsWatermark => "too-old",
+            Self::AnswersWithoutState
+            | Self::BelievesOldState
+            | Self::ReturnsWithoutAsking
+            | Self::RebuildsFromTable => "lost-disk",
+            Self::InstallsWithoutCheckpoint => "leaves",
+            Self::AsksAnybody | Self::AsksOneConfiguration => "replaced",
+            Self::OneBackupIsEnough => "five",
+            Self::ClosesOverPrepared
+            | Self::ClosesAboveLease
+            | Self::ClosesWithoutMark
+            | Self::BackupReadsBehind => "closed",
         }
     }
 
-    /// Whether that takes more than a minute.
-    pub fn is_slow(self) -> bool {
-        self == Self::ForgetsFreeze
-    }
-
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 45] = [
         Self::ServesWithoutOwnCopy,
         Self::DecidesInMerge,
         Self::VotesUnderOldLease,
@@ -93,5 +160,30 @@ impl Mutation {
         Self::ReissuesEpoch,
         Self::MergesOldTables,
         Self::NoFloor,
+        Self::DropsStablePrepared,
+        Self::StableWithoutOne,
+        Self::RevivesDropped,
+        Self::DropsWhatIsLeftOut,
+        Self::PutsBeforeItCounts,
+        Self::DropsUnacknowledged,
+        Self::DropsUntold,
+        Self::AcknowledgesDecisionEarly,
+        Self::WatermarkIsLocal,
+        Self::ForgetsWatermark,
+        Self::TooOldIsNo,
+        Self::TakesForgottenForAborted,
+        Self::SaysNothingOfForgotten,
+        Self::AnswersWithoutState,
+        Self::BelievesOldState,
+        Self::ReturnsWithoutAsking,
+        Self::RebuildsFromTable,
+        Self::InstallsWithoutCheckpoint,
+        Self::AsksAnybody,
+        Self::AsksOneConfiguration,
+        Self::OneBackupIsEnough,
+        Self::ClosesOverPrepared,
+        Self::ClosesAboveLease,
+        Self::ClosesWithoutMark,
+        Self::BackupReadsBehind,
     ];
 }

@@ -3,10 +3,7 @@
 use crate::model::Small;
 use crate::mutation::Mutation;
 use crate::record::{ATTEMPTS, Attempt, Record};
-use crate::world::{BOUNDS, World};
-
-/// A shard, and a replica of it.
-type At = (usize, usize);
+use crate::world::{At, BOUNDS, World};
 
 impl Small {
     /// A replica makes a record durable and acknowledges it, if it is of the epoch that it is in.
@@ -26,7 +23,13 @@ impl Small {
             || (self.is(Mutation::ServesWithoutOwnCopy)
                 && one.role == crate::world::Role::Serving(epoch))
             || (one.normal > epoch && self.is(Mutation::AcceptsOldEpoch));
-        if !is_promised || !is_installed {
+        // Another copy of what it has dropped: its number is at or below `stable`.
+        let is_acked =
+            world.shards[shard].acked[replica][usize::from(epoch) - 1][txn] & record.bit() != 0;
+        let one = &mut world.shards[shard].replicas[replica];
+        let is_known =
+            is_acked && one.settled & 1 << txn != 0 && !self.is(Mutation::RevivesDropped);
+        if !is_promised || !is_installed || is_known {
             return false;
         }
         one.table[txn] = one.table[txn].with(record);
@@ -63,7 +66,7 @@ impl Small {
         {
             return false;
         }
-        *reads = Some(self.version(&one.view, shard, spec.begin));
+        *reads = Some(self.version(&one.view, one.store, shard, spec.begin));
         one.read_mark = one.read_mark.max(spec.begin);
         true
     }
@@ -89,9 +92,14 @@ impl Small {
         if !has_read || !is_new || commit >= BOUNDS[usize::from(one.lease)] {
             return false;
         }
+        if one.view[txn] == Record::Unseen && self.has_passed(world, (shard, primary), txn) {
+            // Too old: it may be a repeat of what was forgotten. So that is no *no*.
+            world.txns[txn].no[shard] |= self.is(Mutation::TooOldIsNo);
+            return self.is(Mutation::TooOldIsNo);
+        }
         let mut others = one.view;
         others[txn] = Record::Unseen;
-        let latest = self.version(&others, shard, u8::MAX);
+        let latest = self.version(&others, one.store, shard, u8::MAX);
         let version = world.txns[txn].reads[shard];
         let is_refused = self.is_written(&others, shard, u8::MAX)
             || (spec.reads[shard] && version != Some(latest));
@@ -119,9 +127,8 @@ impl Small {
 
     /// Tells the client what the shard has durably.
     pub fn vote(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
-        let Some(epoch) = self.serves(world, shard, primary) else { return false };
         let record = world.shards[shard].replicas[primary].view[txn];
-        let is_durable = world.shards[shard].is_durable(epoch, primary, txn, record);
+        let is_durable = self.counts(world, (shard, primary), txn, record);
         match record {
             Record::Prepared(attempt)
                 if is_durable && self.may_promise(world, (shard, primary)) =>
@@ -166,9 +173,12 @@ impl Small {
         if !one.is_client_up || one.told.abort {
             return false;
         }
-        let said_yes = |shard: usize| one.yes[shard] & 1 << one.attempt != 0;
-        if self.specs[txn].participants().all(said_yes) {
-            one.told.commits |= 1 << one.attempt;
+        // One shard alone says which of its attempts was carried out.
+        let attempts = if self.specs[txn].is_single() { !0 } else { 1 << one.attempt };
+        let agreed =
+            self.specs[txn].participants().fold(attempts, |all, shard| all & one.yes[shard]);
+        if agreed != 0 {
+            one.told.commits |= agreed;
             return true;
         }
         let is_refused = one.no.iter().any(|&no| no);
@@ -181,14 +191,13 @@ impl Small {
         let told = world.txns[txn].told;
         let record = world.shards[shard].replicas[primary].view[txn];
         match (told.commit(), record) {
+            // Carried out, and forgotten.
+            (_, Record::Unseen) if self.has_passed(world, (shard, primary), txn) => false,
             (Some(_), Record::Committed(_)) => false,
             (Some(_), Record::Aborted) => {
                 // A deposed primary may have refused what its successors have promised: nobody was
                 // told of it.
-                let epoch = self.serves(world, shard, primary);
-                let is_contradicted = epoch.is_some_and(|epoch| {
-                    world.shards[shard].is_durable(epoch, primary, txn, record)
-                });
+                let is_contradicted = self.counts(world, (shard, primary), txn, record);
                 world.is_contradicted |= is_contradicted;
                 is_contradicted
             }
@@ -209,7 +218,7 @@ impl Small {
     }
 
     /// The snapshot reads the key.
-    pub fn read_snapshot(&self, world: &mut World, shard: usize, primary: usize) -> bool {
+    pub fn read_snapshot(&self, world: &mut World, (shard, primary): At) -> bool {
         let Some(at) = self.snapshot else { return false };
         let one = &mut world.shards[shard].replicas[primary];
         if world.snapshot[shard].is_some()
@@ -218,20 +227,20 @@ impl Small {
         {
             return false;
         }
-        world.snapshot[shard] = Some(self.version(&one.view, shard, at));
+        world.snapshot[shard] = Some(self.version(&one.view, one.store, shard, at));
         one.read_mark = one.read_mark.max(at);
         true
     }
 
     /// Somebody reads what the key has now, whatever its timestamp.
-    pub fn read_single(&self, world: &mut World, shard: usize, primary: usize) -> bool {
+    pub fn read_single(&self, world: &mut World, (shard, primary): At) -> bool {
         let one = &world.shards[shard].replicas[primary];
         let has_lease = world.now < one.lease || self.is(Mutation::ReadsAboveLease);
         let is_alone = world.now >= one.old_lease || self.is(Mutation::ReadsUnderOldLease);
         if !has_lease || !is_alone || self.is_written(&one.view, shard, u8::MAX) {
             return false;
         }
-        let version = self.version(&one.view, shard, u8::MAX);
+        let version = self.version(&one.view, one.store, shard, u8::MAX);
         let told = (0..self.specs.len())
             .filter(|&txn| self.specs[txn].writes[shard])
             .filter_map(|txn| world.txns[txn].told.commit().map(|attempt| self.at(txn, attempt)));

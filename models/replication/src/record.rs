@@ -6,9 +6,14 @@ pub type Attempt = u8;
 /// Attempts of a transaction, at most.
 pub const ATTEMPTS: u8 = 2;
 
+/// An answer to termination beside the records: nothing is known, and nothing ever will be, because
+/// the transaction began below the watermark.
+pub const FORGOTTEN: u8 = 1 << 7;
+
 /// A shard's record of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Record {
+    #[default]
     Unseen,
     Prepared(Attempt),
     /// Prepared, and told to an asker of termination: it refuses any other timestamp from then on.
@@ -54,6 +59,10 @@ impl Record {
         if other.rank() > self.rank() { other } else { self }
     }
 
+    pub fn is_outcome(self) -> bool {
+        matches!(self, Self::Committed(_) | Self::Aborted)
+    }
+
     /// The timestamp that a promise stands for, if it is one.
     pub fn promised(self) -> Option<Attempt> {
         match self {
@@ -62,3 +71,5 @@ impl Record {
         }
     }
 }
+
+const _: () = assert!(3 * ATTEMPTS < 7);

@@ -3,18 +3,16 @@
 
 use crate::model::Small;
 use crate::mutation::Mutation;
-use crate::record::Record;
-use crate::world::World;
+use crate::record::{FORGOTTEN, Record};
+use crate::world::{At, Replica, World};
 
 impl Small {
     /// A primary that is asked, or asks itself, freezes what it has.
-    pub fn freeze(&self, world: &mut World, (shard, primary): (usize, usize), txn: usize) -> bool {
-        // Somebody has a promise to ask about.
-        let is_asked = world.shards.iter().any(|of_shard| {
-            of_shard.replicas.iter().any(|replica| replica.view[txn].promised().is_some())
-        });
+    pub fn freeze(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
+        let is_forgotten = self.has_passed(world, (shard, primary), txn);
         let frozen = match world.shards[shard].replicas[primary].view[txn] {
-            _ if !is_asked => return false,
+            _ if !is_asked(world, txn) => return false,
+            Record::Unseen if is_forgotten => return false,
             Record::Prepared(attempt) => Record::Frozen(attempt),
             Record::Unseen => Record::Aborted,
             _ => return false,
@@ -24,10 +22,16 @@ impl Small {
     }
 
     /// It answers when that is durable.
-    pub fn answer(&self, world: &mut World, (shard, primary): (usize, usize), txn: usize) -> bool {
-        let Some(epoch) = self.serves(world, shard, primary) else { return false };
+    pub fn answer(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
         let one = &world.shards[shard].replicas[primary];
         let record = one.view[txn];
+        if record == Record::Unseen && self.has_passed(world, (shard, primary), txn) {
+            let is_told = is_asked(world, txn) && !self.is(Mutation::SaysNothingOfForgotten);
+            if is_told {
+                world.txns[txn].answers[shard] |= FORGOTTEN;
+            }
+            return is_told;
+        }
         let may_answer = match record {
             Record::Frozen(_) => {
                 world.now >= one.old_lease || self.is(Mutation::VotesUnderOldLease)
@@ -35,10 +39,24 @@ impl Small {
             Record::Committed(_) | Record::Aborted => true,
             Record::Prepared(_) | Record::Unseen => false,
         };
-        if !may_answer || !world.shards[shard].is_durable(epoch, primary, txn, record) {
+        if !may_answer || !self.counts(world, (shard, primary), txn, record) {
             return false;
         }
         world.txns[txn].answers[shard] |= record.bit();
+        true
+    }
+
+    /// A primary that is still prepared hears that another shard has forgotten the transaction. So
+    /// it was aborted, or this shard would have acknowledged its commit: it records that, and tells
+    /// it when it counts. A primary that was deposed meanwhile cannot.
+    pub fn give_up(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
+        let is_prepared = world.shards[shard].replicas[primary].view[txn].promised().is_some();
+        let is_forgotten =
+            |other| other != shard && world.txns[txn].answers[other] & FORGOTTEN != 0;
+        if !is_prepared || !self.specs[txn].participants().any(is_forgotten) {
+            return false;
+        }
+        self.propose(world, (shard, primary), txn, Record::Aborted);
         true
     }
 
@@ -46,7 +64,7 @@ impl Small {
     pub fn conclude(&self, world: &mut World, txn: usize) -> bool {
         let mut frozen = 0_u8;
         let mut committed = 0_u8;
-        let mut is_aborted = false;
+        let (mut is_aborted, mut is_forgotten) = (false, false);
         for (place, shard) in self.specs[txn].participants().enumerate() {
             let mut answers = world.txns[txn].answers[shard];
             if place == 0 && self.is(Mutation::AskerDoesNotAnswer) {
@@ -60,6 +78,7 @@ impl Small {
             if answers == 0 {
                 return false;
             }
+            is_forgotten |= answers == FORGOTTEN;
             for record in Record::of(answers) {
                 match record {
                     Record::Frozen(attempt) => frozen |= 1 << attempt,
@@ -70,13 +89,28 @@ impl Small {
             }
         }
         let told = &mut world.txns[txn].told;
+        if is_forgotten && self.is(Mutation::TakesForgottenForAborted) {
+            is_aborted = true;
+        }
         if committed != 0 {
             told.commits |= committed;
         } else if is_aborted || (frozen.count_ones() > 1 && !self.is(Mutation::IgnoresTimestamps)) {
             told.abort = true;
+        } else if is_forgotten {
+            // Whoever is still prepared gives up, or knows better by now.
+            return false;
         } else {
             told.commits |= 1 << (u8::BITS - 1 - frozen.leading_zeros());
         }
         true
     }
+}
+
+/// Whether somebody has a promise to ask about, or had one: a question may come late.
+fn is_asked(world: &World, txn: usize) -> bool {
+    let is_frozen =
+        |answers: &u8| Record::of(*answers).any(|record| matches!(record, Record::Frozen(_)));
+    let is_promised = |replica: &Replica| replica.view[txn].promised().is_some();
+    world.txns[txn].answers.iter().any(is_frozen)
+        || world.shards.iter().any(|of_shard| of_shard.replicas.iter().any(is_promised))
 }

@@ -3,15 +3,14 @@
 //! Messages are facts: once sent, they may arrive at any time, in any order, any number of times or
 //! never. So a loss is a step that is not taken, and whoever stands still is one that takes none.
 
-use crate::record::{Attempt, Record};
+use crate::record::{ATTEMPTS, Attempt, Record};
 
 pub const SHARDS: usize = 2;
-pub const REPLICAS: usize = 3;
-/// Replicas that may fail.
-pub const F: usize = 1;
-pub const TXNS: usize = 3;
+/// Replicas of a shard, at most.
+pub const REPLICAS: usize = 5;
+pub const TXNS: usize = 2;
 /// Epochs of a shard, at most; they begin with 1.
-pub const EPOCHS: usize = 3;
+pub const EPOCHS: usize = 4;
 
 /// Bounds of leases, as timestamps. True time is known as the number of bounds that have passed:
 /// nothing else about it matters. Clients' timestamps have nothing to do with true time: their
@@ -19,6 +18,28 @@ pub const EPOCHS: usize = 3;
 pub const BOUNDS: [u8; 3] = [0, 4, 8];
 /// An index of `BOUNDS`.
 pub type Lease = u8;
+
+/// A shard, and a replica of it.
+pub type At = (usize, usize);
+/// A set of replicas, a bit for each.
+pub type Replicas = u8;
+/// A set of transactions.
+pub type Txns = u8;
+/// A set of versions: a bit for each attempt of each transaction.
+pub type Versions = u8;
+
+/// The version that a transaction writes at an attempt.
+pub fn version_bit(txn: usize, attempt: Attempt) -> Versions {
+    1 << (txn * usize::from(ATTEMPTS) + usize::from(attempt))
+}
+
+/// The versions of what is committed among some transactions.
+pub fn committed_versions(records: &[Record; TXNS], txns: Txns) -> Versions {
+    (0..TXNS).filter(|txn| txns & 1 << txn != 0).fold(0, |versions, txn| match records[txn] {
+        Record::Committed(attempt) => versions | version_bit(txn, attempt),
+        _ => versions,
+    })
+}
 
 /// A transaction: what it reads and writes of the one key of each shard.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +65,7 @@ impl Spec {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Role {
     #[default]
     Idle,
@@ -53,16 +74,24 @@ pub enum Role {
     Serving(u8),
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Replica {
     // Durable:
     pub promised: u8,
     /// The last epoch whose table it has installed.
     pub normal: u8,
     pub table: [Record; TXNS],
+    /// What its store has of records that it has dropped.
+    pub store: Versions,
+    /// Transactions whose records it has dropped as stable.
+    pub settled: Txns,
+    /// Transactions that began below the watermark, or whose outcome their client has acknowledged.
+    pub passed: Txns,
     pub granted: Lease,
     /// The highest lease that it held as a primary.
     pub held: Lease,
+    /// It has lost what it had, and knows it.
+    pub lacks_state: bool,
     // In memory, of a primary:
     pub role: Role,
     pub view: [Record; TXNS],
@@ -74,8 +103,23 @@ pub struct Replica {
     pub old_lease: Lease,
 }
 
+/// What an epoch begins with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Table {
+    pub records: [Record; TXNS],
+    /// The highest lease of earlier epochs.
+    pub lease: Lease,
+    /// The epoch whose records it was merged from.
+    pub base: u8,
+    /// Transactions that it leaves out because their records were stable.
+    pub settled: Txns,
+    pub passed: Txns,
+    /// The checkpoint that goes with it.
+    pub store: Versions,
+}
+
 /// A shard: its master's word, its replicas, and what they have ever told each other.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Shard {
     pub epoch: u8,
     pub primary: u8,
@@ -84,15 +128,21 @@ pub struct Shard {
     pub sent: [[u8; TXNS]; EPOCHS],
     /// Records that a replica has acknowledged.
     pub acked: [[[u8; TXNS]; EPOCHS]; REPLICAS],
-    /// The table that an epoch begins with, and the leases before it.
-    pub merged: [Option<([Record; TXNS], Lease)>; EPOCHS],
+    pub merged: [Option<Table>; EPOCHS],
     /// Replicas that have told that they installed it.
-    pub installed: [u8; EPOCHS],
+    pub installed: [Replicas; EPOCHS],
+    /// Replicas that have a transaction's `passed` durably, the primary that sent it first.
+    pub marked: [[Replicas; TXNS]; EPOCHS],
+    /// Transactions whose records all replicas may drop, as the primary of an epoch has told.
+    pub stable: [Txns; EPOCHS],
+    /// The records that a backup needs to read at the snapshot, if the primary of an epoch has
+    /// closed it.
+    pub closed: [Option<[u8; TXNS]>; EPOCHS],
     /// The latest version that a single read was answered with.
     pub seen: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Told {
     /// A bit for each attempt.
     pub commits: u8,
@@ -110,7 +160,7 @@ impl Told {
 }
 
 /// A transaction: its client, and what was ever said of it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Txn {
     pub is_client_up: bool,
     pub attempt: Attempt,
@@ -120,12 +170,14 @@ pub struct Txn {
     pub yes: [u8; SHARDS],
     pub no: [bool; SHARDS],
     pub later: [u8; SHARDS],
-    /// Records that a shard has answered termination with.
+    /// Records that a shard has answered termination with, or `FORGOTTEN`.
     pub answers: [u8; SHARDS],
+    /// Whether a shard has acknowledged the commit.
+    pub acknowledged: [bool; SHARDS],
     pub told: Told,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct World {
     /// How many of `BOUNDS` true time has passed, less one.
     pub now: u8,
@@ -134,6 +186,7 @@ pub struct World {
     /// What the snapshot has read.
     pub snapshot: [Option<u8>; SHARDS],
     pub restarts: u8,
+    pub losses: u8,
     pub client_crashes: u8,
     /// A single read has missed what was known before it.
     pub is_stale: bool,
@@ -141,66 +194,63 @@ pub struct World {
     pub is_contradicted: bool,
 }
 
-impl World {
-    pub fn new() -> Self {
-        let replica = |index: usize| Replica {
-            promised: 1,
-            normal: 1,
-            table: [Record::Unseen; TXNS],
-            granted: if index == 2 { 1 } else { 0 },
-            held: if index == 0 { 1 } else { 0 },
-            role: if index == 0 { Role::Serving(1) } else { Role::Idle },
-            view: [Record::Unseen; TXNS],
-            read_mark: 0,
-            lease: if index == 0 { 1 } else { 0 },
-            old_lease: 0,
-        };
-        let shard = Shard {
-            epoch: 1,
-            primary: 0,
-            replicas: core::array::from_fn(replica),
-            sent: [[0; TXNS]; EPOCHS],
-            acked: [[[0; TXNS]; EPOCHS]; REPLICAS],
-            merged: [None; EPOCHS],
-            installed: [0; EPOCHS],
-            seen: 0,
-        };
-        let txn = Txn {
-            is_client_up: true,
-            attempt: 0,
-            reads: [None; SHARDS],
-            yes: [0; SHARDS],
-            no: [false; SHARDS],
-            later: [0; SHARDS],
-            answers: [0; SHARDS],
-            told: Told::default(),
-        };
+impl Replica {
+    /// A replica at the beginning; the first one is primary, the last one has granted its lease.
+    pub fn first(index: usize, members: Replicas) -> Self {
+        let is_member = members & 1 << index != 0;
+        let is_primary = index == 0;
+        let is_last = members >> index == 1;
         Self {
-            now: 0,
-            shards: core::array::from_fn(|_| shard.clone()),
-            txns: core::array::from_fn(|_| txn.clone()),
-            snapshot: [None; SHARDS],
-            restarts: 0,
-            client_crashes: 0,
-            is_stale: false,
-            is_contradicted: false,
+            promised: u8::from(is_member),
+            normal: u8::from(is_member),
+            granted: u8::from(is_last),
+            held: u8::from(is_primary),
+            role: if is_primary { Role::Serving(1) } else { Role::Idle },
+            lease: u8::from(is_primary),
+            ..Self::default()
         }
     }
 }
 
-impl Shard {
-    /// Whether a record that the primary of an epoch has sent, or began with, is durable at it and
-    /// `F` others, as far as it knows.
-    pub fn is_durable(&self, epoch: u8, primary: usize, txn: usize, record: Record) -> bool {
-        let at = usize::from(epoch) - 1;
-        if record == Record::Unseen {
-            return false;
+impl World {
+    /// The beginning, with the members of each shard's first epoch.
+    pub fn new(members: Replicas) -> Self {
+        let mut shard = Shard {
+            epoch: 1,
+            replicas: core::array::from_fn(|index| Replica::first(index, members)),
+            ..Shard::default()
+        };
+        shard.installed[0] = members;
+        let txn = Txn { is_client_up: true, ..Txn::default() };
+        Self {
+            shards: core::array::from_fn(|_| shard.clone()),
+            txns: core::array::from_fn(|_| txn.clone()),
+            ..Self::default()
         }
-        if self.merged[at].is_some_and(|(table, _)| table[txn] == record) {
-            return true;
-        }
-        let has = |replica: usize| self.acked[replica][at][txn] & record.bit() != 0;
-        let others = (0..REPLICAS).filter(|&replica| replica != primary && has(replica)).count();
-        has(primary) && others >= F
     }
 }
+
+impl World {
+    /// The same world, or the one with its two shards exchanged: of both always the same one.
+    pub fn representative(&self) -> Self {
+        let mut other = self.clone();
+        other.shards.swap(0, 1);
+        other.snapshot.swap(0, 1);
+        for txn in &mut other.txns {
+            txn.reads.swap(0, 1);
+            txn.yes.swap(0, 1);
+            txn.no.swap(0, 1);
+            txn.later.swap(0, 1);
+            txn.answers.swap(0, 1);
+            txn.acknowledged.swap(0, 1);
+        }
+        other.min(self.clone())
+    }
+}
+
+/// The replicas of a set.
+pub fn each(replicas: Replicas) -> impl Iterator<Item = usize> {
+    (0..REPLICAS).filter(move |index| replicas & 1 << index != 0)
+}
+
+const _: () = assert!(TXNS * ATTEMPTS as usize <= 8 && REPLICAS <= 8 && EPOCHS < 8);

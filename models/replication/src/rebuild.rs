@@ -1,0 +1,55 @@
+//! Disks that are lost, and replicas that come back (docs/protocol/replication.md, lost state).
+
+use crate::model::Small;
+use crate::mutation::Mutation;
+use crate::world::{At, Replica, World};
+
+impl Small {
+    /// A replica loses its disk, or gets an older one back. It knows that, and asks the master for
+    /// the newest epoch: whatever it has promised before is no higher.
+    pub fn lose(&self, world: &mut World, (shard, replica): At) -> bool {
+        let of_shard = &mut world.shards[shard];
+        let promised = if self.is(Mutation::ReturnsWithoutAsking) { 0 } else { of_shard.epoch };
+        of_shard.replicas[replica] = if self.is(Mutation::BelievesOldState) {
+            Replica {
+                role: Default::default(),
+                lease: 0,
+                ..Replica::first(replica, self.members[0])
+            }
+        } else {
+            Replica { promised, lacks_state: true, ..Replica::default() }
+        };
+        world.losses += 1;
+        true
+    }
+
+    /// The primary of an epoch gives a replica that has lost its state all that it has now.
+    pub fn rebuild(&self, world: &mut World, (shard, primary): At, replica: usize) -> bool {
+        let Some(epoch) = self.serves(world, shard, primary) else { return false };
+        let of_shard = &mut world.shards[shard];
+        let at = usize::from(epoch) - 1;
+        let is_member = self.members(epoch) & 1 << replica != 0;
+        if !is_member || of_shard.replicas[replica].promised > epoch {
+            return false;
+        }
+        let from = &of_shard.replicas[primary];
+        of_shard.replicas[replica] = Replica {
+            promised: epoch,
+            normal: epoch,
+            table: from.view,
+            store: from.store,
+            settled: from.settled,
+            passed: from.passed,
+            granted: from.held.max(from.old_lease),
+            ..Replica::default()
+        };
+        of_shard.installed[at] |= 1 << replica;
+        of_shard.acked[replica][at] = of_shard.sent[at];
+        for txn in 0..of_shard.marked[at].len() {
+            if of_shard.marked[at][txn] != 0 {
+                of_shard.marked[at][txn] |= 1 << replica;
+            }
+        }
+        true
+    }
+}
