@@ -12,6 +12,7 @@
 mod complaints;
 mod data;
 mod recorder;
+mod snapshots;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,8 @@ pub(crate) use self::data::KnownData;
 pub use self::recorder::TxnTally;
 use self::recorder::name;
 pub(crate) use self::recorder::{Account, OpenTransaction, Recorder, TxnEnd};
+pub use self::snapshots::SnapshotAges;
+pub(crate) use self::snapshots::Snapshots;
 use crate::clock::{TrueTime, moment};
 use crate::keyspaces::Keyspaces;
 use crate::redis::{Calls, Mode};
@@ -130,6 +133,8 @@ pub(crate) struct Board {
     pub(crate) redis: Option<Arc<Calls>>,
     pub(crate) recorder: Recorder,
     pub(crate) data: KnownData,
+    /// How old what read-only transactions read is.
+    pub(crate) snapshots: Snapshots,
     pub(crate) complaints: Complaints,
     state: Mutex<BoardState>,
 }
@@ -197,6 +202,7 @@ impl Board {
             redis: None,
             recorder: Recorder::new(truth.clone()),
             data: KnownData::default(),
+            snapshots: Snapshots::default(),
             complaints: Complaints::new(truth.clone()),
             state: Mutex::new(state),
             truth,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
-use timestone_sim::{Pace, RunReport, TxnTally};
+use timestone_sim::{Pace, RunReport, SnapshotAges, TxnTally};
 
 use super::seeds_of;
 use crate::output::table;
@@ -158,6 +158,12 @@ impl Sums {
                 per_transaction(self.pace.servers),
                 per_transaction(self.pace.clients)
             ));
+            let SnapshotAges { begun, stale, behind } = self.pace.snapshots;
+            text.push_str(&format!(
+                "\nsnapshots     {begun} of read-only transactions, {stale} below what was \
+                 acknowledged, by {:.3} ms on average",
+                behind.as_secs_f64() * 1e3 / stale.max(1) as f64
+            ));
             text.push_str(&format!("\ntrace         {:016x}", self.last_hash));
         }
         text
@@ -202,6 +208,9 @@ impl Sums {
                 "committed_per_second": self.pace.per_second(),
                 "committed": self.pace.committed,
                 "aborted": self.pace.aborted,
+                "read_only": self.pace.snapshots.begun,
+                "stale": self.pace.snapshots.stale,
+                "stale_by_seconds": self.pace.snapshots.behind.as_secs_f64(),
                 "virtual_seconds": self.pace.span.as_secs_f64(),
                 "server_cpu_seconds": self.pace.servers.as_secs_f64(),
                 "client_cpu_seconds": self.pace.clients.as_secs_f64(),

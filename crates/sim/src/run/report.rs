@@ -8,7 +8,7 @@ use timestone_types::random::Seed;
 use timestone_workload::history::History;
 use timestone_workload::redis::RedisHistory;
 
-use crate::board::TxnTally;
+use crate::board::{SnapshotAges, TxnTally};
 use crate::check::Finding;
 use crate::fault::FaultKind;
 use crate::judge::Judge;
@@ -91,6 +91,8 @@ pub struct Pace {
     pub committed: u64,
     /// And that did not.
     pub aborted: u64,
+    /// How old what they read was.
+    pub snapshots: SnapshotAges,
     /// CPU time of the servers.
     pub servers: Duration,
     /// CPU time of the clients.
