@@ -160,7 +160,8 @@ fn run_on(
     let prepared = load::find_keyspace(host.loops(), args.keyspace(), &setup.spec, args.no_load)?;
     let keyspace = &prepared.keyspace;
     // Before anything waits for the clocks itself.
-    let clocks = clocks::why_nothing_commits(keyspace, setup.warmup + setup.duration);
+    let bound = clocks::bound_of(host.db());
+    let clocks = clocks::why_nothing_commits(keyspace, bound, setup.warmup + setup.duration);
     if let Some(why) = &clocks {
         say(&format!("warning: {why}"));
     }
@@ -210,6 +211,11 @@ fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> 
     }
     for (name, value) in host.notes() {
         report.note(name, value);
+    }
+    if let Some(clock) = clocks::worst_of(host.loops()) {
+        report.note("clock", clock.to_string());
+        report.note("clock_offset_us", clock.offset_ns as f64 / 1e3);
+        report.note("clock_error_us", clock.error_bound.bound.as_secs_f64() * 1e6);
     }
     if measured.used.restarted {
         report.note(
