@@ -12,7 +12,6 @@
 mod complaints;
 mod data;
 mod recorder;
-mod snapshots;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,8 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::{ShardId, Timestamp};
 use timestone_workload::history::{MicroOp, Process};
 use timestone_workload::{
-    Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec,
+    Generator, KeyIndex, Op, Snapshots, TxnPlan, ValueKind, WorkloadError, WorkloadKind,
+    WorkloadSpec,
 };
 
 pub(crate) use self::complaints::Complaints;
@@ -31,8 +31,6 @@ pub(crate) use self::data::KnownData;
 pub use self::recorder::TxnTally;
 use self::recorder::name;
 pub(crate) use self::recorder::{Account, OpenTransaction, Recorder, TxnEnd};
-pub use self::snapshots::SnapshotAges;
-pub(crate) use self::snapshots::Snapshots;
 use crate::clock::{TrueTime, moment};
 use crate::keyspaces::Keyspaces;
 use crate::redis::{Calls, Mode};

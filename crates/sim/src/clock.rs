@@ -136,7 +136,7 @@ pub(crate) struct TimeJudge {
     last: Option<(VirtualTime, Timestamp)>,
 }
 
-/// What an oscillator that was off by more than is allowed for has spoilt is healed after this long.
+/// What comes of an oscillator that was off by more than is allowed for is over after this long.
 const HEALING: Duration = RECENT;
 
 impl TimeJudge {
@@ -340,9 +340,9 @@ impl Clock for SimClock {
         let truth = (EPOCH.as_nanos() + now.as_nanos()) as i64;
         let wrong = (shown - truth - self.lie_ns).unsigned_abs();
         let is_set_wrong = faults.jump_ns + faults.ahead_ns != 0;
-        let boot = self.reading(&mut faults, now).boot;
-        let apart =
-            faults.process.as_ref().map_or(0, |process| process.discipline.health(boot).offset_ns);
+        // By what both clocks show now: the process may have compared them before a fault.
+        let physical = self.reading(&mut faults, now).physical.as_nanos() as i64;
+        let apart = shown - physical;
         let is_apart = apart.unsigned_abs() > DEAD_BAND.as_nanos() as u64;
         let is_faulty =
             is_set_wrong || is_apart || faults.drift.is_some() || faults.stopped_at.is_some();

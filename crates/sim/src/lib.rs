@@ -45,7 +45,7 @@ mod unread;
 mod words;
 mod world;
 
-pub use board::{SnapshotAges, TxnTally};
+pub use board::TxnTally;
 pub use check::Finding;
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};

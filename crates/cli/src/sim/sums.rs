@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
-use timestone_sim::{Pace, RunReport, SnapshotAges, TxnTally};
+use timestone_sim::{Pace, RunReport, TxnTally};
+use timestone_workload::SnapshotAges;
 
 use super::seeds_of;
 use crate::output::table;
@@ -158,11 +159,12 @@ impl Sums {
                 per_transaction(self.pace.servers),
                 per_transaction(self.pace.clients)
             ));
-            let SnapshotAges { begun, stale, behind } = self.pace.snapshots;
+            let ages = self.pace.snapshots;
+            let SnapshotAges { begun, stale, .. } = ages;
             text.push_str(&format!(
                 "\nsnapshots     {begun} of read-only transactions, {stale} below what was \
                  acknowledged, by {:.3} ms on average",
-                behind.as_secs_f64() * 1e3 / stale.max(1) as f64
+                ages.mean_behind().as_secs_f64() * 1e3
             ));
             text.push_str(&format!("\ntrace         {:016x}", self.last_hash));
         }

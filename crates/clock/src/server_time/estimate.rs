@@ -10,7 +10,8 @@
 //! Cristian's rule: the reading was made between sending and arrival. The reading is wrong by as
 //! much as the server says of its clock; where nothing vouches for that, the server's own time
 //! stands for the true one. Two answers of one server contradict each other when its clock, or the
-//! oscillator, has moved by more than it should: then the older one says nothing any more.
+//! oscillator, has moved by more than it should: then the older one says nothing any more. Nor does
+//! it when the server takes back what it said of its clock.
 //!
 //! # Invariants
 //! - While every reading is within what its server says, and the oscillator keeps its rate, the true
@@ -59,6 +60,10 @@ impl Exchange<BootTime> {
     }
 }
 
+/// The error bound of a clock that nobody sets grows by one part in this many: the kernel's by 500
+/// ppm.
+const WORSE_DIVISOR: u32 = 2_000;
+
 /// How far an oscillator may be off after a span.
 fn drift_ns(span: Duration) -> u64 {
     let drift = (span.as_nanos() * u128::from(DRIFT_PPM)).div_ceil(1_000_000);
@@ -67,18 +72,30 @@ fn drift_ns(span: Duration) -> u64 {
 
 /// What is known of one server's clock.
 #[derive(Clone, Copy, Debug)]
-struct Server {
+struct HeardServer {
     number: ServerNumber,
     /// The true offset at `at`.
     interval: OffsetInterval,
     at: BootTime,
-    /// Whether something vouches for its clock.
-    is_vouched: bool,
+    /// How wrong its clock is by what it said last; `None` when nothing vouches for it.
+    error: Option<Duration>,
 }
 
-impl Server {
+impl HeardServer {
     fn interval(&self, now: BootTime) -> OffsetInterval {
         self.interval.widened(drift_ns(now.since(self.at)))
+    }
+
+    /// Whether it stands by what it said. Who says to be wrong by more than before, and by more than
+    /// clocks get worse by themselves, has found out that it was.
+    fn is_confirmed(&self, new: &Self) -> bool {
+        match (self.error, new.error) {
+            (Some(old), Some(new_error)) => {
+                let passed = new.at.since(self.at);
+                new_error <= old.saturating_add(old / 4).saturating_add(passed / WORSE_DIVISOR)
+            }
+            (old, new) => old == new,
+        }
     }
 
     fn is_recent(&self, now: BootTime) -> bool {
@@ -100,7 +117,7 @@ pub struct Agreement {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    heard: Vec<Server>,
+    heard: Vec<HeardServer>,
     /// How many servers there are to be heard of.
     servers: usize,
 }
@@ -122,12 +139,12 @@ impl Estimate {
     pub fn hear(&mut self, exchange: &Exchange<BootTime>, received: BootTime) {
         self.servers = exchange.servers.clamp(1, MAX_SERVERS);
         let Some(interval) = exchange.interval(received) else { return };
-        let is_vouched = exchange.error.is_some();
-        let new = Server { number: exchange.server, interval, at: received, is_vouched };
+        let error = exchange.error;
+        let new = HeardServer { number: exchange.server, interval, at: received, error };
         let Some(known) = self.entry(new) else { return };
         let before = *known;
         *known = new;
-        if before.is_vouched == is_vouched
+        if before.is_confirmed(&new)
             && before.is_recent(received)
             && let Some(both) = before.interval(received).intersection(interval)
         {
@@ -138,7 +155,7 @@ impl Estimate {
 
     /// Where a server is noted: its own entry, a new one, or that of one that is silent. `None`
     /// while there are enough others.
-    fn entry(&mut self, new: Server) -> Option<&mut Server> {
+    fn entry(&mut self, new: HeardServer) -> Option<&mut HeardServer> {
         let own = self.heard.iter().position(|known| known.number == new.number);
         let place = own.or_else(|| {
             if self.heard.len() < MAX_SERVERS {
@@ -173,7 +190,7 @@ impl Estimate {
         };
         let agreeing =
             recent.filter(|server| server.interval(now).intersection(interval).is_some());
-        let is_vouched = agreeing.clone().all(|server| server.is_vouched);
+        let is_vouched = agreeing.clone().all(|server| server.error.is_some());
         Some(Agreement { interval, servers: agreeing.count(), is_vouched })
     }
 }

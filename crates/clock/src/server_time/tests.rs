@@ -257,6 +257,22 @@ fn a_server_whose_clock_moves_is_believed_anew() {
 }
 
 #[test]
+fn what_a_server_takes_back_is_forgotten() {
+    let mut world = World::new(0, VOUCHED);
+    // It does not know yet that its clock has been set.
+    world.ask(1, 1, 8 * MILLI, micros(50));
+    world.ask(1, 1, 8 * MILLI, micros(16_000));
+    world.check_bound();
+    // From then on it knows better all the time, and each answer counts.
+    for off in [8 * MILLI, 4 * MILLI, 2 * MILLI, MILLI, 0] {
+        world.ask(1, 1, off, micros(50 + 2 * off.unsigned_abs() / 1_000));
+        world.check_bound();
+    }
+    let bound = world.time.error_bound(&world.own()).bound;
+    assert!(bound < Duration::from_millis(1), "{bound:?}");
+}
+
+#[test]
 fn more_servers_than_are_compared_leave_the_table_as_large_as_it_was() {
     let mut estimate = Estimate::new();
     let mut boot = BootTime::from_nanos(UPTIME);

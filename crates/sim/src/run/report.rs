@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use timestone_types::random::Seed;
+use timestone_workload::SnapshotAges;
 use timestone_workload::history::History;
 use timestone_workload::redis::RedisHistory;
 
-use crate::board::{SnapshotAges, TxnTally};
+use crate::board::TxnTally;
 use crate::check::Finding;
 use crate::fault::FaultKind;
 use crate::judge::Judge;

@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_types::Timestamp;
-use timestone_workload::KeyIndex;
+
+use crate::KeyIndex;
 
 /// What was counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,13 @@ pub struct SnapshotAges {
 }
 
 impl SnapshotAges {
+    /// By how much those that are stale lie below what they missed, on average.
+    #[must_use]
+    pub fn mean_behind(self) -> Duration {
+        let stale = u32::try_from(self.stale.max(1)).unwrap_or(u32::MAX);
+        self.behind / stale
+    }
+
     /// What was counted since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
@@ -42,7 +50,7 @@ struct SnapshotState {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots {
+pub struct Snapshots {
     state: Mutex<SnapshotState>,
 }
 
@@ -52,14 +60,14 @@ impl Snapshots {
     }
 
     /// A write was acknowledged, at `at`.
-    pub(crate) fn acknowledge(&self, key: KeyIndex, at: Timestamp) {
+    pub fn acknowledge(&self, key: KeyIndex, at: Timestamp) {
         let mut state = self.lock();
         let latest = state.acknowledged.entry(key).or_default();
         *latest = at.max(*latest);
     }
 
     /// A read-only transaction of these keys begins, with this snapshot.
-    pub(crate) fn look(&self, keys: impl Iterator<Item = KeyIndex>, snapshot: Timestamp) {
+    pub fn look(&self, keys: impl Iterator<Item = KeyIndex>, snapshot: Timestamp) {
         let mut state = self.lock();
         let newest = keys.filter_map(|key| state.acknowledged.get(&key)).max().copied();
         let behind = newest.map_or(Duration::ZERO, |newest| newest.since(snapshot));
@@ -68,7 +76,9 @@ impl Snapshots {
         state.ages.behind += behind;
     }
 
-    pub(crate) fn ages(&self) -> SnapshotAges {
+    /// What was counted so far.
+    #[must_use]
+    pub fn ages(&self) -> SnapshotAges {
         self.lock().ages
     }
 }
