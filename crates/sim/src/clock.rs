@@ -137,7 +137,7 @@ pub(crate) struct TimeJudge {
 }
 
 /// What comes of an oscillator that was off by more than is allowed for is over after this long.
-const HEALING: Duration = RECENT;
+const HEALING: Duration = RECENT.saturating_add(Duration::from_secs(1));
 
 impl TimeJudge {
     pub(crate) const fn new(own: SimClock) -> Self {

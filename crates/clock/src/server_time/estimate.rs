@@ -70,12 +70,16 @@ fn drift_ns(span: Duration) -> u64 {
     u64::try_from(drift).unwrap_or(u64::MAX)
 }
 
-/// What is known of one server's clock.
+/// What is known of one server's clock: from the answers of two generations, so that none counts for
+/// longer than [`RECENT`].
 #[derive(Clone, Copy, Debug)]
 struct HeardServer {
     number: ServerNumber,
-    /// The true offset at `at`.
-    interval: OffsetInterval,
+    /// The true offset at `at`, by the answers since `begun`.
+    young: OffsetInterval,
+    /// By those of the generation before.
+    old: Option<OffsetInterval>,
+    begun: BootTime,
     at: BootTime,
     /// How wrong its clock is by what it said last; `None` when nothing vouches for it.
     error: Option<Duration>,
@@ -83,7 +87,27 @@ struct HeardServer {
 
 impl HeardServer {
     fn interval(&self, now: BootTime) -> OffsetInterval {
-        self.interval.widened(drift_ns(now.since(self.at)))
+        let both = self.old.and_then(|old| old.intersection(self.young));
+        both.unwrap_or(self.young).widened(drift_ns(now.since(self.at)))
+    }
+
+    /// Takes another answer of this server, which is what is known if it contradicts the others.
+    fn hear(&mut self, new: Self) {
+        let both = self.interval(new.at).intersection(new.young);
+        if both.is_none() || !self.is_confirmed(&new) || !self.is_recent(new.at) {
+            *self = new;
+            return;
+        }
+        let by_ns = drift_ns(new.at.since(self.at));
+        let young = self.young.widened(by_ns).intersection(new.young).unwrap_or(new.young);
+        let old = self.old.map(|old| old.widened(by_ns));
+        let is_over = new.at.since(self.begun) >= RECENT / 2;
+        *self = if is_over {
+            Self { old: Some(young), ..new }
+        } else {
+            Self { young, old, begun: self.begun, ..new }
+        };
+        debug_assert!(self.begun <= self.at, "a generation that has yet to begin");
     }
 
     /// Whether it stands by what it said. Who says to be wrong by more than before, and by more than
@@ -139,16 +163,16 @@ impl Estimate {
     pub fn hear(&mut self, exchange: &Exchange<BootTime>, received: BootTime) {
         self.servers = exchange.servers.clamp(1, MAX_SERVERS);
         let Some(interval) = exchange.interval(received) else { return };
-        let error = exchange.error;
-        let new = HeardServer { number: exchange.server, interval, at: received, error };
-        let Some(known) = self.entry(new) else { return };
-        let before = *known;
-        *known = new;
-        if before.is_confirmed(&new)
-            && before.is_recent(received)
-            && let Some(both) = before.interval(received).intersection(interval)
-        {
-            known.interval = both;
+        let new = HeardServer {
+            number: exchange.server,
+            young: interval,
+            old: None,
+            begun: received,
+            at: received,
+            error: exchange.error,
+        };
+        if let Some(known) = self.entry(new) {
+            known.hear(new);
         }
         debug_assert!(self.heard.len() <= MAX_SERVERS, "the table has grown");
     }

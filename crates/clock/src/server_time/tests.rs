@@ -273,6 +273,27 @@ fn what_a_server_takes_back_is_forgotten() {
 }
 
 #[test]
+fn what_an_oscillator_that_ran_wild_has_done_is_over_when_its_answers_are_old() {
+    let mut world = World::new(0, VOUCHED);
+    // As wide as this, no answer contradicts another one.
+    let ask = |world: &mut World, seconds: u32| {
+        for _ in 0..seconds * 20 {
+            world.ask(1, 1, 0, micros(40_000));
+            world.pass(Duration::from_millis(50));
+        }
+    };
+    ask(&mut world, 5);
+    world.ppm = 20_000;
+    ask(&mut world, 1);
+    world.ppm = 0;
+    ask(&mut world, RECENT.as_secs() as u32 + 1);
+    let truth = world.truth() as i64 - world.boot_ns as i64;
+    let agreed = world.time.estimate.agreed(BootTime::from_nanos(world.boot_ns)).unwrap();
+    assert!(agreed.interval.contains(truth - 39 * MILLI), "{agreed:?}, {truth}");
+    assert!(agreed.interval.contains(truth + 39 * MILLI), "{agreed:?}, {truth}");
+}
+
+#[test]
 fn more_servers_than_are_compared_leave_the_table_as_large_as_it_was() {
     let mut estimate = Estimate::new();
     let mut boot = BootTime::from_nanos(UPTIME);
