@@ -4,11 +4,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use timestone::blocking::{self, Db};
-use timestone::{ConnectOptions, ErrorCode};
+use timestone::{Clock, ConnectOptions, ErrorCode};
 use timestone_types::limits::MAX_VALUE_BYTES;
 
 use crate::failure::Failure;
@@ -28,6 +29,16 @@ pub(crate) struct Target {
         default_value = "timestone://127.0.0.1:7400"
     )]
     pub(crate) address: String,
+    /// Go by the servers' time, as their answers tell it, instead of by this machine's clock.
+    #[arg(
+        long,
+        global = true,
+        env = "TIMESTONE_SERVER_TIME",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    pub(crate) server_time: bool,
 }
 
 /// Where the keys are.
@@ -43,9 +54,16 @@ pub(crate) struct KeyspaceTarget {
 impl Target {
     /// Connects.
     pub(crate) fn connect(&self) -> Result<Db, Failure> {
+        self.connect_by(None)
+    }
+
+    /// Connects with a clock that is not the system's.
+    pub(crate) fn connect_by(&self, clock: Option<Arc<dyn Clock>>) -> Result<Db, Failure> {
         let options = ConnectOptions {
             name: "timestone".to_owned(),
             refused_timeout: Duration::ZERO,
+            server_time: self.server_time,
+            clock,
             ..ConnectOptions::default()
         };
         blocking::connect_with(&self.address, &options).map_err(|error| self.explain(error))

@@ -17,6 +17,7 @@
 
 use core::time::Duration;
 
+use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::TxnStatus;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
@@ -61,6 +62,14 @@ impl Db {
     #[must_use]
     pub const fn as_async(&self) -> &crate::Db {
         &self.0
+    }
+
+    /// See [`crate::Db::clock_figures`].
+    ///
+    /// # Errors
+    /// The event loop has ended.
+    pub fn clock_figures(&self) -> Result<ClockFigures> {
+        self.0.clock_figures().wait()
     }
 
     /// See [`crate::Db::with_deadline`].

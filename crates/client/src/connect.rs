@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_clock::{Clock, SystemClock};
+use timestone_clock::{Clock, FollowedClock, SystemClock};
 use timestone_cluster::ShardMap;
 use timestone_seda::{
     Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage, StageId,
@@ -36,6 +36,12 @@ pub struct ConnectOptions {
     pub refused_timeout: Duration,
     /// How the event loop's thread waits. Off where it shares its core.
     pub spin: Spin,
+    /// Whether the client goes by the servers' time, as their answers tell it, instead of by its own
+    /// clock (docs/protocol/time.md, "Sessions that follow the servers' time").
+    pub server_time: bool,
+    /// The client's own clock; the system's, if nothing is said. For tests, and for whoever has a
+    /// better one.
+    pub clock: Option<Arc<dyn Clock>>,
     /// Settings of the engine.
     pub engine: EngineConfig,
 }
@@ -47,6 +53,8 @@ impl Default for ConnectOptions {
             connect_timeout: limits::CONNECT_TIMEOUT,
             refused_timeout: limits::REFUSED_TIMEOUT,
             spin: Spin::default(),
+            server_time: true,
+            clock: None,
             engine: EngineConfig::default(),
         }
     }
@@ -92,8 +100,9 @@ const CLIENT: StageId = StageId::new(1);
 /// Starts the event loop; what is returned beside the handle tells when the first server has
 /// answered.
 pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<()>)> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let seed = seed_of(&clock);
+    let own = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()));
+    let seed = seed_of(&own);
+    let (clock, _) = clock_of(options, &own);
     let Parts { stages, shared, ready } = parts(url, options, &clock, Arc::new(SystemTcp), seed)?;
     let runtime = RuntimeConfig {
         name: "timestone-client".to_owned(),
@@ -116,6 +125,18 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
     };
     let db = Db::new(Lifeline { shared, end: Some(Box::new(end)) });
     Ok((db, ready))
+}
+
+/// The clock that a client goes by; by itself as well, where it follows the servers.
+fn clock_of(
+    options: &ConnectOptions,
+    own: &Arc<dyn Clock>,
+) -> (Arc<dyn Clock>, Option<Arc<FollowedClock>>) {
+    if !options.server_time {
+        return (Arc::clone(own), None);
+    }
+    let followed = Arc::new(FollowedClock::new(Arc::clone(own)));
+    (Arc::clone(&followed) as _, Some(followed))
 }
 
 /// What an event loop over TCP is made of.
@@ -148,7 +169,8 @@ fn parts(
     );
     // Nothing is known yet: routes and id come with the first welcome.
     let nowhere = Routes::new(0, Vec::new(), |_| None);
-    let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed);
+    let engine = EngineConfig { asks_clocks: options.server_time, ..options.engine };
+    let engine = Engine::new(engine, ClientId::ZERO, nowhere, seed);
     let config = NetConfig {
         name: "net".to_owned(),
         max_frame_bytes: MAX_FRAME_BYTES,
@@ -178,10 +200,14 @@ pub struct ClientStages {
     pub db: Db,
     /// Resolves when the first server has answered.
     pub ready: Pending<()>,
+    /// The clock that the stages go by, where it follows the servers: their driver must tell them
+    /// its time, and not that of the client's own clock.
+    pub followed: Option<Arc<FollowedClock>>,
 }
 
 impl ClientStages {
-    /// The stages of a client that connects to `url` through `network`; `seed` decides its pauses.
+    /// The stages of a client that connects to `url` through `network`, with `clock` for its own;
+    /// `seed` decides its pauses.
     ///
     /// # Errors
     /// A bad address.
@@ -192,8 +218,10 @@ impl ClientStages {
         network: Arc<dyn Network>,
         seed: u64,
     ) -> Result<Self> {
-        let Parts { stages, shared, ready } = parts(url, options, clock, network, seed)?;
-        Ok(Self { stages, event_loop: CLIENT, db: Db::new(Lifeline { shared, end: None }), ready })
+        let (clock, followed) = clock_of(options, clock);
+        let Parts { stages, shared, ready } = parts(url, options, &clock, network, seed)?;
+        let db = Db::new(Lifeline { shared, end: None });
+        Ok(Self { stages, event_loop: CLIENT, db, ready, followed })
     }
 }
 

@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{ClockOffset, EngineStats, TxnStatus};
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
@@ -222,11 +223,15 @@ impl Db {
         self.call(move |db| async move { db.drop_keyspace(&name).await })
     }
 
-    /// How far the clock of each shard's server is from this machine's, as the latest answer told;
-    /// shards that have answered nothing yet are left out. Nothing rests on it: sessions go by this
-    /// machine's clock.
+    /// How far the clock of each shard's server is from this client's, as the latest answer told;
+    /// shards that have answered nothing yet are left out.
     pub fn clock_offsets(&self) -> Pending<Vec<(ShardId, ClockOffset)>> {
         self.call(|db| async move { Ok(db.clock_offsets()) })
+    }
+
+    /// Whom the time of this client goes by, and how well: the servers, or its own clock.
+    pub fn clock_figures(&self) -> Pending<ClockFigures> {
+        self.call(|db| async move { Ok(db.clock_figures()) })
     }
 
     /// Has the session see everything of the keyspace that was acknowledged by now.

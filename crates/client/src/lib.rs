@@ -51,6 +51,8 @@ pub use operation::Operation;
 pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};
 pub use scan::{Entry, LocalScan, Scan, ScanOptions};
 pub use tcp::Native;
+pub use timestone_clock::Clock;
+pub use timestone_clock::server_time::ClockFigures;
 pub use timestone_cluster::{Keyspace, KeyspaceOptions};
 pub use timestone_session::{
     ClockOffset, Condition, EngineConfig, EngineStats, Mutation, TxnStatus,

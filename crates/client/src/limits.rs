@@ -46,8 +46,11 @@ pub const UNOWNED_INTERVAL: Duration = Duration::from_millis(250);
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long dropping the last handle waits for the event loop's thread.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often the clock's error bound is read.
+/// How often the clock's error bound is read at least.
 pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is read at most, while there is something to do: it may grow by a tenth of this
+/// meanwhile where time is slewed, and commits that wait for the clocks go by it.
+pub const MIN_CLOCK_BOUND_INTERVAL: Duration = Duration::from_millis(10);
 
 const _: () = assert!(CLOSE_TIMEOUT.as_nanos() < SHUTDOWN_TIMEOUT.as_nanos());
 /// Keys that a scan asks a shard for at a time.

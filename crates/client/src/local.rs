@@ -11,6 +11,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{
     ClockOffset, Condition, KeyName, Mutation, RequestOptions, SessionError, SessionId, Step,
@@ -171,12 +172,18 @@ impl LocalDb {
         }
     }
 
-    /// How far the clock of each shard's server is from this machine's, as the latest answer told;
-    /// shards that have answered nothing yet are left out. Nothing rests on it: sessions go by this
-    /// machine's clock.
+    /// How far the clock of each shard's server is from this client's, as the latest answer told;
+    /// shards that have answered nothing yet are left out.
     #[must_use]
     pub fn clock_offsets(&self) -> Vec<(ShardId, ClockOffset)> {
         self.core.engine.borrow().shards().clock_offsets().collect()
+    }
+
+    /// Whom the time of this client goes by, how far that is from its own clock, and how far it may be
+    /// from true time.
+    #[must_use]
+    pub fn clock_figures(&self) -> ClockFigures {
+        self.core.clock.figures()
     }
 
     /// Runs another task on this loop.

@@ -35,12 +35,15 @@ pub(crate) trait Transport<E: ClientEvent>: Send {
 pub(crate) fn take_frames(core: &Core, bytes: &[u8]) -> Result<(), WireError> {
     let now = core.now();
     let mut engine = core.engine.borrow_mut();
+    engine.shards_mut().begin_batch();
     for frame in Frames::new(bytes) {
         take_frame(core, &mut engine, now, &frame?);
     }
-    if engine.shards().wants_arrival() {
-        // Read now: the turn may have begun before these bytes arrived.
-        engine.shards_mut().arrived(core.clock.now());
+    // Read now: the turn may have begun before these bytes arrived.
+    if engine.shards().wants_arrival()
+        && let Some(exchange) = engine.shards_mut().arrived(core.clock.now())
+    {
+        core.clock.heard(&exchange);
     }
     Ok(())
 }

@@ -104,6 +104,9 @@ impl Piece {
     }
 }
 
+/// The slope of an offset that grows as fast as time passes.
+const ONE_SLOPE: i64 = 1 << 32;
+
 /// How many words a [`Course`] is made of.
 pub(crate) const COURSE_WORDS: usize = 8;
 
@@ -115,13 +118,13 @@ pub struct Course {
 }
 
 impl Course {
-    fn constant(offset_ns: i64) -> Self {
+    pub(crate) fn constant(offset_ns: i64) -> Self {
         let piece = Piece { offset_ns, ..Piece::default() };
         Self { before: piece, after: piece }
     }
 
     #[inline]
-    const fn offset_at(&self, boot: BootTime) -> i64 {
+    pub(crate) const fn offset_at(&self, boot: BootTime) -> i64 {
         if boot.0 < self.after.from.0 {
             self.before.offset_at(boot)
         } else {
@@ -135,6 +138,49 @@ impl Course {
     #[must_use]
     pub const fn at(&self, boot: BootTime) -> Timestamp {
         Timestamp::from_nanos(boot.0.saturating_add_signed(self.offset_at(boot)))
+    }
+
+    /// Lets the offset move by `gap_ns` from [`LEAD_IN`] after `boot` on, evenly within `span`, or
+    /// for longer where that would be faster than time is slewed; and then stand still.
+    pub(crate) fn steer(&mut self, boot: BootTime, gap_ns: i64, span: Duration) {
+        let from = boot.after(LEAD_IN);
+        let offset_ns = self.offset_at(from);
+        // What moves anyway until the new piece begins needs not be moved again.
+        let gap_ns = gap_ns.saturating_sub(offset_ns.saturating_sub(self.offset_at(boot)));
+        let is_small = gap_ns.unsigned_abs() <= nanos_of(DEAD_BAND).unsigned_abs();
+        if is_small && self.after.until <= boot {
+            return;
+        }
+        let fastest = nanos_of(span) / MAX_SLEW_DIVISOR;
+        let per_span = if is_small { 0 } else { gap_ns.clamp(-fastest, fastest) };
+        let slope = ((i128::from(per_span) << 32) / i128::from(nanos_of(span))) as i64;
+        let run =
+            if slope == 0 { 0 } else { ((i128::from(gap_ns) << 32) / i128::from(slope)) as u64 };
+        let after = Piece { from, until: BootTime(from.0.saturating_add(run)), offset_ns, slope };
+        *self = Self { before: self.after, after };
+    }
+
+    /// Whether a change of it has yet to begin at `boot`.
+    pub(crate) fn is_changing(&self, boot: BootTime) -> bool {
+        boot < self.after.from
+    }
+
+    /// The earliest boot time at which time may have been `at`, seen from `boot`: by the slowest
+    /// that time has run since, as far as the course knows. `None` when time has yet to come there.
+    pub(crate) fn earliest_of(&self, at: Timestamp, boot: BootTime) -> Option<BootTime> {
+        let now = self.at(boot);
+        if at > now {
+            return None;
+        }
+        let slowest = if at < self.at(self.before.from) {
+            -ONE_SLOPE / MAX_SLEW_DIVISOR
+        } else {
+            self.before.slope.min(self.after.slope).min(0)
+        };
+        let passed = i128::from(nanos_of(now.since(at))) * i128::from(ONE_SLOPE);
+        // Rounded up, and one more for the rounding of both ends.
+        let passed = passed / i128::from(ONE_SLOPE + slowest) + 2;
+        Some(BootTime(boot.0.saturating_sub(u64::try_from(passed).unwrap_or(u64::MAX))))
     }
 
     /// As words, for who shares it between threads.
@@ -397,29 +443,15 @@ impl Discipline {
     /// Lets the offset move by `gap_ns` and then stand still, however long it takes until the next
     /// reading.
     fn steer(&mut self, boot: BootTime, gap_ns: i64) {
-        let from = boot.after(LEAD_IN);
-        let offset_ns = self.course.offset_at(from);
-        // What moves anyway until the new piece begins needs not be moved again.
-        let gap_ns = gap_ns.saturating_sub(offset_ns.saturating_sub(self.course.offset_at(boot)));
-        let is_small = gap_ns.unsigned_abs() <= nanos_of(DEAD_BAND).unsigned_abs();
-        if is_small && self.course.after.until <= boot {
-            return;
-        }
-        let fastest = nanos_of(FOLLOW_SPAN) / MAX_SLEW_DIVISOR;
-        let per_span = if is_small { 0 } else { gap_ns.clamp(-fastest, fastest) };
-        let slope = ((i128::from(per_span) << 32) / i128::from(nanos_of(FOLLOW_SPAN))) as i64;
-        let run =
-            if slope == 0 { 0 } else { ((i128::from(gap_ns) << 32) / i128::from(slope)) as u64 };
-        let after = Piece { from, until: BootTime(from.0.saturating_add(run)), offset_ns, slope };
-        self.course = Course { before: self.course.after, after };
+        self.course.steer(boot, gap_ns, FOLLOW_SPAN);
     }
 }
 
-fn signed(nanos: u64) -> i64 {
+pub(crate) fn signed(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
-fn nanos_of(span: Duration) -> i64 {
+pub(crate) fn nanos_of(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 

@@ -4,7 +4,8 @@
 //!   CLOCK_REALTIME ─► Discipline ─► SystemClock ─┐
 //!   CLOCK_BOOTTIME ──┘   adjtimex ─► its bound   │
 //!   a test, simulator ────────────► ManualClock ─┼─► Clock::now() ──► physical: Timestamp ──► SessionClock::begin ──► txn's begin, commit
-//!   a skew model ─────────────────► SkewedClock ─┘                                                ▲
+//!   a skew model ─────────────────► SkewedClock ─┤                                                ▲
+//!   servers' answers ─► ServerTime ─► FollowedClock                                               │
 //!                                                     last commit, bound learned from an abort ───┘
 //! ```
 //! A [`Clock`] is a clock with a bound on its error. The physical one beneath a [`SystemClock`] may
@@ -13,8 +14,9 @@
 //! rising timestamps that lie above everything that the session has seen (SEMEL §3, MILANA §4.1).
 //! [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
 //!
-//! Skew costs performance and never correctness, so nothing here asks other machines what time it
-//! is.
+//! A [`FollowedClock`] puts the servers' time in the place of a client's own. Skew costs performance
+//! and never correctness, and nothing here asks other machines what time it is: what their answers
+//! say is handed in.
 //!
 //! # Invariants
 //! - This is the only crate of ours that reads the system's clock: everything else is handed a
@@ -28,9 +30,12 @@
 
 mod discipline;
 mod error;
+mod followed;
 pub mod limits;
 mod manual;
+pub mod server_time;
 mod session;
+mod shared_course;
 mod skew;
 mod system;
 
@@ -42,7 +47,9 @@ pub use discipline::{
     BootTime, ClockEvent, ClockHealth, ClockReading, ClockState, Course, Discipline,
 };
 pub use error::ClockError;
+pub use followed::FollowedClock;
 pub use manual::ManualClock;
+use server_time::{ClockFigures, Exchange};
 pub use session::SessionClock;
 pub use skew::{SkewModel, SkewedClock};
 pub use system::SystemClock;
@@ -83,6 +90,28 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// What the clock is, as `status` and the metrics show it: `system`, `manual`, `simulated`.
     fn source(&self) -> &'static str;
 
+    /// The oscillator that drives it: no discipline and no step ever moves that, and it keeps its
+    /// rate to within [`limits::DRIFT_PPM`]. Clocks without one count as theirs.
+    fn oscillator(&self) -> BootTime {
+        BootTime::from_nanos(self.now().as_nanos())
+    }
+
+    /// A server's clock was read, and the answer that says so has arrived just now. Clocks that
+    /// follow nobody ignore it.
+    fn heard(&self, exchange: &Exchange) {
+        let _ = exchange;
+    }
+
+    /// Whom it goes by, and how well.
+    fn figures(&self) -> ClockFigures {
+        ClockFigures {
+            source: self.source(),
+            servers: 0,
+            offset_ns: 0,
+            error_bound: self.error_bound(),
+        }
+    }
+
     /// How its time stands to the physical clock beneath it. Clocks without one have nothing to
     /// tell.
     fn health(&self) -> ClockHealth {
@@ -120,6 +149,18 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
 
     fn source(&self) -> &'static str {
         (**self).source()
+    }
+
+    fn oscillator(&self) -> BootTime {
+        (**self).oscillator()
+    }
+
+    fn heard(&self, exchange: &Exchange) {
+        (**self).heard(exchange);
+    }
+
+    fn figures(&self) -> ClockFigures {
+        (**self).figures()
     }
 
     fn health(&self) -> ClockHealth {

@@ -55,7 +55,27 @@ pub const LONGEST_READING: Duration = Duration::from_micros(50);
 /// that is for a person to decide.
 pub const MAX_START_LEAD: Duration = Duration::from_secs(600);
 
+/// An oscillator is wrong by no more than so many millionths: quartz without compensation keeps
+/// within 100, and what a virtual machine adds is less.
+pub const DRIFT_PPM: u64 = 200;
+
+/// A server that has been silent for this long says nothing any more of what time it is: what was
+/// known has grown by 2 ms either way.
+pub const RECENT: Duration = Duration::from_secs(10);
+
+/// Most servers whose clocks are compared. Half of them being wrong is unlikely enough.
+pub const MAX_SERVERS: usize = 16;
+
+/// With fewer servers than this nobody can be outvoted: all must agree.
+pub const MIN_VOTERS: usize = 3;
+
+/// What time is apart from the servers' is made good within this long, evenly. As it is approached
+/// anew all the time, it takes half a dozen times that until nothing is left, and time stays behind
+/// an oscillator that is off by as much as that makes within this: 10 µs with 100 ppm.
+pub const SERVER_TIME_SPAN: Duration = Duration::from_millis(100);
+
 const _: () = assert!(LEAD_IN.as_nanos() < POLL_INTERVAL.as_nanos());
+const _: () = assert!(POLL_INTERVAL.as_nanos() < SERVER_TIME_SPAN.as_nanos());
 const _: () = assert!(DEAD_BAND.as_nanos() < STEP.as_nanos());
 // What is closed within the span for following is slower than the fastest slew as long as it is no
 // step.

@@ -28,7 +28,7 @@ use timestone_types::random::Seed;
 use timestone_types::{ClientId, Timestamp};
 
 use crate::limits::{MAX_GIVEN_SKEW, SKEW_INTERVAL};
-use crate::{Clock, ClockError, ErrorBound};
+use crate::{BootTime, Clock, ClockError, ErrorBound};
 
 /// √π / 2: from the average difference of two normal offsets to the spread of each.
 const SPREAD_PER_AVERAGE: f64 = 0.886_226_925_452_758;
@@ -182,6 +182,11 @@ impl<C: Clock> Clock for SkewedClock<C> {
 
     fn source(&self) -> &'static str {
         "simulated"
+    }
+
+    fn oscillator(&self) -> BootTime {
+        // A model is of the clock, not of what drives it.
+        self.truth.oscillator()
     }
 }
 

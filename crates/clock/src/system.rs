@@ -9,8 +9,6 @@
 //! ```
 //!
 //! # Invariants
-//! - Threads read the course without a lock, and all of it or none: a sequence number tells when it
-//!   was being replaced.
 //! - Whoever finds a reading due takes it; the others go on with the course of before, which says
 //!   the same for another millisecond.
 //! - Whoever finds the cached bound old claims the refresh first, so that many threads ask the
@@ -18,7 +16,7 @@
 //! - What the kernel will not tell (a sandbox that forbids `adjtimex`) counts as unsynchronised,
 //!   never as exact.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -26,12 +24,11 @@ use rtime_clock::adjtime::{Timex, adjtimex};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use timestone_types::{Span, Timestamp};
 
-use crate::discipline::{
-    BootTime, COURSE_WORDS, ClockEvent, ClockHealth, ClockReading, Course, Discipline,
-};
+use crate::discipline::{BootTime, ClockEvent, ClockHealth, ClockReading, Discipline};
 use crate::limits::{
     ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED,
 };
+use crate::shared_course::SharedCourse;
 use crate::{Clock, ErrorBound};
 
 /// `STA_UNSYNC` of `<linux/timex.h>`: nothing disciplines the clock.
@@ -51,9 +48,7 @@ const READING_ATTEMPTS: u32 = 4;
 /// ```
 #[derive(Debug)]
 pub struct SystemClock {
-    /// Odd while the course is being replaced.
-    sequence: AtomicU64,
-    course: [AtomicU64; COURSE_WORDS],
+    course: SharedCourse,
     /// When the next reading is due, by boot time.
     next_reading: AtomicU64,
     discipline: Mutex<Discipline>,
@@ -78,8 +73,7 @@ impl SystemClock {
         let first = read_both(0).unwrap_or_else(|reading| reading);
         let discipline = Discipline::new(first);
         Self {
-            sequence: AtomicU64::new(0),
-            course: discipline.course().to_words().map(AtomicU64::new),
+            course: SharedCourse::new(discipline.course()),
             next_reading: AtomicU64::new(first.boot.after(POLL_INTERVAL).as_nanos()),
             discipline: Mutex::new(discipline),
             offset_ns: AtomicI64::new(0),
@@ -102,20 +96,6 @@ impl SystemClock {
         0
     }
 
-    /// The course, whole.
-    #[inline]
-    fn course(&self) -> Course {
-        loop {
-            let before = self.sequence.load(Ordering::Acquire);
-            let words = std::array::from_fn(|index| self.course[index].load(Ordering::Relaxed));
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
-                return Course::from_words(words);
-            }
-            std::hint::spin_loop();
-        }
-    }
-
     /// Compares the clocks, unless another thread does.
     #[cold]
     fn take_reading(&self) {
@@ -131,7 +111,7 @@ impl SystemClock {
         let before = *discipline.course();
         let event = discipline.read(reading);
         if *discipline.course() != before {
-            self.publish(discipline.course());
+            self.course.publish(discipline.course());
         }
         self.note(&discipline.health(reading.boot));
         if let Some(event) = event {
@@ -145,21 +125,10 @@ impl SystemClock {
         let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
         let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
         let result = put(&mut discipline, reading);
-        self.publish(discipline.course());
+        self.course.publish(discipline.course());
         let health = discipline.health(reading.boot);
         self.note(&health);
         (result, health)
-    }
-
-    /// Replaces the course. The caller holds the lock.
-    fn publish(&self, course: &Course) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (word, value) in self.course.iter().zip(course.to_words()) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
     fn note(&self, health: &ClockHealth) {
@@ -182,7 +151,7 @@ impl Clock for SystemClock {
         if boot >= self.next_reading.load(Ordering::Relaxed) {
             self.take_reading();
         }
-        self.course().at(BootTime::from_nanos(boot))
+        self.course.get().at(BootTime::from_nanos(boot))
     }
 
     fn error_bound(&self) -> ErrorBound {
@@ -206,6 +175,10 @@ impl Clock for SystemClock {
 
     fn source(&self) -> &'static str {
         "system"
+    }
+
+    fn oscillator(&self) -> BootTime {
+        BootTime::from_nanos(read(ClockId::Boottime))
     }
 
     fn health(&self) -> ClockHealth {

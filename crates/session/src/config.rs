@@ -23,6 +23,9 @@ pub struct EngineConfig {
     pub report_interval: Duration,
     /// How long a read-write transaction may stay open.
     pub max_transaction_age: Duration,
+    /// Servers that have told nothing of their clocks for [`limits::CLOCK_ASKED_AFTER`] are asked for
+    /// that alone. For hosts whose clock follows the servers'. Default off.
+    pub asks_clocks: bool,
 }
 
 impl Default for EngineConfig {
@@ -34,6 +37,7 @@ impl Default for EngineConfig {
             default_deadline: limits::DEFAULT_DEADLINE,
             report_interval: shared::REPORT_INTERVAL,
             max_transaction_age: shared::MAX_TXN_AGE,
+            asks_clocks: false,
         }
     }
 }

@@ -67,6 +67,18 @@ pub const LINEAR_KEYS: usize = 12;
 /// one.
 pub const OFFSET_TIMEOUT: Duration = REQUEST_TIMEOUT;
 
+/// A server whose clock was not read for this long is asked for nothing but that: a tenth of the time
+/// after which what it said is too old ([`timestone_clock::limits::RECENT`]).
+pub const CLOCK_ASKED_AFTER: Duration = Duration::from_secs(1);
+/// A commit that waits for the clocks is proposed ahead of the own clock by its error bound, but by no
+/// more than this: half of what servers accept as a lead, which the clock itself may have the other
+/// half of.
+pub const EXTERNAL_LEAD: Duration = Duration::from_millis(250);
+
+const _: () =
+    assert!(10 * CLOCK_ASKED_AFTER.as_nanos() <= timestone_clock::limits::RECENT.as_nanos());
+const _: () =
+    assert!(2 * EXTERNAL_LEAD.as_nanos() <= timestone_types::limits::MAX_CLOCK_LEAD.as_nanos());
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(

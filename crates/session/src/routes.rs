@@ -2,6 +2,9 @@
 //!
 //! Deliberately without addresses: which connection leads to a shard is the host's business.
 
+use std::collections::BTreeSet;
+
+use timestone_clock::server_time::ServerNumber;
 use timestone_cluster::ShardMap;
 use timestone_types::{Epoch, SLOT_COUNT, ShardId, Slot};
 
@@ -11,6 +14,8 @@ pub struct Routes {
     version: u32,
     slots: Box<[u16]>,
     shards: Vec<(ShardId, Epoch)>,
+    /// Who serves each of them, where that is known.
+    servers: Box<[Option<ServerNumber>]>,
 }
 
 /// Marks a slot that nobody owns.
@@ -35,7 +40,28 @@ impl Routes {
                 place.map_or(NOBODY, |place| u16::try_from(place).unwrap_or(NOBODY))
             })
             .collect();
-        Self { version, slots, shards }
+        let servers = vec![None; shards.len()].into();
+        Self { version, slots, shards, servers }
+    }
+
+    /// The same, where `server` tells who serves each shard.
+    #[must_use]
+    pub fn with_servers(self, server: impl Fn(ShardId) -> Option<ServerNumber>) -> Self {
+        let servers = self.shards.iter().map(|&(shard, _)| server(shard)).collect();
+        Self { servers, ..self }
+    }
+
+    /// Who serves a shard, if that is known.
+    #[must_use]
+    pub fn server_of(&self, shard: ShardId) -> Option<ServerNumber> {
+        let place = self.shards.binary_search_by_key(&shard, |entry| entry.0).ok()?;
+        self.servers[place]
+    }
+
+    /// How many servers serve these shards, as far as that is known.
+    #[must_use]
+    pub fn servers(&self) -> usize {
+        self.servers.iter().flatten().collect::<BTreeSet<_>>().len()
     }
 
     /// The version of the map that these routes were made from.
@@ -72,7 +98,8 @@ impl Routes {
 impl From<&ShardMap> for Routes {
     fn from(map: &ShardMap) -> Self {
         let shards = map.shards().iter().map(|shard| (shard.id, shard.epoch)).collect();
-        Self::new(map.version().get(), shards, |slot| Some(map.shard_of(slot)))
+        let server = |shard| map.primary(shard).map(|server| ServerNumber(server.id.get()));
+        Self::new(map.version().get(), shards, |slot| Some(map.shard_of(slot))).with_servers(server)
     }
 }
 
@@ -97,5 +124,9 @@ mod tests {
         assert_eq!(routes.epoch(ShardId::new(7)), Some(Epoch::new(2)));
         assert_eq!(routes.epoch(ShardId::new(9)), None);
         assert_eq!(routes.version(), 5);
+        assert_eq!((routes.server_of(ShardId::new(3)), routes.servers()), (None, 0));
+        let routes = routes.with_servers(|shard| (shard.get() == 7).then_some(ServerNumber(2)));
+        assert_eq!(routes.server_of(ShardId::new(7)), Some(ServerNumber(2)));
+        assert_eq!((routes.server_of(ShardId::new(3)), routes.servers()), (None, 1));
     }
 }

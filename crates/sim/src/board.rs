@@ -22,7 +22,8 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::{ShardId, Timestamp};
 use timestone_workload::history::{MicroOp, Process};
 use timestone_workload::{
-    Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec,
+    Generator, KeyIndex, Op, Snapshots, TxnPlan, ValueKind, WorkloadError, WorkloadKind,
+    WorkloadSpec,
 };
 
 pub(crate) use self::complaints::Complaints;
@@ -130,6 +131,8 @@ pub(crate) struct Board {
     pub(crate) redis: Option<Arc<Calls>>,
     pub(crate) recorder: Recorder,
     pub(crate) data: KnownData,
+    /// How old what read-only transactions read is.
+    pub(crate) snapshots: Snapshots,
     pub(crate) complaints: Complaints,
     state: Mutex<BoardState>,
 }
@@ -197,6 +200,7 @@ impl Board {
             redis: None,
             recorder: Recorder::new(truth.clone()),
             data: KnownData::default(),
+            snapshots: Snapshots::default(),
             complaints: Complaints::new(truth.clone()),
             state: Mutex::new(state),
             truth,

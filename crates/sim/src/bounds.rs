@@ -41,6 +41,8 @@ const MOST_BYTES: u64 = 64 << 30;
 /// The furthest that a clock may be set: it counts again when the others have caught up with it,
 /// which a run has a minute for.
 const JUMP: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
+/// By how much a clock may be ahead that does not say so: less than servers accept as a lead.
+const LIE: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_millis(300);
 /// How far clocks are apart on average: commits that wait for them do so for fifteen times as long.
 const CLOCKS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(200);
 /// One way through the network: a server that joins has five seconds for four of them there and
@@ -168,7 +170,9 @@ fn check_cluster(scenario: &Scenario) -> Checked {
     within(&["cluster", "slowness"], part.slowness, 0.01..=1000.0)?;
     within(&["cluster", "neighbours"], part.neighbours, 1.0..=10.0)?;
     lasts(&["cluster", "jump"], part.jump, JUMP)?;
-    within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)
+    within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)?;
+    lasts(&["cluster", "lie"], part.lie, LIE)?;
+    within(&["cluster", "client-clocks"], part.client_clocks.map(SkewModel::average), CLOCKS)
 }
 
 fn check_workload(scenario: &Scenario) -> Checked {
@@ -396,7 +400,7 @@ mod tests {
     type Range =
         (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 39] = [
+    const RANGES: [Range; 41] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -409,6 +413,8 @@ mod tests {
         ("cluster", "neighbours", "0.99", "1.0", "10.0", "nan"),
         ("cluster", "jump", "'0ns'", "'1µs'", "'10s'", "'11s'"),
         ("cluster", "clocks", "", "'0ns'", "'200ms'", "'201ms'"),
+        ("cluster", "client-clocks", "", "'0ns'", "'200ms'", "'201ms'"),
+        ("cluster", "lie", "'0ns'", "'1µs'", "'300ms'", "'301ms'"),
         ("workload", "rate", "0.0", "0.01", "1000000.0", "inf"),
         ("workload", "seconds", "0.0", "0.01", "86400.0", "86401.0"),
         ("workload", "keys", "", "1", "1000000", "1000001"),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, ClientStages, ConnectOptions};
 use timestone_clock::Clock;
-use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
+use timestone_seda::simulated::{LocalTime, SimulatedConfig, SimulatedRuntime};
 use timestone_seda::{Layout, Stage};
 
+use crate::clock::{ClientTime, TimeJudge};
 use crate::error::SimError;
 use crate::network::ProcessId;
 use crate::process::{ProcessLife, Role, SharedNetwork};
@@ -26,18 +27,20 @@ impl World {
         let seed = redis.seed.derive("life", redis.lives);
         let (stages, layout) =
             crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
-        let runtime = self.client_runtime(id, stages, &layout)?;
+        let clock = self.processes[id].clock.clone();
+        let runtime = self.client_runtime(id, stages, &layout, &clock)?;
         self.processes[id].life = ProcessLife::Redis { runtime };
         self.schedule(id);
         Ok(())
     }
 
-    /// The runtime of a process of clients, of whatever kind.
+    /// The runtime of a process of clients, of whatever kind, which go by `clock`.
     fn client_runtime(
         &mut self,
         id: ProcessId,
         stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
         layout: &Layout,
+        clock: &dyn LocalTime,
     ) -> Result<SimulatedRuntime<ClientStageEvent>, SimError> {
         let now = self.truth.now();
         let process = &self.processes[id];
@@ -50,8 +53,8 @@ impl World {
             meter: process.counter.meter(),
             ..SimulatedConfig::default()
         };
-        let runtime = SimulatedRuntime::start(stages, layout, config, now, &process.clock)
-            .map_err(SimError::world)?;
+        let runtime =
+            SimulatedRuntime::start(stages, layout, config, now, clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         Ok(runtime)
     }
@@ -69,15 +72,18 @@ impl World {
             name: process.name.clone(),
             engine: self.config.engine,
             refused_timeout: ConnectOptions::default().connect_timeout,
+            server_time: self.config.clients_time.is_followed,
             ..ConnectOptions::default()
         };
         let seed = client.seed.derive("engine", client.lives).0;
         let built = ClientStages::build(&client.url, &options, &clock, network, seed)
             .map_err(SimError::world)?;
-        let ClientStages { stages, event_loop, db, .. } = built;
+        let ClientStages { stages, event_loop, db, followed, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
-        let runtime = self.client_runtime(id, stages, &layout)?;
-        self.processes[id].life = ProcessLife::Client { runtime, db, event_loop };
+        let own = self.processes[id].clock.clone();
+        let time = ClientTime { own, followed };
+        let runtime = self.client_runtime(id, stages, &layout, &time)?;
+        self.processes[id].life = ProcessLife::Client { runtime, db, event_loop, time };
         self.schedule(id);
         Ok(())
     }
@@ -97,13 +103,18 @@ impl World {
     pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
         let Role::Client(client) = &self.processes[id].role else { return };
         let slots = client.slots.clone();
-        let (board, counter) = (Arc::clone(&self.board), self.processes[id].counter.clone());
+        let (board, process) = (Arc::clone(&self.board), &self.processes[id]);
+        let (counter, clock) = (process.counter.clone(), process.clock.clone());
+        let judged = self.config.clients_time.is_followed.then_some(clock);
         self.on_client(id, |db| {
             for slot in slots {
                 let (board, counter) = (Arc::clone(&board), counter.clone());
+                let judge = judged.clone().map(TimeJudge::new);
                 board.session_begins(slot);
                 // The task tells the board what comes of it.
-                drop(db.spawn(move |local| crate::session::run(local, board, slot, counter)));
+                drop(
+                    db.spawn(move |local| crate::session::run(local, board, slot, counter, judge)),
+                );
             }
         });
     }

@@ -6,15 +6,18 @@
 //! ```
 //! Servers go by their clocks as they do in production. Clients follow theirs at once, as processes
 //! do that were just started, or that are not ours: whatever their clocks show, the answers must be
-//! right. Its error bound is an honest one: it covers the model, and every fault up to
-//! [`SimClock::repair`] widens it.
+//! right. Or they go by the servers' time ([`ClientTime`]): then a model is of their physical clock
+//! alone, and their oscillators are off by a constant rate. Its error bound is an honest one: it
+//! covers the model, and every fault up to [`SimClock::repair`] widens it. One clock may lie: it is
+//! off by a constant, and does not say so.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use timestone_clock::limits::{DEAD_BAND, POLL_INTERVAL};
+use timestone_clock::limits::{DEAD_BAND, DRIFT_PPM, POLL_INTERVAL, RECENT};
+use timestone_clock::server_time::ClockFigures;
 use timestone_clock::{
-    BootTime, Clock, ClockHealth, ClockReading, Discipline, ErrorBound, SkewModel,
+    BootTime, Clock, ClockHealth, ClockReading, Discipline, ErrorBound, FollowedClock, SkewModel,
 };
 use timestone_seda::simulated::{LocalTime, VirtualTime};
 use timestone_types::{ClientId, Timestamp};
@@ -56,6 +59,8 @@ struct Faults {
     /// Parts per million that it runs fast since a moment.
     drift: Option<(i64, VirtualTime)>,
     stopped_at: Option<VirtualTime>,
+    /// When the oscillator was last known to run at its own rate alone.
+    steady_since: VirtualTime,
     stretch: Option<Stretch>,
     /// How the process makes its time of it; `None` while it follows at once.
     process: Option<Disciplined>,
@@ -100,12 +105,88 @@ pub(crate) struct SimClock {
     model: SkewModel,
     seed: Seed,
     number: ClientId,
+    /// How far it is ahead, whatever it says of itself.
+    lie_ns: i64,
+    /// Millionths by which its oscillator is off, where it is one of its own.
+    ppm: i64,
     faults: Arc<Mutex<Faults>>,
 }
 
+/// The time of a client: that of its own clock, or the servers' over its oscillator.
+pub(crate) struct ClientTime {
+    pub(crate) own: SimClock,
+    pub(crate) followed: Option<Arc<FollowedClock>>,
+}
+
+impl LocalTime for ClientTime {
+    fn at(&self, moment: VirtualTime) -> Timestamp {
+        match &self.followed {
+            Some(followed) => followed.at(self.own.oscillator_at(moment)),
+            None => self.own.at(moment),
+        }
+    }
+}
+
+/// Judges the time of a client that follows the servers': whether it is as right as it claims, and
+/// goes smoothly.
+#[derive(Debug)]
+pub(crate) struct TimeJudge {
+    own: SimClock,
+    /// What was shown last, and when.
+    last: Option<(VirtualTime, Timestamp)>,
+}
+
+/// What comes of an oscillator that was off by more than is allowed for is over after this long.
+const HEALING: Duration = RECENT.saturating_add(Duration::from_secs(1));
+
+impl TimeJudge {
+    pub(crate) const fn new(own: SimClock) -> Self {
+        Self { own, last: None }
+    }
+
+    /// What is wrong about a client that has this time now.
+    pub(crate) fn look(&mut self, shown: Timestamp, figures: ClockFigures) -> Option<String> {
+        let now = self.own.truth.now();
+        let last = self.last.replace((now, shown));
+        if let Some((then, before)) = last {
+            // A tenth, the most that an oscillator drifts, and what is cut off.
+            let passed = now.since(then);
+            let went = shown.since(before);
+            let slack = passed.mul_f64(0.125) + Duration::from_nanos(10);
+            if shown < before || went > passed + slack || went + slack < passed {
+                return Some(format!(
+                    "a client's time goes from {before} to {shown} while {passed:?} pass"
+                ));
+            }
+        }
+        let is_steady = self
+            .own
+            .steady_since()
+            .is_some_and(|since| since == VirtualTime::ZERO || now.since(since) >= HEALING);
+        let truth = EPOCH.as_nanos() + now.as_nanos();
+        let wrong = Duration::from_nanos(shown.as_nanos().abs_diff(truth));
+        let bound = figures.error_bound.bound;
+        (is_steady && wrong > bound).then(|| {
+            format!("a client's time ({figures}) is wrong by {wrong:?}, and said to be by {bound:?} at most")
+        })
+    }
+}
+
+/// Oscillators of clients that follow the servers' time are off by up to so many millionths: half
+/// of what is allowed for.
+const MOST_PPM: u64 = DRIFT_PPM / 2;
+
 impl SimClock {
     pub(crate) fn new(truth: TrueTime, model: SkewModel, seed: Seed, number: u32) -> Self {
-        Self { truth, model, seed, number: ClientId::new(number), faults: Arc::default() }
+        let mut dice = seed.derive("oscillator", u64::from(number)).dice();
+        let ppm = dice.below(2 * MOST_PPM + 1) as i64 - MOST_PPM as i64;
+        let number = ClientId::new(number);
+        Self { truth, model, seed, number, lie_ns: 0, ppm, faults: Arc::default() }
+    }
+
+    /// The same, ahead by so much without saying so.
+    pub(crate) fn lying(self, by: Duration) -> Self {
+        Self { lie_ns: by.as_nanos() as i64, ..self }
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -139,6 +220,20 @@ impl SimClock {
         self.faults().jump_ns += by_ns;
     }
 
+    /// Since when its oscillator has run at its own rate; `None` while it does not.
+    pub(crate) fn steady_since(&self) -> Option<VirtualTime> {
+        let faults = self.faults();
+        faults.drift.is_none().then_some(faults.steady_since)
+    }
+
+    /// What the oscillator of a client shows that follows the servers' time.
+    fn oscillator_at(&self, moment: VirtualTime) -> BootTime {
+        let faults = self.faults();
+        let own = i128::from(moment.as_nanos()) * i128::from(self.ppm) / 1_000_000;
+        let ahead_ns = own as i64 + faults.ahead_ns + drifted(&faults, moment);
+        BootTime::from_nanos((UPTIME + moment.as_nanos()).saturating_add_signed(ahead_ns))
+    }
+
     /// Lets it run fast, or slow, from now on.
     pub(crate) fn drift(&self, ppm: i64) {
         let mut faults = self.faults();
@@ -157,11 +252,12 @@ impl SimClock {
     pub(crate) fn repair(&self) {
         let mut faults = self.faults();
         let (stretch, process) = (faults.stretch, faults.process.take());
+        let steady_since = faults.drift.map_or(faults.steady_since, |_| self.truth.now());
         // What the oscillator has lost or won, it never gets back: the clock is set right beside
         // it.
         let ahead_ns = faults.ahead_ns + drifted(&faults, self.truth.now());
         let jump_ns = -ahead_ns;
-        *faults = Faults { stretch, process, ahead_ns, jump_ns, ..Faults::default() };
+        *faults = Faults { stretch, process, ahead_ns, jump_ns, steady_since, ..Faults::default() };
     }
 
     fn model_ns(&self, nanos: u64) -> i64 {
@@ -190,7 +286,7 @@ impl SimClock {
 
     /// How far the oscillator is ahead of true time.
     fn oscillator_ns(&self, faults: &mut Faults, moment: VirtualTime) -> i64 {
-        self.skew_ns(faults, moment) + faults.ahead_ns + drifted(faults, moment)
+        self.lie_ns + self.skew_ns(faults, moment) + faults.ahead_ns + drifted(faults, moment)
     }
 
     /// What the process's two clocks show. The world begins [`UPTIME`] after the machine.
@@ -241,11 +337,12 @@ impl Clock for SimClock {
         let mut faults = self.faults();
         let now = self.truth.now();
         let shown = self.show(&mut faults, now).as_nanos() as i64;
-        let wrong = (shown - (EPOCH.as_nanos() + now.as_nanos()) as i64).unsigned_abs();
+        let truth = (EPOCH.as_nanos() + now.as_nanos()) as i64;
+        let wrong = (shown - truth - self.lie_ns).unsigned_abs();
         let is_set_wrong = faults.jump_ns + faults.ahead_ns != 0;
-        let boot = self.reading(&mut faults, now).boot;
-        let apart =
-            faults.process.as_ref().map_or(0, |process| process.discipline.health(boot).offset_ns);
+        // By what both clocks show now: the process may have compared them before a fault.
+        let physical = self.reading(&mut faults, now).physical.as_nanos() as i64;
+        let apart = shown - physical;
         let is_apart = apart.unsigned_abs() > DEAD_BAND.as_nanos() as u64;
         let is_faulty =
             is_set_wrong || is_apart || faults.drift.is_some() || faults.stopped_at.is_some();
@@ -256,6 +353,10 @@ impl Clock for SimClock {
 
     fn source(&self) -> &'static str {
         "simulated"
+    }
+
+    fn oscillator(&self) -> BootTime {
+        self.oscillator_at(self.truth.now())
     }
 
     fn health(&self) -> ClockHealth {

@@ -19,7 +19,7 @@ use timestone_seda::{AdmissionLimit, Readiness, StageId};
 use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
-use crate::clock::SimClock;
+use crate::clock::{ClientTime, SimClock};
 use crate::environment::SimEnvironment;
 use crate::joining::JoinOutcome;
 use crate::network::{ProcessId, Sleepers};
@@ -65,10 +65,20 @@ pub(crate) enum Role {
 /// The runtime of a process's present life.
 pub(crate) enum ProcessLife {
     Down,
-    Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: JoinOutcome },
+    Joining {
+        runtime: SimulatedRuntime<ClientStageEvent>,
+        outcome: JoinOutcome,
+    },
     Serving(Box<Serving>),
-    Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
-    Redis { runtime: SimulatedRuntime<ClientStageEvent> },
+    Client {
+        runtime: SimulatedRuntime<ClientStageEvent>,
+        db: Db,
+        event_loop: StageId,
+        time: ClientTime,
+    },
+    Redis {
+        runtime: SimulatedRuntime<ClientStageEvent>,
+    },
 }
 
 /// What a serving server is made of.
@@ -260,9 +270,8 @@ impl Process {
                 }
                 serving.runtime.run(now, cores, clock, observer)
             }
-            ProcessLife::Client { runtime, .. } | ProcessLife::Redis { runtime } => {
-                runtime.run(now, cores, clock, observer)
-            }
+            ProcessLife::Client { runtime, time, .. } => runtime.run(now, cores, time, observer),
+            ProcessLife::Redis { runtime } => runtime.run(now, cores, clock, observer),
         }
     }
 }

@@ -132,7 +132,11 @@ fn run_with(
     world.machine.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.members.clients * world.members.sessions;
-    let clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();
+    let are_perfect = world.clients_time.skew.unwrap_or(world.skew) == SkewModel::Perfect
+        && world.skew == SkewModel::Perfect
+        && world.clients_time.lie.is_zero();
+    // Who follows the servers' time has an oscillator of its own, and is judged by its error bound.
+    let clocks_agree = are_perfect && faults.is_empty() && !world.clients_time.is_followed;
     let settings = SessionSettings {
         interval,
         external,
@@ -285,7 +289,8 @@ impl ScenarioRun {
     /// How far ahead a clock may have been that something was measured by.
     fn most_ahead(&self) -> Duration {
         let glitched = self.injector.fired().contains_key(&FaultKind::ClockGlitch);
-        if glitched { self.jump.max(most_ahead_at_start(&self.world.config)) } else { self.jump }
+        let set = if glitched { most_ahead_at_start(&self.world.config) } else { Duration::ZERO };
+        self.jump.max(set) + self.world.config.clients_time.lie
     }
 
     /// Whether some server's time still lags so far behind true time that clients with the right
@@ -322,7 +327,7 @@ impl ScenarioRun {
         let model = self.world.config.skew.average().mul_f64(24.0);
         let faults =
             if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
-        model + faults + CLOCK_SLACK
+        model + faults + self.world.config.clients_time.lie + CLOCK_SLACK
     }
 
     fn waited(&self) -> Duration {
@@ -387,6 +392,7 @@ impl ScenarioRun {
             span: self.waited(),
             committed: tally.committed,
             aborted: tally.aborted,
+            snapshots: self.board.snapshots.ages(),
             servers,
             clients,
         }
@@ -399,6 +405,7 @@ impl ScenarioRun {
             span: now.span.saturating_sub(before.span),
             committed: now.committed - before.committed,
             aborted: now.aborted - before.aborted,
+            snapshots: now.snapshots.since(before.snapshots),
             // A process that was killed meanwhile has forgotten what it spent.
             servers: now.servers.saturating_sub(before.servers),
             clients: now.clients.saturating_sub(before.clients),

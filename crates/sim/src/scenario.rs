@@ -143,6 +143,13 @@ pub struct ClusterPart {
     /// How wrong clocks are: `perfect`, `ptp`, `ntp`, `azure-ptp`, or an average skew.
     #[serde(deserialize_with = "skew")]
     pub clocks: Option<SkewModel>,
+    /// The same of clients, where they are not as wrong as those of servers.
+    #[serde(deserialize_with = "skew")]
+    pub client_clocks: Option<SkewModel>,
+    /// Whether clients follow the servers' time. They go by their own clocks when it is left out.
+    pub server_time: Option<bool>,
+    /// By how much the last server's clock is ahead, without saying so.
+    pub lie: Option<TimeSpan>,
     /// The furthest that a clock is set forward or back.
     pub jump: Option<TimeSpan>,
     /// How much slower than the measured machine the simulated ones are.

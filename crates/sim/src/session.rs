@@ -25,6 +25,7 @@ pub(crate) use self::tasks::{audit, load, touch};
 pub(crate) use self::values::VANISHED;
 use self::values::{read_value, write_value_of};
 use crate::board::{Board, ClientWork, TxnEnd};
+use crate::clock::TimeJudge;
 use crate::single::{Precondition, Single, SingleChange, expiry_at};
 use timestone_costmodel::Counter;
 
@@ -70,6 +71,8 @@ struct ClientSession {
     seen: Vec<MicroOp>,
     /// When the transaction began, counted from the run's begin: what expires does so from then on.
     began: Timestamp,
+    /// Of clients that follow the servers' time.
+    judge: Option<TimeJudge>,
 }
 
 /// Runs transactions in a slot until the run is over.
@@ -78,6 +81,7 @@ pub(crate) async fn run(
     board: Arc<Board>,
     slot: usize,
     counter: Counter,
+    judge: Option<TimeJudge>,
 ) -> Result<()> {
     let db = board.settings.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
     let mut session = ClientSession {
@@ -89,6 +93,7 @@ pub(crate) async fn run(
         value: Vec::new(),
         seen: Vec::new(),
         began: Timestamp::ZERO,
+        judge,
     };
     if board.settings.closed {
         session.run_closed(&counter).await?;
@@ -140,6 +145,11 @@ impl ClientSession {
             }
             if board.settings.clocks_agree {
                 board.judge_clocks(&self.db.clock_offsets());
+            }
+            if let Some(judge) = &mut self.judge
+                && let Some(wrong) = judge.look(self.db.now(), self.db.clock_figures())
+            {
+                board.complaints.wrong(wrong);
             }
             board.complete(slot, fate, std::mem::take(&mut self.seen));
             if pause {
@@ -203,6 +213,10 @@ impl ClientSession {
 
     async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), AttemptEnd> {
         let tx = self.db.begin(&self.options())?;
+        if plan.is_read_only() {
+            let keys = plan.ops.iter().map(|op| op.key());
+            self.board.snapshots.look(keys, tx.begin_timestamp()?);
+        }
         for &op in &plan.ops {
             self.step(&tx, op).await?;
         }
@@ -211,6 +225,7 @@ impl ClientSession {
         let at = tx.commit().await.map_err(commit_failed)?;
         for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
             self.board.data.acknowledge(self.board.keyspaces.number_of(op.key()), at);
+            self.board.snapshots.acknowledge(op.key(), at);
         }
         Ok(())
     }

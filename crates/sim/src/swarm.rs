@@ -28,7 +28,7 @@ use crate::network::LinkModel;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
 use crate::scenario::{Scenario, StoragePart, WorkloadChoice};
-use crate::world::{MachineConfig, Members, StorageConfig, WorldConfig};
+use crate::world::{ClientsTime, MachineConfig, Members, StorageConfig, WorldConfig};
 use timestone_costmodel::Costs;
 use timestone_costmodel::DevicePace;
 use timestone_types::random::{Dice, Seed};
@@ -79,6 +79,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         let staged = seed.derive("layout", 0).dice().chance(0.3);
         world.machine.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
         world.vary = draw_vary(seed);
+        world.clients_time.is_followed = seed.derive("server-time", 0).dice().chance(0.5);
         draw_storage(&mut world, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }
@@ -190,6 +191,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
             ..links
         },
         skew: SkewModel::Ptp,
+        clients_time: ClientsTime::default(),
         engine: EngineConfig::default(),
     }
 }
@@ -287,6 +289,10 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.members.sessions, part.sessions);
     say(&mut world.members.regions, part.regions);
     say(&mut world.skew, part.clocks);
+    let time = &mut world.clients_time;
+    say(&mut time.is_followed, part.server_time);
+    say(&mut time.lie, part.lie);
+    time.skew = part.client_clocks.or(time.skew);
     say(&mut world.machine.costs.scale, part.slowness);
     world.machine.costs.scale *=
         part.neighbours.map_or(1.0, |times| world.machine.costs.beside(times));
@@ -419,7 +425,7 @@ mod tests {
     /// A table, a line of it, and what it decides, which a seed draws unless it is said.
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
-    const SAID: [Said; 35] = [
+    const SAID: [Said; 39] = [
         ("cluster", "servers = 7", |drawn| shown(drawn.world.members.servers), "7"),
         ("cluster", "shards = 7", |drawn| shown(drawn.world.members.shards_per_server), "7"),
         ("cluster", "threads = 5", |drawn| shown(drawn.world.machine.threads), "5"),
@@ -443,6 +449,25 @@ mod tests {
         ("cluster", "sessions = 17", |drawn| shown(drawn.world.members.sessions), "17"),
         ("cluster", "regions = 9", |drawn| shown(drawn.world.members.regions), "9"),
         ("cluster", "clocks = \"7ms\"", |drawn| shown(drawn.world.skew), "Given(7ms)"),
+        (
+            "cluster",
+            "client-clocks = \"7ms\"",
+            |drawn| shown(drawn.world.clients_time.skew),
+            "Some(Given(7ms))",
+        ),
+        (
+            "cluster",
+            "server-time = true",
+            |drawn| shown(drawn.world.clients_time.is_followed),
+            "true",
+        ),
+        (
+            "cluster",
+            "server-time = false",
+            |drawn| shown(drawn.world.clients_time.is_followed),
+            "false",
+        ),
+        ("cluster", "lie = \"7ms\"", |drawn| shown(drawn.world.clients_time.lie), "7ms"),
         ("cluster", "slowness = 0.25", |drawn| shown(drawn.world.machine.costs.scale), "0.25"),
         ("workload", "external = \"wait\"", |drawn| shown(drawn.external), "true"),
         ("network", "near = \"3ms\"", |drawn| shown(drawn.world.links.near), "3ms"),

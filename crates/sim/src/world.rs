@@ -23,7 +23,7 @@ use timestone_seda::simulated::{Claim, Cores, SimulatedTurn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
 use timestone_workload::check::Loss;
 
-pub(crate) use self::config::{MachineConfig, Members, StorageConfig, WorldConfig};
+pub(crate) use self::config::{ClientsTime, MachineConfig, Members, StorageConfig, WorldConfig};
 use self::interruptions::Interruptions;
 use self::population::Population;
 use self::queue::{EventQueue, Occurrence, Planned};

@@ -259,6 +259,14 @@ pub enum Bug {
     /// What answers tell of the server's clock was read a while before the requests came that they
     /// answer.
     StaleReading,
+    /// Time that follows the servers' steps to what is known of it.
+    SteppedServerTime,
+    /// What one server says of what time it is counts like what most of them say.
+    BelievedLiar,
+    /// What an answer tells of its server's clock is measured from the latest copy of its request.
+    MeasuresLaterCopies,
+    /// Commits that wait for the clocks are proposed by a clock that may be behind.
+    NoExternalLead,
     /// `latest_read` is recorded only of keys that have an access record.
     KnownKeysOnly,
     /// A commit of a transaction that was never seen is acknowledged without its writes.

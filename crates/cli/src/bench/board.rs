@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use timestone_types::Timestamp;
-use timestone_workload::{Arrivals, Recorder, WorkloadSpec};
+use timestone_workload::{Arrivals, Recorder, Snapshots, WorkloadSpec};
 
 use super::history::Chronicle;
 use crate::failure::Failure;
@@ -65,13 +65,20 @@ pub(super) struct BenchRun {
     pub(super) spec: WorkloadSpec,
     pub(super) retry: bool,
     pub(super) chronicle: Option<Chronicle>,
+    /// How old what is read is, where clocks are wrong on purpose.
+    pub(super) snapshots: Option<Snapshots>,
     pub(super) course: Course,
 }
 
 impl BenchRun {
     /// A run that begins now.
-    pub(super) fn new(spec: WorkloadSpec, retry: bool, chronicle: Option<Chronicle>) -> Self {
-        Self { spec, retry, chronicle, course: Course::new() }
+    pub(super) fn new(
+        spec: WorkloadSpec,
+        retry: bool,
+        chronicle: Option<Chronicle>,
+        snapshots: Option<Snapshots>,
+    ) -> Self {
+        Self { spec, retry, chronicle, snapshots, course: Course::new() }
     }
 }
 

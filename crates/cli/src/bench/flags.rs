@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use timestone_clock::SkewModel;
 use timestone_workload::{ValueKind, WorkloadKind, WorkloadSpec};
 
 use super::{ClientProtocol, redis};
@@ -46,6 +47,11 @@ pub(crate) struct BenchArgs {
     /// starts the next when the last has ended].
     #[arg(short, long, value_name = "PER_SECOND")]
     pub(super) rate: Option<f64>,
+    /// Let the clock of each event loop be wrong as a model says: perfect, ptp, ntp, azure-ptp, or how
+    /// far any two are apart on average, such as 20ms; no clock says so of itself. To see what skew
+    /// costs, and what the servers' time is worth.
+    #[arg(long, value_name = "MODEL", conflicts_with = "in_process")]
+    pub(super) clock_skew: Option<SkewModel>,
     /// Run an aborted transaction again with the same keys until it commits [default: go on with a
     /// new one].
     #[arg(long)]

@@ -8,7 +8,7 @@ use timestone::blocking::Db as Blocking;
 use timestone::server::DeviceKind;
 use timestone::{Db, Embedded, OpenOptions, open_with};
 
-use super::BenchArgs;
+use super::{BenchArgs, clocks};
 use crate::failure::Failure;
 use crate::probe;
 
@@ -33,12 +33,18 @@ impl Host {
     }
 
     fn connect(args: &BenchArgs) -> Result<Self, Failure> {
-        let connect = |_| args.target.connect().map(|db| Blocking::as_async(&db).clone());
+        let connect = |number| {
+            let clock = clocks::skewed(args.clock_skew, args.seed, number);
+            args.target.connect_by(clock).map(|db| Blocking::as_async(&db).clone())
+        };
         let loops =
             (0..args.threads.unwrap_or(1).max(1)).map(connect).collect::<Result<Vec<_>, _>>()?;
         let asked = probe::servers_of(&args.target.address);
         let answer = asked.iter().find_map(|address| probe::ask(address).ok());
         let mut notes = vec![("address", args.target.address.as_str().into())];
+        if let Some(skew) = args.clock_skew {
+            notes.push(("clock_skew", skew.to_string().into()));
+        }
         let mut servers = asked;
         if let Some(answer) = answer {
             notes.push(("shards", answer.map.shards().len().into()));

@@ -61,7 +61,7 @@ pub(super) fn empty_keyspace(db: &Db, prepared: &Prepared) -> Result<(), Failure
         return Ok(());
     }
     let Keyspace { id, name, .. } = &prepared.keyspace;
-    let doing = match clocks::wait_of_commits(&prepared.keyspace) {
+    let doing = match clocks::wait_of_commits(&prepared.keyspace, clocks::bound_of(db)) {
         Some(wait) if wait >= TOLD_WAIT => {
             let words = format!(
                 "emptying the keyspace '{name}' first: its commit is acknowledged in about {wait:?}"

@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use timestone::{Db, Error, KeyspaceId, LocalDb, Pending};
 use timestone_types::Timestamp;
 use timestone_workload::history::SessionSlot;
-use timestone_workload::{Arrivals, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
+use timestone_workload::{
+    Arrivals, Generator, KeyIndex, Pace, Recorder, SnapshotAges, Snapshots, WorkloadSpec,
+    integer_of,
+};
 
 use super::Setup;
 use super::board::{BenchRun, Board, Course, CoursePhase, Totals};
@@ -33,6 +36,8 @@ pub(super) struct Measured {
     pub(super) duration: Duration,
     pub(super) used: Used,
     pub(super) totals: Totals,
+    /// How old what was read was, where clocks are wrong on purpose.
+    pub(super) ages: Option<SnapshotAges>,
     /// Sessions that did not end in time.
     pub(super) abandoned: u32,
     pub(super) first_error: Option<Error>,
@@ -41,7 +46,7 @@ pub(super) struct Measured {
 impl Measured {
     fn new(duration: Duration, used: Used) -> Self {
         let (recorder, totals) = (Recorder::new(), Totals::default());
-        Self { recorder, duration, used, totals, abandoned: 0, first_error: None }
+        Self { recorder, duration, used, totals, ages: None, abandoned: 0, first_error: None }
     }
 }
 
@@ -62,7 +67,8 @@ pub(super) fn measure(
     chronicle: Option<Chronicle>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Failure> {
-    let run = Arc::new(BenchRun::new(setup.spec.clone(), setup.retry, chronicle));
+    let snapshots = setup.looks_at_ages.then(Snapshots::default);
+    let run = Arc::new(BenchRun::new(setup.spec.clone(), setup.retry, chronicle, snapshots));
     let loops = host.loops().len() as u32;
     let mut pending = Vec::new();
     for (index, db) in (0..loops).zip(host.loops()) {
@@ -91,7 +97,8 @@ pub(super) fn measure(
     // Also when a loop failed: what was written down so far is a history.
     let closed = run.chronicle.as_ref().map_or(Ok(()), Chronicle::close);
     let measured = ended?;
-    closed.map(|()| measured)
+    let ages = run.snapshots.as_ref().map(Snapshots::ages);
+    closed.map(|()| Measured { ages, ..measured })
 }
 
 /// Waits for all loops, and adds up what they say.

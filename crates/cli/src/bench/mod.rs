@@ -58,6 +58,8 @@ struct Setup {
     warmup: Duration,
     duration: Duration,
     retry: bool,
+    /// Whether clocks are wrong on purpose, so that it is looked at how old snapshots are.
+    looks_at_ages: bool,
 }
 
 impl BenchArgs {
@@ -130,6 +132,7 @@ impl BenchArgs {
             warmup: self.time.warmup,
             duration,
             retry: self.retry,
+            looks_at_ages: self.clock_skew.is_some(),
         })
     }
 }
@@ -160,7 +163,8 @@ fn run_on(
     let prepared = load::find_keyspace(host.loops(), args.keyspace(), &setup.spec, args.no_load)?;
     let keyspace = &prepared.keyspace;
     // Before anything waits for the clocks itself.
-    let clocks = clocks::why_nothing_commits(keyspace, setup.warmup + setup.duration);
+    let bound = clocks::bound_of(host.db());
+    let clocks = clocks::why_nothing_commits(keyspace, bound, setup.warmup + setup.duration);
     if let Some(why) = &clocks {
         say(&format!("warning: {why}"));
     }
@@ -210,6 +214,16 @@ fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> 
     }
     for (name, value) in host.notes() {
         report.note(name, value);
+    }
+    if let Some(clock) = clocks::worst_of(host.loops()) {
+        report.note("clock", clock.to_string());
+        report.note("clock_offset_us", clock.offset_ns as f64 / 1e3);
+        report.note("clock_error_us", clock.error_bound.bound.as_secs_f64() * 1e6);
+    }
+    if let Some(ages) = measured.ages {
+        report.note("snapshots", ages.begun);
+        report.note("stale_snapshots", ages.stale);
+        report.note("stale_by_ms", ages.mean_behind().as_secs_f64() * 1e3);
     }
     if measured.used.restarted {
         report.note(

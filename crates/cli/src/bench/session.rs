@@ -235,11 +235,22 @@ impl BenchSession {
     async fn execute(&mut self) -> Result<(), AttemptFailure> {
         let tx = self.db.begin(&self.options)?;
         self.sum = 0;
+        let is_measured = self.run.course.is_measured();
+        if let Some(snapshots) = &self.run.snapshots
+            && is_measured
+            && self.plan.is_read_only()
+        {
+            snapshots.look(self.plan.ops.iter().map(|op| op.key()), tx.begin_timestamp()?);
+        }
         for at in 0..self.plan.ops.len() {
             let op = self.plan.ops[at];
             self.step(&tx, op).await?;
         }
-        tx.commit().await.map_err(commit_failed)?;
+        let committed = tx.commit().await.map_err(commit_failed)?;
+        if let Some(snapshots) = &self.run.snapshots {
+            let writes = self.plan.ops.iter().filter(|op| !matches!(op, Op::Get(_)));
+            writes.for_each(|op| snapshots.acknowledge(op.key(), committed));
+        }
         if self.run.spec.kind == WorkloadKind::Bank && self.plan.is_read_only() {
             let mut totals = self.board.totals.get();
             totals.check(self.sum, self.run.spec.total_balance());

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 26] = [
+const KNOWN: [(&str, &str); 27] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -33,6 +33,7 @@ const KNOWN: [(&str, &str); 26] = [
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
     ("scans", include_str!("../../../../scenarios/scans.toml")),
+    ("server-time", include_str!("../../../../scenarios/server-time.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),

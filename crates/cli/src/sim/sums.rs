@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
 use timestone_sim::{Pace, RunReport, TxnTally};
+use timestone_workload::SnapshotAges;
 
 use super::seeds_of;
 use crate::output::table;
@@ -158,6 +159,13 @@ impl Sums {
                 per_transaction(self.pace.servers),
                 per_transaction(self.pace.clients)
             ));
+            let ages = self.pace.snapshots;
+            let SnapshotAges { begun, stale, .. } = ages;
+            text.push_str(&format!(
+                "\nsnapshots     {begun} of read-only transactions, {stale} below what was \
+                 acknowledged, by {:.3} ms on average",
+                ages.mean_behind().as_secs_f64() * 1e3
+            ));
             text.push_str(&format!("\ntrace         {:016x}", self.last_hash));
         }
         text
@@ -202,6 +210,9 @@ impl Sums {
                 "committed_per_second": self.pace.per_second(),
                 "committed": self.pace.committed,
                 "aborted": self.pace.aborted,
+                "read_only": self.pace.snapshots.begun,
+                "stale": self.pace.snapshots.stale,
+                "stale_by_seconds": self.pace.snapshots.behind.as_secs_f64(),
                 "virtual_seconds": self.pace.span.as_secs_f64(),
                 "server_cpu_seconds": self.pace.servers.as_secs_f64(),
                 "client_cpu_seconds": self.pace.clients.as_secs_f64(),

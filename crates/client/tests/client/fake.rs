@@ -155,6 +155,7 @@ impl Server {
                 out,
             ),
             Kind::Report => {}
+            Kind::Ping => wire::Done {}.encode(&envelope, out),
             other => panic!("the client never sends {}", other.name()),
         }
     }

@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use timestone_clock::SessionClock;
-use timestone_types::{AbortReason, ClientId, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortReason, ClientId, ShardId, Timestamp, TxnId, TxnOutcome, is_planted};
 
 use super::frames::{self, Route};
 use super::identity::Identity;
@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub(super) timing: Timing,
     pub(super) jitter: Jitter,
     pub(super) stats: EngineStats,
+    /// Pings sent, for their numbers.
+    pings: u32,
 }
 
 /// What a manager may ask.
@@ -48,9 +50,16 @@ impl Context {
         self.timing.now()
     }
 
-    /// How far this clock may be from true time.
-    pub(crate) const fn error_bound(&self) -> Duration {
-        self.timing.error_bound
+    /// How long after its timestamp a commit is acknowledged that waits for the clocks.
+    pub(crate) fn external_wait(&self) -> Duration {
+        self.timing.external_wait()
+    }
+
+    /// What a commit that waits for the clocks is proposed at, at the earliest.
+    pub(crate) fn external_now(&self) -> Timestamp {
+        let lead =
+            if is_planted!(NoExternalLead) { Duration::ZERO } else { self.timing.external_lead() };
+        self.now().saturating_add(lead).min(limits::LAST_TIMESTAMP)
     }
 
     #[inline]
@@ -218,7 +227,11 @@ impl Context {
             return None;
         }
         self.stats.requests += 1;
-        let route = self.shards.route(to, Number::new(asker, slot, item).pack());
+        let number = Number::new(asker, slot, item).pack();
+        if is_planted!(MeasuresLaterCopies) {
+            self.shards.at_mut(to).offset.sent_again(number, self.timing.now());
+        }
+        let route = self.shards.route(to, number);
         Some((route, self.shards.ask(self.timing.now(), to)))
     }
 
@@ -233,6 +246,24 @@ impl Context {
             let request = Number::new(asker, slot, item).pack();
             shard.offset.sent(request, now, limits::OFFSET_TIMEOUT);
         }
+    }
+
+    /// Asks a shard for a reading of its server's clock, where that is wanted and nothing was learned
+    /// of it lately.
+    pub(super) fn ask_clock(&mut self, of: ShardIndex) {
+        let (now, timeout) = (self.timing.now(), limits::OFFSET_TIMEOUT);
+        let shard = self.shards.at_mut(of);
+        let is_asked = shard.is_up && shard.is_known && shard.elsewhere.is_none();
+        let is_overdue = shard.offset.is_overdue(now, limits::CLOCK_ASKED_AFTER, timeout);
+        if !self.config.asks_clocks || !is_asked || !is_overdue {
+            return;
+        }
+        self.pings = self.pings.wrapping_add(1);
+        let number = number::ping(self.pings);
+        shard.offset.sent(number, now, timeout);
+        debug_assert!(number::is_ping(number), "a ping is taken for something else");
+        let route = self.shards.route(of, number);
+        frames::ping(route, self.shards.append_to(of));
     }
 
     /// The manager has something to do at `due`, which may lie in the past: a deadline is whatever
@@ -311,6 +342,7 @@ impl Context {
             timing: Timing::new(),
             jitter: Jitter::new(seed),
             stats: EngineStats::default(),
+            pings: 0,
         }
     }
 

@@ -8,7 +8,7 @@ use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{self as wire, ClockIs, Frame, Frames, Message as _, WireError};
 
 use super::Engine;
-use super::number::{Asker, Number};
+use super::number::{self, Asker, Number};
 use super::replies::{self, Reply};
 use super::shards::ShardIndex;
 use crate::managers::Manager;
@@ -20,6 +20,7 @@ impl<M: Manager> Engine<M> {
     /// What could not be read: the connection cannot be trusted further and is to be closed. Frames
     /// before it were taken.
     pub fn deliver_batch(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+        self.context.shards.begin_batch();
         let mut frames = Frames::new(bytes);
         for frame in &mut frames {
             let frame = frame.inspect_err(|_| self.context.stats.ignored_replies += 1)?;
@@ -29,8 +30,9 @@ impl<M: Manager> Engine<M> {
         if frames.rest().is_empty() { Ok(()) } else { Err(WireError::Truncated { kind: 0 }) }
     }
 
-    /// Takes one reply that was split off already and came from `shard`. Late, doubled and
-    /// unreadable replies are counted and ignored.
+    /// Takes one reply that was split off already and came from `shard`, of the batch that
+    /// [`crate::Shards::begin_batch`] has begun. Late, doubled and unreadable replies are counted and
+    /// ignored.
     pub fn deliver_frame(&mut self, now: Timestamp, shard: ShardId, frame: &Frame<'_>) {
         self.context.timing.advance(now);
         self.context.assert_sound();
@@ -50,12 +52,15 @@ impl<M: Manager> Engine<M> {
         if frame.kind() == wire::Kind::ClockIs {
             let reading = ClockIs::decode(frame).ok()?;
             context.timing.compare(reading.now);
-            context.shards.at_mut(from).offset.read(reading);
+            context.shards.read(from, reading);
             return Some(());
         }
         let request = frame.envelope().request.get();
         context.shards.answered(from, request);
         let reply = replies::read(frame).ok().filter(Reply::is_of_this_age)?;
+        if number::is_ping(request) {
+            return Some(());
+        }
         let number = Number::unpack(request);
         match number.asker {
             Asker::Read | Asker::Commit => self.manager.deliver(context, from, number, reply),

@@ -4,7 +4,7 @@
 use timestone_cluster::MapVersion;
 use timestone_types::{ClientId, Epoch, Sequence, ShardId, Timestamp, TxnId};
 use timestone_wire::{
-    Condition, Envelope, Get, Message, ReadAt, Report, RequestId, Status, Write, WriteAction,
+    Condition, Envelope, Get, Message, Ping, ReadAt, Report, RequestId, Status, Write, WriteAction,
 };
 
 use super::singles::record::{Expected, Single, Want};
@@ -75,6 +75,11 @@ pub(crate) fn write(route: Route, single: &Single, wait: bool, out: &mut Vec<u8>
 /// A question about a transaction.
 pub(crate) fn status(route: Route, txn: TxnId, out: &mut Vec<u8>) {
     Status { txn }.encode(&route.into(), out);
+}
+
+/// A question for nothing but a sign of life, and with it a reading of the server's clock.
+pub(crate) fn ping(route: Route, out: &mut Vec<u8>) {
+    Ping {}.encode(&route.into(), out);
 }
 
 /// A report.

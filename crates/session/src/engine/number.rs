@@ -7,6 +7,7 @@
 //!   │kind │ generation (27 bits)│ slot (18)    │ item (17)   │   read: one key of a transaction
 //!   │     │                     │              │ 0           │   commit: prepares, decisions, terminations of a transaction
 //!   │     │                     │ slot (18)    │ round (17)  │   single: one request outside a transaction
+//!   │     │ count (27)          │ 0            │ 1           │   as a commit, which never has an item: a ping
 //!   └─────┴─────────────────────┴──────────────┴─────────────┘
 //! ```
 //! Generations are cut to 27 bits: a reply would have to be late by 67 million uses of its slot to
@@ -49,6 +50,21 @@ pub(crate) struct Number {
 
 /// The number of requests that nobody waits for.
 pub(crate) const NOBODY: u64 = 0;
+
+/// What the number of a ping has in the place of the item, where commits have nothing.
+const PING_ITEM: u32 = 1;
+
+/// The number of the `count`-th request that only asks for a reading of a server's clock.
+pub(crate) const fn ping(count: u32) -> u64 {
+    let slot = SlabKey { index: 0, generation: count };
+    Number::new(Asker::Commit, slot, PING_ITEM).pack()
+}
+
+/// Whether a number is that of a ping.
+#[inline]
+pub(crate) const fn is_ping(raw: u64) -> bool {
+    raw >> 62 == Asker::Commit as u64 && raw & low(ITEM_BITS) == PING_ITEM as u64
+}
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1

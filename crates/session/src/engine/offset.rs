@@ -11,9 +11,13 @@
 //! the answer took. Only the first copy of a request counts, for the answer to an earlier one may
 //! have been read before a later one was sent.
 //!
+//! A reading belongs to the answers of its own batch, and to no others: an answer that comes in
+//! another batch may have come over another connection, and its request may have been sent after the
+//! reading.
+//!
 //! Deliberately absent: what to make of several bounds (their intersection, drift, several
-//! servers), and any use of them: sessions take their timestamps from their own clock. Source:
-//! docs/protocol/time.md, "Readings of the server's clock".
+//! servers), which is the business of the host's clock. Source: docs/protocol/time.md, "Readings of
+//! the server's clock".
 
 use core::time::Duration;
 
@@ -75,8 +79,6 @@ impl ClockOffset {
 pub(crate) struct OffsetProbe {
     /// The request whose answer is waited for, and when it was handed over to be sent.
     asked: Option<(u64, Timestamp)>,
-    /// The latest reading that came, with the batch that is being taken.
-    reading: Option<ClockIs>,
     /// The answer is here, and the host has not said when it arrived.
     answered: Option<(Timestamp, ClockIs)>,
     latest: Option<ClockOffset>,
@@ -93,19 +95,27 @@ impl OffsetProbe {
         self.assert_sound();
     }
 
-    /// A batch of answers begins.
-    pub(crate) fn read(&mut self, reading: ClockIs) {
-        self.reading = Some(reading);
+    /// The request that is watched is being sent again: a bug on purpose.
+    pub(crate) fn sent_again(&mut self, request: u64, now: Timestamp) {
+        if let Some((asked, sent)) = &mut self.asked
+            && *asked == request
+        {
+            *sent = now;
+        }
         self.assert_sound();
     }
 
-    /// An answer came. Whether it was the one that was waited for: then the host is to tell the
-    /// time.
+    /// Whether nothing was learned for so long, and nothing is under way.
+    pub(crate) fn is_overdue(&self, now: Timestamp, after: Duration, timeout: Duration) -> bool {
+        let is_old = self.latest.is_none_or(|latest| now.since(latest.at) >= after);
+        is_old && self.asked.is_none_or(|(_, sent)| now.since(sent) >= timeout)
+    }
+
+    /// An answer came, in a batch with this reading. Whether it was the one that was waited for:
+    /// then the host is to tell the time.
     #[inline]
-    pub(crate) fn answered(&mut self, request: u64) -> bool {
-        let (Some((asked, sent)), Some(reading)) = (self.asked, self.reading) else {
-            return false;
-        };
+    pub(crate) fn answered(&mut self, request: u64, reading: ClockIs) -> bool {
+        let Some((asked, sent)) = self.asked else { return false };
         if asked != request {
             return false;
         }
@@ -115,21 +125,18 @@ impl OffsetProbe {
         true
     }
 
-    /// The answer had arrived at `at`.
-    pub(crate) fn arrived(&mut self, at: Timestamp) {
-        if let Some((sent, reading)) = self.answered.take()
-            && let Some(offset) = ClockOffset::of(sent, reading, at)
-        {
-            self.latest = Some(offset);
-        }
+    /// The answer had arrived at `at`: when its request was sent, and the reading.
+    pub(crate) fn arrived(&mut self, at: Timestamp) -> Option<(Timestamp, ClockIs)> {
+        let (sent, reading) = self.answered.take()?;
+        self.latest = Some(ClockOffset::of(sent, reading, at)?);
         self.assert_sound();
+        Some((sent, reading))
     }
 
     /// The connection is gone, and with it what is under way. What was learned stays true of its
     /// moment.
     pub(crate) fn lost(&mut self) {
         self.asked = None;
-        self.reading = None;
         self.answered = None;
         self.assert_sound();
     }
@@ -143,10 +150,6 @@ impl OffsetProbe {
     fn assert_sound(&self) {
         let is_interval = |offset: ClockOffset| offset.least_ns <= offset.most_ns;
         debug_assert!(self.latest.is_none_or(is_interval), "the upper bound is below the lower");
-        debug_assert!(
-            self.answered.is_none() || self.reading.is_some(),
-            "an answer counted without a reading"
-        );
     }
 }
 
@@ -187,16 +190,14 @@ mod tests {
         let mut probe = OffsetProbe::default();
         probe.sent(7, at(100), TIMEOUT);
         probe.sent(8, at(110), TIMEOUT);
-        probe.read(reading(150));
-        assert!(!probe.answered(8), "it was not watched");
-        probe.read(reading(160));
-        assert!(probe.answered(7));
-        assert!(!probe.answered(7), "only once");
+        assert!(!probe.answered(8, reading(150)), "it was not watched");
+        assert!(probe.answered(7, reading(160)));
+        assert!(!probe.answered(7, reading(160)), "only once");
         assert_eq!(probe.latest(), None, "nobody has said when it arrived");
-        probe.arrived(at(200));
+        assert_eq!(probe.arrived(at(200)), Some((at(100), reading(160))));
         let latest = probe.latest().unwrap();
         assert_eq!((latest.least_ns, latest.most_ns), (-40, 60));
-        probe.arrived(at(300));
+        assert_eq!(probe.arrived(at(300)), None);
         assert_eq!(probe.latest(), Some(latest));
     }
 
@@ -204,13 +205,24 @@ mod tests {
     fn what_is_under_way_ends_with_the_connection_or_the_timeout() {
         let mut probe = OffsetProbe::default();
         probe.sent(7, at(100), TIMEOUT);
-        probe.read(reading(150));
         probe.lost();
-        assert!(!probe.answered(7));
+        assert!(!probe.answered(7, reading(150)));
         probe.sent(8, at(200), TIMEOUT);
-        assert!(!probe.answered(8), "an answer without a reading");
         probe.sent(9, at(200).saturating_add(TIMEOUT), TIMEOUT);
-        probe.read(reading(250));
-        assert!(!probe.answered(8) && probe.answered(9));
+        assert!(!probe.answered(8, reading(250)) && probe.answered(9, reading(250)));
+    }
+
+    #[test]
+    fn a_clock_that_was_not_read_lately_is_overdue_unless_an_answer_is_under_way() {
+        let (mut probe, after) = (OffsetProbe::default(), Duration::from_secs(2));
+        let is_overdue = |probe: &OffsetProbe, now| probe.is_overdue(now, after, TIMEOUT);
+        assert!(is_overdue(&probe, at(0)));
+        probe.sent(7, at(100), TIMEOUT);
+        assert!(!is_overdue(&probe, at(200)));
+        assert!(is_overdue(&probe, at(100).saturating_add(TIMEOUT)));
+        assert!(probe.answered(7, reading(150)));
+        assert!(probe.arrived(at(200)).is_some());
+        assert!(!is_overdue(&probe, at(199).saturating_add(after)));
+        assert!(is_overdue(&probe, at(200).saturating_add(after)));
     }
 }

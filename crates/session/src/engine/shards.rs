@@ -4,9 +4,10 @@
 //! A shard keeps its index for the engine's lifetime, whatever maps come: requests under way name
 //! indexes. Deliberately without addresses.
 
+use timestone_clock::server_time::{Exchange, ServerNumber};
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, is_planted, slot_of};
-use timestone_wire::{self as wire, Frame, Frames, WireError};
+use timestone_wire::{self as wire, ClockIs, Frame, Frames, WireError};
 
 use super::frames::Route;
 use super::offset::{ClockOffset, OffsetProbe};
@@ -32,6 +33,8 @@ const _: () = assert!(wire::SERVER_ITSELF.get() == NOBODY);
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     epoch: Epoch,
+    /// Who serves it by the present map.
+    server: Option<ServerNumber>,
     /// The connection to its server stands.
     pub(crate) is_up: bool,
     /// Whether the present map has it.
@@ -59,6 +62,10 @@ pub struct Shards {
     dirty: Vec<ShardIndex>,
     routes: Routes,
     wants_routes: bool,
+    /// How many servers the present map has.
+    servers: usize,
+    /// The latest reading of the batch that is being taken, and whose it is.
+    reading: Option<(ShardIndex, ClockIs)>,
     /// An answer from there is to be told when it arrived.
     wants_arrival: Option<ShardIndex>,
     /// The only shards that this host can reach, when it cannot reach all.
@@ -176,12 +183,23 @@ impl Shards {
         self.wants_arrival.is_some()
     }
 
-    /// What was delivered had arrived at `at`, by a clock that was read afterwards.
-    pub fn arrived(&mut self, at: Timestamp) {
-        if let Some(shard) = self.wants_arrival.take() {
-            self.at_mut(shard).offset.arrived(at);
-            self.assert_sound();
-        }
+    /// What was delivered had arrived at `at`, by a clock that was read afterwards. What it tells of
+    /// a server's clock, for a host whose own clock follows those.
+    pub fn arrived(&mut self, at: Timestamp) -> Option<Exchange> {
+        let index = self.wants_arrival.take()?;
+        let servers = self.servers;
+        let shard = self.at_mut(index);
+        let (sent, reading) = shard.offset.arrived(at)?;
+        let server = shard.server?;
+        self.assert_sound();
+        Some(Exchange { server, servers, sent, reading: reading.now, error: reading.error() })
+    }
+
+    /// Frames that are delivered from now on came in another batch, perhaps over another connection:
+    /// no reading of an earlier one belongs to their answers.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.reading = None;
     }
 
     /// How far the clock of a shard's server is from this process's, as the latest exchange told;
@@ -208,6 +226,8 @@ impl Shards {
             dirty: Vec::new(),
             routes: Routes::new(0, Vec::new(), |_| None),
             wants_routes: false,
+            servers: 0,
+            reading: None,
             wants_arrival: None,
             reached_only: None,
         };
@@ -230,7 +250,9 @@ impl Shards {
             let shard = &mut self.table[shard.index()];
             shard.epoch = shard.epoch.max(epoch);
             shard.is_known = true;
+            shard.server = routes.server_of(id);
         }
+        self.servers = routes.servers();
         self.slots = routes
             .slots()
             .map(|owner| owner.and_then(|id| self.index_of(id)).map_or(NOBODY, |shard| shard.0))
@@ -256,6 +278,7 @@ impl Shards {
         self.table.push(Shard {
             id,
             epoch: Epoch::ZERO,
+            server: None,
             is_up: true,
             is_known: true,
             elsewhere,
@@ -387,11 +410,21 @@ impl Shards {
         debug_assert!(self.wants_routes || !is_newer, "routes that are outdated are asked for");
     }
 
+    /// A batch of answers brings a reading of its server's clock.
+    #[inline]
+    pub(crate) fn read(&mut self, shard: ShardIndex, reading: ClockIs) {
+        debug_assert!(shard.index() < self.table.len(), "a reading of nobody's clock");
+        self.reading = Some((shard, reading));
+    }
+
     /// An answer came. When it is the one that tells of its server's clock, the host is to say when
     /// it arrived.
     #[inline]
     pub(crate) fn answered(&mut self, shard: ShardIndex, request: u64) {
-        if self.at_mut(shard).offset.answered(request) {
+        if let Some((read, reading)) = self.reading
+            && read == shard
+            && self.at_mut(shard).offset.answered(request, reading)
+        {
             self.wants_arrival = Some(shard);
         }
         debug_assert!(self.wants_arrival.is_none_or(|one| one.index() < self.table.len()));

@@ -14,7 +14,7 @@ use crate::limits;
 pub(crate) struct Timing {
     now: Timestamp,
     /// How far this clock may be from true time.
-    pub(super) error_bound: Duration,
+    error_bound: Duration,
     /// How far behind the latest reading of a server's clock this one was when that came, at least.
     lag: Duration,
     next_due: Timestamp,
@@ -42,6 +42,30 @@ impl Timing {
     #[inline]
     pub(super) const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// How far this clock may be from true time, either way.
+    pub(super) fn set_error_bound(&mut self, bound: Duration) {
+        self.error_bound = bound;
+        debug_assert!(self.external_lead() <= bound, "a commit leads by more than it may have to");
+    }
+
+    /// How far ahead of this clock a commit is proposed that waits for the clocks: then it is not
+    /// behind true time, and so not behind what was acknowledged before, whatever the error bounds of
+    /// others are.
+    #[inline]
+    pub(super) fn external_lead(&self) -> Duration {
+        self.error_bound.min(limits::EXTERNAL_LEAD)
+    }
+
+    /// How long after its timestamp, by this clock, a commit is acknowledged that waits for the
+    /// clocks: true time has passed it then. Where the lead does not make up for all of the error
+    /// bound, neither may that of others, whose clocks are taken to be as wrong as this one.
+    #[inline]
+    pub(super) fn external_wait(&self) -> Duration {
+        let wait = self.error_bound.saturating_mul(2).saturating_sub(self.external_lead());
+        debug_assert!(wait >= self.error_bound, "true time may have yet to come");
+        wait
     }
 
     /// A server's clock showed `reading` a moment ago.

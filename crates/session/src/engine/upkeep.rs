@@ -85,11 +85,10 @@ impl<M: Manager> Engine<M> {
         self.context.identity.id()
     }
 
-    /// How far ahead of another client's clock this one's may be, for `external_wait`: both error
-    /// bounds together.
+    /// How far the host's clock may be from true time, either way, for `external_wait`.
     pub fn set_clock_error(&mut self, bound: Duration) {
         self.context.assert_sound();
-        self.context.timing.error_bound = bound;
+        self.context.timing.set_error_bound(bound);
     }
 
     /// How long to pause before attempt number `attempt` (from 1) of a whole transaction:
@@ -170,6 +169,9 @@ impl<M: Manager> Engine<M> {
                     report.watermark = now;
                 }
                 context.append_report(shard, &report, is_closing);
+                if !is_closing {
+                    context.ask_clock(shard);
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod broken_peer;
+mod clocks;
 mod commits;
 mod failures;
 mod hostile;

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use timestone_types::random::Seed;
+use timestone_workload::SnapshotAges;
 use timestone_workload::history::History;
 use timestone_workload::redis::RedisHistory;
 
@@ -91,6 +92,8 @@ pub struct Pace {
     pub committed: u64,
     /// And that did not.
     pub aborted: u64,
+    /// How old what they read was.
+    pub snapshots: SnapshotAges,
     /// CPU time of the servers.
     pub servers: Duration,
     /// CPU time of the clients.

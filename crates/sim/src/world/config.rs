@@ -1,5 +1,7 @@
 //! How a world is made.
 
+use std::time::Duration;
+
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
 use timestone_costmodel::{Costs, DevicePace, Stopwatch};
@@ -20,7 +22,19 @@ pub(crate) struct WorldConfig {
     pub(crate) vary: Vary,
     pub(crate) links: LinkModel,
     pub(crate) skew: SkewModel,
+    pub(crate) clients_time: ClientsTime,
     pub(crate) engine: EngineConfig,
+}
+
+/// What time clients have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClientsTime {
+    /// How wrong their clocks are, where that is not as with servers.
+    pub(crate) skew: Option<SkewModel>,
+    /// Whether they follow the servers' time.
+    pub(crate) is_followed: bool,
+    /// By how much the last server's clock is ahead, without saying so.
+    pub(crate) lie: Duration,
 }
 
 /// Who lives in a world, and where.

@@ -1,5 +1,8 @@
 //! Who lives in a world: its servers, clients and Redis clients, all down and planned to start.
 
+use std::time::Duration;
+
+use timestone_clock::SkewModel;
 use timestone_costmodel::{Counter, StageKind};
 use timestone_seda::simulated::VirtualTime;
 use timestone_server::{ListenConfig, MasterPlace, ServerConfig, SizeConfig};
@@ -74,8 +77,13 @@ impl Population<'_> {
         self.queue.plan(begin, Occurrence::Start(id));
     }
 
-    fn clock(&self, number: u32) -> SimClock {
-        SimClock::new(self.truth.clone(), self.config.skew, self.seed.derive("clocks", 0), number)
+    fn clock(&self, number: u32, skew: SkewModel) -> SimClock {
+        SimClock::new(self.truth.clone(), skew, self.seed.derive("clocks", 0), number)
+    }
+
+    fn clock_of_client(&self, number: u32) -> SimClock {
+        let skew = self.config.clients_time.skew.unwrap_or(self.config.skew);
+        self.clock(self.config.members.servers + number, skew)
     }
 
     pub(super) fn add_server(&mut self, number: u32) {
@@ -111,7 +119,9 @@ impl Population<'_> {
             tuning: Some(config.storage.tuning.clone()),
             ..usual
         };
-        let clock = self.clock(id.0);
+        let lies = number + 1 == config.members.servers;
+        let lie = if lies { config.clients_time.lie } else { Duration::ZERO };
+        let clock = self.clock(id.0, config.skew).lying(lie);
         let seed = self.seed.derive("server", u64::from(number));
         let environment = SimEnvironment::new(
             seed,
@@ -139,7 +149,7 @@ impl Population<'_> {
             seed: self.seed.derive("client", u64::from(number)),
             lives: 0,
         });
-        let clock = self.clock(self.config.members.servers + number);
+        let clock = self.clock_of_client(number);
         self.add_process(format!("client-{number}"), role, clock);
     }
 
@@ -153,7 +163,7 @@ impl Population<'_> {
             seed: self.seed.derive("redis", u64::from(number)),
             lives: 0,
         });
-        let clock = self.clock(self.config.members.servers + self.config.members.clients + number);
+        let clock = self.clock_of_client(self.config.members.clients + number);
         self.add_process(format!("redis-{number}"), role, clock);
     }
 }

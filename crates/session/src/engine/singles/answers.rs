@@ -123,7 +123,7 @@ impl Singles {
     /// A single-key write took place at `at`: told at once, or when the clock's error bound has
     /// passed.
     fn wrote(&mut self, context: &mut Context, index: u32, at: Timestamp) {
-        let until = at.saturating_add(context.error_bound());
+        let until = at.saturating_add(context.external_wait());
         let single = self.0.at_mut(index);
         assert!(single.is_write() && !single.is_settled, "{} is no write under way", single.id);
         if single.write.external_wait && single.result.is_none() && until >= context.now() {

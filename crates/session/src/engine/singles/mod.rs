@@ -94,8 +94,10 @@ impl Singles {
         single.keyspace = key.keyspace;
         single.id = context.next_id();
         single.begin = begin;
-        // Above begin, as every commit: the begin of this write was issued to nobody else.
-        single.commit = begin.next();
+        // Above begin, as every commit: the begin of this write was issued to nobody else. And not
+        // behind what was acknowledged to anybody before, where that is promised.
+        let earliest = if options.external_wait { context.external_now() } else { Timestamp::ZERO };
+        single.commit = begin.next().max(earliest);
         single.write = WriteOptions {
             condition: condition.into(),
             expires_at,
@@ -198,7 +200,9 @@ impl Singles {
             let now = context.now();
             let clock = single.session.and_then(|session| context.session_clock(session));
             single.begin = clock.map_or(now, |clock| clock.begin(now)).max(single.begin);
-            single.commit = single.commit.max(single.begin.next());
+            let earliest =
+                if single.write.external_wait { context.external_now() } else { Timestamp::ZERO };
+            single.commit = single.commit.max(single.begin.next()).max(earliest);
         }
         let is_sent = if single.want == Want::Status {
             let mut is_sent = false;

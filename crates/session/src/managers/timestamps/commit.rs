@@ -87,7 +87,9 @@ impl<C: Cache> Timestamps<C> {
         participants.sort_unstable();
         let now = context.now();
         let deadline = context.deadline(txn.options.deadline);
-        let physical = now.max(txn.begin.next()).max(txn.keys.highest_read().next());
+        // Not behind what was acknowledged to anybody before.
+        let earliest = if txn.options.external_wait { context.external_now() } else { now };
+        let physical = earliest.max(txn.begin.next()).max(txn.keys.highest_read().next());
         let clock = txn.session.and_then(|session| context.session_clock(session));
         let commit = clock.map_or(physical, |clock| clock.propose_commit(physical));
         assert!(commit > txn.begin, "{id} would commit before it began");
@@ -100,7 +102,7 @@ impl<C: Cache> Timestamps<C> {
             // Without writes, too: what was read may be a commit whose own client still waits,
             // ahead of other clocks.
             external_wait: txn.options.external_wait,
-            error_bound: context.error_bound(),
+            error_bound: context.external_wait(),
             deadline,
         };
         txn.commit.coordinator.step(now, input, &mut self.outputs);
@@ -265,7 +267,7 @@ impl<C: Cache> Timestamps<C> {
         let due = self.txns.at(index).commit.due;
         debug_assert!(!self.txns.at(index).is_open(), "an open transaction has no coordinator");
         if due <= context.now() {
-            let error_bound = context.error_bound();
+            let error_bound = context.external_wait();
             self.coordinate(context, index, Input::Tick { error_bound });
         } else {
             context.wake_at(due);

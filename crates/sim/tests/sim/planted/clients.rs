@@ -144,3 +144,79 @@ late-clock = { every = "2s", lasting = "25s" }
 fn a_late_clock_that_is_believed_is_found() {
     found_within(5, Bug::BelievedLateClocks, LATE_CLIENTS);
 }
+
+/// Clients with poor clocks that follow the servers' time.
+const FOLLOWERS: &str = r#"
+[cluster]
+clocks = "ptp"
+client-clocks = "20ms"
+server-time = true
+lie = "80ms"
+clients = 4
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 3
+"#;
+
+#[test]
+fn a_time_that_steps_to_what_is_known_of_the_servers_is_found() {
+    found_within(3, Bug::SteppedServerTime, FOLLOWERS);
+}
+
+#[test]
+fn a_server_that_lies_and_is_believed_is_found() {
+    found_within(3, Bug::BelievedLiar, FOLLOWERS);
+}
+
+/// The same far away: requests are asked again before they are answered.
+const FAR_FOLLOWERS: &str = r#"
+[cluster]
+clocks = "ptp"
+client-clocks = "20ms"
+server-time = true
+servers = 1
+clients = 4
+regions = 2
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 3
+[network]
+far = "15ms"
+request-timeout = "20ms"
+"#;
+
+#[test]
+fn an_exchange_that_is_measured_from_a_later_copy_is_found() {
+    found_within(5, Bug::MeasuresLaterCopies, FAR_FOLLOWERS);
+}
+
+/// Clients that begin with their own clocks, which are behind, beside others that know the servers'
+/// time well.
+const YOUNG_FOLLOWERS: &str = r#"
+[cluster]
+clocks = "ptp"
+client-clocks = "60ms"
+server-time = true
+clients = 6
+sessions = 4
+regions = 2
+[workload]
+kind = "list-append"
+external = "wait"
+rate = 300
+keys = 6
+ops = 3
+[network]
+far = "15ms"
+[faults]
+client-kill = { every = "200ms", lasting = "20ms" }
+"#;
+
+#[test]
+fn commits_that_wait_for_better_clocks_than_others_have_are_found() {
+    found_within(20, Bug::NoExternalLead, YOUNG_FOLLOWERS);
+}
