@@ -15,6 +15,7 @@
 //! What is deliberately absent: heartbeats and failure detection, moving of slots between shards,
 //! sockets and files.
 
+mod assign;
 mod codec;
 mod error;
 mod keyspace;
@@ -22,8 +23,11 @@ pub mod limits;
 mod map;
 mod master;
 mod message;
+mod replication;
+mod restored;
 mod server;
 mod state;
+mod term;
 
 pub use error::ClusterError;
 pub use keyspace::{
@@ -32,5 +36,7 @@ pub use keyspace::{
 };
 pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
 pub use master::{Master, MasterStep};
-pub use message::{ClientIdBlock, MasterAnswer, MasterCommand};
+pub use message::{ClientIdBlock, ControlState, MasterAnswer, MasterCommand};
+pub use replication::{NormalConfiguration, ReplicationFactor, ShardChange};
 pub use server::{Address, DirectoryId, ServerAddresses, ServerId, ServerInfo};
+pub use term::Term;

@@ -340,6 +340,10 @@ pub enum Bug {
     /// What waits for peers counts with the bytes that are not written, and not with the buffers
     /// that hold them.
     CountsBytesOnly,
+    /// The master changes a shard whatever epoch whoever asks believes it to have.
+    SwapsWithoutComparing,
+    /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
+    ReissuesEpochs,
 }
 
 std::thread_local! {
