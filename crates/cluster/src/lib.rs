@@ -17,8 +17,10 @@
 
 mod assign;
 mod codec;
+mod controller;
 mod error;
 mod keyspace;
+mod lease;
 pub mod limits;
 mod map;
 mod master;
@@ -29,11 +31,15 @@ mod server;
 mod state;
 mod term;
 
+pub use controller::{
+    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaStatus,
+};
 pub use error::ClusterError;
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
     KeyspaceOptions, StoreKind,
 };
+pub use lease::Leases;
 pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
 pub use master::{Master, MasterStep};
 pub use message::{ClientIdBlock, ControlState, MasterAnswer, MasterCommand};

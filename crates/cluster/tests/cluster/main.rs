@@ -1,7 +1,9 @@
 //! The master as its drivers use it: crashes between steps, repeated commands, damaged bytes; and
 //! the map's rules.
 
+mod controller;
 mod replicas;
+mod world;
 
 use proptest::prelude::*;
 use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES};
