@@ -18,6 +18,7 @@
 mod assign;
 mod codec;
 mod controller;
+mod embedded;
 mod error;
 mod keyspace;
 mod lease;
@@ -28,12 +29,14 @@ mod message;
 mod replication;
 mod restored;
 mod server;
+mod service;
 mod state;
 mod term;
 
 pub use controller::{
     Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaStatus,
 };
+pub use embedded::EmbeddedMaster;
 pub use error::ClusterError;
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
@@ -45,4 +48,5 @@ pub use master::{Master, MasterStep};
 pub use message::{ClientIdBlock, ControlState, MasterAnswer, MasterCommand};
 pub use replication::{NormalConfiguration, ReplicationFactor, ShardChange};
 pub use server::{Address, DirectoryId, ServerAddresses, ServerId, ServerInfo};
+pub use service::{MasterFailure, MasterService};
 pub use term::Term;

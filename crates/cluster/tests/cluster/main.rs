@@ -1,7 +1,9 @@
 //! The master as its drivers use it: crashes between steps, repeated commands, damaged bytes; and
 //! the map's rules.
 
+mod conformance;
 mod controller;
+mod embedded;
 mod replicas;
 mod world;
 
