@@ -59,6 +59,7 @@ mod raw;
 )]
 mod restart;
 mod running;
+mod seen;
 mod shard_stage;
 mod shared_shard;
 mod stages;

@@ -307,6 +307,43 @@ fn a_server_of_another_cluster_has_nothing_to_tell_a_restored_master() {
     assert_eq!(backup, before);
 }
 
+proptest! {
+    /// Whatever is asked for: of every configuration that may have served, enough replicas stay,
+    /// and the primary was in all of them.
+    #[test]
+    fn enough_of_every_configuration_that_may_have_served_stays(
+        asked in prop::collection::vec((any::<u8>(), 1u32..6, any::<bool>(), any::<u8>()), 1..80),
+    ) {
+        let mut master = replicated(1, 3);
+        for server in 1..=5 {
+            master.step(register(server, 7400 + server as u16, 1)).expect("registered");
+        }
+        let term = term(&mut master, 1);
+        let entry = |master: &Master| master.map().shards()[0].clone();
+        let mut may_have_served = vec![vec![ServerId::new(1)], entry(&master).replicas];
+        for (members, primary, confirms, stale) in asked {
+            let now = entry(&master);
+            let expected = now.epoch.get() - u32::from(stale % 8 == 0);
+            if confirms {
+                if let MasterAnswer::Changed(entry) = confirm(&mut master, term, 0, expected) {
+                    may_have_served = vec![entry.replicas];
+                }
+                continue;
+            }
+            let members: Vec<u32> = (1..6).filter(|one| members >> one & 1 == 1).collect();
+            let answer = change(&mut master, term, (0, expected), primary, &members);
+            let Ok(MasterAnswer::Changed(entry)) = answer else { continue };
+            prop_assert_eq!(entry.epoch.get(), now.epoch.get() + 1);
+            for served in &may_have_served {
+                prop_assert!(served.contains(&entry.primary), "{:?} after {:?}", entry, served);
+                let staying = entry.replicas.iter().filter(|one| served.contains(one)).count();
+                prop_assert!(staying >= served.len().min(2), "{:?} after {:?}", entry, served);
+            }
+            may_have_served.push(entry.replicas);
+        }
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use timestone_types::planted::{Bug, with};
