@@ -438,7 +438,8 @@ fn device(text: &str) -> Result<(), String> {
     }
 }
 
-fn master(text: &str) -> Result<MasterPlace, String> {
+/// Reads where the master is.
+pub(crate) fn master(text: &str) -> Result<MasterPlace, String> {
     if text == "embedded" {
         return Ok(MasterPlace::Embedded);
     }

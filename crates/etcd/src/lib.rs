@@ -23,5 +23,5 @@ mod watch;
 mod worker;
 
 pub use client::{EtcdClient, EtcdError, Guard, KeyValue, LeaseId, Revision, Snapshot};
-pub use master::{EtcdMaster, EtcdOptions, Founding, SeenState};
+pub use master::{EtcdMaster, EtcdOptions, Forgotten, Founding, SeenState, forget_server};
 pub use worker::{EtcdWorker, MasterNews};

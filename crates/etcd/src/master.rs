@@ -63,6 +63,50 @@ pub struct Founding {
     pub hash_seed: HashSeed,
 }
 
+/// What came of leaving a server out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Forgotten {
+    /// It was waited for.
+    pub was_awaited: bool,
+    /// The servers that are still waited for.
+    pub awaited: Vec<ServerId>,
+}
+
+/// Waits no longer, after a restore, for a server that is lost for ever: for an operator, beside all
+/// servers. What only that server has seen may be handed out again, beyond the margin.
+///
+/// # Errors
+/// etcd cannot be asked, or has no state of a cluster under the prefix.
+pub fn forget_server(options: &EtcdOptions, server: ServerId) -> Result<Forgotten, MasterFailure> {
+    let client =
+        EtcdClient::new(options.endpoints.clone(), options.call_timeout).map_err(unavailable)?;
+    let key = format!("{}/state", options.prefix);
+    for _ in 0..MAX_SWAPS {
+        let snapshot = client.get(&key).map_err(unavailable)?;
+        let Some(found) = snapshot.found.first() else {
+            let detail = format!("etcd has no state of a cluster under {}", options.prefix);
+            return Err(MasterFailure::Unavailable { detail });
+        };
+        let (written_in, mut master) = decode_value(found)?;
+        if written_in != snapshot.etcd_cluster {
+            // No server has come yet that would have noticed.
+            master.step(MasterCommand::BeginRestored)?;
+        }
+        let was_awaited = master.awaited().contains(&server);
+        master.step(MasterCommand::ForgetServer { server })?;
+        let forgotten = Forgotten { was_awaited, awaited: master.awaited().to_vec() };
+        if !was_awaited {
+            return Ok(forgotten);
+        }
+        let value = value_of(snapshot.etcd_cluster, &master)?;
+        let guard = Guard::Changed(key.clone(), found.changed);
+        if client.put(&[guard], &key, &value, LeaseId(0)).map_err(unavailable)? {
+            return Ok(forgotten);
+        }
+    }
+    Err(contended())
+}
+
 /// The latest state that this server has seen, which outlives its process.
 pub trait SeenState: Send {
     /// The bytes that were noted last; empty before the first.

@@ -64,7 +64,7 @@ mod shard_stage;
 mod shared_shard;
 mod stages;
 
-pub use assembly::{EmbeddedClient, EmbeddedClientSlot};
+pub use assembly::{EmbeddedClient, EmbeddedClientSlot, UNNAMED_CLUSTER, etcd_prefix};
 pub use config::{
     AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
 };

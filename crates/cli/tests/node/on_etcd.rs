@@ -9,7 +9,7 @@ use timestone_types::{ClientId, ShardId};
 
 use crate::etcd::EtcdServer;
 use crate::peer::Peer;
-use crate::server::{Node, NodeSetup, eventually, test_folder};
+use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -64,6 +64,14 @@ impl Three {
         }
     }
 
+    /// Has a server forgotten: the exit code, and what is said.
+    fn forget(&self, server: u32) -> (i32, String) {
+        let mut command = binary();
+        command.args(["master", "forget", &server.to_string(), "--cluster", "blue"]);
+        command.args(["--master", &format!("etcd://{}", self.etcd.endpoint)]);
+        outcome(command)
+    }
+
     fn stop(mut self) {
         for node in self.nodes.drain(..).flatten() {
             node.stop();
@@ -96,6 +104,8 @@ fn three_processes_with_a_master_on_etcd_are_one_store() {
     three.etcd.freeze();
     three.assert_one_store(b"while etcd is silent");
     new_clients(&three.places[0], 10, &mut clients);
+    three.etcd.wake();
+    three.assert_one_store(b"when etcd is awake");
     three.etcd.stop();
     three.assert_one_store(b"while etcd is gone");
 
@@ -118,6 +128,28 @@ fn three_processes_with_a_master_on_etcd_are_one_store() {
     new_clients(&three.places[2], 300, &mut clients);
     new_clients(&three.places[0], 300, &mut clients);
     three.assert_one_store(b"after a restore");
-    three.etcd.wake();
+    let (code, text) = three.forget(1);
+    assert_eq!((code, text.contains("nobody waits for server 1")), (3, true), "{text}");
     three.stop();
+}
+
+#[test]
+fn a_lost_server_is_forgotten_after_a_restore_when_somebody_says_so() {
+    let mut three = Three::start();
+    three.etcd.back_up();
+    let mut clients = BTreeSet::new();
+    new_clients(&three.places[0], 2000, &mut clients);
+    for node in three.nodes.iter_mut() {
+        node.take().expect("it runs").stop();
+    }
+    three.etcd.restore();
+    // The third one never comes again.
+    let starting = [three.places[0].spawn(), three.places[1].spawn()];
+    let forgotten = eventually("server 3 alone is waited for", TIMEOUT, || {
+        let text = starting[0].text();
+        if text.contains("until server 3 and 0 more") { Ok(three.forget(3)) } else { Err(text) }
+    });
+    assert_eq!(forgotten.0, 0, "{}", forgotten.1);
+    let _running = starting.map(Node::ready);
+    new_clients(&three.places[0], 300, &mut clients);
 }

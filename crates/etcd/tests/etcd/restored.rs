@@ -4,7 +4,7 @@ use timestone_cluster::{
     Address, ClusterError, DirectoryId, Master, MasterAnswer, MasterCommand, MasterFailure,
     MasterService, ServerAddresses, ServerId, ShardChange, ShardMap, Term,
 };
-use timestone_etcd::{EtcdClient, EtcdMaster, LeaseId};
+use timestone_etcd::{EtcdClient, EtcdMaster, EtcdOptions, Forgotten, LeaseId, forget_server};
 use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
 
 use super::server::EtcdServer;
@@ -136,14 +136,29 @@ fn an_etcd_that_is_another_one_serves_when_every_server_has_told() {
 }
 
 #[test]
+fn a_server_that_is_lost_for_ever_is_not_waited_for() {
+    let mut two = two_with_a_backup_in_between();
+    let options =
+        EtcdOptions::new(vec![two.etcd.endpoint.clone()], PREFIX.to_owned(), DirectoryId(0));
+    let forget = |server| forget_server(&options, ServerId::new(server)).unwrap();
+    let nobody = Forgotten { was_awaited: false, awaited: Vec::new() };
+    assert_eq!(forget(1), nobody, "nothing was restored");
+    two.etcd.restore();
+    let mut second = open(&two.etcd, PREFIX, 2, &two.noted[1], (2, 1));
+    is_waiting(map(&mut second), 1);
+    assert_eq!(forget(9), Forgotten { was_awaited: false, awaited: vec![ServerId::new(1)] });
+    is_waiting(map(&mut second), 1);
+    assert_eq!(forget(1), Forgotten { was_awaited: true, awaited: Vec::new() });
+    assert!(is_above(&two, &mut second));
+    let elsewhere = EtcdOptions { prefix: "/timestone/none".to_owned(), ..options };
+    assert!(forget_server(&elsewhere, ServerId::new(1)).is_err(), "there is no cluster");
+}
+
+#[test]
 fn a_state_that_is_gone_is_not_founded_anew() {
     let two = two_with_a_backup_in_between();
     let empty = EtcdServer::start();
-    let options = timestone_etcd::EtcdOptions::new(
-        vec![empty.endpoint.clone()],
-        PREFIX.to_owned(),
-        DirectoryId(1),
-    );
+    let options = EtcdOptions::new(vec![empty.endpoint.clone()], PREFIX.to_owned(), DirectoryId(1));
     let founding = timestone_etcd::Founding {
         cluster: ClusterId::new(5),
         shards: 1,

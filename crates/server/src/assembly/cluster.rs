@@ -72,7 +72,13 @@ fn master_address(config: &ServerConfig) -> SocketAddr {
 }
 
 /// The name under which a cluster lies in etcd when it was given none.
-const UNNAMED: &str = "default";
+pub const UNNAMED_CLUSTER: &str = "default";
+
+/// What the keys of a cluster in etcd begin with.
+#[must_use]
+pub fn etcd_prefix(cluster: &str) -> String {
+    format!("/timestone/{cluster}")
+}
 
 /// Joins the cluster whose master is on etcd, or founds it.
 fn join_on_etcd(
@@ -95,7 +101,7 @@ fn join_on_etcd(
         replication: ReplicationFactor::ONE,
         hash_seed: HashSeed(environment.draw()),
     };
-    let prefix = format!("/timestone/{}", name.as_deref().unwrap_or(UNNAMED));
+    let prefix = etcd_prefix(name.as_deref().unwrap_or(UNNAMED_CLUSTER));
     let mut master = environment.open_etcd(members, prefix, founding)?;
     let command = MasterCommand::RegisterServer {
         cluster: known,
