@@ -438,16 +438,14 @@ fn device(text: &str) -> Result<(), String> {
     }
 }
 
-fn master(text: &str) -> Result<MasterPlace, String> {
+/// Reads where the master is.
+pub(crate) fn master(text: &str) -> Result<MasterPlace, String> {
     if text == "embedded" {
         return Ok(MasterPlace::Embedded);
     }
-    if text.starts_with("etcd://") {
-        return Err(
-            "this version has no etcd master yet; use 'embedded', or timestone://HOST:PORT of the \
-             server that hosts it"
-                .to_owned(),
-        );
+    if let Some(members) = text.strip_prefix("etcd://") {
+        let members = members.trim_end_matches('/').split(',');
+        return members.map(address).collect::<Result<_, _>>().map(MasterPlace::Etcd);
     }
     address(text.strip_prefix("timestone://").unwrap_or(text)).map(MasterPlace::Remote)
 }
@@ -500,9 +498,13 @@ mod tests {
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("--cache is 'plenty' (file") && text.contains("512MiB"), "{text}");
         let mut args = ServeArgs::default();
-        args.cluster.master = Some("etcd://127.0.0.1:2379".to_owned());
+        args.cluster.master = Some("etcd://127.0.0.1:2379,10.0.0.1".to_owned());
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
-        assert!(text.contains("no etcd master yet"), "{text}");
+        assert!(text.contains("--master is 'etcd://"), "{text}");
+        args.cluster.master = Some("etcd://127.0.0.1:2379,127.0.0.1:2479".to_owned());
+        let members = ["127.0.0.1:2379", "127.0.0.1:2479"].map(|text| text.parse().unwrap());
+        let config = merged(&args).unwrap().server_config().unwrap();
+        assert_eq!(config.master, MasterPlace::Etcd(members.to_vec()));
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("fused and staged"), "{text}");

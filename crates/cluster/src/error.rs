@@ -3,6 +3,8 @@
 use thiserror::Error;
 use timestone_types::{ShardId, Slot};
 
+use crate::{ServerId, Term};
+
 /// Why a command was refused, or bytes were not understood.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ClusterError {
@@ -116,6 +118,42 @@ pub enum ClusterError {
         /// The bound.
         limit: u64,
     },
+    /// There is no shard of that number.
+    #[error("there is no shard {0}; fetch the map again")]
+    ShardUnknown(ShardId),
+    /// There is no server of that number.
+    #[error("there is no server {0} in this cluster; fetch the map again")]
+    ServerUnknown(ServerId),
+    /// A configuration that a shard cannot have, or not now.
+    #[error("shard {shard} cannot be changed like this: {reason}")]
+    BadChange {
+        /// The shard.
+        shard: ShardId,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A change by a controller whose term is over.
+    #[error(
+        "the change comes from the controller of term {asked}, and the cluster is in term \
+         {current}: another server is the controller now"
+    )]
+    StaleTerm {
+        /// The term of whoever asks.
+        asked: Term,
+        /// The current one.
+        current: Term,
+    },
+    /// The state comes from a backup, and not every server has told yet what it has seen.
+    #[error(
+        "the master's state was restored from a backup: nothing is served until server {server} \
+         and {more} more have told what they have seen; start them, or forget those that are lost"
+    )]
+    Restored {
+        /// The first of those that are waited for.
+        server: ServerId,
+        /// How many more there are.
+        more: usize,
+    },
     /// The command belongs to another cluster.
     #[error(
         "this server belongs to cluster {ours:016x}, the request to cluster {theirs:016x}: check \
@@ -130,11 +168,10 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether the very same command may succeed later. Nothing here heals by waiting: every
-    /// refusal needs somebody to act.
+    /// Whether the very same command may succeed later. All other refusals need somebody to act.
     #[must_use]
     pub const fn retryable(&self) -> bool {
-        false
+        matches!(self, Self::Restored { .. })
     }
 
     /// The error for bytes of `what` that do not follow their layout.

@@ -15,22 +15,38 @@
 //! What is deliberately absent: heartbeats and failure detection, moving of slots between shards,
 //! sockets and files.
 
+mod assign;
 mod codec;
+mod controller;
+mod embedded;
 mod error;
 mod keyspace;
+mod lease;
 pub mod limits;
 mod map;
 mod master;
 mod message;
+mod replication;
+mod restored;
 mod server;
+mod service;
 mod state;
+mod term;
 
+pub use controller::{
+    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaStatus,
+};
+pub use embedded::EmbeddedMaster;
 pub use error::ClusterError;
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
     KeyspaceOptions, StoreKind,
 };
+pub use lease::Leases;
 pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
 pub use master::{Master, MasterStep};
-pub use message::{ClientIdBlock, MasterAnswer, MasterCommand};
+pub use message::{ClientIdBlock, ControlState, MasterAnswer, MasterCommand};
+pub use replication::{NormalConfiguration, ReplicationFactor, ShardChange};
 pub use server::{Address, DirectoryId, ServerAddresses, ServerId, ServerInfo};
+pub use service::{MasterFailure, MasterService};
+pub use term::Term;

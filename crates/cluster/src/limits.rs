@@ -1,5 +1,7 @@
 //! Bounds of the cluster's metadata; every decoder checks against them before it allocates.
 
+use core::time::Duration;
+
 use timestone_types::{ClientId, SLOT_COUNT};
 
 /// Most shards of one cluster. Each owns at least one slot, and 4096 shards of 4 slots are more
@@ -11,6 +13,14 @@ pub const MAX_SLOT_RANGES: usize = SLOT_COUNT as usize;
 pub const MAX_SERVERS: usize = 4096;
 /// Most replicas of one shard (2f+1 with f = 7).
 pub const MAX_REPLICAS: usize = 15;
+/// The highest replication factor of a cluster (2f+1 with f = 2).
+pub const MAX_REPLICATION: u8 = 5;
+/// The shortest time without a heartbeat after which a server may be called lost, and the shortest
+/// lease: ten heartbeats of 5 ms, which a loaded machine still sends in time.
+pub const MIN_DETECTION: Duration = Duration::from_millis(50);
+/// By how much epochs, terms and the map's version are raised above all that is known when a master
+/// goes on from a backup: for what only servers have seen that the backup does not know.
+pub const RESTORED_MARGIN: u32 = 1024;
 /// Most keyspaces of one cluster that exist at the same time.
 pub const MAX_KEYSPACES: usize = 1024;
 /// Longest name of a keyspace, in bytes.
@@ -29,6 +39,7 @@ pub const MAX_CLIENT_ID: ClientId = ClientId::new(u32::MAX - 1);
 pub const MAX_ENCODED_BYTES: usize = 16 * 1024 * 1024;
 
 const _: () = assert!(MAX_SHARDS <= SLOT_COUNT);
+const _: () = assert!(MAX_REPLICATION as usize <= MAX_REPLICAS);
 const _: () = assert!(MAX_CLIENT_IDS_PER_COMMAND <= CLIENT_ID_BLOCK);
 // A full map: every server with three addresses, every shard with all replicas, every range.
 const _: () = assert!(

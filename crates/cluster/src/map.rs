@@ -315,7 +315,7 @@ impl ShardMap {
 /// Id, epoch, primary, and the lengths of two lists.
 const SHARD_MIN_BYTES: usize = 2 + 4 + 4 + 4 + 4;
 
-fn encode_shard(shard: &ShardEntry, out: &mut Vec<u8>) {
+pub(crate) fn encode_shard(shard: &ShardEntry, out: &mut Vec<u8>) {
     put_u16(out, shard.id.get());
     put_u32(out, shard.epoch.get());
     put_u32(out, shard.primary.get());
@@ -330,7 +330,7 @@ fn encode_shard(shard: &ShardEntry, out: &mut Vec<u8>) {
     }
 }
 
-fn decode_shard(cursor: &mut Cursor<'_>) -> Result<ShardEntry, ClusterError> {
+pub(crate) fn decode_shard(cursor: &mut Cursor<'_>) -> Result<ShardEntry, ClusterError> {
     let id = ShardId::new(cursor.u16()?);
     let epoch = Epoch::new(cursor.u32()?);
     let primary = ServerId::new(cursor.u32()?);

@@ -10,8 +10,10 @@
 //! - a client id leaves only when a durable state reserves it, and after a restart nothing below
 //!   the reservation leaves again;
 //! - keyspace ids and server numbers are never used twice, also not after a drop;
-//! - the map's version rises with every change of the map, a shard's epoch with every change of its
-//!   primary;
+//! - the map's version rises with every change of the map, a shard's epoch by one with every change
+//!   of its primary or its replicas;
+//! - a change of a shard counts only if the shard has the epoch, and the cluster the term, that
+//!   whoever asks believes it to have;
 //! - a refused command changes nothing.
 //!
 //! Source: docs/protocol/membership.md, "The master". What is deliberately absent: file I/O, time,
@@ -24,8 +26,10 @@ use crate::limits::{
 };
 use crate::state::MasterState;
 use crate::{
-    ClientIdBlock, ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions,
-    MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap, StoreKind,
+    ClientIdBlock, ClusterError, ControlState, DirectoryId, Keyspace, KeyspaceName,
+    KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor,
+    ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, StoreKind, Term, assign,
+    restored,
 };
 
 /// What came of one command.
@@ -46,8 +50,8 @@ pub struct Master {
 }
 
 impl Master {
-    /// A new cluster of `shards` shards that no server has taken yet, with the seed of key hashes
-    /// that all its servers will use. Persist it before use.
+    /// A new cluster of `shards` shards of one copy each that no server has taken yet, with the
+    /// seed of key hashes that all its servers will use. Persist it before use.
     ///
     /// # Errors
     /// [`ClusterError::Limit`] when `shards` is 0 or above [`crate::limits::MAX_SHARDS`].
@@ -56,14 +60,20 @@ impl Master {
         shards: u16,
         hash_seed: HashSeed,
     ) -> Result<Self, ClusterError> {
-        let state = MasterState {
-            map: ShardMap::even(cluster, shards)?,
-            hash_seed,
-            next_server: ServerId::new(1),
-            clients_reserved_to: 1,
-            next_keyspace: KeyspaceId::new(KeyspaceId::DEFAULT.get() + 1),
-            keyspaces: vec![Keyspace::default_keyspace()],
-        };
+        Self::create_replicated(cluster, shards, ReplicationFactor::ONE, hash_seed)
+    }
+
+    /// The same with several copies of each shard, as soon as there are servers enough.
+    ///
+    /// # Errors
+    /// As [`Master::create`].
+    pub fn create_replicated(
+        cluster: ClusterId,
+        shards: u16,
+        replication: ReplicationFactor,
+        hash_seed: HashSeed,
+    ) -> Result<Self, ClusterError> {
+        let state = MasterState::create(cluster, shards, replication, hash_seed)?;
         Ok(Self { next_client: state.clients_reserved_to, state })
     }
 
@@ -94,6 +104,31 @@ impl Master {
         &self.state.map
     }
 
+    /// Of two states of one cluster's history, the one with the higher number is the later one.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.state.revision
+    }
+
+    /// The client ids that are reserved and not handed out: from the first up to the second, which
+    /// is not among them.
+    #[must_use]
+    pub const fn reserved_clients(&self) -> (ClientId, ClientId) {
+        (ClientId::new(self.next_client), ClientId::new(self.state.clients_reserved_to))
+    }
+
+    /// The last controller that was elected, and its term.
+    #[must_use]
+    pub const fn controller(&self) -> (Term, ServerId) {
+        (self.state.term, self.state.controller)
+    }
+
+    /// After a restore: the servers that have not told yet what they have seen, ascending.
+    #[must_use]
+    pub fn awaited(&self) -> &[ServerId] {
+        &self.state.awaited
+    }
+
     /// The keyspaces that exist, by ascending id.
     #[must_use]
     pub fn keyspaces(&self) -> &[Keyspace] {
@@ -112,7 +147,13 @@ impl Master {
     /// Why the command is refused; nothing has changed then.
     pub fn step(&mut self, command: MasterCommand) -> Result<MasterStep, ClusterError> {
         let before = (self.next_client, self.state.next_keyspace, self.state.next_server);
-        let done = match command {
+        let mut done = match command {
+            MasterCommand::BeginRestored => self.restore(restored::begin),
+            MasterCommand::TellSeen { server, state } => self.tell_seen(server, &state),
+            MasterCommand::ForgetServer { server } => {
+                self.restore(|state| restored::forget(state, server))
+            }
+            _ if !self.state.awaited.is_empty() => Err(self.is_restored()),
             MasterCommand::RegisterClient { count } => self.register_client(count),
             MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted } => {
                 self.register_server(cluster, directory, addresses, shards_wanted)
@@ -123,7 +164,18 @@ impl Master {
                 Ok(unchanged(MasterAnswer::Keyspaces(self.state.keyspaces.clone())))
             }
             MasterCommand::DropKeyspace { name } => self.drop_keyspace(&name),
+            MasterCommand::ChangeShard { term, change } => self.change_shard(term, change),
+            MasterCommand::ConfirmShard { term, shard, epoch } => {
+                self.confirm_shard(term, shard, epoch)
+            }
+            MasterCommand::FetchControl => Ok(unchanged(MasterAnswer::Control(self.control()))),
+            MasterCommand::BeginTerm { controller, expected } => {
+                self.begin_term(controller, expected)
+            }
         };
+        if let Ok(MasterStep { persist: true, .. }) = &mut done {
+            self.state.revision += 1;
+        }
         let after = (self.next_client, self.state.next_keyspace, self.state.next_server);
         assert!(
             after.0 >= before.0 && after.1 >= before.1 && after.2 >= before.2,
@@ -188,6 +240,7 @@ impl Master {
             });
         }
         let (mut servers, mut shards) = self.state.map.clone().into_parts();
+        let mut normal = self.state.normal.clone();
         let known = servers.iter().position(|server| server.directory == directory);
         let mut changed = false;
         let id = match known {
@@ -210,16 +263,13 @@ impl Master {
             }
         };
         let has = shards.iter().filter(|shard| shard.primary == id).count();
-        let free = shards.iter_mut().filter(|shard| shard.primary.is_none());
-        for shard in free.take(usize::from(shards_wanted).saturating_sub(has)) {
-            shard.primary = id;
-            shard.replicas = vec![id];
-            shard.epoch = Epoch::new(shard.epoch.get() + 1);
-            changed = true;
-        }
+        let wanted = usize::from(shards_wanted);
+        changed |= assign::take_free(&mut shards, &mut normal, id, wanted) > 0;
+        changed |= assign::complete_sets(&mut shards, &servers, self.state.replication) > 0;
         if changed {
             self.state.map =
                 ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;
+            self.state.normal = normal;
         }
         if known.is_none() {
             self.state.next_server = ServerId::new(id.get() + 1);
@@ -277,6 +327,119 @@ impl Master {
         let dropped = self.state.keyspaces.remove(index);
         assert!(self.keyspace(name.as_str()).is_none(), "a name is that of one keyspace");
         Ok(MasterStep { answer: MasterAnswer::Dropped { id: dropped.id }, persist: true })
+    }
+
+    fn check_term(&self, asked: Term) -> Result<(), ClusterError> {
+        let current = self.state.term;
+        if asked == current && asked != Term::ZERO {
+            return Ok(());
+        }
+        Err(ClusterError::StaleTerm { asked, current })
+    }
+
+    fn change_shard(
+        &mut self,
+        term: Term,
+        change: ShardChange,
+    ) -> Result<MasterStep, ClusterError> {
+        let (index, entry) = self.state.shard(change.shard)?;
+        let is_new_epoch_alone = term == Term::ZERO
+            && change.primary == entry.primary
+            && change.replicas == entry.replicas;
+        if !is_new_epoch_alone {
+            self.check_term(term)?;
+        }
+        if entry.epoch != change.expected && !timestone_types::is_planted!(SwapsWithoutComparing) {
+            return Ok(unchanged(MasterAnswer::Conflict(entry.clone())));
+        }
+        let normal = &self.state.normal[index];
+        change
+            .check(entry, normal, self.state.replication, |server| {
+                self.state.map.server(server).is_some()
+            })
+            .map_err(|reason| ClusterError::BadChange { shard: change.shard, reason })?;
+        let (servers, mut shards) = self.state.map.clone().into_parts();
+        let changed = &mut shards[index];
+        changed.epoch = Epoch::new(changed.epoch.get() + 1);
+        changed.primary = change.primary;
+        changed.replicas = change.replicas;
+        let answer = MasterAnswer::Changed(changed.clone());
+        let version = self.state.map.version().next();
+        self.state.map = ShardMap::new(self.cluster(), version, servers, shards)?;
+        Ok(MasterStep { answer, persist: true })
+    }
+
+    fn confirm_shard(
+        &mut self,
+        term: Term,
+        shard: ShardId,
+        epoch: Epoch,
+    ) -> Result<MasterStep, ClusterError> {
+        let (index, entry) = self.state.shard(shard)?;
+        self.check_term(term)?;
+        if entry.epoch != epoch {
+            return Ok(unchanged(MasterAnswer::Conflict(entry.clone())));
+        }
+        let normal = NormalConfiguration::of_entry(entry);
+        let answer = MasterAnswer::Changed(entry.clone());
+        let persist = self.state.normal[index] != normal;
+        self.state.normal[index] = normal;
+        Ok(MasterStep { answer, persist })
+    }
+
+    fn control(&self) -> ControlState {
+        ControlState {
+            replication: self.state.replication,
+            term: self.state.term,
+            normal: self.state.normal.clone(),
+            map: self.state.map.clone(),
+        }
+    }
+
+    fn begin_term(
+        &mut self,
+        controller: ServerId,
+        expected: Term,
+    ) -> Result<MasterStep, ClusterError> {
+        if self.state.map.server(controller).is_none() {
+            return Err(ClusterError::ServerUnknown(controller));
+        }
+        let persist = expected == self.state.term;
+        if persist {
+            (self.state.term, self.state.controller) = (expected.next(), controller);
+        }
+        let (term, controller) = self.controller();
+        Ok(MasterStep { answer: MasterAnswer::Term { term, controller }, persist })
+    }
+
+    fn tell_seen(&mut self, server: ServerId, bytes: &[u8]) -> Result<MasterStep, ClusterError> {
+        let seen = if bytes.is_empty() { None } else { Some(MasterState::decode(bytes)?) };
+        self.restore(|state| restored::tell(state, server, seen))
+    }
+
+    /// A step on the way back from a backup. It is done on a copy, because it may fail half-way.
+    fn restore(
+        &mut self,
+        step: impl FnOnce(&mut MasterState) -> Result<bool, ClusterError>,
+    ) -> Result<MasterStep, ClusterError> {
+        let mut next = self.state.clone();
+        let persist = step(&mut next)?;
+        next.check().map_err(|reason| ClusterError::malformed("a state that was seen", reason))?;
+        assert!(next.clients_reserved_to >= self.state.clients_reserved_to, "numbers only rise");
+        if persist {
+            self.state = next;
+            // What is reserved may have been handed out before the backup, or after it.
+            self.next_client = self.state.clients_reserved_to;
+        }
+        Ok(MasterStep { answer: MasterAnswer::Awaited(self.state.awaited.clone()), persist })
+    }
+
+    fn is_restored(&self) -> ClusterError {
+        let awaited = &self.state.awaited;
+        ClusterError::Restored {
+            server: awaited.first().copied().unwrap_or(ServerId::NONE),
+            more: awaited.len().saturating_sub(1),
+        }
     }
 }
 

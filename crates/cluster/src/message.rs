@@ -4,13 +4,14 @@
 //! They travel inside `wire`'s master frames; their bytes are a kind byte and the fields in order
 //! (docs/formats/cluster.md).
 
-use timestone_types::{ClientId, ClusterId, HashSeed, KeyspaceId, ShardId};
+use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, ShardId};
 
 use crate::codec::{Cursor, put_count, put_u8, put_u16, put_u32, put_u64};
-use crate::limits::{MAX_KEYSPACES, MAX_SHARDS};
+use crate::limits::{MAX_ENCODED_BYTES, MAX_KEYSPACES, MAX_REPLICAS, MAX_SERVERS, MAX_SHARDS};
+use crate::map::{decode_shard, encode_shard};
 use crate::{
-    ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, ServerAddresses, ServerId,
-    ShardMap,
+    ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, NormalConfiguration,
+    ReplicationFactor, ServerAddresses, ServerId, ShardChange, ShardEntry, ShardMap, Term,
 };
 
 /// What the master is asked to do.
@@ -51,6 +52,49 @@ pub enum MasterCommand {
     DropKeyspace {
         /// Its name.
         name: KeyspaceName,
+    },
+    /// Change a shard's primary or its replicas, if it still has the expected epoch; the next epoch
+    /// is one higher. Its primary may ask for a new epoch of the same configuration in
+    /// [`Term::ZERO`]; every other change carries the current controller's term.
+    ChangeShard {
+        /// The term of the controller that asks.
+        term: Term,
+        /// What is to become of the shard.
+        change: ShardChange,
+    },
+    /// A shard's primary serves in this epoch: the configuration is normal from now on.
+    ConfirmShard {
+        /// The term of the controller that heard it.
+        term: Term,
+        /// The shard.
+        shard: ShardId,
+        /// The epoch in which it serves.
+        epoch: Epoch,
+    },
+    /// Give what a controller has to know.
+    FetchControl,
+    /// Begin the next term, if `expected` is still the current one. Whoever asks holds the
+    /// controller's lease.
+    BeginTerm {
+        /// The controller of the next term.
+        controller: ServerId,
+        /// The current term, as far as whoever asks knows.
+        expected: Term,
+    },
+    /// The state comes from a backup: nothing is served until every server that it knows has told
+    /// what it has seen. Repeating it changes nothing.
+    BeginRestored,
+    /// A server tells the latest state that it has seen. Its bytes are those of the master's state.
+    TellSeen {
+        /// The server.
+        server: ServerId,
+        /// The state; empty if it has seen none.
+        state: Vec<u8>,
+    },
+    /// Do not wait for a server that is lost for ever, after a restore.
+    ForgetServer {
+        /// The server.
+        server: ServerId,
     },
 }
 
@@ -98,6 +142,35 @@ pub enum MasterAnswer {
         /// The id that will not be used again, so that its data can be fenced.
         id: KeyspaceId,
     },
+    /// To [`MasterCommand::ChangeShard`] and [`MasterCommand::ConfirmShard`]: done.
+    Changed(ShardEntry),
+    /// To the same: the shard has another epoch, and nothing was changed.
+    Conflict(ShardEntry),
+    /// To [`MasterCommand::FetchControl`].
+    Control(ControlState),
+    /// To [`MasterCommand::BeginTerm`]: the current term and its controller, whoever that is.
+    Term {
+        /// The term.
+        term: Term,
+        /// Its controller.
+        controller: ServerId,
+    },
+    /// To [`MasterCommand::BeginRestored`], [`MasterCommand::TellSeen`] and
+    /// [`MasterCommand::ForgetServer`]: who is still waited for, ascending.
+    Awaited(Vec<ServerId>),
+}
+
+/// What a controller has to know of its cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ControlState {
+    /// How many replicas each shard is to have.
+    pub replication: ReplicationFactor,
+    /// The term of the last controller that was elected.
+    pub term: Term,
+    /// The last normal configuration of each shard, in the order of the map's shards.
+    pub normal: Vec<NormalConfiguration>,
+    /// The map.
+    pub map: ShardMap,
 }
 
 impl MasterCommand {
@@ -126,7 +199,52 @@ impl MasterCommand {
                 put_u8(out, 6);
                 name.encode(out);
             }
+            Self::ChangeShard { term, change } => {
+                put_u8(out, 7);
+                put_u64(out, term.get());
+                put_u16(out, change.shard.get());
+                put_u32(out, change.expected.get());
+                put_u32(out, change.primary.get());
+                put_servers(out, &change.replicas);
+            }
+            Self::ConfirmShard { term, shard, epoch } => {
+                put_u8(out, 8);
+                put_u64(out, term.get());
+                put_u16(out, shard.get());
+                put_u32(out, epoch.get());
+            }
+            Self::FetchControl => put_u8(out, 9),
+            Self::BeginTerm { controller, expected } => {
+                put_u8(out, 10);
+                put_u32(out, controller.get());
+                put_u64(out, expected.get());
+            }
+            Self::BeginRestored => put_u8(out, 11),
+            Self::TellSeen { server, state } => {
+                put_u8(out, 12);
+                put_u32(out, server.get());
+                put_count(out, state.len());
+                out.extend_from_slice(state);
+            }
+            Self::ForgetServer { server } => {
+                put_u8(out, 13);
+                put_u32(out, server.get());
+            }
         }
+    }
+
+    /// Whether it changes who serves what, which is a controller's or an operator's business.
+    #[must_use]
+    pub const fn is_of_controllers(&self) -> bool {
+        matches!(
+            self,
+            Self::ChangeShard { .. }
+                | Self::ConfirmShard { .. }
+                | Self::BeginTerm { .. }
+                | Self::BeginRestored
+                | Self::TellSeen { .. }
+                | Self::ForgetServer { .. }
+        )
     }
 
     /// Reads what [`MasterCommand::encode`] wrote.
@@ -151,6 +269,32 @@ impl MasterCommand {
             },
             5 => Self::ListKeyspaces,
             6 => Self::DropKeyspace { name: KeyspaceName::decode(&mut cursor)? },
+            7 => Self::ChangeShard {
+                term: Term::new(cursor.u64()?),
+                change: ShardChange {
+                    shard: ShardId::new(cursor.u16()?),
+                    expected: Epoch::new(cursor.u32()?),
+                    primary: ServerId::new(cursor.u32()?),
+                    replicas: decode_servers(&mut cursor, MAX_REPLICAS)?,
+                },
+            },
+            8 => Self::ConfirmShard {
+                term: Term::new(cursor.u64()?),
+                shard: ShardId::new(cursor.u16()?),
+                epoch: Epoch::new(cursor.u32()?),
+            },
+            9 => Self::FetchControl,
+            10 => Self::BeginTerm {
+                controller: ServerId::new(cursor.u32()?),
+                expected: Term::new(cursor.u64()?),
+            },
+            11 => Self::BeginRestored,
+            12 => {
+                let server = ServerId::new(cursor.u32()?);
+                let bytes = cursor.count(MAX_ENCODED_BYTES, 1)?;
+                Self::TellSeen { server, state: cursor.bytes(bytes)?.to_vec() }
+            }
+            13 => Self::ForgetServer { server: ServerId::new(cursor.u32()?) },
             _ => return Err(cursor.fail("its kind is unknown")),
         };
         cursor.finish()?;
@@ -196,6 +340,33 @@ impl MasterAnswer {
                 put_u8(out, 6);
                 put_u32(out, id.get());
             }
+            Self::Changed(entry) => {
+                put_u8(out, 7);
+                encode_shard(entry, out);
+            }
+            Self::Conflict(entry) => {
+                put_u8(out, 8);
+                encode_shard(entry, out);
+            }
+            Self::Control(control) => {
+                put_u8(out, 9);
+                put_u8(out, control.replication.get());
+                put_u64(out, control.term.get());
+                put_count(out, control.normal.len());
+                for normal in &control.normal {
+                    encode_normal(normal, out);
+                }
+                control.map.encode(out);
+            }
+            Self::Term { term, controller } => {
+                put_u8(out, 10);
+                put_u64(out, term.get());
+                put_u32(out, controller.get());
+            }
+            Self::Awaited(servers) => {
+                put_u8(out, 11);
+                put_servers(out, servers);
+            }
         }
     }
 
@@ -232,11 +403,55 @@ impl MasterAnswer {
                 Self::Keyspaces(keyspaces)
             }
             6 => Self::Dropped { id: KeyspaceId::new(cursor.u32()?) },
+            7 => Self::Changed(decode_shard(&mut cursor)?),
+            8 => Self::Conflict(decode_shard(&mut cursor)?),
+            9 => Self::Control(decode_control(&mut cursor)?),
+            10 => Self::Term {
+                term: Term::new(cursor.u64()?),
+                controller: ServerId::new(cursor.u32()?),
+            },
+            11 => Self::Awaited(decode_servers(&mut cursor, MAX_SERVERS)?),
             _ => return Err(cursor.fail("its kind is unknown")),
         };
         cursor.finish()?;
         Ok(answer)
     }
+}
+
+fn decode_control(cursor: &mut Cursor<'_>) -> Result<ControlState, ClusterError> {
+    let replication = ReplicationFactor::new(cursor.u8()?)?;
+    let term = Term::new(cursor.u64()?);
+    let mut normal = Vec::new();
+    for _ in 0..cursor.count(usize::from(MAX_SHARDS), 8)? {
+        normal.push(decode_normal(cursor)?);
+    }
+    let map = ShardMap::decode(cursor.remainder())?;
+    if normal.len() != map.shards().len() {
+        return Err(cursor.fail("it does not have one normal configuration for each shard"));
+    }
+    Ok(ControlState { replication, term, normal, map })
+}
+
+pub(crate) fn encode_normal(normal: &NormalConfiguration, out: &mut Vec<u8>) {
+    put_u32(out, normal.epoch.get());
+    put_servers(out, &normal.replicas);
+}
+
+pub(crate) fn decode_normal(cursor: &mut Cursor<'_>) -> Result<NormalConfiguration, ClusterError> {
+    let epoch = Epoch::new(cursor.u32()?);
+    Ok(NormalConfiguration { epoch, replicas: decode_servers(cursor, MAX_REPLICAS)? })
+}
+
+fn put_servers(out: &mut Vec<u8>, servers: &[ServerId]) {
+    put_count(out, servers.len());
+    for server in servers {
+        put_u32(out, server.get());
+    }
+}
+
+fn decode_servers(cursor: &mut Cursor<'_>, limit: usize) -> Result<Vec<ServerId>, ClusterError> {
+    let count = cursor.count(limit, 4)?;
+    (0..count).map(|_| cursor.u32().map(ServerId::new)).collect()
 }
 
 fn decode_block(cursor: &mut Cursor<'_>) -> Result<ClientIdBlock, ClusterError> {

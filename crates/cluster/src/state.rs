@@ -4,22 +4,33 @@
 //!   offset 0   8   magic "TSMASTER"
 //!          8   4   format
 //!         12   4   length of the body
-//!         16   n   body: map (with its length), seed of key hashes, next server, reserved client ids, next keyspace, keyspaces
+//!         16   n   body: map (with its length), seed of key hashes, next server, reserved client ids, next keyspace, keyspaces,
+//!                  revision, replication, term, controller, last normal configurations, servers that are waited for
 //!       16+n   4   CRC-32C of everything before it
 //! ```
+//! Format 2 ends with the keyspaces: one copy of each shard, no controller yet.
+//!
 //! The state is small and is written whole: to a new file that replaces the old one atomically, by
 //! whoever drives the master.
 
-use timestone_types::{HashSeed, KeyspaceId};
+use timestone_types::{ClusterId, HashSeed, KeyspaceId, ShardId};
 
-use crate::codec::{Cursor, put_count, put_u32, put_u64};
-use crate::limits::{MAX_CLIENT_ID, MAX_ENCODED_BYTES, MAX_KEYSPACES};
-use crate::{ClusterError, Keyspace, ServerId, ShardMap};
+use crate::codec::{Cursor, put_count, put_u8, put_u32, put_u64};
+use crate::limits::{MAX_CLIENT_ID, MAX_ENCODED_BYTES, MAX_KEYSPACES, MAX_SERVERS, MAX_SHARDS};
+use crate::message::{decode_normal, encode_normal};
+use crate::{
+    ClusterError, Keyspace, NormalConfiguration, ReplicationFactor, ServerId, ShardEntry, ShardMap,
+    Term,
+};
 
 /// What the first bytes of the state say.
 const MAGIC: [u8; 8] = *b"TSMASTER";
-/// The format that this program reads and writes.
-const FORMAT: u32 = 2;
+/// The format that this program writes.
+const FORMAT: u32 = 3;
+/// The format before replica sets, which this program reads as well.
+const FORMAT_OF_ONE_COPY: u32 = 2;
+/// Epoch and the length of a list.
+const NORMAL_MIN_BYTES: usize = 4 + 4;
 /// Magic, format and length.
 const HEAD_BYTES: usize = 16;
 
@@ -38,9 +49,55 @@ pub(crate) struct MasterState {
     pub(crate) next_keyspace: KeyspaceId,
     /// By ascending id.
     pub(crate) keyspaces: Vec<Keyspace>,
+    /// Counts the states of the cluster's whole life: of two states, the one with the higher
+    /// number is the later one.
+    pub(crate) revision: u64,
+    /// How many replicas each shard is to have.
+    pub(crate) replication: ReplicationFactor,
+    /// The term of the last controller that was elected.
+    pub(crate) term: Term,
+    /// That controller; none before the first.
+    pub(crate) controller: ServerId,
+    /// The last normal configuration of each shard, in the order of the map's shards.
+    pub(crate) normal: Vec<NormalConfiguration>,
+    /// After a restore: the servers that have not told yet what they have seen, ascending. Nothing
+    /// is served while there are any.
+    pub(crate) awaited: Vec<ServerId>,
 }
 
 impl MasterState {
+    /// A new cluster.
+    pub(crate) fn create(
+        cluster: ClusterId,
+        shards: u16,
+        replication: ReplicationFactor,
+        hash_seed: HashSeed,
+    ) -> Result<Self, ClusterError> {
+        Ok(Self {
+            map: ShardMap::even(cluster, shards)?,
+            hash_seed,
+            next_server: ServerId::new(1),
+            clients_reserved_to: 1,
+            next_keyspace: KeyspaceId::new(KeyspaceId::DEFAULT.get() + 1),
+            keyspaces: vec![Keyspace::default_keyspace()],
+            revision: 1,
+            replication,
+            term: Term::ZERO,
+            controller: ServerId::NONE,
+            normal: vec![NormalConfiguration::NONE; usize::from(shards)],
+            awaited: Vec::new(),
+        })
+    }
+
+    /// A shard's entry and where it stands in the lists.
+    pub(crate) fn shard(&self, id: ShardId) -> Result<(usize, &ShardEntry), ClusterError> {
+        let shards = self.map.shards();
+        match shards.binary_search_by_key(&id, |entry| entry.id) {
+            Ok(index) => Ok((index, &shards[index])),
+            Err(_) => Err(ClusterError::ShardUnknown(id)),
+        }
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -69,6 +126,18 @@ impl MasterState {
         for keyspace in &self.keyspaces {
             keyspace.encode(out);
         }
+        put_u64(out, self.revision);
+        put_u8(out, self.replication.get());
+        put_u64(out, self.term.get());
+        put_u32(out, self.controller.get());
+        put_count(out, self.normal.len());
+        for normal in &self.normal {
+            encode_normal(normal, out);
+        }
+        put_count(out, self.awaited.len());
+        for server in &self.awaited {
+            put_u32(out, server.get());
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
@@ -81,7 +150,7 @@ impl MasterState {
         }
         head.u64()?;
         let format = head.u32()?;
-        if format != FORMAT {
+        if format != FORMAT && format != FORMAT_OF_ONE_COPY {
             return Err(ClusterError::Format { found: format, supported: FORMAT });
         }
         let length = head.u32()? as usize;
@@ -94,10 +163,10 @@ impl MasterState {
         if found != computed {
             return Err(ClusterError::Checksum { found, computed });
         }
-        Self::decode_body(&body[..length])
+        Self::decode_body(format, &body[..length])
     }
 
-    fn decode_body(body: &[u8]) -> Result<Self, ClusterError> {
+    fn decode_body(format: u32, body: &[u8]) -> Result<Self, ClusterError> {
         let mut cursor = Cursor::new("the master's state", body);
         let map_bytes = cursor.u32()? as usize;
         let map = ShardMap::decode(cursor.bytes(map_bytes)?)?;
@@ -109,11 +178,42 @@ impl MasterState {
         for _ in 0..cursor.count(MAX_KEYSPACES, Keyspace::MIN_BYTES)? {
             keyspaces.push(Keyspace::decode(&mut cursor)?);
         }
+        let mut state = Self {
+            hash_seed,
+            next_server,
+            clients_reserved_to,
+            next_keyspace,
+            keyspaces,
+            revision: 0,
+            replication: ReplicationFactor::ONE,
+            term: Term::ZERO,
+            controller: ServerId::NONE,
+            normal: map.shards().iter().map(NormalConfiguration::of_entry).collect(),
+            awaited: Vec::new(),
+            map,
+        };
+        if format == FORMAT {
+            state.decode_control(&mut cursor)?;
+        }
         cursor.finish()?;
-        let state =
-            Self { map, hash_seed, next_server, clients_reserved_to, next_keyspace, keyspaces };
         state.check().map_err(|reason| ClusterError::malformed("the master's state", reason))?;
         Ok(state)
+    }
+
+    /// What format 3 has beside what format 2 has.
+    fn decode_control(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ClusterError> {
+        self.revision = cursor.u64()?;
+        self.replication = ReplicationFactor::new(cursor.u8()?)?;
+        self.term = Term::new(cursor.u64()?);
+        self.controller = ServerId::new(cursor.u32()?);
+        self.normal.clear();
+        for _ in 0..cursor.count(usize::from(MAX_SHARDS), NORMAL_MIN_BYTES)? {
+            self.normal.push(decode_normal(cursor)?);
+        }
+        for _ in 0..cursor.count(MAX_SERVERS, 4)? {
+            self.awaited.push(ServerId::new(cursor.u32()?));
+        }
+        Ok(())
     }
 
     /// What holds of every state that a master wrote.
@@ -135,6 +235,31 @@ impl MasterState {
         }
         if self.clients_reserved_to == 0 || self.clients_reserved_to > MAX_CLIENT_ID.get() + 1 {
             return Err("its reserved client ids are out of bounds");
+        }
+        if self.awaited.windows(2).any(|pair| pair[0] >= pair[1])
+            || !self.awaited.iter().all(|&server| self.map.server(server).is_some())
+        {
+            return Err("a server that it waits for is not one of its servers");
+        }
+        self.check_normal()
+    }
+
+    /// What holds of the last normal configurations.
+    fn check_normal(&self) -> Result<(), &'static str> {
+        let shards = self.map.shards();
+        if self.normal.len() != shards.len() {
+            return Err("it does not have one normal configuration for each shard");
+        }
+        for (entry, normal) in shards.iter().zip(&self.normal) {
+            if normal.epoch > entry.epoch {
+                return Err("a normal configuration is of an epoch that was not handed out yet");
+            }
+            let primary_was_in_it = normal.replicas.contains(&entry.primary);
+            if entry.primary.is_none() != normal.replicas.is_empty()
+                || (!entry.primary.is_none() && !primary_was_in_it)
+            {
+                return Err("a primary comes from outside its shard's normal configuration");
+            }
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub enum MasterPlace {
     Embedded,
     /// In another Timestone process, by its native address.
     Remote(SocketAddr),
+    /// Its state on etcd, by the addresses of etcd's members for clients.
+    Etcd(Vec<SocketAddr>),
 }
 
 /// Which shards a start may go on without, when files of theirs are gone.

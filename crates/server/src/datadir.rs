@@ -42,6 +42,7 @@ const LOCK_FILE: &str = "LOCK";
 const MANIFEST_FILE: &str = "MANIFEST";
 const MASTER_FILE: &str = "master";
 const CLUSTER_FILE: &str = "cluster";
+const ETCD_FILE: &str = "etcd";
 const CLUSTER_NAME_FILE: &str = "cluster-name";
 /// Hexadecimal digits of a cluster's id.
 const CLUSTER_DIGITS: usize = 16;
@@ -328,6 +329,22 @@ impl DataDir {
             &self.cluster_path(),
             format!("{:0CLUSTER_DIGITS$x}\n", cluster.get()).as_bytes(),
         )
+    }
+
+    /// The latest state of the master on etcd that this server has seen, and where it is kept.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read, or it is missing where there is data.
+    pub(crate) fn load_seen(&self) -> Result<(PathBuf, Vec<u8>), ServerError> {
+        let path = self.path.join(ETCD_FILE);
+        match fs::read(&path) {
+            Ok(bytes) => Ok((path, bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match self.holds_data() {
+                true => Err(ServerError::BadMaster { path, detail: MISSING.to_owned() }),
+                false => Ok((path, Vec::new())),
+            },
+            Err(error) => Err(ServerError::io("read", &path, error)),
+        }
     }
 
     /// Where the id of the cluster is, where the master is elsewhere.

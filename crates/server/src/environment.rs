@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::DirectoryId;
+use timestone_etcd::{EtcdMaster, EtcdOptions, Founding};
 use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
 use timestone_types::{ClusterId, ShardId};
@@ -25,6 +26,7 @@ use crate::datadir::DataDir;
 use crate::error::ServerError;
 use crate::limits;
 use crate::node::{Joining, Registration, register};
+use crate::seen;
 
 /// A server's surroundings. Opened and locked: nobody else uses them.
 pub trait Environment: Send + Sync {
@@ -145,6 +147,21 @@ pub trait Environment: Send + Sync {
     /// # Errors
     /// It refused, or does not answer.
     fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError>;
+
+    /// Reaches the master whose state is on etcd, and founds its cluster if there is none.
+    ///
+    /// # Errors
+    /// etcd does not answer, has no state although this server has seen one, or this environment
+    /// knows no etcd.
+    fn open_etcd(
+        &self,
+        members: &[SocketAddr],
+        prefix: String,
+        founding: Founding,
+    ) -> Result<EtcdMaster, ServerError> {
+        let _ = (members, prefix, founding);
+        Err(ServerError::Internal("there is no etcd in this environment".to_owned()))
+    }
 
     /// The place of the master's state as error messages name it.
     fn place(&self) -> PathBuf;
@@ -313,6 +330,20 @@ impl Environment for LocalEnvironment {
 
     fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {
         register(address, &joining, limits::MASTER_TIMEOUT)
+    }
+
+    fn open_etcd(
+        &self,
+        members: &[SocketAddr],
+        prefix: String,
+        founding: Founding,
+    ) -> Result<EtcdMaster, ServerError> {
+        let endpoints = members.iter().map(ToString::to_string).collect();
+        let options = EtcdOptions {
+            time_to_live: limits::SERVER_LEASE,
+            ..EtcdOptions::new(endpoints, prefix, self.directory())
+        };
+        seen::open_etcd(options, founding, &self.data)
     }
 
     fn place(&self) -> PathBuf {

@@ -59,11 +59,12 @@ mod raw;
 )]
 mod restart;
 mod running;
+mod seen;
 mod shard_stage;
 mod shared_shard;
 mod stages;
 
-pub use assembly::{EmbeddedClient, EmbeddedClientSlot};
+pub use assembly::{EmbeddedClient, EmbeddedClientSlot, UNNAMED_CLUSTER, etcd_prefix};
 pub use config::{
     AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
 };

@@ -52,6 +52,9 @@ pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
 pub const LAST_LOG_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// Client ids that a process fetches at a time from a master elsewhere.
 pub const CLIENT_BLOCK: u32 = 256;
+/// How long a server counts as alive at a master after it was heard: longer than a restart of etcd
+/// takes. Nothing hangs on it while shards have one replica.
+pub const SERVER_LEASE: Duration = Duration::from_secs(10);
 /// Most commands under way to a master elsewhere.
 pub const MAX_RELAYED: usize = 4096;
 /// Most bytes that wait for a connection to another process.

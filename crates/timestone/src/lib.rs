@@ -32,7 +32,8 @@ pub use timestone_client::*;
 pub mod server {
     pub use timestone_server::{
         AcceptedLoss, Addresses, DeviceKind, InForce, ListenConfig, MasterPlace, Server,
-        ServerConfig, ServerError, SizeConfig, StageLayout, accepted_losses, limits,
+        ServerConfig, ServerError, SizeConfig, StageLayout, UNNAMED_CLUSTER, accepted_losses,
+        etcd_prefix, limits,
     };
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};

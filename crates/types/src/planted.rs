@@ -372,6 +372,10 @@ pub enum Bug {
     KeepsCutBatches,
     /// A replica leads an epoch that it has promised, although it may have led it before.
     ReissuesEpoch,
+    /// The master changes a shard whatever epoch whoever asks believes it to have.
+    SwapsWithoutComparing,
+    /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
+    ReissuesEpochs,
 }
 
 std::thread_local! {

@@ -181,7 +181,12 @@ impl From<&ClusterError> for ErrorCode {
             ClusterError::UnknownValue { .. }
             | ClusterError::BadName { .. }
             | ClusterError::BadAddress { .. }
+            | ClusterError::ShardUnknown(_)
+            | ClusterError::ServerUnknown(_)
+            | ClusterError::BadChange { .. }
             | ClusterError::KeyspacePermanent => Self::BadArgument,
+            ClusterError::StaleTerm { .. } => Self::NotAllowed,
+            ClusterError::Restored { .. } => Self::Unavailable,
             ClusterError::KeyspaceExists { .. } => Self::KeyspaceExists,
             ClusterError::KeyspaceUnknown { .. } => Self::KeyspaceUnknown,
             ClusterError::Limit { .. } => Self::ClusterLimit,

@@ -10,6 +10,7 @@ pub(crate) mod keyspace;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod man;
+pub(crate) mod master;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod scrub;

@@ -106,7 +106,7 @@ pub(super) struct ClusterArgs {
     #[arg(long, env = "TIMESTONE_CLUSTER_SHARDS", value_name = "N")]
     pub(super) cluster_shards: Option<String>,
     /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
-    /// timestone://127.0.0.1:7400 [default: embedded].
+    /// timestone://127.0.0.1:7400, or etcd://HOST:PORT,HOST:PORT [default: embedded].
     #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
     pub(super) master: Option<String>,
 }

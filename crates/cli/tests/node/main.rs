@@ -11,12 +11,16 @@ mod churn;
 mod cluster;
 mod doors;
 mod dump;
+#[expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
+#[path = "../../../etcd/tests/etcd/server.rs"]
+mod etcd;
 mod history;
 mod journal;
 mod kill;
 mod load;
 mod memory;
 mod missing;
+mod on_etcd;
 mod peer;
 mod random;
 mod reach;

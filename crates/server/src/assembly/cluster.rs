@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use timestone_cluster::{Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_cluster::{
+    Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor, ServerAddresses,
+    ServerId, ShardMap,
+};
+use timestone_etcd::{EtcdWorker, Founding};
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 
 use crate::cluster_name::ClusterName;
@@ -57,14 +61,71 @@ impl ClusterPlace {
 }
 
 /// Where the master is.
-const fn master_address(config: &ServerConfig) -> SocketAddr {
-    match config.master {
-        MasterPlace::Remote(address) => address,
-        MasterPlace::Embedded => SocketAddr::new(
-            std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-            limits::NATIVE_PORT,
-        ),
+fn master_address(config: &ServerConfig) -> SocketAddr {
+    let here = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    let here = SocketAddr::new(here, limits::NATIVE_PORT);
+    match &config.master {
+        MasterPlace::Remote(address) => *address,
+        MasterPlace::Embedded => here,
+        MasterPlace::Etcd(members) => members.first().copied().unwrap_or(here),
     }
+}
+
+/// The name under which a cluster lies in etcd when it was given none.
+pub const UNNAMED_CLUSTER: &str = "default";
+
+/// What the keys of a cluster in etcd begin with.
+#[must_use]
+pub fn etcd_prefix(cluster: &str) -> String {
+    format!("/timestone/{cluster}")
+}
+
+/// Joins the cluster whose master is on etcd, or founds it.
+fn join_on_etcd(
+    config: &ServerConfig,
+    members: &[SocketAddr],
+    environment: &Arc<dyn Environment>,
+    manifest: &Manifest,
+    addresses: ServerAddresses,
+) -> Result<ClusterPlace, ServerError> {
+    let failed = |detail: String| ServerError::Master { address: master_address(config), detail };
+    let shards_wanted = environment.shards();
+    let known = environment.load_cluster()?;
+    let name = match config.cluster.as_deref().map(ClusterName::parse).transpose()? {
+        Some(name) => Some(name.as_str().to_owned()),
+        None => environment.load_cluster_name()?,
+    };
+    let founding = Founding {
+        cluster: ClusterId::new(environment.draw()),
+        shards: config.cluster_shards.unwrap_or(shards_wanted),
+        replication: ReplicationFactor::ONE,
+        hash_seed: HashSeed(environment.draw()),
+    };
+    let prefix = etcd_prefix(name.as_deref().unwrap_or(UNNAMED_CLUSTER));
+    let mut master = environment.open_etcd(members, prefix, founding)?;
+    let command = MasterCommand::RegisterServer {
+        cluster: known,
+        directory: environment.directory(),
+        addresses,
+        shards_wanted,
+    };
+    let answer = master.execute(command).map_err(|failure| failed(failure.to_string()))?;
+    let MasterAnswer::Server { server, hash_seed, shards, map } = answer else {
+        return Err(failed("it answered something else than asked".to_owned()));
+    };
+    environment.save_cluster(map.cluster())?;
+    if let Some(name) = name.as_deref().filter(|_| known == ClusterId::ZERO) {
+        environment.save_cluster_name(name)?;
+    }
+    manifest.keep_seed(hash_seed, master_address(config))?;
+    let command = MasterCommand::RegisterClient { count: limits::CLIENT_BLOCK };
+    let answer = master.execute(command).map_err(|failure| failed(failure.to_string()))?;
+    let MasterAnswer::Clients(clients) = answer else {
+        return Err(failed("it answered something else than asked".to_owned()));
+    };
+    let worker = EtcdWorker::begin(master, server, map.version())
+        .map_err(|error| failed(error.to_string()))?;
+    Ok(ClusterPlace { server, shards, map, link: MasterLink::etcd(worker, clients), name })
 }
 
 /// The exchange by which this server would join the cluster of a master elsewhere.
@@ -93,6 +154,9 @@ pub(super) fn join_cluster(
 ) -> Result<ClusterPlace, ServerError> {
     let directory = environment.directory();
     let shards_wanted = environment.shards();
+    if let MasterPlace::Etcd(members) = &config.master {
+        return join_on_etcd(config, members, environment, manifest, addresses);
+    }
     if let MasterPlace::Remote(address) = config.master {
         let registration =
             environment.register(address, joining(config, &**environment, addresses)?)?;

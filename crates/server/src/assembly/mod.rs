@@ -38,6 +38,7 @@ use crate::node::{Embedded, NearDoor, NodeParts, NodeStage};
 use clients::Clients;
 pub(crate) use cluster::joining;
 use cluster::{ClusterPlace, join_cluster};
+pub use cluster::{UNNAMED_CLUSTER, etcd_prefix};
 use doors::Doors;
 pub(crate) use observed::Observed;
 pub(crate) use plan::StagePlan;

@@ -7,7 +7,9 @@ use timestone_cluster::ShardMap;
 use timestone_types::Timestamp;
 
 /// How often a process that is not the master asks for the map.
-const PULL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const PULL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it looks for what the worker that asks etcd has to tell.
+pub(super) const NEWS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub(super) struct Maps {
@@ -39,11 +41,11 @@ impl Maps {
         Some(Arc::clone(&self.own))
     }
 
-    /// Whether the master is asked for its map now; if so, the next time is later.
-    pub(super) fn wants(&mut self, now: Timestamp) -> bool {
+    /// Whether the master is asked for its map now; if so, the next time is this much later.
+    pub(super) fn wants(&mut self, now: Timestamp, interval: Duration) -> bool {
         let wants = now >= self.next_pull;
         if wants {
-            self.next_pull = now.saturating_add(PULL_INTERVAL);
+            self.next_pull = now.saturating_add(interval);
         }
         wants
     }

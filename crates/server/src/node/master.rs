@@ -1,8 +1,8 @@
 //! Where the master is, and how this process asks it.
 //!
 //! Embedded: its core runs here, and its state is replaced durably before an answer that depends on
-//! it leaves. In another process: asked over the wire; client ids are fetched in blocks, other
-//! commands are relayed.
+//! it leaves. In another process, or on etcd: asked over the wire, or by a worker's thread; client
+//! ids are fetched in blocks, other commands are relayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use timestone_cluster::{
-    ClientIdBlock, ClusterError, Master, MasterAnswer, MasterCommand, ShardMap,
+    ClientIdBlock, ClusterError, EmbeddedMaster, Master, MasterAnswer, MasterCommand,
+    MasterFailure, MasterService, ShardMap,
 };
+use timestone_etcd::{EtcdWorker, MasterNews};
 use timestone_seda::ReplyAddress;
 use timestone_types::ClientId;
 use timestone_wire::{ErrorCode, ProtocolVersion, RequestId};
@@ -30,7 +32,16 @@ pub(crate) enum MasterError {
     #[error("the command is not for the master of this process; report this as a bug")]
     Elsewhere,
     #[error("the master could not save its state: {0}")]
-    Save(#[from] ServerError),
+    Save(String),
+}
+
+impl From<MasterFailure> for MasterError {
+    fn from(failure: MasterFailure) -> Self {
+        match failure {
+            MasterFailure::Refused(error) => Self::Refused(error),
+            MasterFailure::Unavailable { detail } => Self::Save(detail),
+        }
+    }
 }
 
 impl MasterError {
@@ -44,8 +55,9 @@ impl MasterError {
 }
 
 enum MasterAccess {
-    Embedded { master: Box<Master>, environment: Arc<dyn Environment> },
+    Embedded(Box<EmbeddedMaster>),
     Remote { address: SocketAddr, asking: bool },
+    Etcd { worker: EtcdWorker, asking: bool },
 }
 
 /// The way to the master.
@@ -60,11 +72,20 @@ pub(crate) struct MasterLink {
 
 impl MasterLink {
     pub(crate) fn embedded(master: Master, environment: Arc<dyn Environment>) -> Self {
-        Self::new(MasterAccess::Embedded { master: Box::new(master), environment })
+        let save =
+            move |bytes: &[u8]| environment.save_master(bytes).map_err(|error| error.to_string());
+        let master = EmbeddedMaster::new(master, crate::limits::SERVER_LEASE, save);
+        Self::new(MasterAccess::Embedded(Box::new(master)))
     }
 
     pub(crate) fn remote(address: SocketAddr, clients: ClientIdBlock) -> Self {
         let mut link = Self::new(MasterAccess::Remote { address, asking: false });
+        link.blocks.push_back(clients);
+        link
+    }
+
+    pub(crate) fn etcd(worker: EtcdWorker, clients: ClientIdBlock) -> Self {
+        let mut link = Self::new(MasterAccess::Etcd { worker, asking: false });
         link.blocks.push_back(clients);
         link
     }
@@ -80,15 +101,38 @@ impl MasterLink {
     }
 
     pub(crate) const fn is_embedded(&self) -> bool {
-        matches!(self.place, MasterAccess::Embedded { .. })
+        matches!(self.place, MasterAccess::Embedded(_))
     }
 
     /// The master's address, when it is in another process.
     pub(crate) const fn address(&self) -> Option<SocketAddr> {
         match self.place {
-            MasterAccess::Embedded { .. } => None,
+            MasterAccess::Embedded(_) | MasterAccess::Etcd { .. } => None,
             MasterAccess::Remote { address, .. } => Some(address),
         }
+    }
+
+    /// What the worker that asks etcd has to tell.
+    pub(crate) fn news(&self) -> Option<MasterNews> {
+        match &self.place {
+            MasterAccess::Etcd { worker, .. } => worker.take(),
+            _ => None,
+        }
+    }
+
+    /// Whether the master is on etcd.
+    pub(crate) const fn is_on_etcd(&self) -> bool {
+        matches!(self.place, MasterAccess::Etcd { .. })
+    }
+
+    /// Hands a command to the worker that asks etcd, if there is one.
+    pub(crate) fn ask_etcd(&mut self, number: RequestId, command: &MasterCommand) -> bool {
+        let MasterAccess::Etcd { worker, .. } = &self.place else { return false };
+        if !worker.ask(number.get(), command.clone()) {
+            tracing::warn!("too many commands wait for etcd; whoever sent this one asks again");
+            self.link_lost();
+        }
+        true
     }
 
     /// Executes a command at the embedded master: the answer, and the map if it changed.
@@ -96,21 +140,13 @@ impl MasterLink {
         &mut self,
         command: MasterCommand,
     ) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
-        let MasterAccess::Embedded { master, environment } = &mut self.place else {
+        let MasterAccess::Embedded(master) = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
-        let before = master.map().version();
-        // A command whose state could not be saved must not have happened.
-        let mut next = master.clone();
-        let step = next.step(command)?;
-        if step.persist {
-            let mut bytes = Vec::new();
-            next.encode(&mut bytes);
-            environment.save_master(&bytes)?;
-        }
-        **master = *next;
-        let map = (master.map().version() != before).then(|| master.map().clone());
-        Ok((step.answer, map))
+        let before = master.master().map().version();
+        let answer = master.execute(command)?;
+        let map = master.map_above(before)?;
+        Ok((answer, map))
     }
 
     /// A client id never used before; `None` when the next block must be fetched first.
@@ -132,14 +168,17 @@ impl MasterLink {
         Ok(Some(client))
     }
 
-    /// Whom to ask for client ids, and under which number; `None` when that is under way.
-    pub(crate) fn want_clients(&mut self) -> Option<(SocketAddr, RequestId)> {
-        let MasterAccess::Remote { address, asking } = &mut self.place else { return None };
+    /// Under which number to ask for client ids; `None` when that is under way.
+    pub(crate) fn want_clients(&mut self) -> Option<RequestId> {
+        let (MasterAccess::Remote { asking, .. } | MasterAccess::Etcd { asking, .. }) =
+            &mut self.place
+        else {
+            return None;
+        };
         if std::mem::replace(asking, true) {
             return None;
         }
-        let address = *address;
-        Some((address, self.number()))
+        Some(self.number())
     }
 
     pub(crate) fn add_clients(&mut self, block: ClientIdBlock) {
@@ -149,7 +188,9 @@ impl MasterLink {
 
     /// Questions under way may be lost: they are asked again.
     pub(crate) fn link_lost(&mut self) {
-        if let MasterAccess::Remote { asking, .. } = &mut self.place {
+        if let MasterAccess::Remote { asking, .. } | MasterAccess::Etcd { asking, .. } =
+            &mut self.place
+        {
             *asking = false;
         }
     }

@@ -1,27 +1,95 @@
-//! Commands for the master: carried out here, or relayed to the process that has it; and the map
-//! of shards, which it is asked for now and then.
+//! Commands for the master: carried out here, or relayed to the process that has it or to the
+//! worker that asks etcd; and the map of shards, which is asked for now and then.
 
 use std::sync::Arc;
 
-use timestone_cluster::{ClusterError, MasterAnswer, MasterCommand, ShardMap, StoreKind};
+use timestone_cluster::{
+    ClientIdBlock, ClusterError, MasterAnswer, MasterCommand, ShardMap, StoreKind,
+};
+use timestone_etcd::MasterNews;
 use timestone_seda::{Context, FrameBatch, ReplyAddress, StageId};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, MapIs, MasterReply, Message,
 };
 
 use super::NodeStage;
+use super::maps::{NEWS_INTERVAL, PULL_INTERVAL};
+use super::master::MasterError;
 use crate::event::Event;
 
 impl NodeStage {
     /// Asks the master for its map, when that is due.
     pub(super) fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
+        if self.master.is_on_etcd() {
+            self.maps.wants(ctx.now(), NEWS_INTERVAL);
+            return self.hear_etcd(ctx);
+        }
         let Some(address) = self.master.address() else { return };
-        if !self.maps.wants(ctx.now()) {
+        if !self.maps.wants(ctx.now(), PULL_INTERVAL) {
             return;
         }
         let mut out = ctx.take_buffer();
         wire::MapPull {}.encode(&Envelope::default(), &mut out);
         self.send_to(ctx, address, out);
+    }
+
+    /// Takes what the worker that asks etcd has to tell.
+    fn hear_etcd(&mut self, ctx: &mut Context<'_, Event>) {
+        while let Some(news) = self.master.news() {
+            match news {
+                MasterNews::Map(map) => self.set_map(ctx, map),
+                MasterNews::Answered(number, done) => {
+                    let number = wire::RequestId::new(number);
+                    self.etcd_answered(ctx, number, done.map_err(MasterError::from));
+                }
+            }
+        }
+        // Greetings wait while etcd is silent: it is asked until it answers.
+        if !self.master.waiting.is_empty() {
+            self.ask_for_clients(ctx);
+        }
+    }
+
+    fn etcd_answered(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        number: wire::RequestId,
+        done: Result<MasterAnswer, MasterError>,
+    ) {
+        let Some((reply_to, request)) = self.master.relayed(number) else {
+            return match done {
+                Ok(MasterAnswer::Clients(block)) => self.clients_came(ctx, block),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "there are no client ids to hand out; etcd is asked \
+                        again");
+                    self.master.link_lost();
+                }
+            };
+        };
+        if let Ok(answer) = &done {
+            self.note_clients(reply_to, answer);
+        }
+        let mut out = ctx.take_buffer();
+        self.tell_clock(&mut out);
+        let map_version = self.maps.map().version();
+        let envelope = Envelope { request, map_version, ..Envelope::default() };
+        match done {
+            Ok(answer) => {
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes);
+                MasterReply { answer: &bytes }.encode(&envelope, &mut out);
+            }
+            Err(error) => {
+                let code = match error {
+                    // It is not known whether it was done: whoever asked looks.
+                    MasterError::Save(_) => ErrorCode::Unavailable,
+                    _ => error.code(),
+                };
+                ErrorReply::new(code, &error.to_string()).encode(&envelope, &mut out);
+            }
+        }
+        self.outgoing.send(ctx, reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, out)));
     }
 
     /// Whoever asks is told the map.
@@ -90,6 +158,13 @@ impl NodeStage {
             }
         };
         let done = match command {
+            // No shard can follow a change of its primary yet.
+            Ok(command) if command.is_of_controllers() => {
+                let words = "changes of shards are not served over the wire by this version";
+                return self.answer(ctx, reply_to, frame, |envelope, out| {
+                    ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out)
+                });
+            }
             Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_embedded() => self.master.execute(command),
             Ok(command) => return self.relay(ctx, reply_to, frame, &command),
@@ -116,8 +191,8 @@ impl NodeStage {
         }
     }
 
-    /// Passes a command on to the master in another process; its answer finds the way back by a
-    /// number of ours.
+    /// Passes a command on to the master in another process, or on etcd; its answer finds the way
+    /// back by a number of ours.
     fn relay(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -126,23 +201,32 @@ impl NodeStage {
         command: &MasterCommand,
     ) {
         let number = self.master.relay(reply_to, frame.envelope().request);
+        self.ask_elsewhere(ctx, number, command);
+    }
+
+    pub(super) fn ask_for_clients(&mut self, ctx: &mut Context<'_, Event>) {
+        if let Some(number) = self.master.want_clients() {
+            let command = MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK };
+            self.ask_elsewhere(ctx, number, &command);
+        }
+    }
+
+    /// Asks the master that is not in this process.
+    fn ask_elsewhere(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        number: wire::RequestId,
+        command: &MasterCommand,
+    ) {
+        if self.master.ask_etcd(number, command) {
+            return;
+        }
+        let Some(address) = self.master.address() else { return };
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let envelope = Envelope { request: number, ..Envelope::default() };
         let mut out = ctx.take_buffer();
         wire::MasterAsk { command: &bytes }.encode(&envelope, &mut out);
-        if let Some(address) = self.master.address() {
-            self.send_to(ctx, address, out);
-        }
-    }
-
-    pub(super) fn ask_for_clients(&mut self, ctx: &mut Context<'_, Event>) {
-        let Some((address, number)) = self.master.want_clients() else { return };
-        let mut bytes = Vec::new();
-        MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }.encode(&mut bytes);
-        let mut out = ctx.take_buffer();
-        wire::MasterAsk { command: &bytes }
-            .encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
         self.send_to(ctx, address, out);
     }
 
@@ -165,14 +249,19 @@ impl NodeStage {
             );
         }
         if let Some(MasterAnswer::Clients(block)) = answer {
-            self.master.add_clients(block);
-            while let Some((reply_to, request, protocol)) = self.master.waiting.pop_front() {
-                match self.master.client_id() {
-                    Ok(Some(client)) => self.welcome(ctx, reply_to, request, protocol, client),
-                    _ => {
-                        self.master.waiting.push_front((reply_to, request, protocol));
-                        return self.ask_for_clients(ctx);
-                    }
+            self.clients_came(ctx, block);
+        }
+    }
+
+    /// Client ids came, for which greetings may wait.
+    fn clients_came(&mut self, ctx: &mut Context<'_, Event>, block: ClientIdBlock) {
+        self.master.add_clients(block);
+        while let Some((reply_to, request, protocol)) = self.master.waiting.pop_front() {
+            match self.master.client_id() {
+                Ok(Some(client)) => self.welcome(ctx, reply_to, request, protocol, client),
+                _ => {
+                    self.master.waiting.push_front((reply_to, request, protocol));
+                    return self.ask_for_clients(ctx);
                 }
             }
         }

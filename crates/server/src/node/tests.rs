@@ -218,6 +218,37 @@ fn the_client_that_one_of_our_stages_goes_on_as_is_in_the_manifest() {
     }
 }
 
+/// Who may change shards is not asked yet, and no shard could follow.
+#[test]
+fn changes_of_shards_are_refused_over_the_wire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (environment, manifest) = directory(folder.path());
+    let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+    let map = Arc::new(master.map().clone());
+    let parts = parts(map, MasterLink::embedded(master, environment), manifest);
+    let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
+    let mut driver = ManualDriver::new(stages, Timestamp::from_nanos(1), 100);
+    let (asker, expected) = (StageId::new(5), timestone_cluster::Term::ZERO);
+    for (command, is_refused) in [
+        (MasterCommand::BeginRestored, true),
+        (MasterCommand::BeginTerm { controller: ServerId::new(1), expected }, true),
+        (MasterCommand::FetchMap, false),
+    ] {
+        let (mut bytes, mut asked) = (Vec::new(), Vec::new());
+        command.encode(&mut bytes);
+        wire::MasterAsk { command: &bytes }.encode(&Envelope::default(), &mut asked);
+        let reply_to = timestone_shard::own_reply_address(asker);
+        driver.send(StageId::new(0), Event::FrameBatch(FrameBatch::new(reply_to, asked))).unwrap();
+        driver.turn();
+        let Some((_, Event::FrameBatch(answered))) = driver.take_sent() else {
+            panic!("no answer to {command:?}")
+        };
+        let frame = Frame::parse(wire::without_clock(&answered.bytes)).unwrap();
+        let refused = ErrorReply::decode(&frame).is_ok_and(|it| it.code == ErrorCode::Unsupported);
+        assert_eq!(refused, is_refused, "{command:?}");
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_renewed_client_that_is_not_written_down_is_noticed() {

@@ -1,12 +1,19 @@
 //! The master as its drivers use it: crashes between steps, repeated commands, damaged bytes; and
 //! the map's rules.
 
+mod conformance;
+mod controller;
+mod embedded;
+mod replicas;
+mod world;
+
 use proptest::prelude::*;
 use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES};
 use timestone_cluster::{
-    Address, CacheMode, ClientIdBlock, ClusterError, DirectoryId, IndexKind, Keyspace,
-    KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
-    ServerAddresses, ServerId, ServerInfo, ShardEntry, ShardMap, SlotRange,
+    Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, IndexKind,
+    Keyspace, KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
+    NormalConfiguration, ReplicationFactor, ServerAddresses, ServerId, ServerInfo, ShardChange,
+    ShardEntry, ShardMap, SlotRange, Term,
 };
 use timestone_types::{
     ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of,
@@ -345,8 +352,8 @@ fn every_flipped_bit_and_every_lost_byte_of_the_state_is_noticed() {
     longer.push(0);
     assert!(Master::decode(&longer).is_err());
     let mut newer = bytes;
-    newer[8] = 3;
-    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 3, supported: 2 }));
+    newer[8] = 4;
+    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 4, supported: 3 }));
 }
 
 fn all_commands() -> Vec<MasterCommand> {
@@ -357,6 +364,25 @@ fn all_commands() -> Vec<MasterCommand> {
         create("a.b-c_d"),
         MasterCommand::ListKeyspaces,
         MasterCommand::DropKeyspace { name: name("gone") },
+        MasterCommand::ChangeShard {
+            term: Term::new(5),
+            change: ShardChange {
+                shard: ShardId::new(1),
+                expected: Epoch::new(4),
+                primary: ServerId::new(2),
+                replicas: vec![ServerId::new(1), ServerId::new(2)],
+            },
+        },
+        MasterCommand::ConfirmShard {
+            term: Term::new(5),
+            shard: ShardId::new(1),
+            epoch: Epoch::new(4),
+        },
+        MasterCommand::FetchControl,
+        MasterCommand::BeginTerm { controller: ServerId::new(2), expected: Term::new(5) },
+        MasterCommand::BeginRestored,
+        MasterCommand::TellSeen { server: ServerId::new(3), state: vec![1, 2, 3] },
+        MasterCommand::ForgetServer { server: ServerId::new(3) },
     ]
 }
 
@@ -370,10 +396,26 @@ fn all_answers() -> Vec<MasterAnswer> {
             shards: vec![ShardId::ZERO],
             map: map.clone(),
         },
-        MasterAnswer::Map(map),
+        MasterAnswer::Map(map.clone()),
         MasterAnswer::Created(Keyspace::default_keyspace()),
         MasterAnswer::Keyspaces(vec![Keyspace::default_keyspace()]),
         MasterAnswer::Dropped { id: KeyspaceId::new(4) },
+        MasterAnswer::Changed(map.shards()[1].clone()),
+        MasterAnswer::Conflict(map.shards()[2].clone()),
+        MasterAnswer::Control(ControlState {
+            replication: ReplicationFactor::new(3).expect("a factor"),
+            term: Term::new(7),
+            normal: vec![
+                NormalConfiguration {
+                    epoch: Epoch::new(1),
+                    replicas: vec![ServerId::new(1)]
+                };
+                3
+            ],
+            map,
+        }),
+        MasterAnswer::Term { term: Term::new(7), controller: ServerId::new(1) },
+        MasterAnswer::Awaited(vec![ServerId::new(1), ServerId::new(3)]),
     ]
 }
 
@@ -407,14 +449,19 @@ fn commands_and_answers_read_back_and_their_beginnings_do_not() {
 proptest! {
     #[test]
     fn damaged_metadata_never_panics_and_what_reads_back_is_consistent(
-        which in 0usize..12, at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        which in 0usize..24, at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let mut bytes = Vec::new();
-        if which < 6 { all_commands()[which].encode(&mut bytes) } else { all_answers()[which - 6].encode(&mut bytes) }
+        let commands = all_commands();
+        if let Some(command) = commands.get(which) {
+            command.encode(&mut bytes);
+        } else {
+            all_answers()[which - commands.len()].encode(&mut bytes);
+        }
         let at = at.index(bytes.len());
         bytes[at] = byte;
         let mut again = Vec::new();
-        if which < 6 {
+        if which < commands.len() {
             if let Ok(command) = MasterCommand::decode(&bytes) {
                 command.encode(&mut again);
                 prop_assert_eq!(MasterCommand::decode(&again), Ok(command));

@@ -1,0 +1,69 @@
+//! Which servers get the shards that nobody has, and the replicas that shards lack.
+//!
+//! A shard's first replica is its primary. It gets the others all at once, when the cluster has
+//! enough servers for a complete set; until then its primary serves alone. A set that is complete
+//! stays as it is, however the load lies: moving a replica moves data, which is no business of a
+//! registration. Source: docs/protocol/membership.md, "Replica sets".
+
+use std::collections::BTreeMap;
+
+use timestone_types::Epoch;
+
+use crate::{NormalConfiguration, ReplicationFactor, ServerId, ServerInfo, ShardEntry};
+
+/// Gives `server` free shards until it is primary of `wanted`: how many it was given.
+pub(crate) fn take_free(
+    shards: &mut [ShardEntry],
+    normal: &mut [NormalConfiguration],
+    server: ServerId,
+    wanted: usize,
+) -> usize {
+    let has = shards.iter().filter(|shard| shard.primary == server).count();
+    let mut given = 0;
+    for (shard, normal) in shards.iter_mut().zip(normal) {
+        if has + given >= wanted {
+            break;
+        }
+        if shard.primary.is_none() {
+            shard.primary = server;
+            shard.replicas = vec![server];
+            shard.epoch = Epoch::new(shard.epoch.get() + 1);
+            *normal = NormalConfiguration::of_entry(shard);
+            given += 1;
+        }
+    }
+    given
+}
+
+/// Completes the replica sets of shards that have a primary alone, where there are servers enough:
+/// each time with those that have the fewest replicas. How many sets were completed.
+pub(crate) fn complete_sets(
+    shards: &mut [ShardEntry],
+    servers: &[ServerInfo],
+    factor: ReplicationFactor,
+) -> usize {
+    if factor == ReplicationFactor::ONE || servers.len() < factor.replicas() {
+        return 0;
+    }
+    let mut replicas_of: BTreeMap<ServerId, usize> =
+        servers.iter().map(|server| (server.id, 0)).collect();
+    for server in shards.iter().flat_map(|shard| &shard.replicas) {
+        *replicas_of.entry(*server).or_default() += 1;
+    }
+    let mut completed = 0;
+    for shard in shards.iter_mut().filter(|shard| shard.replicas.len() == 1) {
+        while shard.replicas.len() < factor.replicas() {
+            let least = replicas_of
+                .iter()
+                .filter(|(server, _)| !shard.replicas.contains(server))
+                .min_by_key(|&(&server, &count)| (count, server));
+            let Some((&server, _)) = least else { break };
+            shard.replicas.push(server);
+            *replicas_of.entry(server).or_default() += 1;
+        }
+        assert_eq!(shard.replicas.len(), factor.replicas(), "a set is completed at once");
+        shard.epoch = Epoch::new(shard.epoch.get() + 1);
+        completed += 1;
+    }
+    completed
+}

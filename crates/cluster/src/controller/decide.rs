@@ -1,0 +1,147 @@
+//! What a shard needs next: to be confirmed, another primary, one replica less, or one more.
+
+use core::cmp::Reverse;
+
+use timestone_types::Timestamp;
+
+use super::view::View;
+use super::{Controller, ControllerOutput};
+use crate::{NormalConfiguration, ServerId, ShardChange, ShardEntry};
+
+impl Controller {
+    /// The next step for a shard, if it needs one.
+    pub(super) fn decide(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+    ) -> Option<ControllerOutput> {
+        if entry.primary.is_none() {
+            return None;
+        }
+        let serves = self.servers.is_alive(now, entry.primary)
+            && self.installed(entry.id, entry.primary) == entry.epoch;
+        if serves && !Self::normal_is_current(entry, normal) {
+            return Some(ControllerOutput::Confirm { shard: entry.id, epoch: entry.epoch });
+        }
+        let change = if self.is_lost(now, entry.primary) {
+            self.other_primary(now, view, entry, normal)
+        } else if serves {
+            self.without_unfit(now, view, entry).or_else(|| self.with_another(now, view, entry))
+        } else {
+            None
+        }?;
+        assert!(
+            normal.replicas.contains(&change.primary) && entry.replicas.contains(&change.primary),
+            "a primary comes from the last normal configuration and from the current one"
+        );
+        Some(ControllerOutput::Change(change))
+    }
+
+    /// The live replica that is the most up to date, if enough others are left for it to serve.
+    fn other_primary(
+        &self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+    ) -> Option<ShardChange> {
+        let factor = view.replication();
+        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server);
+        // It must learn what was acknowledged, and be able to acknowledge more.
+        let alive = entry.replicas.iter().filter(|&&one| self.servers.is_alive(now, one)).count();
+        if normal.replicas.iter().filter(able).count() < normal.quorum(factor)
+            || alive < factor.quorum()
+        {
+            return None;
+        }
+        let primary = entry
+            .replicas
+            .iter()
+            .filter(able)
+            .filter(|server| normal.replicas.contains(server))
+            .max_by_key(|&&server| {
+                let status = self.replicas.get(&(entry.id, server));
+                let lag_records = status.map_or(u64::MAX, |status| status.lag_records);
+                (self.installed(entry.id, server), Reverse(lag_records), Reverse(server))
+            })?;
+        Some(change_of(entry, *primary, entry.replicas.clone()))
+    }
+
+    /// The shard without a replica that is too far behind, or has been lost for long.
+    fn without_unfit(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+    ) -> Option<ShardChange> {
+        let quorum = view.replication().quorum();
+        let unfit = entry
+            .replicas
+            .iter()
+            .copied()
+            .find(|&server| server != entry.primary && self.must_leave(now, entry, server))?;
+        let staying: Vec<ServerId> =
+            entry.replicas.iter().copied().filter(|&server| server != unfit).collect();
+        let fit = staying.iter().filter(|&&server| self.is_fit(now, entry, server)).count();
+        if fit < quorum {
+            return None;
+        }
+        self.removed_at.insert((entry.id, unfit), now);
+        Some(change_of(entry, entry.primary, staying))
+    }
+
+    fn must_leave(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
+        let is_far_behind = self.replicas.get(&(entry.id, server)).is_some_and(|status| {
+            status.installed == entry.epoch && status.lag_records > self.limits.max_lag_records
+        });
+        let is_unfit_for_long = self
+            .unfit_since
+            .get(&(entry.id, server))
+            .is_some_and(|since| now >= since.saturating_add(self.limits.remove_after));
+        (self.servers.is_alive(now, server) && is_far_behind) || is_unfit_for_long
+    }
+
+    /// The shard with one replica more, at the server that has the fewest.
+    fn with_another(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+    ) -> Option<ShardChange> {
+        // A shard of one replica is completed when servers register.
+        if entry.replicas.len() >= view.replication().replicas() || entry.replicas.len() == 1 {
+            return None;
+        }
+        let counts = view.replicas_of();
+        let may_join = |server: &ServerId| {
+            let heard_for_long = self
+                .heard_since
+                .get(server)
+                .is_some_and(|since| now >= since.saturating_add(self.limits.detection));
+            let stayed_away = self
+                .removed_at
+                .get(&(entry.id, *server))
+                .is_none_or(|removed| now >= removed.saturating_add(self.limits.remove_after));
+            !entry.replicas.contains(server)
+                && self.servers.is_alive(now, *server)
+                && heard_for_long
+                && stayed_away
+        };
+        let joining = view
+            .servers()
+            .iter()
+            .copied()
+            .filter(may_join)
+            .min_by_key(|server| (counts.get(server).copied().unwrap_or(0), *server))?;
+        self.unfit_since.remove(&(entry.id, joining));
+        let mut replicas = entry.replicas.clone();
+        replicas.push(joining);
+        Some(change_of(entry, entry.primary, replicas))
+    }
+}
+
+fn change_of(entry: &ShardEntry, primary: ServerId, replicas: Vec<ServerId>) -> ShardChange {
+    ShardChange { shard: entry.id, expected: entry.epoch, primary, replicas }
+}

@@ -1,0 +1,307 @@
+//! The controller: hears servers, and says which shard is to have which configuration.
+//!
+//! ```text
+//!   heartbeats ─► Heard ───┐
+//!   time ───────► Tick ────┤                  ┌─► Change   move a lost server's primaries; take a replica out, bring one back
+//!   master ─────► Fetched ─┼─► Controller ────┼─► Confirm  a primary says that it serves: that configuration is normal
+//!   answers ────► Changed ─┤                  └─► Fetch    what it knows is stale
+//!                 Conflict ┘
+//! ```
+//! It proposes; the master compares and swaps. So two controllers at once, or one that slept, do no
+//! harm: what they propose by an old epoch or in an old term is refused. Invariants:
+//! - a primary comes from the last normal configuration and from the current one;
+//! - replicas change only while the current configuration is normal, by one at a time;
+//! - nobody is lost before the controller has listened for a whole detection time without a pause;
+//! - after a conflict nothing is proposed until the master's state was fetched again; it is fetched
+//!   now and then without one, because others may have changed what it waits for.
+//!
+//! Source: docs/protocol/membership.md, "The controller"; SEMEL §3.2. What is deliberately absent:
+//! who is the controller, and how heartbeats travel.
+
+mod decide;
+mod view;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use timestone_types::{Epoch, ShardId, Timestamp};
+
+use crate::controller::view::View;
+use crate::limits::MIN_DETECTION;
+use crate::{ControlState, Leases, NormalConfiguration, ServerId, ShardChange, ShardEntry};
+
+/// When servers are lost, and replicas too far behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControllerLimits {
+    /// A server that is not heard for as long is lost, at least [`MIN_DETECTION`]. Heartbeats come
+    /// several times within it.
+    pub detection: Duration,
+    /// A replica that is lost, or does not join its shard's epoch, for as long leaves the shard;
+    /// and as long it stays away at least.
+    pub remove_after: Duration,
+    /// A replica that lacks more records than this leaves its shard, so that it does not hold the
+    /// log for ever.
+    pub max_lag_records: u64,
+}
+
+impl Default for ControllerLimits {
+    /// Half a second, a minute, a million records.
+    fn default() -> Self {
+        Self {
+            detection: Duration::from_millis(500),
+            remove_after: Duration::from_secs(60),
+            max_lag_records: 1_000_000,
+        }
+    }
+}
+
+/// What a server tells of one of its replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicaStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// The last epoch whose table it has installed durably; for a primary, in which it serves.
+    /// [`Epoch::ZERO`] if it has no state that counts.
+    pub installed: Epoch,
+    /// How many of the shard's records it lacks, as far as it knows.
+    pub lag_records: u64,
+}
+
+/// A server is alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heartbeat {
+    /// The server.
+    pub server: ServerId,
+    /// All its replicas.
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+/// What a controller takes in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ControllerInput {
+    /// The master's state.
+    Fetched(Box<ControlState>),
+    /// A heartbeat came.
+    Heard(Heartbeat),
+    /// A proposal was carried out.
+    Changed(ShardEntry),
+    /// A proposal met another epoch.
+    Conflict(ShardEntry),
+    /// A proposal was refused, or the master could not be asked.
+    Refused(ShardId),
+    /// Time has passed.
+    Tick,
+}
+
+/// What a controller wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ControllerOutput {
+    /// Ask the master for [`crate::MasterCommand::FetchControl`].
+    Fetch,
+    /// Ask it for [`crate::MasterCommand::ChangeShard`].
+    Change(ShardChange),
+    /// Ask it for [`crate::MasterCommand::ConfirmShard`].
+    Confirm {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch in which it serves.
+        epoch: Epoch,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    limits: ControllerLimits,
+    /// The master's state as it was fetched, and changed by our own proposals since.
+    view: Option<View>,
+    /// What is known is stale: nothing is proposed until the state was fetched.
+    is_stale: bool,
+    /// When the master's state is asked for next.
+    fetch_at: Timestamp,
+    servers: Leases,
+    /// Since when each server is heard without a gap.
+    heard_since: BTreeMap<ServerId, Timestamp>,
+    replicas: BTreeMap<(ShardId, ServerId), ReplicaStatus>,
+    /// Proposals under way, and until when their answers are waited for.
+    pending: BTreeMap<ShardId, Timestamp>,
+    /// Since when replicas are lost, or not in their shard's epoch.
+    unfit_since: BTreeMap<(ShardId, ServerId), Timestamp>,
+    /// When replicas were taken out.
+    removed_at: BTreeMap<(ShardId, ServerId), Timestamp>,
+    /// Since when this controller listens without a pause, and when it was stepped last.
+    listening: Option<(Timestamp, Timestamp)>,
+}
+
+impl Controller {
+    /// A controller that knows nothing yet.
+    #[must_use]
+    pub fn new(mut limits: ControllerLimits) -> Self {
+        limits.detection = limits.detection.max(MIN_DETECTION);
+        limits.remove_after = limits.remove_after.max(limits.detection);
+        Self {
+            limits,
+            view: None,
+            is_stale: true,
+            fetch_at: Timestamp::ZERO,
+            servers: Leases::new(limits.detection),
+            heard_since: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            unfit_since: BTreeMap::new(),
+            removed_at: BTreeMap::new(),
+            listening: None,
+        }
+    }
+
+    /// When it has to be stepped again: a step that comes later by more than a quarter of the
+    /// detection time counts as a pause.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.listening.map(|(_, last)| last.saturating_add(self.limits.detection / 4))
+    }
+
+    /// Takes an input at this time: what is to be done.
+    pub fn step(&mut self, now: Timestamp, input: ControllerInput) -> Vec<ControllerOutput> {
+        let now = self.listen(now);
+        match input {
+            ControllerInput::Fetched(control) => self.fetched(now, *control),
+            ControllerInput::Heard(heartbeat) => self.heard(now, heartbeat),
+            ControllerInput::Changed(entry) => {
+                self.pending.remove(&entry.id);
+                if !self.view.as_mut().is_some_and(|view| view.changed(entry)) {
+                    self.fetch(now);
+                }
+            }
+            ControllerInput::Conflict(entry) => {
+                self.pending.remove(&entry.id);
+                self.fetch(now);
+            }
+            ControllerInput::Refused(shard) => {
+                self.pending.remove(&shard);
+                self.fetch(now);
+            }
+            ControllerInput::Tick => {}
+        }
+        self.outputs(now)
+    }
+
+    /// Notes that it is awake; time does not go backwards.
+    fn listen(&mut self, now: Timestamp) -> Timestamp {
+        let (since, now) = match self.listening {
+            None => (now, now),
+            Some((since, last)) => {
+                let now = now.max(last);
+                // Heartbeats of a pause may be lost or still on their way: it listens anew.
+                let paused = now > last.saturating_add(self.limits.detection / 2);
+                (if paused { now } else { since }, now)
+            }
+        };
+        self.listening = Some((since, now));
+        now
+    }
+
+    /// What is known is not to be acted on.
+    fn fetch(&mut self, now: Timestamp) {
+        self.is_stale = true;
+        self.fetch_at = now;
+    }
+
+    fn fetched(&mut self, now: Timestamp, control: ControlState) {
+        let fetched = View::new(control);
+        // An answer that was overtaken by later ones.
+        if self.view.as_ref().is_some_and(|view| fetched.is_older_than(view)) {
+            return self.fetch(now);
+        }
+        self.view = Some(fetched);
+        self.is_stale = false;
+        self.fetch_at = now.saturating_add(self.limits.detection * 4);
+    }
+
+    fn heard(&mut self, now: Timestamp, heartbeat: Heartbeat) {
+        let server = heartbeat.server;
+        if !self.servers.is_alive(now, server) {
+            self.heard_since.insert(server, now);
+        }
+        self.servers.renew(now, server);
+        self.replicas.retain(|&(_, one), _| one != server);
+        for status in heartbeat.replicas {
+            self.replicas.insert((status.shard, server), status);
+        }
+    }
+
+    fn outputs(&mut self, now: Timestamp) -> Vec<ControllerOutput> {
+        let answered_by = now.saturating_add(self.limits.detection * 4);
+        let before = self.pending.len();
+        self.pending.retain(|_, until| now < *until);
+        if self.pending.len() < before {
+            self.fetch(now);
+        }
+        let mut outputs = Vec::new();
+        if now >= self.fetch_at {
+            self.fetch_at = answered_by;
+            outputs.push(ControllerOutput::Fetch);
+        }
+        if self.is_stale {
+            return outputs;
+        }
+        let Some(view) = self.view.take() else { return outputs };
+        for (entry, normal) in view.shards() {
+            self.note_unfit(now, entry);
+            if self.pending.contains_key(&entry.id) {
+                continue;
+            }
+            if let Some(output) = self.decide(now, &view, entry, normal) {
+                self.pending.insert(entry.id, answered_by);
+                outputs.push(output);
+            }
+        }
+        self.view = Some(view);
+        outputs
+    }
+
+    /// Notes since when each replica of a shard is lost, or not in its epoch.
+    fn note_unfit(&mut self, now: Timestamp, entry: &ShardEntry) {
+        for &server in &entry.replicas {
+            let is_unfit = self.is_lost(now, server)
+                || (self.servers.is_alive(now, server)
+                    && self.installed(entry.id, server) != entry.epoch);
+            if is_unfit {
+                self.unfit_since.entry((entry.id, server)).or_insert(now);
+            } else {
+                self.unfit_since.remove(&(entry.id, server));
+            }
+        }
+    }
+
+    /// Whether a server is silent although this controller has listened for long enough.
+    fn is_lost(&self, now: Timestamp, server: ServerId) -> bool {
+        let listened = self
+            .listening
+            .is_some_and(|(since, _)| now >= since.saturating_add(self.limits.detection));
+        listened && !self.servers.is_alive(now, server)
+    }
+
+    /// The epoch that a server has installed of a shard.
+    fn installed(&self, shard: ShardId, server: ServerId) -> Epoch {
+        self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
+    }
+
+    /// Whether a server is alive and has state of the shard that counts.
+    fn can_answer(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
+        self.servers.is_alive(now, server) && self.installed(shard, server) != Epoch::ZERO
+    }
+
+    /// Whether a replica follows its shard.
+    fn is_fit(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
+        let status = self.replicas.get(&(entry.id, server));
+        self.servers.is_alive(now, server)
+            && status.is_some_and(|status| {
+                status.installed == entry.epoch && status.lag_records <= self.limits.max_lag_records
+            })
+    }
+
+    fn normal_is_current(entry: &ShardEntry, normal: &NormalConfiguration) -> bool {
+        entry.epoch == normal.epoch
+    }
+}
