@@ -1,5 +1,5 @@
 //! Bounds of the client. Those of keys, values and transactions are `timestone_types::limits`,
-//! those of the engine `timestone_session::limits`.
+//! those of the engine and of connections to servers `timestone_session::limits`.
 
 use core::time::Duration;
 
@@ -12,13 +12,6 @@ pub const COMMANDS_PER_TURN: usize = 4096;
 pub const POLLS_PER_TURN: usize = 16 * 1024;
 /// How often `transact` runs its closure by default, at most.
 pub const MAX_ATTEMPTS: u32 = 64;
-/// First pause before a server that could not be reached is dialled again; doubles up to
-/// [`MAX_RECONNECT_PAUSE`].
-pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
-/// Longest pause before a server is dialled again. Servers rely on it.
-pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT_PAUSE;
-/// How long a server may take to answer a hello before its connection is given up.
-pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection stands before further ones are opened to other threads of its server:
 /// whoever asks once and leaves needs none.
 pub const SPREAD_AFTER: Duration = Duration::from_millis(50);
@@ -29,11 +22,6 @@ pub const SETTLED: Duration = Duration::from_secs(10);
 /// Further connections that were lost or brought nothing, one after the other, before a client is
 /// content with those that it has.
 pub const MAX_VAIN_CONNECTIONS: u32 = 64;
-/// How often connections are looked at for silence.
-pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
-/// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before
-/// it judges.
-pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `connect` tries servers that refuse the connection, or speak another protocol.

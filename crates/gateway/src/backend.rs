@@ -17,7 +17,7 @@ use timestone_session::{
     Condition, Engine, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError,
     SessionId, Step, TxnHandle, TxnOptions, ValueView,
 };
-use timestone_types::{ClientId, HashSeed, ShardId, Timestamp, hash_key};
+use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
 use timestone_wire::{Envelope, RequestId, WireError};
 
 use crate::commands::view::{KEYSPACE, TransactionView};
@@ -38,15 +38,7 @@ impl Backend {
         Ok(Self { engine, session, seed: HashSeed(seed) })
     }
 
-    /// There is no way from here to shards of other processes. They hear nothing of this gateway,
-    /// and their own gateways move their watermarks.
-    pub(crate) fn reach_only(&mut self, shards: &[ShardId]) {
-        self.engine.shards_mut().reach_only(shards);
-        let is_reached = |one: &ShardId| !self.engine.shards().is_out_of_reach(*one);
-        assert!(shards.iter().all(is_reached), "what is here is reached");
-    }
-
-    /// What refusals call the servers that this gateway has no way to.
+    /// What refusals call the servers that this gateway has no path to.
     pub(crate) fn name_servers(&mut self, map: &ShardMap) {
         for entry in map.shards() {
             let name = map
@@ -154,8 +146,7 @@ impl Backend {
     /// Begins a transaction that only reads, and tells its snapshot.
     ///
     /// # Errors
-    /// There are too many, or a shard is not to be reached: a SCAN that would stop at the first
-    /// shard of another server is not begun.
+    /// There are too many, or a shard has no server: a SCAN that would stop there is not begun.
     pub(crate) fn begin_snapshot(
         &mut self,
         now: Timestamp,
@@ -273,13 +264,14 @@ impl Backend {
         debug_assert!(seen.is_ok(), "the session began with this gateway");
     }
 
-    /// Planted: the shard in a place is another server's, and counts as read to its end.
+    /// Planted: the server of the shard in a place is not connected, and the shard counts as read to
+    /// its end.
     #[cfg(feature = "planted-bugs")]
     pub(crate) fn leaves_out(&self, place: usize) -> bool {
         let shards = self.engine.shards();
         let shard = shards.routes().shards().get(place);
         timestone_types::is_planted!(PartialKeyspace)
-            && shard.is_some_and(|&(shard, _)| shards.is_out_of_reach(shard))
+            && shard.is_some_and(|&(shard, _)| !shards.is_connected(shard))
     }
 
     /// Takes answers of a shard.

@@ -3,8 +3,8 @@
 //!
 //! An error's first word is its code. Errors that Redis does not know use `ERR`, or a code whose
 //! meaning to clients fits: `TRYAGAIN` (asking again may succeed; nothing was done), `OOM` (no
-//! room), `UNKNOWN` (nobody knows yet whether it was done), `CLUSTERDOWN` (another server has the
-//! key's shard; nothing was done).
+//! room), `UNKNOWN` (nobody knows yet whether it was done), `CLUSTERDOWN` (the key's shard has no
+//! server yet, or none that can be dialled; nothing was done).
 
 use std::borrow::Cow;
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use timestone_types::Timestamp;
 
@@ -43,6 +43,8 @@ pub struct GatewayGauges {
     pub latencies: Arc<CommandLatencies>,
     /// What the shards of the process publish.
     pub shards: Arc<[Arc<ShardGauges>]>,
+    /// How many shards of the cluster it does not reach at present.
+    pub unreached: Arc<AtomicU64>,
 }
 
 impl GatewayGauges {

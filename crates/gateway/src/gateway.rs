@@ -3,18 +3,19 @@
 //! ```text
 //!   RESP net ── bytes ──► Gateway ─► Parts: commands, jobs ─► session::Engine ── frames ──► shard stages
 //!            ◄─ answers ──     │ one batch of frames a connection and turn                 ◄─ answers ──
+//!                              ├── ServerLinks: frames for shards elsewhere ◄──► native net ◄──► other servers
 //!                              └── NodeClient: map, client ids ◄──► node stage
 //! ```
-//! One gateway a reactor thread, with the connections of that thread. A command is a pure function
+//! One gateway a reactor thread, with the connections of that thread; each serves every key of the
+//! cluster. A command is a pure function
 //! over a view of its keys ([`commands`](crate::commands)); what makes it a transaction, retries it
 //! and keeps answers in order is common to all ([`parts`](crate::parts), [`jobs`](crate::jobs)).
 //!
 //! Where it differs from Redis, by design: one database (0); commands of one pipeline on
 //! *different* keys may take effect in any order, as in a pipeline to a Redis Cluster; a command
 //! that fails inside EXEC undoes the whole transaction; commands over the whole keyspace are
-//! refused inside MULTI; a key whose shard is another process's is refused, by name; keys are not
-//! empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of
-//! the thread that the connection is on.
+//! refused inside MULTI; keys are not empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST
+//! and INFO's counters are those of the thread that the connection is on.
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never
 //! reported failed when it may have been carried out; what a connection may have under way, queued
@@ -22,10 +23,12 @@
 //! docs/protocol/transactions.md, "Single keys".
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use timestone_cluster::ShardMap;
+use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
-    ConnectionId, FrameBatch, Generation, Memory, NetCommand, NetEvent, ReplyAddress, StageId,
+    ConnectionId, ConnectionView, FrameBatch, Generation, Memory, NetCommand, NetEvent,
+    ReplyAddress, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ShardId, Timestamp, is_planted};
@@ -35,6 +38,7 @@ use crate::connection::ConnectionIndex;
 use crate::direct::{Direct, DirectShard};
 use crate::figures::GatewayGauges;
 use crate::limits::CHARGED_READ_BYTES;
+use crate::links::{Destination, OwnProcess, ServerLinks};
 use crate::node::NodeClient;
 use crate::parts::Parts;
 use crate::shutdown::Shutdown;
@@ -51,8 +55,12 @@ pub struct Setup {
     pub client: ClientId,
     /// Where shards are.
     pub map: Arc<ShardMap>,
-    /// The shards that it can reach.
+    /// The server that it is part of.
+    pub server: ServerId,
+    /// The shards of its process.
     pub shards: Vec<ShardId>,
+    /// The net stage that dials other servers; without one their keys are refused.
+    pub net: Option<StageId>,
     /// Nobody may guess it: it makes hashes and pauses unpredictable.
     pub seed: u64,
     /// The process's memory for connections.
@@ -64,6 +72,7 @@ pub struct Setup {
 /// The RESP gateway of one thread. See the module.
 pub struct Gateway {
     parts: Parts,
+    links: ServerLinks,
     node: NodeClient,
     shutdown: Shutdown,
     /// Where answers to what this gateway asks go.
@@ -76,16 +85,17 @@ impl Gateway {
     /// The gateway of a thread.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { stage, thread, client, map, shards, seed, memory, gauges } = setup;
+        let Setup { stage, thread, client, map, server, shards, net, seed, memory, gauges } = setup;
         let routes = Routes::from(&*map);
         let Ok(mut parts) = Parts::new(client, routes, thread, seed, &memory, gauges) else {
             unreachable!("an engine without sessions has room for one")
         };
-        parts.backend.reach_only(&shards);
-        parts.name_servers(&map);
+        let mut links = ServerLinks::new(OwnProcess { stage, net, server, shards });
+        parts.follow(Timestamp::ZERO, &mut links, &map);
         let (connection, generation) = (ConnectionId::new(0), Generation::new(0));
         Self {
             parts,
+            links,
             node: NodeClient::default(),
             shutdown: Shutdown::new(thread),
             own: ReplyAddress { stage, connection, generation },
@@ -126,6 +136,13 @@ impl Gateway {
             }
             return ctx.buffers().give(frame_batch.bytes);
         }
+        if self.links.is_of(frame_batch.reply_to.stage) {
+            self.links.arrived(ctx, self.parts.backend.engine(), &frame_batch);
+            if frame_batch.bytes.len() >= CHARGED_READ_BYTES {
+                self.parts.run(now);
+            }
+            return ctx.finish_frame_batch(frame_batch);
+        }
         if self.shutdown.has_closed_session() && !is_planted!(TakesLateCommands) {
             // Shards close their stores when no gateway is left that may write: nothing begins any
             // more, and whoever has sent it gets no answer.
@@ -152,7 +169,11 @@ impl Gateway {
         debug_assert!(!self.shutdown.gave_up(), "nothing is waited for any more");
         let answer = first_frame(without_clock(bytes));
         match Frame::parse(answer).ok().filter(NodeClient::is_answer) {
-            Some(frame) => NodeClient::replied(&mut self.parts, now, &frame),
+            Some(frame) => {
+                if let Some(map) = NodeClient::replied(&mut self.parts, now, &frame) {
+                    self.parts.follow(now, &mut self.links, &map);
+                }
+            }
             None => {
                 if let Err(error) = self.parts.backend.deliver(now, bytes) {
                     tracing::error!(%error, "a shard's answer could not be read; the request will \
@@ -162,8 +183,11 @@ impl Gateway {
         }
     }
 
-    fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
+    fn net_event(&mut self, ctx: &mut Turn<'_>, event: NetEvent) {
         self.assert_time(ctx.now());
+        if self.is_of_link(&event) {
+            return self.links.net_event(ctx, self.parts.backend.engine(), event);
+        }
         match event {
             NetEvent::Connected(view) => {
                 self.parts.connections.connect(ctx.now(), view.reply_to, view.peer)
@@ -186,14 +210,37 @@ impl Gateway {
         }
     }
 
+    /// Whether an event concerns a connection to another server.
+    fn is_of_link(&self, event: &NetEvent) -> bool {
+        match event {
+            NetEvent::Connected(ConnectionView { reply_to, .. })
+            | NetEvent::Disconnected { reply_to, .. }
+            | NetEvent::HalfClosed(reply_to)
+            | NetEvent::Written { reply_to, .. } => self.links.is_of(reply_to.stage),
+            NetEvent::DialFailed { .. } => true,
+            NetEvent::FrameBatch(_) => false,
+        }
+    }
+
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Turn<'_>) {
         debug_assert!(self.parts.direct.is_empty(), "what was collected is carried out");
         self.parts.direct.take_called().for_each(|shard| ctx.send(Output::Called(shard)));
+        let bound = self.parts.memory.output_bound();
         while let Some((shard, outbox)) = self.parts.backend.engine().shards_mut().next_dirty() {
+            let destination = self.links.destination(shard, bound);
+            if destination == Destination::Nobody {
+                outbox.clear();
+                continue;
+            }
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             debug_assert!(!bytes.is_empty(), "{shard} is asked nothing");
-            ctx.send(Output::ToShard { shard, frame_batch: FrameBatch::new(self.own, bytes) });
+            if let Destination::Connection(reply_to) = destination {
+                self.links.sent(reply_to, bytes.len());
+                ctx.send(Output::ToServer(FrameBatch::new(reply_to, bytes)));
+            } else {
+                ctx.send(Output::ToShard { shard, frame_batch: FrameBatch::new(self.own, bytes) });
+            }
         }
     }
 
@@ -305,12 +352,7 @@ impl Gateway {
         match input {
             Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::Net(event) => self.net_event(ctx, event),
-            Input::MapChanged(map) => {
-                // What is collected was collected for shards of the map that goes.
-                self.parts.run_direct(ctx.now());
-                self.parts.backend.engine().set_routes(ctx.now(), Routes::from(&*map));
-                self.parts.name_servers(&map);
-            }
+            Input::MapChanged(map) => self.parts.follow(ctx.now(), &mut self.links, &map),
         }
     }
 
@@ -322,6 +364,11 @@ impl Gateway {
             self.parts.tick(now);
         }
         self.now = now;
+        if self.links.has_others() && !self.shutdown.has_ended() {
+            self.links.turn(ctx, self.parts.backend.engine());
+            let unreached = self.links.unreached() as u64;
+            self.parts.figures.gauges().unreached.store(unreached, Ordering::Relaxed);
+        }
         if !self.shutdown.gave_up() {
             let Parts { connections, memory, figures, .. } = &mut self.parts;
             memory.resume_waiting(now, connections);
@@ -341,6 +388,7 @@ impl Gateway {
         if !self.shutdown.has_ended() && self.is_over() {
             if ctx.has_sent_all() {
                 self.shutdown.end();
+                self.links.leave(ctx);
                 self.parts.figures.gauges().end();
             } else {
                 ctx.wants_turn = true;
@@ -356,10 +404,12 @@ impl Gateway {
         }
         let closed = self.shutdown.has_closed_session();
         let parts = if closed { None } else { self.parts.next_deadline() };
+        let ended = self.shutdown.has_ended();
+        let links = if ended { None } else { self.links.next_deadline() };
         let node = self.node.next_deadline(&self.parts.backend);
         let memory = self.parts.memory.next_deadline(self.now);
         let end = self.shutdown.next_deadline(self.now);
-        [parts, node, memory, end].into_iter().flatten().min()
+        [parts, links, node, memory, end].into_iter().flatten().min()
     }
 
     /// Whether it has come to its end.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Input: bytes of clients, answers of shards ─► Gateway ─► session::Engine ─► Output: frames for shards
-//!                                                    └─────────────────────────► Output: answers
+//!                           ├─ ServerLinks: which of them go to other servers       └─► Output: frames for servers
+//!                           └──────────────────────────────────────────────────────────► Output: answers
 //! ```
 //! | where | what |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | `gateway`, `node`, `shutdown` | what the host calls, questions to the node, the end |
 //! | `parts` | the parts side by side, and what goes from one to the other |
 //! | `intake`, `fast`, `dispatch` | from received bytes to operations and jobs |
+//! | `links` | connections to the cluster's other servers: paths to shards that are not here |
 //! | `direct` | single keys of shards of the same thread, by calls |
 //! | `connection` | one client: its bytes, its answers in order, MULTI and WATCH; all connections |
 //! | `commands` | what commands mean: functions over a view of their keys |
@@ -34,6 +36,7 @@ mod gateway;
 mod intake;
 mod jobs;
 mod limits;
+mod links;
 mod memory;
 mod node;
 mod parts;

@@ -4,9 +4,8 @@
 //!   engine misses a map or a client id ─► question, again and again while it does ─► answer ─► engine
 //! ```
 
-use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::{FrameBatch, ReplyAddress};
-use timestone_session::Routes;
 use timestone_types::Timestamp;
 use timestone_wire::{
     Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId,
@@ -39,18 +38,18 @@ impl NodeClient {
         frame.envelope().request == NODE_REQUEST
     }
 
-    /// Takes an answer of the node.
-    pub(crate) fn replied(parts: &mut Parts, now: Timestamp, frame: &Frame<'_>) {
+    /// Takes an answer of the node. A map that is to be followed, if it was one.
+    pub(crate) fn replied(
+        parts: &mut Parts,
+        now: Timestamp,
+        frame: &Frame<'_>,
+    ) -> Option<ShardMap> {
         debug_assert!(Self::is_answer(frame), "an answer of the node");
         let engine = parts.backend.engine();
         match frame.kind() {
             Kind::MapIs => {
-                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
-                    && !engine.shards_mut().routes_are_of(map.version())
-                {
-                    engine.set_routes(now, Routes::from(&map));
-                    parts.name_servers(&map);
-                }
+                let map = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok());
+                return map.filter(|map| !engine.shards_mut().routes_are_of(map.version()));
             }
             Kind::MasterReply => {
                 let answer =
@@ -69,6 +68,7 @@ impl NodeClient {
                     it will be asked again")
             }
         }
+        None
     }
 
     /// Asks the node for a newer map or a new client id, when the engine misses one.

@@ -36,6 +36,7 @@ use crate::jobs::Jobs;
 use crate::jobs::job::{JobId, Operation};
 use crate::jobs::run::JobRunner;
 use crate::limits::{KEPT_BUFFER_BYTES, SHED_FROM_BYTES};
+use crate::links::ServerLinks;
 use crate::memory::MemoryBudget;
 
 /// See the module.
@@ -87,12 +88,20 @@ impl Parts {
         })
     }
 
-    /// What refusals call the servers that this gateway has no way to.
-    pub(crate) fn name_servers(&mut self, map: &ShardMap) {
-        let has_started = self.figures.started() > Timestamp::ZERO;
-        if has_started && timestone_types::is_planted!(StaleServerNames) {
+    /// Follows a map: where keys are, and how their shards are reached.
+    pub(crate) fn follow(&mut self, now: Timestamp, links: &mut ServerLinks, map: &ShardMap) {
+        // What is collected was collected for shards of the map that goes.
+        self.run_direct(now);
+        let engine = self.backend.engine();
+        if map.version().get() < engine.shards().routes().version() {
             return;
         }
+        engine.set_routes(now, Routes::from(map));
+        let has_started = self.figures.started() > Timestamp::ZERO;
+        if has_started && timestone_types::is_planted!(StaleLinks) {
+            return;
+        }
+        links.follow(now, engine, map);
         self.backend.name_servers(map);
         debug_assert!(self.backend.shard_count() >= map.shards().len(), "no shard goes");
     }

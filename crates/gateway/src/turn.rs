@@ -2,7 +2,7 @@
 //! world.
 //!
 //! ```text
-//!   Input, time, buffers ─► Gateway ─► Output: answers for clients, frames for shards and the node
+//!   Input, time, buffers ─► Gateway ─► Output: answers for clients, frames for shards, other servers and the node
 //! ```
 //! Whoever hosts the gateway carries the outputs out, in their order, and keeps what finds no room.
 
@@ -15,9 +15,9 @@ use timestone_types::{ShardId, Timestamp};
 /// What a gateway hears of.
 #[derive(Debug)]
 pub enum Input {
-    /// Bytes of a client, or answers of a shard or the node.
+    /// Bytes of a client, or answers of a shard, another server or the node.
     FrameBatch(FrameBatch),
-    /// A connection opened or closed, or has been written to.
+    /// A connection opened or closed, or has been written to: a client's, or one to another server.
     Net(NetEvent),
     /// The shard map has changed.
     MapChanged(Arc<ShardMap>),
@@ -28,7 +28,9 @@ pub enum Input {
 pub enum Output {
     /// Bytes for a client, for the stage of their reply address.
     Answer(FrameBatch),
-    /// Frames for a shard.
+    /// Frames for another server, for the stage of their reply address.
+    ToServer(FrameBatch),
+    /// Frames for a shard of this process.
     ToShard {
         /// The shard.
         shard: ShardId,
@@ -153,7 +155,9 @@ impl<'a> Turn<'a> {
     #[inline]
     pub(crate) fn send(&mut self, output: Output) {
         let is_empty = match &output {
-            Output::Answer(batch) | Output::ToNode(batch) => batch.bytes.is_empty(),
+            Output::Answer(batch) | Output::ToServer(batch) | Output::ToNode(batch) => {
+                batch.bytes.is_empty()
+            }
             Output::ToShard { frame_batch, .. } => frame_batch.bytes.is_empty(),
             Output::Net { .. } | Output::Called(_) => false,
         };

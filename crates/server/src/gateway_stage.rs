@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   RESP net ── bytes ──► GatewayStage ─► Gateway ─► outputs ─┬─► shard stages, the node stage
-//!            ◄────────────────────────────── answers ─────────┘
+//!            ◄────────────────────────────── answers ─────────┤
+//!                                                              └─► native net: dials, frames for other servers
 //! ```
 //! Deliberately absent: everything that a gateway does; see `timestone-gateway`.
 
@@ -29,8 +30,7 @@ pub(crate) struct GatewayStage {
 }
 
 impl GatewayStage {
-    /// The stage of the gateway of a thread; shards that are not among these are reached through
-    /// `node`.
+    /// The stage of the gateway of a thread, with the shards of its process.
     pub(crate) fn new(
         thread: usize,
         core: Gateway,
@@ -74,7 +74,7 @@ impl GatewayStage {
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
-            Output::Answer(frame_batch) => {
+            Output::Answer(frame_batch) | Output::ToServer(frame_batch) => {
                 self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
             }
             Output::ToShard { shard, frame_batch } => self.send_to_shard(ctx, shard, frame_batch),
@@ -96,8 +96,10 @@ impl GatewayStage {
         shard: ShardId,
         mut frame_batch: FrameBatch,
     ) {
-        let found = self.shards.iter().find(|(id, _)| *id == shard);
-        let to = found.map_or(self.node, |(_, stage)| *stage);
+        let Some(&(_, to)) = self.shards.iter().find(|(id, _)| *id == shard) else {
+            debug_assert!(false, "{shard} is not of this process");
+            return;
+        };
         // The shard releases what it has dealt with, frame by frame: as much must be counted in.
         if ctx.gauge(to).is_limited() {
             frame_batch.frames = count_frames(&frame_batch.bytes);

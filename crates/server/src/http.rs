@@ -4,7 +4,6 @@
 //! `/metrics` (Prometheus text), `/livez` (the process runs), `/readyz` (it serves; `?verbose` says
 //! why).
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -20,7 +19,6 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use timestone_clock::{Clock, ClockHealth, ClockState};
-use timestone_cluster::{ServerId, ServerInfo, ShardMap};
 use timestone_seda::Injector;
 use timestone_types::{AbortKind, Span};
 use tokio::sync::oneshot;
@@ -198,29 +196,27 @@ fn clock_note(health: &ClockHealth) -> Option<(&'static str, String)> {
 
 /// What people should know of a server that is ready all the same.
 fn notes(observed: &Observed) -> Vec<(&'static str, String)> {
-    elsewhere(&observed.map(), observed.server)
+    unreached_note(unreached(observed))
         .filter(|_| observed.nets.iter().any(|(name, _)| *name == "resp"))
-        .map(|words| ("redis-keys", words))
         .into_iter()
         .chain(clock_note(&observed.clock.health()))
         .collect()
 }
 
-/// Which shards the Redis port refuses, as other servers have them.
-fn elsewhere(map: &ShardMap, own: ServerId) -> Option<String> {
-    let others =
-        map.shards().iter().filter(|entry| !entry.primary.is_none() && entry.primary != own);
-    let mut by_server: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for entry in others {
-        let server = map.primary(entry.id).map_or_else(String::new, ServerInfo::for_redis_clients);
-        by_server.entry(server).or_default().push(entry.id.to_string());
-    }
-    let places: Vec<String> = by_server
-        .into_iter()
-        .map(|(server, shards)| format!("shards {} are on {server}", shards.join(", ")))
-        .collect();
-    let words = "the Redis port answers commands on keys of other servers' shards with CLUSTERDOWN";
-    (!places.is_empty()).then(|| format!("{words}: {}", places.join("; ")))
+/// How many shards of the cluster some gateway does not reach.
+fn unreached(observed: &Observed) -> u64 {
+    observed.unreached.iter().map(|shards| shards.load(Relaxed)).max().unwrap_or_default()
+}
+
+/// So many shards are not reached by the Redis port.
+fn unreached_note(shards: u64) -> Option<(&'static str, String)> {
+    (shards > 0).then(|| {
+        let words = format!(
+            "{shards} shards of the cluster are not reached from here at present; commands of Redis \
+             clients on their keys wait, and are refused in the end"
+        );
+        ("redis-keys", words)
+    })
 }
 
 /// The page: what fails and what is noted is always told, what holds only when it is asked for.
@@ -246,6 +242,7 @@ async fn metrics(State(shared): State<HttpState>) -> impl IntoResponse {
     shards(&mut text, &shared.observed);
     logs(&mut text, &shared.observed);
     stages(&mut text, &shared.injector);
+    page_of_gateways(&mut text, &shared.observed);
     clock(&mut text, &shared.observed);
     memory(&mut text, &shared.observed);
     nets(&mut text, &shared.observed);
@@ -455,6 +452,16 @@ fn stages(page: &mut Page, injector: &Injector<Event>) {
     );
 }
 
+fn page_of_gateways(page: &mut Page, observed: &Observed) {
+    page.family(
+        "timestone_gateway_unreached_shards",
+        "gauge",
+        "Shards of the cluster that the Redis port does not reach: their server is down, or has not \
+         joined.",
+        [(String::new(), unreached(observed) as f64)],
+    );
+}
+
 fn clock(page: &mut Page, observed: &Observed) {
     let bound = observed.clock.error_bound();
     let one = |value: f64| [(String::new(), value)];
@@ -650,11 +657,11 @@ mod tests {
             (false, "[-]log failed: the device is gone\nnot ready\n".to_owned())
         );
         // What people should know does not make a server unready.
-        let notes = [("redis-keys", "some are elsewhere".to_owned())];
-        assert_eq!(
-            readiness(&fine, &notes, false),
-            (true, "[!]redis-keys: some are elsewhere\nready\n".to_owned())
-        );
+        assert_eq!(unreached_note(0), None);
+        let notes: Vec<_> = unreached_note(2).into_iter().collect();
+        let (is_ready, page) = readiness(&fine, &notes, false);
+        assert!(is_ready && page.starts_with("[!]redis-keys: 2 shards of the cluster"), "{page}");
+        assert!(page.ends_with("\nready\n"), "{page}");
     }
 
     #[test]

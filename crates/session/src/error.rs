@@ -114,11 +114,10 @@ pub enum SessionError {
         "no shard serves this key's slot at the moment; try again when the shard map has changed"
     )]
     NoShard,
-    /// The host cannot reach the server of the key's shard.
+    /// The host has no path to the server of the key's shard, or it has none yet.
     #[error(
-        "shard {shard} is served by {server}, and this server does not pass commands on to others: \
-         nothing was done; \
-         send it there, or use a client of the native protocol, which finds every shard"
+        "shard {shard} is served by {server}, and this server has no connection there: nothing was \
+         done; try it again, or send it there"
     )]
     Elsewhere {
         /// The shard.

@@ -81,6 +81,13 @@ impl IdleTimeout {
     }
 }
 
+/// How long a server is left alone after so many attempts to reach it that failed in a row.
+#[must_use]
+pub fn reconnect_pause(attempts: u32) -> Duration {
+    let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << attempts.min(16));
+    doubled.min(limits::MAX_RECONNECT_PAUSE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +137,12 @@ mod tests {
         idle.heard(at(now + 1));
         idle.asked(at(now + 2));
         assert!(idle.is_over(at(now + 5_002), LIMIT));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses = [0, 1, 2, 7, 8, 60, u32::MAX].map(reconnect_pause);
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [10, 20, 40, 1_280, 2_000, 2_000, 2_000]);
     }
 
     #[test]

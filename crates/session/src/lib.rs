@@ -36,6 +36,6 @@ pub use engine::shards::Shards;
 pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};
-pub use idle_timeout::IdleTimeout;
+pub use idle_timeout::{IdleTimeout, reconnect_pause};
 pub use options::{Condition, Mutation, RequestOptions, Step, TxnOptions};
 pub use routes::Routes;

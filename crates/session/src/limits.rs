@@ -33,6 +33,18 @@ pub const RESERVED_OUTBOX_BYTES: usize = 256 * 1024;
 /// for a moment is not left; less than the default deadline, so that an operation is asked on
 /// another connection before its time is over.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// How often connections are looked at for silence.
+pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
+/// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before
+/// it judges.
+pub const OVERSLEPT: Duration = Duration::from_secs(1);
+/// First pause before a server that could not be reached is dialled again; doubles up to
+/// [`MAX_RECONNECT_PAUSE`].
+pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause before a server is dialled again. Servers rely on it.
+pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT_PAUSE;
+/// How long a server may take to answer a hello before its connection is given up.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// What [`SILENCE_LIMIT`] doubles up to while connections are given up in a row.
 pub const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Requests under way are looked through at most this often, however many different times they are

@@ -107,15 +107,14 @@ fn who_does_not_read_is_closed_in_the_end() {
     assert!(closed > 0, "nobody was closed");
 }
 
-/// Of several servers each answers for its own keys, and refuses others by the name of the server
-/// that has them.
+/// Of several servers each serves every key, while they die and connections between them break.
 #[test]
-fn gateways_of_several_servers_refuse_the_keys_of_others_by_name() {
+fn gateways_of_several_servers_serve_every_key() {
     for seed in 1..=3 {
         let report = run_once(include_str!("../../../scenarios/gateways.toml"), seed);
         assert_eq!(report.findings, [], "seed {seed}");
         assert!(
-            report.tally.committed > 200 && report.tally.errors > 200,
+            report.tally.committed > 300 && report.checked > 300,
             "seed {seed}: {:?}",
             report.tally
         );

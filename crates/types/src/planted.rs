@@ -198,11 +198,15 @@ pub enum Bug {
     RepeatedCommits,
     /// Pages of scans lose a key.
     LostScanKeys,
-    /// DBSIZE, KEYS, SCAN and FLUSHDB take what the gateway's own server has for all there is.
+    /// DBSIZE, KEYS and SCAN leave out what servers have to which the gateway has no connection at
+    /// the moment.
     PartialKeyspace,
-    /// A gateway calls the servers that have the keys which it refuses what they were called when
-    /// it began.
-    StaleServerNames,
+    /// A gateway dials the servers that had shards when it began, and no others.
+    StaleLinks,
+    /// What is asked again on a new connection is asked under a new identity.
+    RenamedRepeats,
+    /// What was asked over a connection that is lost is told as not done.
+    FailsWithTheLink,
     /// Counts are of a moment before the command came.
     StaleCounts,
     /// Connections whose peers do not read are owed more and more.

@@ -26,7 +26,7 @@ use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
     Protocol, ReplyAddress, Split, StageId,
 };
-use timestone_session::Routes;
+use timestone_session::{Routes, limits as session, reconnect_pause};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
@@ -85,12 +85,6 @@ impl Protocol for Native {
 
 /// A name that was resolved by a helper thread: which server, and its address.
 type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
-
-/// How long a server is left alone after so many attempts that failed in a row.
-fn reconnect_pause(attempts: u32) -> Duration {
-    let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << attempts.min(16));
-    doubled.min(limits::MAX_RECONNECT_PAUSE)
-}
 
 /// How long servers are waited for.
 #[derive(Clone, Copy, Debug)]
@@ -272,7 +266,7 @@ impl Tcp {
         let Some(index) = self.servers.iter().position(dialled) else {
             return self.command(context, NetCommand::Abort(view.reply_to));
         };
-        let until = core.now().saturating_add(limits::HELLO_TIMEOUT);
+        let until = core.now().saturating_add(session::HELLO_TIMEOUT);
         self.servers[index].state = State::Greeting { reply_to: view.reply_to, until };
         let mut frame_batch = context.take_frame_batch(view.reply_to);
         let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
@@ -490,11 +484,11 @@ impl Tcp {
     fn give_up_silent(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let now = core.now();
         let since = now.since(self.looked);
-        if since < limits::SILENCE_LOOK {
+        if since < session::SILENCE_LOOK {
             return;
         }
         self.looked = now;
-        let overslept = since > limits::OVERSLEPT;
+        let overslept = since > session::OVERSLEPT;
         for index in 0..self.servers.len() {
             let server = &mut self.servers[index];
             let State::Up(reply_to) = server.state else { continue };
@@ -622,8 +616,11 @@ impl Transport<ClientStageEvent> for Tcp {
             .iter()
             .filter(|server| self.map.is_none() || server.is_further || self.is_primary(server));
         let owes = |server: &Server| server.is_up() && server.idle.is_owed();
-        let look =
-            self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
+        let look = self
+            .servers
+            .iter()
+            .any(owes)
+            .then(|| self.looked.saturating_add(session::SILENCE_LOOK));
         servers
             .filter_map(of_server)
             .chain(self.spread_at)

@@ -12,10 +12,11 @@
 
 use timestone_cluster::ServerId;
 use timestone_seda::{Context, NetCommand, ReplyAddress};
+use timestone_session::reconnect_pause;
 use timestone_types::{ShardId, Timestamp};
 
+use super::Tcp;
 use super::server::{Server, Spread, State};
-use super::{Tcp, reconnect_pause};
 use crate::event::ClientStageEvent;
 use crate::event_loop::Core;
 use crate::limits;

@@ -43,7 +43,7 @@ impl GatewayStage {
         ctx.gauge(stage).release(requests, bytes);
         for output in outputs {
             let (to, event) = match output {
-                Output::Answer(frame_batch) => {
+                Output::Answer(frame_batch) | Output::ToServer(frame_batch) => {
                     (frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
                 }
                 Output::ToShard { shard, mut frame_batch } => {

@@ -6,6 +6,7 @@ mod commands;
 mod flows;
 mod followers;
 mod host;
+mod links;
 mod memory;
 #[allow(
     clippy::disallowed_methods,
@@ -13,6 +14,7 @@ mod memory;
     reason = "beside a real redis-server, which takes its time, and says which seed it drew"
 )]
 mod redis;
+mod remote;
 mod shards;
 mod turns;
 mod world;

@@ -12,8 +12,10 @@ use timestone_seda::{
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_wire::count_frames;
 
 use super::host::{Event, GatewayStage};
+use super::remote::Remote;
 use super::shards::{TestShard, Wishes};
 use crate::connection::ConnectionIndex;
 use crate::parts::Parts;
@@ -22,6 +24,8 @@ use crate::{DirectShard, Gateway, GatewayGauges, Setup};
 const GATEWAY: StageId = StageId::new(0);
 const NET: StageId = StageId::new(100);
 const NODE: StageId = StageId::new(101);
+/// The net stage of the native protocol.
+pub(super) const NATIVE: StageId = StageId::new(102);
 pub(super) const SHARDS: u16 = 3;
 
 /// A redis client.
@@ -43,6 +47,8 @@ pub(super) struct World {
     pub(super) holds_output: bool,
     pub(super) to_net: Vec<FrameBatch>,
     pub(super) memory: Arc<Memory>,
+    /// The server that has the last shard, in worlds of two.
+    pub(super) remote: Remote,
     clients: u32,
 }
 
@@ -51,28 +57,34 @@ impl World {
         Self::with_own(SHARDS)
     }
 
-    /// A process that has the first `own` of the cluster's shards.
+    /// A process that has the first `own` of the cluster's shards; the others have no server.
     pub(super) fn with_own(own: u16) -> Self {
         Self::with(own, Arc::default())
     }
 
+    /// Two servers: the other one has the last shard.
+    pub(super) fn of_two() -> Self {
+        Self::build(SHARDS - 1, Arc::default(), 0, Remote::map(1, Remote::ADDRESS))
+    }
+
     /// The same, with so much memory for connections.
     pub(super) fn with(own: u16, memory: Arc<Memory>) -> Self {
-        Self::build(own, memory, 0)
+        Self::build(own, memory, 0, ShardMap::even(ClusterId::new(1), SHARDS).unwrap())
     }
 
     /// A gateway that calls the first `called` shards, which answer one of so many calls.
     pub(super) fn calling(called: u16, hesitation: u64) -> Self {
-        let world = Self::build(SHARDS, Arc::default(), called);
+        let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
+        let world = Self::build(SHARDS, Arc::default(), called, map);
         world.wishes.lock().unwrap().hesitation = hesitation;
         world
     }
 
-    fn build(own: u16, memory: Arc<Memory>, called: u16) -> Self {
+    fn build(own: u16, memory: Arc<Memory>, called: u16, map: ShardMap) -> Self {
         // Whole seconds, so that times to live are round.
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
-        let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
+        let map = Arc::new(map);
         let shards: Vec<_> = map
             .shards()
             .iter()
@@ -84,7 +96,9 @@ impl World {
             thread: 0,
             client: ClientId::new(9),
             map,
+            server: Remote::OWN,
             shards: shards.iter().map(|(shard, _)| *shard).collect(),
+            net: Some(NATIVE),
             seed: 7,
             memory: Arc::clone(&memory),
             gauges: GatewayGauges::default(),
@@ -116,6 +130,7 @@ impl World {
             holds_output: false,
             to_net: Vec::new(),
             memory,
+            remote: Remote::default(),
             clients: 0,
         }
     }
@@ -128,8 +143,25 @@ impl World {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event) {
         assert!(self.driver.send(GATEWAY, event).is_ok());
+    }
+
+    /// Delivers frames that came over a link, as the net stage counts them.
+    pub(super) fn arrive(&mut self, mut frame_batch: FrameBatch) {
+        frame_batch.frames = count_frames(&frame_batch.bytes);
+        let (frames, bytes) = (frame_batch.frames, frame_batch.bytes.len());
+        self.driver.gauge(GATEWAY).admit(u64::from(frames), bytes as u64);
+        self.event(Event::FrameBatch(frame_batch));
+    }
+
+    /// Delivers frames to the shard of the other server.
+    pub(super) fn deliver_to_remote(&mut self, mut frame_batch: FrameBatch) {
+        frame_batch.frames = count_frames(&frame_batch.bytes);
+        let stage = StageId::new(SHARDS);
+        let (frames, bytes) = (frame_batch.frames, frame_batch.bytes.len());
+        self.driver.gauge(stage).admit(u64::from(frames), bytes as u64);
+        assert!(self.driver.send(stage, Event::FrameBatch(frame_batch)).is_ok());
     }
 
     pub(super) fn connect(&mut self) -> Client {
@@ -229,6 +261,10 @@ impl World {
         let mut any = false;
         while let Some((to, event)) = self.driver.take_sent() {
             any = true;
+            if to == NATIVE {
+                Remote::take(self, event);
+                continue;
+            }
             assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
             match event {
                 Event::FrameBatch(frame_batch) if self.holds_output => {

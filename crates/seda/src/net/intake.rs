@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Order within a destination is kept; between destinations there is none. Frames of a stage
-//! without room are answered `Busy` by the protocol one by one, or, if it cannot say that,
+//! without room, unless they came over a connection that was dialled here, are answered `Busy` by the protocol one by one, or, if it cannot say that,
 //! splitting stops there.
 
 use crate::gauge::Gauge;
@@ -99,7 +99,9 @@ impl Intake {
             match &mut run {
                 Some(open) if open.to == to => open.frames += 1,
                 _ => {
-                    let admitted = gauge_of(to).has_room();
+                    // Over a dialled connection come answers: they are bounded by what was asked,
+                    // and let their stage go on.
+                    let admitted = view.dial.is_some() || gauge_of(to).has_room();
                     if let Some(ended) =
                         run.replace(FrameRun { to, begin: at, frames: 1, admitted })
                     {
@@ -159,6 +161,7 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::DialId;
     use crate::{AdmissionLimit, ConnectionId, Generation, ReplyAddress};
 
     /// Frames are `[length][stage][payload…]`; a length of 255 is malformed, and stage 9's frames
@@ -191,13 +194,20 @@ mod tests {
     type Sorted = Vec<(StageId, u32, Vec<u8>)>;
 
     fn split(bytes: &[u8], says_busy: bool) -> (SplitOutcome, Sorted, Vec<u8>) {
+        split_on(None, bytes, says_busy)
+    }
+
+    fn split_on(
+        dial: Option<DialId>,
+        bytes: &[u8],
+        says_busy: bool,
+    ) -> (SplitOutcome, Sorted, Vec<u8>) {
         let reply_to = ReplyAddress {
             stage: StageId::new(0),
             connection: ConnectionId::new(1),
             generation: Generation::new(2),
         };
-        let view =
-            ConnectionView { reply_to, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let view = ConnectionView { reply_to, peer: ([127, 0, 0, 1], 1).into(), dial, owner: None };
         let (open, full) = (Gauge::default(), Gauge::new(AdmissionLimit { requests: 0, bytes: 0 }));
         let gauge_of = |stage: StageId| if stage.index() == 8 { &full } else { &open };
         let (mut intake, mut pool, mut answers) =
@@ -247,6 +257,15 @@ mod tests {
         assert_eq!(outcome, SplitOutcome { consumed: 9, busy: 3, ended: Ended::Wants(0) });
         assert_eq!(frame_batches, [(StageId::new(1), 1, vec![2, 1])]);
         assert_eq!(answers, [2, 8, 3, 8, 1, 2, 8]);
+    }
+
+    #[test]
+    fn a_full_stage_takes_what_it_is_answered() {
+        let (outcome, frame_batches, answers) =
+            split_on(Some(DialId::new(1)), &[2, 8, 3, 8, 1], true);
+        assert_eq!(outcome, SplitOutcome { consumed: 5, busy: 0, ended: Ended::Wants(0) });
+        assert_eq!(frame_batches, [(StageId::new(8), 2, vec![2, 8, 3, 8, 1])]);
+        assert_eq!(answers, []);
     }
 
     #[test]

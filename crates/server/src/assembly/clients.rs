@@ -1,6 +1,7 @@
 //! The role "client": gateways for Redis clients, and the clients that the process's owner embeds.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use timestone_gateway::{CommandLatencies, DirectShard, Gateway, GatewayGauges, Setup};
 use timestone_seda::StageId;
@@ -18,6 +19,7 @@ use crate::shared_shard::CalledShard;
 /// Gateways, and what embedded clients are told.
 pub(super) struct Clients {
     pub(super) latencies: Vec<Arc<CommandLatencies>>,
+    pub(super) unreached: Vec<Arc<AtomicU64>>,
     /// The client ids that this process uses itself.
     own: Vec<ClientId>,
     shards: Arc<[Arc<ShardGauges>]>,
@@ -36,18 +38,22 @@ impl Clients {
     ) -> Result<Self, ServerError> {
         let plan = &ground.plan;
         let shards: Arc<[Arc<ShardGauges>]> = gauges.into();
-        let (mut latencies, mut own) = (Vec::new(), Vec::new());
+        let (mut latencies, mut unreached, mut own) = (Vec::new(), Vec::new(), Vec::new());
         for (thread, called) in called.into_iter().enumerate() {
             let client = place.client()?;
             own.push(client);
             let gauges = GatewayGauges { shards: Arc::clone(&shards), ..GatewayGauges::default() };
             latencies.push(Arc::clone(&gauges.latencies));
+            unreached.push(Arc::clone(&gauges.unreached));
             let gateway = Gateway::new(Setup {
                 stage: plan.gateway(thread),
                 thread,
                 client,
                 map: Arc::new(place.map.clone()),
+                server: place.server,
                 shards: stage_of.iter().map(|(shard, _)| *shard).collect(),
+                // Whoever has no port for Redis clients passes no commands on.
+                net: ground.config.listen.resp.map(|_| plan.native(thread)),
                 seed: ground.environment.draw(),
                 memory: Arc::clone(&ground.memory),
                 gauges,
@@ -57,7 +63,7 @@ impl Clients {
             let stage = GatewayStage::new(thread, gateway, plan.node(), stage_of.to_vec());
             slots.put(plan.gateway(thread), stage);
         }
-        Ok(Self { latencies, own, shards, stage_of: stage_of.to_vec() })
+        Ok(Self { latencies, unreached, own, shards, stage_of: stage_of.to_vec() })
     }
 
     /// Puts the embedded clients in place that `make` makes of their slots, and notes all client

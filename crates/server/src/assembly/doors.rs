@@ -122,6 +122,8 @@ fn native_nets(
             max_connections: max_connections(config),
             // Clients that leave have been answered, or wait for nothing more.
             answers_after_end: false,
+            // Gateways bound what waits for other servers.
+            reports_written: true,
             memory: Arc::clone(memory),
             network: Arc::clone(network),
             ..NetConfig::default()

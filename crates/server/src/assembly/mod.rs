@@ -191,6 +191,7 @@ pub(crate) fn assemble_on(
         shards: primaries.gauges,
         logs: primaries.log_gauges,
         gateways: clients.latencies,
+        unreached: clients.unreached,
         directory: config.data.clone(),
         log_device: config.log,
         nets,

@@ -1,7 +1,7 @@
 //! What can be looked at from outside the stages.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) struct Observed {
     pub(crate) shards: Vec<Arc<ShardGauges>>,
     pub(crate) logs: Vec<Arc<LogGauges>>,
     pub(crate) gateways: Vec<Arc<CommandLatencies>>,
+    /// By gateway: how many shards of the cluster it does not reach.
+    pub(crate) unreached: Vec<Arc<AtomicU64>>,
     pub(crate) directory: PathBuf,
     pub(crate) log_device: DeviceKind,
     pub(crate) nets: Vec<(&'static str, Arc<NetMetrics>)>,

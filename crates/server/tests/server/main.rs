@@ -16,6 +16,7 @@ mod ending;
 mod half_closed;
 mod hand_over;
 mod leaving;
+mod links;
 mod missing;
 mod redis;
 mod repeats;

@@ -123,6 +123,11 @@ impl Context {
         self.shards.known()
     }
 
+    /// Whether the connection to a shard's server stands.
+    pub(crate) fn is_connected(&self, shard: ShardIndex) -> bool {
+        self.shards.at(shard).is_up
+    }
+
     /// Whether a shard is in the newest map.
     pub(crate) fn has(&self, shard: ShardIndex) -> bool {
         self.shards.at(shard).is_known

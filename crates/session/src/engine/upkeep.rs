@@ -34,6 +34,10 @@ impl<M: Manager> Engine<M> {
         self.context.timing.advance(now);
         if let Some(shard) = self.context.shards.index_of(shard) {
             self.context.shards.down(shard);
+            #[cfg(feature = "planted-bugs")]
+            if timestone_types::is_planted!(FailsWithTheLink) {
+                self.singles.fail_all(&mut self.context, shard);
+            }
         }
         self.assert_all_sound();
     }

@@ -388,6 +388,25 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
 }
 
 #[test]
+fn a_write_that_no_server_was_sent_had_no_effect_and_says_so() {
+    let mut world = world(1);
+    let (key, session) = (world.key_on(0, 0), world.session());
+    world.host.engine.disconnected(world.now, ShardId::new(0));
+    assert!(!world.host.engine.shards().is_connected(ShardId::new(0)));
+    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let (op, options) = (world.op(), RequestOptions::default());
+    let begun = world
+        .host
+        .engine
+        .write_if(world.now, session, SPACE, &key, put, Condition::Always, options, op)
+        .map(|_| true);
+    assert_eq!(world.outcome(op, begun), Outcome::Failed(SessionError::DeadlineExceeded));
+    world.host.engine.connected(world.now, ShardId::new(0));
+    let found = world.read_latest(session, &key, options);
+    assert!(matches!(found, Outcome::Value(None, _)), "{found:?}");
+}
+
+#[test]
 fn reports_go_only_where_the_host_says() {
     let mut world = world(2);
     world.host.engine.shards_mut().reach_only(&[ShardId::new(1)]);

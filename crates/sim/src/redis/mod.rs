@@ -11,7 +11,7 @@
 //! deliberately absent: retries. What was not answered is not sent again.
 
 mod calls;
-mod owners;
+mod reach;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use timestone_workload::redis::{Activity, Arguments, Generator, Reply, Request, 
 
 pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
 
-use crate::redis::owners::Owners;
+use crate::redis::reach::Reach;
 use timestone_types::random::{Dice, Seed};
 
 const NET: StageId = StageId::new(0);
@@ -165,7 +165,7 @@ struct RedisStage {
     servers: Vec<SocketAddr>,
     connections: Vec<RedisConnection>,
     dials: u64,
-    owners: Owners,
+    reach: Reach,
     out: Vec<u8>,
     deadline: Timestamp,
 }
@@ -232,13 +232,8 @@ impl RedisStage {
             return;
         }
         let Some(open) = connection.open.pop_front() else { return };
-        self.owners.judge(
-            &self.calls,
-            &self.servers,
-            connection.dialled.server,
-            &open.request,
-            &reply,
-        );
+        let (servers, server) = (self.servers.len(), connection.dialled.server);
+        self.reach.judge(&self.calls, servers, server, &open.request, &reply);
         self.calls.answer(open.call, reply.clone());
         self.goes_on(ctx, at, &reply);
     }
@@ -388,7 +383,7 @@ impl RedisStage {
         if connection.round.number != round {
             let (place, of) = (connection.place, self.calls.work.connections as usize);
             let keys = Generator::keys(&self.calls.work.mix);
-            // Of several servers, a connection reads what the one has that it was made to.
+            // Each of several servers is asked for everything.
             let all = self.servers.len() > 1;
             let share = keys
                 .into_iter()
@@ -517,7 +512,7 @@ pub(crate) fn stages(
         servers: servers.to_vec(),
         connections: places.map(connection).collect(),
         dials: 0,
-        owners: Owners::default(),
+        reach: Reach::default(),
         out: Vec::new(),
         deadline: Timestamp::ZERO,
     };

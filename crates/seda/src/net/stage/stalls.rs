@@ -107,7 +107,14 @@ impl<E: FrameBatchEvent, P: Protocol> NetStage<E, P> {
     pub(super) fn reserve(&mut self, index: u32) -> bool {
         let Some(connection) = self.connections.at(index) else { return false };
         let bytes = connection.input.needed() as u64;
-        let Some(charge) = self.config.memory.try_charge(MemoryUse::Input, bytes) else {
+        let memory = &self.config.memory;
+        // Answers are not kept waiting for memory: what was asked for them holds some until they
+        // are here.
+        let charge = match connection.view.dial {
+            Some(_) => Some(memory.charge(MemoryUse::Input, bytes)),
+            None => memory.try_charge(MemoryUse::Input, bytes),
+        };
+        let Some(charge) = charge else {
             self.connections.wait_for_memory(index, self.now);
             return false;
         };

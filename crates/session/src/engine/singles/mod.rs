@@ -281,6 +281,9 @@ impl Singles {
     }
 
     fn repeat(&mut self, context: &mut Context, index: u32) {
+        if is_planted!(RenamedRepeats) && self.0.at(index).is_write() {
+            self.0.at_mut(index).id = context.next_id();
+        }
         context.stats().repeated += 1;
         debug_assert!(!self.0.at(index).is_settled, "what is over is repeated");
         self.0.at_mut(index).copies.attempts += 1;
@@ -323,6 +326,21 @@ impl Singles {
             }
             if single.is_write() {
                 reports.owe(single.shard, single.id);
+            }
+        }
+    }
+
+    /// Planted: what was asked of a shard is over, and was not done.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn fail_all(&mut self, context: &mut Context, shard: ShardIndex) {
+        for index in 0..self.0.slots() {
+            let is_asked = |single: &Single| single.shard == shard && single.is_write();
+            if self.0.key(index).is_some()
+                && is_asked(self.0.at(index))
+                && !self.0.at(index).is_settled
+                && self.0.at(index).result.is_none()
+            {
+                self.end(context, index, SingleResult::Failed(SessionError::DeadlineExceeded));
             }
         }
     }
@@ -388,7 +406,11 @@ impl Singles {
         let single = self.0.at(index);
         assert!(single.times.deadline <= context.now(), "{} has time left", single.id);
         if single.begins_anew() {
-            let refused = SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE };
+            let refused = if context.is_connected(single.shard) {
+                SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE }
+            } else {
+                SessionError::DeadlineExceeded
+            };
             self.end(context, index, SingleResult::Failed(refused));
         } else if single.is_write() {
             let due = single.times.due;

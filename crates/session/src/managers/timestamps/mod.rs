@@ -28,9 +28,7 @@ mod refusals;
 mod table;
 
 use timestone_txn::coordinator::Output;
-use timestone_types::{
-    AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
-};
+use timestone_types::{AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key};
 
 use self::keys::{PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
@@ -166,9 +164,6 @@ impl<C: Cache> Manager for Timestamps<C> {
             return Err(SessionError::ReadOnly);
         }
         for shard in context.shards() {
-            if is_planted!(PartialKeyspace) && context.reach(shard).is_err() {
-                continue;
-            }
             txn.keys.fence(keyspace, context.reach(shard)?)?;
         }
         self.txns.assert_one(slot.index);

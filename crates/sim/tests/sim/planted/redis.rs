@@ -54,16 +54,46 @@ fn a_count_of_a_moment_before_is_found() {
     found_within(10, Bug::StaleCounts, PIPELINES);
 }
 
-/// Only worlds with gateways of several servers have anything of the keyspace that a gateway does
-/// not reach.
+/// Servers that pass commands on to each other, while they die and connections between them break.
+const GATEWAYS: &str = include_str!("../../../../../scenarios/gateways.toml");
+
 #[test]
-fn a_keyspace_that_is_taken_for_one_servers_part_of_it_is_found() {
-    found_within(5, Bug::PartialKeyspace, include_str!("../../../../../scenarios/gateways.toml"));
+fn a_keyspace_without_the_servers_that_are_not_reached_is_found() {
+    found_within(10, Bug::PartialKeyspace, GATEWAYS);
 }
 
 #[test]
 fn a_gateway_that_does_not_hear_of_servers_that_join_later_is_found() {
-    found_within(10, Bug::StaleServerNames, include_str!("../../../../../scenarios/gateways.toml"));
+    found_within(10, Bug::StaleLinks, GATEWAYS);
+}
+
+/// Two servers of one gateway each, whose link breaks again and again while many writes are on it.
+const LINKS: &str = r#"
+[cluster]
+servers = 2
+threads = 1
+shards = 1
+[workload]
+kind = "redis"
+seconds = 3
+[redis]
+clients = 2
+connections = 3
+rate = 1500
+keys = 3
+[faults]
+break = { every = "15ms" }
+slow-disk = { every = "500ms", lasting = "300ms" }
+"#;
+
+#[test]
+fn a_write_that_is_repeated_under_another_name_is_found() {
+    found_within(20, Bug::RenamedRepeats, LINKS);
+}
+
+#[test]
+fn a_lost_link_that_fails_what_may_have_been_done_is_found() {
+    found_within(20, Bug::FailsWithTheLink, LINKS);
 }
 
 #[test]
