@@ -25,7 +25,7 @@ pub use self::report::{Histories, Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
 use crate::board::{Board, SessionSettings};
 use crate::check::{self, Finding, Trust};
-use crate::clock::TrueTime;
+use crate::clock::{TrueTime, apart, are_close};
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
@@ -133,10 +133,12 @@ fn run_with(
     let truth = TrueTime::default();
     let slots = world.members.clients * world.members.sessions;
     let clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();
+    let clocks_hold = are_close(world.skew) && !faults.keys().any(|kind| kind.is_of_clocks());
     let settings = SessionSettings {
         interval,
         external,
         clocks_agree,
+        clocks_hold,
         ..SessionSettings::of(&scenario.workload)
     };
     let mut board = Board::new(truth.clone(), work, slots, settings, seed.derive("board", 0))
@@ -316,10 +318,9 @@ impl ScenarioRun {
     /// it.
     fn clock_slack(&self) -> Duration {
         let touched = self.injector.fired().keys().any(|kind| kind.is_of_clocks());
-        // The model's draws never leave six standard deviations to either side, and 400 ms more
-        // hold what a clock that was stopped or drifted has missed; two jumps may follow each
-        // other.
-        let model = self.world.config.skew.average().mul_f64(24.0);
+        // 400 ms more hold what a clock that was stopped or drifted has missed; two jumps may follow
+        // each other.
+        let model = apart(self.world.config.skew);
         let faults =
             if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
         model + faults + CLOCK_SLACK
