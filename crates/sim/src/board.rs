@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use timestone_client::ClockOffset;
+use timestone_client::{ClockOffset, ErrorCode};
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::{ShardId, Timestamp};
 use timestone_workload::history::{MicroOp, Process};
@@ -105,6 +105,9 @@ pub(crate) struct SessionSettings {
     pub(crate) external: bool,
     /// All clocks show the same, always: what answers tell of servers' clocks can be judged.
     pub(crate) clocks_agree: bool,
+    /// No clock is ever further from another one than clocks without faults are: nobody's clock is
+    /// too far ahead.
+    pub(crate) clocks_hold: bool,
     /// How long sessions wait for an operation, if not as usual.
     pub(crate) deadline: Option<Duration>,
     /// Whether every outcome must be known unless that has passed.
@@ -451,6 +454,14 @@ impl Board {
                      and is not"
                 ));
             }
+        }
+    }
+
+    /// Judges an error that a client was told: where all clocks are right, none is said to be ahead.
+    pub(crate) fn judge_error(&self, error: &timestone_client::Error) {
+        if self.settings.clocks_hold && error.code() == ErrorCode::ClockAhead {
+            self.complaints
+                .wrong(format!("no clock is far ahead of another one, and yet: {error}"));
         }
     }
 

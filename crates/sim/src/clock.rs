@@ -31,6 +31,20 @@ pub(crate) const EPOCH: Timestamp = Timestamp::from_nanos(1_770_000_000_000_000_
 /// its start.
 const UPTIME: u64 = 1_000_000_000_000_000;
 
+/// Clocks that are no further apart than this are never near to what servers let clients lead by.
+const CLOSE: Duration = Duration::from_millis(50);
+
+/// How far apart two clocks may be that nothing is wrong with: the model's draws never leave six
+/// standard deviations to either side.
+pub(crate) fn apart(skew: SkewModel) -> Duration {
+    skew.average().mul_f64(24.0)
+}
+
+/// Whether clocks that nothing is wrong with are close to each other.
+pub(crate) fn are_close(skew: SkewModel) -> bool {
+    apart(skew) <= CLOSE
+}
+
 /// True time, shared by everything that must know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TrueTime(Arc<std::sync::atomic::AtomicU64>);

@@ -25,7 +25,7 @@ pub use self::report::{Histories, Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
 use crate::board::{Board, SessionSettings};
 use crate::check::{self, Finding, Trust};
-use crate::clock::TrueTime;
+use crate::clock::{TrueTime, apart, are_close};
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
@@ -132,15 +132,22 @@ fn run_with(
     world.machine.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.members.clients * world.members.sessions;
-    let are_perfect = world.clients_time.skew.unwrap_or(world.skew) == SkewModel::Perfect
+    let of_clients = world.clients_time.skew.unwrap_or(world.skew);
+    let is_honest = world.clients_time.lie.is_zero();
+    let are_perfect = of_clients == SkewModel::Perfect
         && world.skew == SkewModel::Perfect
-        && world.clients_time.lie.is_zero();
+        && is_honest;
     // Who follows the servers' time has an oscillator of its own, and is judged by its error bound.
     let clocks_agree = are_perfect && faults.is_empty() && !world.clients_time.is_followed;
+    let clocks_hold = are_close(world.skew)
+        && are_close(of_clients)
+        && is_honest
+        && !faults.keys().any(|kind| kind.is_of_clocks());
     let settings = SessionSettings {
         interval,
         external,
         clocks_agree,
+        clocks_hold,
         ..SessionSettings::of(&scenario.workload)
     };
     let mut board = Board::new(truth.clone(), work, slots, settings, seed.derive("board", 0))
@@ -321,10 +328,9 @@ impl ScenarioRun {
     /// it.
     fn clock_slack(&self) -> Duration {
         let touched = self.injector.fired().keys().any(|kind| kind.is_of_clocks());
-        // The model's draws never leave six standard deviations to either side, and 400 ms more
-        // hold what a clock that was stopped or drifted has missed; two jumps may follow each
-        // other.
-        let model = self.world.config.skew.average().mul_f64(24.0);
+        // 400 ms more hold what a clock that was stopped or drifted has missed; two jumps may follow
+        // each other.
+        let model = apart(self.world.config.skew);
         let faults =
             if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
         model + faults + self.world.config.clients_time.lie + CLOCK_SLACK

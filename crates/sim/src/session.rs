@@ -57,7 +57,8 @@ impl From<WorkloadError> for AttemptEnd {
 }
 
 /// What a failed commit means: what is not known to have had no effect may have had one.
-fn commit_failed(error: Error) -> AttemptEnd {
+fn commit_failed(board: &Board, error: Error) -> AttemptEnd {
+    board.judge_error(&error);
     if error.had_no_effect() { error.into() } else { AttemptEnd::Unknown }
 }
 
@@ -188,6 +189,7 @@ impl ClientSession {
                 if error.code() == ErrorCode::ClientClockBehind {
                     self.board.complaints.clock_is_late(self.slot);
                 }
+                self.board.judge_error(&error);
                 self.board.complaints.said(error.to_string());
                 (TxnEnd::Failed, true)
             }
@@ -222,7 +224,7 @@ impl ClientSession {
         }
         // Only from here on can it take effect.
         self.board.commits(self.slot, moved(&self.seen));
-        let at = tx.commit().await.map_err(commit_failed)?;
+        let at = tx.commit().await.map_err(|error| commit_failed(&self.board, error))?;
         for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
             self.board.data.acknowledge(self.board.keyspaces.number_of(op.key()), at);
             self.board.snapshots.acknowledge(op.key(), at);
@@ -300,8 +302,11 @@ impl ClientSession {
     ) -> std::result::Result<(), AttemptEnd> {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Precondition::Blind;
-        let outcome =
-            self.db().write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
+        let outcome = self
+            .db()
+            .write(&self.key, mutation, condition, tells)
+            .await
+            .map_err(|error| commit_failed(&self.board, error))?;
         let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
         self.seen = single.steps(seen, outcome.took_place());
         Ok(())
@@ -442,7 +447,7 @@ impl ClientSession {
         let tx = self.db.begin(&self.options())?;
         if walks {
             let length = self.walk(&tx, start, nodes).await?;
-            tx.commit().await.map_err(commit_failed)?;
+            tx.commit().await.map_err(|error| commit_failed(&self.board, error))?;
             self.board.data.walk();
             if length != Some(nodes) {
                 let found = length
@@ -462,7 +467,7 @@ impl ClientSession {
             write_integer(to as i64, &mut self.value);
             tx.put(&self.key, &self.value)?;
         }
-        tx.commit().await.map_err(commit_failed)?;
+        tx.commit().await.map_err(|error| commit_failed(&self.board, error))?;
         Ok(())
     }
 

@@ -120,6 +120,11 @@ impl Reads for Stores {
     }
 
     #[inline]
+    fn lost(&self, keyspace: KeyspaceId) -> Timestamp {
+        if keyspace.is_in_memory() { self.dram.lost(keyspace) } else { self.flash.lost(keyspace) }
+    }
+
+    #[inline]
     fn fetch_ahead(&self, keys: KeysAhead<'_>) {
         // Keyspaces in memory are unknown there, which costs next to nothing.
         self.flash.fetch_ahead(keys);

@@ -39,11 +39,11 @@ pub enum Refusal {
         wait: Duration,
     },
     /// What was served before the restart lies so far ahead of this server's clock that nothing is
-    /// written until the clock has passed it.
+    /// written until the clock has passed it, and nothing is read that was lost.
     #[error(
-        "the server's clock is {} behind what it has served before its restart, and nothing is \
-         written until it has passed that; \
-         reads go on. Set the clock right, or wait",
+        "the server's clock is {} behind what it has served before its restart: until it has passed \
+         that, nothing is written, and keyspaces in memory are not read; \
+         other reads go on. Set the clock right, or wait",
         Span(*left)
     )]
     ClockBehind {

@@ -289,6 +289,9 @@ pub enum Bug {
     CountedStrangers,
     /// An answer is not checked against the watermark again.
     UncheckedAnswer,
+    /// Who is refused after a restart goes on above what stands for what was lost, however far that
+    /// lies ahead of the clock.
+    SentIntoFuture,
     /// A scan is not told that a restart has put the watermark ahead of its clock.
     ScanBelowWatermark,
     /// What found nothing, a condition or a read, is outdated where a version is remembered which

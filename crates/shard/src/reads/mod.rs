@@ -5,4 +5,5 @@ mod answers;
 pub(crate) mod expiry;
 pub(crate) mod items;
 pub(crate) mod lookups;
+pub(crate) mod lost;
 mod scan;

@@ -91,7 +91,7 @@ impl Shard {
     pub fn direct_get(&mut self, key: KeyRef<'_>, asked: DirectAt) -> Option<Found<'_>> {
         self.driver.assert_carried_out();
         let DirectAt { now, epoch, begin } = asked;
-        if epoch != self.requests.epoch() {
+        if epoch != self.requests.epoch() || self.refuses_to_read(now, key.keyspace).is_some() {
             return None;
         }
         let latest = in_store(self.store.latest_in_memory(key)?);

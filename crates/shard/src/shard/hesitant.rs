@@ -126,6 +126,10 @@ impl<S: Store> Reads for Hesitant<S> {
         self.store.newest(keyspace)
     }
 
+    fn lost(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.store.lost(keyspace)
+    }
+
     fn fetch_ahead(&self, keys: KeysAhead<'_>) {
         self.store.fetch_ahead(keys);
     }

@@ -16,8 +16,8 @@ use timestone_types::{
 use timestone_wal::{BatchNumber, DecidedBy, LogRecord, Participants, RecordNumber};
 use timestone_wire::{
     self as wire, Count, Counted, Decide, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get,
-    Message, Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry, Value, Verdict, Vote,
-    WriteEntry, WriteKind,
+    Message, Newest, NewestIs, Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry, Value,
+    Verdict, Vote, WriteEntry, WriteKind,
 };
 
 use super::hesitant::Hesitant;
@@ -125,11 +125,16 @@ impl World {
     }
 
     fn on(store: Box<dyn Store + Send>, records: &[Vec<u8>]) -> Self {
+        Self::with_bound(store, records, START)
+    }
+
+    /// The earlier run has left a read bound that may lie ahead of the clock.
+    fn with_bound(store: Box<dyn Store + Send>, records: &[Vec<u8>], bound: Timestamp) -> Self {
         let mut replay = Replay::new(SHARD, store);
-        let mut bound = Vec::new();
-        LogRecord::ReadBound { bound: START, watermark: Timestamp::ZERO }.encode(&mut bound);
-        let bound = bound.split_off(PREFIX_BYTES);
-        for (n, record) in records.iter().chain([&bound]).enumerate() {
+        let mut last = Vec::new();
+        LogRecord::ReadBound { bound, watermark: Timestamp::ZERO }.encode(&mut last);
+        let last = last.split_off(PREFIX_BYTES);
+        for (n, record) in records.iter().chain([&last]).enumerate() {
             let place = RecordPlace {
                 batch: BatchNumber::new(1),
                 epoch: Epoch::default(),
@@ -183,6 +188,14 @@ impl World {
                 let found = Value::decode(frame).unwrap();
                 found.present.then(|| (found.version, found.value.to_vec()))
             },
+        )
+    }
+
+    /// Where a scan would begin.
+    fn newest(&mut self, keyspace: KeyspaceId) -> Result<Timestamp, ErrorCode> {
+        self.ask(
+            |envelope, out| Newest { keyspace }.encode(envelope, out),
+            |frame| NewestIs::decode(frame).unwrap().at,
         )
     }
 
@@ -307,6 +320,63 @@ fn who_read_before_the_restart_is_refused() {
         "{verdict:?}"
     );
     assert_eq!(world.value(FLASH, b"copy"), None);
+}
+
+/// What a shard says 100 ms after its begin of keys in memory that were lost up to 900 ms after it:
+/// to a snapshot, to who asks for what is latest, to a scan, and to a transaction that had read
+/// before.
+fn told_of_a_loss_ahead() -> [Result<Timestamp, ErrorCode>; 4] {
+    let mut world = World::with_bound(Box::new(stores()), &log(), after(900));
+    let now = after(100);
+    let version = |found: Option<(Version, Vec<u8>)>| {
+        found.map_or(Timestamp::ZERO, |(version, _)| version.timestamp)
+    };
+    let snapshot = world.get(MEMORY, b"one", ReadAt::Snapshot(now)).map(version);
+    let latest = world.get(MEMORY, b"one", ReadAt::Latest(now)).map(version);
+    let scan = world.newest(MEMORY);
+    let (keyspace, version, expires_at) =
+        (MEMORY, Version::new(before(500), CLIENT), Expiry::NEVER);
+    let read = ReadEntry { keyspace, version, absent: false, expires_at, key: b"one" };
+    let at_commit = world.commit(5, after(90), &[read], &[put(FLASH, b"copy", b"1")]);
+    let above = |verdict| match verdict {
+        Verdict::No(reason) => reason.at,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(world.value(FLASH, b"one"), Some(b"1".to_vec()), "what is on flash is read");
+    [snapshot, latest, scan, at_commit.map(above)]
+}
+
+#[test]
+fn nobody_is_sent_into_the_future_for_what_was_lost() {
+    assert_eq!(told_of_a_loss_ahead(), [Err(ErrorCode::Unavailable); 4]);
+    let mut world = World::with_bound(Box::new(stores()), &log(), after(900));
+    world.driver.set_now(after(901));
+    let begun_below = world.get(MEMORY, b"one", ReadAt::Snapshot(after(100)));
+    assert_eq!(begun_below, Err(ErrorCode::SnapshotTooOld));
+    assert_eq!(world.get(MEMORY, b"one", ReadAt::Snapshot(after(901))), Ok(None));
+    assert_eq!(world.get(MEMORY, b"one", ReadAt::Latest(after(100))), Ok(None));
+    assert_eq!(world.newest(MEMORY), Ok(after(900)));
+}
+
+#[test]
+fn what_was_lost_far_ahead_of_the_clock_is_not_waited_for() {
+    let mut world = World::with_bound(Box::new(stores()), &log(), after(60_000));
+    for at in [ReadAt::Snapshot(after(100)), ReadAt::Latest(after(100))] {
+        assert_eq!(world.get(MEMORY, b"one", at), Err(ErrorCode::ClockBehind));
+    }
+    assert_eq!(world.newest(MEMORY), Err(ErrorCode::ClockBehind));
+    let on_flash = world.get(FLASH, b"one", ReadAt::Latest(after(100)));
+    assert!(matches!(on_flash, Ok(Some(_))), "{on_flash:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn who_is_sent_into_the_future_for_what_was_lost_is_noticed() {
+    let bug = timestone_types::planted::Bug::SentIntoFuture;
+    let [snapshot, latest, scan, at_commit] =
+        timestone_types::planted::with(bug, told_of_a_loss_ahead);
+    assert_eq!((snapshot, latest), (Err(ErrorCode::SnapshotTooOld), Ok(Timestamp::ZERO)));
+    assert_eq!((scan, at_commit), (Ok(after(900)), Ok(after(900))));
 }
 
 #[test]

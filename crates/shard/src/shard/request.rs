@@ -2,16 +2,18 @@
 
 use timestone_seda::ReplyAddress;
 use timestone_store::{PutSize, StoreError};
+use timestone_txn::Refusal;
 use timestone_txn::participant::{
     self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{HashedKey, KeyRef, KeyspaceId, TxnOutcome, Version};
+use timestone_types::{HashedKey, KeyRef, KeyspaceId, Timestamp, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
 use super::Shard;
 use crate::admission::AdmissionError;
 use crate::figures::ShardFigures;
 use crate::reads::items::Items;
+use crate::reads::lost;
 use crate::requests::pending::RequestPurpose;
 use crate::single::{GoesOn, Validated};
 use crate::turn::Turn;
@@ -112,6 +114,9 @@ impl Shard {
             Kind::Write => self.submit_write(ctx, token, frame, keys.first(), wait),
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
+                if !self.reads(ctx, token, scan.keyspace) {
+                    return Ok(());
+                }
                 let wait = wait.unwrap_or(Wait::Yes);
                 let input = Input::Scan { token, keyspace: scan.keyspace, at: scan.at, wait };
                 self.step(ctx, input, Some((token, frame)));
@@ -119,6 +124,9 @@ impl Shard {
             }
             Kind::Count => {
                 let count = wire::Count::decode(frame)?;
+                if !self.reads(ctx, token, count.keyspace) {
+                    return Ok(());
+                }
                 let wait = wait.unwrap_or(Wait::Yes);
                 let input = Input::Scan { token, keyspace: count.keyspace, at: count.at, wait };
                 self.step(ctx, input, Some((token, frame)));
@@ -127,6 +135,19 @@ impl Shard {
             Kind::WriteSet => self.submit_write_set(ctx, token, frame),
             _ => self.submit_short(ctx, token, frame),
         }
+    }
+
+    /// Whether a keyspace is read at this server's time. If it is not, whoever asks is told so.
+    #[inline]
+    fn reads(&mut self, ctx: &mut Turn<'_>, token: Token, keyspace: KeyspaceId) -> bool {
+        let refusal = self.refuses_to_read(ctx.now(), keyspace);
+        refusal.map(|refusal| self.requests.refuse(ctx, token, &refusal)).is_none()
+    }
+
+    /// Why a keyspace is not read at this server's time.
+    #[inline]
+    pub(super) fn refuses_to_read(&self, now: Timestamp, keyspace: KeyspaceId) -> Option<Refusal> {
+        if keyspace.is_in_memory() { lost::refusal(now, self.store.lost(keyspace)) } else { None }
     }
 
     /// A key of a frame, hashed unless it was before.
@@ -155,6 +176,9 @@ impl Shard {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
+        if !self.reads(ctx, token, get.keyspace) {
+            return Ok(());
+        }
         let key = self.key(key, get.keyspace, get.key);
         let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
         let input = Input::Read {
@@ -373,6 +397,9 @@ impl Shard {
             }
             Kind::Newest => {
                 let keyspace = wire::Newest::decode(frame)?.keyspace;
+                if !self.reads(ctx, token, keyspace) {
+                    return Ok(());
+                }
                 let latest = self.store.newest(keyspace);
                 self.step(ctx, Input::Newest { token, keyspace, latest }, Some((token, frame)));
             }

@@ -105,6 +105,10 @@ pub trait Reads {
     /// it lay at or below the watermark.
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp;
 
+    /// Up to here everything that a keyspace held was lost with an earlier run; zero when nothing
+    /// was. Absences are of this time, and no snapshot below it is read.
+    fn lost(&self, keyspace: KeyspaceId) -> Timestamp;
+
     /// A hint that these keys will be asked for or put soon. Has the processor fetch what that will
     /// look at, as far as it is in memory; many keys at once cost no more waiting than one.
     fn fetch_ahead(&self, keys: KeysAhead<'_>);

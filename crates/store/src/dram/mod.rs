@@ -283,6 +283,10 @@ impl Reads for Dram {
         space.map_or(self.marks.lost(), |space| space.youngest.max(space.latest_fence())).timestamp
     }
 
+    fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {
+        self.marks.lost().timestamp
+    }
+
     fn fetch_ahead(&self, _keys: KeysAhead<'_>) {}
 
     fn scan_as_of(

@@ -374,6 +374,10 @@ impl Reads for Mftl {
         })
     }
 
+    fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {
+        Timestamp::ZERO
+    }
+
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
         self.spaces.get(keyspace).map_or(Timestamp::ZERO, Space::newest)
     }

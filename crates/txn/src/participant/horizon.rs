@@ -361,6 +361,18 @@ impl Horizon {
         if left > MAX_LOW_WATER_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
     }
 
+    /// Whether what happened at `at` is not told yet: whoever hears of it goes on above it, and a
+    /// restart has put that ahead of the clock, as it did the low-water timestamp. Nobody is sent
+    /// into the future for it: other servers would refuse what comes from there. Where it lies so
+    /// far ahead that there is no waiting for it, it is told.
+    #[inline]
+    pub(super) fn is_to_come(now: Timestamp, at: Timestamp, low_water: Timestamp) -> bool {
+        at > now
+            && low_water > now
+            && Self::may_write(now, low_water).is_ok()
+            && !is_planted!(SentIntoFuture)
+    }
+
     /// Who reads what is latest needs no timestamp of its own: one that leads because the server's
     /// clock is held is not waited for.
     #[inline]

@@ -6,6 +6,7 @@
 use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnOutcome, is_planted};
 
 use super::appended::{AfterAbort, PendingRecord};
+use super::horizon::Horizon;
 use super::input::{DecidedBy, Prepare, Vote, Wait};
 use super::life::Lifecycle;
 use super::output::{LogIntent, Output};
@@ -74,8 +75,18 @@ impl<V: Validation> Lifecycle<V> {
             Verdict::Again(_) if prepare.wait != Wait::No => {
                 out.push(Output::Again { token, wait: Wait::No })
             }
+            Verdict::Again(reason) | Verdict::No(reason) if self.is_to_come(now, reason) => {
+                out.push(Output::Refuse { token, refusal: Refusal::Recovering });
+            }
             Verdict::Again(reason) | Verdict::No(reason) => self.refuse(prepare, reason, out),
         }
+    }
+
+    /// Whether what is in the way lies ahead of the clock because of a restart. What may have been
+    /// told expired lies no further ahead than clocks may be.
+    fn is_to_come(&self, now: Timestamp, reason: AbortReason) -> bool {
+        reason.kind != AbortKind::Expired
+            && Horizon::is_to_come(now, reason.at, self.validation.low_water())
     }
 
     fn promise(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {

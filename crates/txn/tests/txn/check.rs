@@ -156,6 +156,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::IgnoredClose,
     Bug::EarlyVote,
     Bug::TrustedClocks,
+    Bug::SentIntoFuture,
     Bug::AbortOnTimeout,
     Bug::LostPromise,
     Bug::WriteBelowWatermark,
