@@ -134,9 +134,8 @@ fn run_with(
     let slots = world.members.clients * world.members.sessions;
     let of_clients = world.clients_time.skew.unwrap_or(world.skew);
     let is_honest = world.clients_time.lie.is_zero();
-    let are_perfect = of_clients == SkewModel::Perfect
-        && world.skew == SkewModel::Perfect
-        && is_honest;
+    let are_perfect =
+        of_clients == SkewModel::Perfect && world.skew == SkewModel::Perfect && is_honest;
     // Who follows the servers' time has an oscillator of its own, and is judged by its error bound.
     let clocks_agree = are_perfect && faults.is_empty() && !world.clients_time.is_followed;
     let clocks_hold = are_close(world.skew)

@@ -6,7 +6,7 @@
 
 use timestone_clock::server_time::{Exchange, ServerNumber};
 use timestone_cluster::MapVersion;
-use timestone_types::{Epoch, ShardId, Timestamp, is_planted, slot_of};
+use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 use timestone_wire::{self as wire, ClockIs, Frame, Frames, WireError};
 
 use super::frames::Route;
