@@ -130,6 +130,15 @@ fn forgetting() -> Vec<Small> {
             ..BOTH_FORGET
         },
         Small {
+            name: "both-dropped",
+            about: "a transaction over two shards, which both fail over and forget it",
+            is_large: true,
+            is_symmetric: true,
+            has_termination: false,
+            epochs: [2, 2],
+            ..BOTH_FORGET
+        },
+        Small {
             name: "dropped-and-frozen",
             about: "a transaction over two shards, of which one fails over; both freeze or forget it",
             is_large: true,
