@@ -269,8 +269,6 @@ pub enum Bug {
     BelievedLiar,
     /// What an answer tells of its server's clock is measured from the latest copy of its request.
     MeasuresLaterCopies,
-    /// Commits that wait for the clocks are proposed by a clock that may be behind.
-    NoExternalLead,
     /// `latest_read` is recorded only of keys that have an access record.
     KnownKeysOnly,
     /// A commit of a transaction that was never seen is acknowledged without its writes.

@@ -57,9 +57,7 @@ impl Context {
 
     /// What a commit that waits for the clocks is proposed at, at the earliest.
     pub(crate) fn external_now(&self) -> Timestamp {
-        let lead =
-            if is_planted!(NoExternalLead) { Duration::ZERO } else { self.timing.external_lead() };
-        self.now().saturating_add(lead).min(limits::LAST_TIMESTAMP)
+        self.now().saturating_add(self.timing.external_lead()).min(limits::LAST_TIMESTAMP)
     }
 
     #[inline]

@@ -193,30 +193,3 @@ request-timeout = "20ms"
 fn an_exchange_that_is_measured_from_a_later_copy_is_found() {
     found_within(5, Bug::MeasuresLaterCopies, FAR_FOLLOWERS);
 }
-
-/// Clients that begin with their own clocks, which are behind, beside others that know the servers'
-/// time well.
-const YOUNG_FOLLOWERS: &str = r#"
-[cluster]
-clocks = "ptp"
-client-clocks = "60ms"
-server-time = true
-clients = 6
-sessions = 4
-regions = 2
-[workload]
-kind = "list-append"
-external = "wait"
-rate = 300
-keys = 6
-ops = 3
-[network]
-far = "15ms"
-[faults]
-client-kill = { every = "200ms", lasting = "20ms" }
-"#;
-
-#[test]
-fn commits_that_wait_for_better_clocks_than_others_have_are_found() {
-    found_within(20, Bug::NoExternalLead, YOUNG_FOLLOWERS);
-}
