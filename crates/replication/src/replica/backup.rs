@@ -153,7 +153,8 @@ impl<B: Payload> Replica<B> {
             if timestone_types::is_planted!(AcksBeforeLog | AcceptsOldEpoch) {
                 let mut durable = self.own.durable.clone();
                 durable.insert(number);
-                let message = Message::Acked { epoch, installed: true, durable, received: None };
+                let (counted, received) = (self.own.counted, None);
+                let message = Message::Acked { epoch, installed: true, counted, durable, received };
                 out.push(Output::Send { to: from, message });
             }
             return;
@@ -191,7 +192,8 @@ impl<B: Payload> Replica<B> {
             Some(table) if table.epoch == epoch => (table.durable(own), Some(table.received(own))),
             _ => (NumberSet::default(), None),
         };
-        let message = Message::Acked { epoch, installed, durable, received };
+        let counted = own.counted;
+        let message = Message::Acked { epoch, installed, counted, durable, received };
         out.push(Output::Send { to: from, message });
     }
 
@@ -202,8 +204,8 @@ impl<B: Payload> Replica<B> {
         if own.installed() != own.promised {
             return;
         }
-        let (epoch, durable) = (own.promised, own.durable.clone());
-        let message = Message::Acked { epoch, installed: true, durable, received: None };
+        let (epoch, counted, durable) = (own.promised, own.counted, own.durable.clone());
+        let message = Message::Acked { epoch, installed: true, counted, durable, received: None };
         out.push(Output::Send { to, message });
     }
 

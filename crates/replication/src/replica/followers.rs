@@ -19,7 +19,7 @@ pub(super) struct Follower {
     pub(super) acked: NumberSet,
     /// It lacks what is not kept any more: nothing waits for it.
     pub(super) is_lost: bool,
-    /// It was told that everything up to this one counts.
+    /// It has said that it knows that everything up to this one counts.
     pub(super) told: BatchNumber,
     /// When it was last heard, or asked.
     asked_at: Timestamp,

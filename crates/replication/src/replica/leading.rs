@@ -184,7 +184,6 @@ impl Leading {
         };
         follower.heard(now);
         let message = if follower.installed {
-            follower.told = counted;
             Message::Probe { epoch, counted, stable }
         } else {
             head.message(epoch)
@@ -254,7 +253,6 @@ impl<B: Payload> Replica<B> {
             if follower.acked.prefix() == own.received.last() {
                 follower.heard(now);
             }
-            follower.told = counted;
             let message = Message::Append { epoch, counted, stable, batch: batch.clone() };
             out.push(Output::Send { to: follower.id, message });
         }
@@ -285,7 +283,12 @@ impl<B: Payload> Replica<B> {
         &mut self,
         now: Timestamp,
         (from, epoch): (ReplicaId, Epoch),
-        (installed, durable, received): (bool, &NumberSet, Option<&NumberSet>),
+        (installed, counted, durable, received): (
+            bool,
+            BatchNumber,
+            &NumberSet,
+            Option<&NumberSet>,
+        ),
         out: &mut Vec<Output<B>>,
     ) {
         let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
@@ -298,14 +301,19 @@ impl<B: Payload> Replica<B> {
         else {
             return;
         };
-        follower.heard(now);
         let is_first = installed && !follower.installed;
+        let before = follower.acked.prefix();
         if follower.installed && !installed {
             // It has lost its disk, or this is late. What it has now is what counts from now on.
             follower.acked = NumberSet::default();
         }
         follower.installed = installed;
         follower.acked.add(durable);
+        follower.told = counted;
+        // Batches above a hole say nothing of the hole: it is asked for while they flow.
+        if received.is_some() || is_first || follower.acked.prefix() > before {
+            follower.heard(now);
+        }
         if follower.is_lost && follower.acked.prefix() >= self.own.batches.base() {
             follower.is_lost = false;
         }

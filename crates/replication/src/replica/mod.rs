@@ -274,8 +274,9 @@ impl<B: Payload> Replica<B> {
                 self.told(epoch, (counted, stable), out);
                 self.probe(from, epoch, out);
             }
-            Message::Acked { installed, durable, received, .. } => {
-                self.acked(now, (from, epoch), (installed, &durable, received.as_ref()), out);
+            Message::Acked { installed, counted, durable, received, .. } => {
+                let has = (installed, counted, &durable, received.as_ref());
+                self.acked(now, (from, epoch), has, out);
             }
             Message::Refused { .. } => {}
         }

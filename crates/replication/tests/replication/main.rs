@@ -2,6 +2,7 @@
 
 mod explore;
 mod laws;
+mod lost_and_late;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;
