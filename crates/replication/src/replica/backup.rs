@@ -64,22 +64,30 @@ impl<B: Payload> Replica<B> {
 
     /// A candidate lacks these.
     pub(super) fn fetch(
-        &self,
+        &mut self,
         from: ReplicaId,
         epoch: Epoch,
         runs: &[(BatchNumber, BatchNumber)],
         out: &mut Vec<Output<B>>,
     ) {
-        if self.own.promised != epoch {
+        if self.own.promised != epoch || self.leading.is_some() {
             return;
         }
+        let mut lacking = runs.iter().fold(0u64, |sum, &(first, last)| {
+            sum.saturating_add(last.next().get().saturating_sub(first.get()))
+        });
         for batch in self.own.batches.iter() {
             let number = batch.number;
             let is_wanted = runs.iter().any(|&(first, last)| first <= number && number <= last);
             if is_wanted && self.own.durable.contains(number) {
                 let message = Message::Fetched { epoch, batch: batch.clone() };
                 out.push(Output::Send { to: from, message });
+                lacking = lacking.saturating_sub(1);
             }
+        }
+        // It may have started anew since it answered, and hold less.
+        if lacking > 0 && *self.primary.get_or_insert(from) == from {
+            self.answer(epoch, out);
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   Input ─► step ─┬─ backup.rs    promises, installs tables, stores batches, acknowledges
 //!                  ├─ takeover.rs  becomes primary: join ─► fetch ─► install ─► serve
+//!                  ├─ fetching.rs  as a candidate, asks for batches that it lacks
 //!                  ├─ leading.rs   sends batches, counts acknowledgements, sends again
 //!                  └─ recover.rs   what a restart finds in its log                      ─► Output
 //!   state: own (promise, batches, what of them is durable, counts, is applied) · followers.rs · persisting.rs · table.rs
@@ -14,6 +15,7 @@
 //! docs/protocol/replication.md.
 
 mod backup;
+mod fetching;
 mod followers;
 mod input;
 mod leading;
@@ -169,8 +171,9 @@ impl<B: Payload> Replica<B> {
             Input::Rebased { through } => self.rebased(through, out),
             Input::Tick => {
                 if let Some(leading) = &mut self.leading {
-                    leading.tick(now, &self.own, self.table.as_ref(), out);
+                    leading.tick(now, &self.own, out);
                 }
+                self.fetch_missing(Some(now), out);
             }
         }
         self.own.assert_sound();

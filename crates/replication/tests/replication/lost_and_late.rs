@@ -1,8 +1,8 @@
 //! Golden runs: messages that are lost or late, sources that die, checkpoints at the wrong moment.
 
-use timestone_replication::{Input, Message};
+use timestone_replication::{Input, Message, ReplicaId, Step};
 
-use crate::scripts::{ALL, EVERYTHING, ONE, TWO, three};
+use crate::scripts::{ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three};
 use crate::world::World;
 
 fn deliver_all(world: &mut World) {
@@ -47,4 +47,77 @@ fn what_counts_is_said_again_when_the_word_of_it_is_lost() {
     world.flying.clear();
     world.settle();
     assert_eq!(world.applied(TWO).len(), 1, "it has carried out what counts");
+}
+
+/// 3 is to lead and lacks a batch; only `source` has answered it, as what is under way to others is
+/// late. Leaves that out of the world, and returns it.
+fn fetches(world: &mut World, source: ReplicaId) -> Vec<crate::world::Sent> {
+    world.lead(THREE, &ALL);
+    world.sync(THREE, EVERYTHING);
+    let (now, late): (Vec<_>, Vec<_>) =
+        world.flying.drain(..).partition(|(_, to, _)| *to == source);
+    world.flying = now;
+    let joins =
+        |message: &Message<_>| matches!(message, Message::Join { .. } | Message::Joined { .. });
+    for _ in 0..4 {
+        while let Some(at) = world.flying.iter().position(|(_, _, message)| joins(message)) {
+            world.deliver(at);
+        }
+        world.sync(source, EVERYTHING);
+    }
+    assert_eq!(world.replica(THREE).state(), Step::Fetching);
+    late
+}
+
+/// 1 and 2 have a batch, which counts, and 3 does not.
+fn two_have_it() -> World {
+    let mut world = three();
+    world.write(ONE, false);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    assert_eq!(world.laws.count(), 1);
+    world
+}
+
+#[test]
+fn a_source_that_dies_is_replaced_by_one_that_answers_late() {
+    let mut world = two_have_it();
+    let late = fetches(&mut world, ONE);
+    world.kill(ONE, 0);
+    world.flying = late;
+    world.settle();
+    assert!(world.is_serving(THREE));
+    assert_eq!(world.applied(THREE).len(), 1);
+}
+
+#[test]
+fn a_source_that_starts_anew_and_holds_less_says_so() {
+    let mut world = two_have_it();
+    // 2 learns that it counts.
+    world.write(ONE, false);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    fetches(&mut world, TWO);
+    world.flying.clear();
+    world.checkpoint(TWO);
+    world.kill(TWO, 0);
+    world.start(TWO);
+    world.settle();
+    assert!(world.is_serving(THREE), "1 has it, and was asked");
+}
+
+#[test]
+fn a_candidate_whose_only_source_is_lost_says_that_it_cannot_lead() {
+    let mut world = two_have_it();
+    fetches(&mut world, TWO);
+    world.flying.clear();
+    world.kill(ONE, 0);
+    world.kill(TWO, 0);
+    world.settle();
+    assert_eq!(world.cannot_lead, [(THREE, world.epoch())]);
+    assert_eq!(world.replica(THREE).state(), Step::Backup);
+    world.start(TWO);
+    world.lead(TWO, &ALL);
+    world.settle();
+    assert!(world.is_serving(TWO));
 }

@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) servers: BTreeMap<ReplicaId, Server>,
     pub(crate) flying: Vec<Sent>,
     pub(crate) laws: Laws,
+    /// Who has said that it cannot lead which epoch.
+    pub(crate) cannot_lead: Vec<(ReplicaId, Epoch)>,
     epoch: Epoch,
     /// Configurations since the last epoch of which the master knows that it served.
     previous: Vec<(Epoch, Vec<ReplicaId>)>,
@@ -91,6 +93,7 @@ impl World {
             servers: (1..=servers).map(server).collect(),
             flying: Vec::new(),
             laws: Laws::default(),
+            cannot_lead: Vec::new(),
             epoch: Epoch::ZERO,
             previous: Vec::new(),
             leader: None,
@@ -181,7 +184,8 @@ impl World {
                     assert!(epoch < by);
                     server.serves = None;
                 }
-                Output::NeedsEpoch { .. } | Output::CannotLead { .. } | Output::Behind { .. } => {}
+                Output::CannotLead { epoch } => self.cannot_lead.push((id, epoch)),
+                Output::NeedsEpoch { .. } | Output::Behind { .. } => {}
             }
         }
         for batch in applied {
