@@ -1,9 +1,10 @@
 //! A replica as a backup: it promises, installs tables, stores batches and says what it has.
 
-use timestone_types::Epoch;
+use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
 use super::input::{Entry, Mark, Output};
+use super::leading::Leading;
 use super::persisting::Persisted;
 use super::table::EpochTable;
 use super::{Replica, ReplicaId};
@@ -218,7 +219,20 @@ impl<B: Payload> Replica<B> {
     }
 
     /// A checkpoint brought everything up to this batch, durably.
-    pub(super) fn rebased(&mut self, through: BatchNumber, out: &mut Vec<Output<B>>) {
+    pub(super) fn rebased(
+        &mut self,
+        now: Timestamp,
+        (epoch, through): (Epoch, BatchNumber),
+        out: &mut Vec<Output<B>>,
+    ) {
+        if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
+            // A later primary has served; this one has not heard of it.
+            self.step_down(epoch, out);
+        }
+        if self.leading.as_ref().is_some_and(Leading::is_serving) {
+            // All that counted before its epoch is in its table, and the rest is its own.
+            return;
+        }
         let own = &mut self.own;
         if through > own.applied {
             own.count(through);
@@ -227,7 +241,10 @@ impl<B: Payload> Replica<B> {
             own.received.add(&NumberSet::through(through));
             own.batches.drop_through(through);
             own.apply(out);
-            self.complete_table(out);
+            match &self.leading {
+                Some(_) => self.install_everywhere(now, out),
+                None => self.complete_table(out),
+            }
         }
         if let Some(primary) = self.primary {
             self.probe(primary, self.own.promised, out);

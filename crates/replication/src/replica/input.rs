@@ -77,6 +77,9 @@ pub enum Input<B> {
     /// A checkpoint was taken over: the store has everything up to this batch, durably, and it
     /// counts.
     Rebased {
+        /// The epoch that the replica had installed which it is from: whoever leads an earlier one
+        /// is deposed.
+        epoch: Epoch,
         /// The last batch of the checkpoint.
         through: BatchNumber,
     },

@@ -168,7 +168,7 @@ impl<B: Payload> Replica<B> {
                     leading.ask_again(now, to, &self.own, out);
                 }
             }
-            Input::Rebased { through } => self.rebased(through, out),
+            Input::Rebased { epoch, through } => self.rebased(now, (epoch, through), out),
             Input::Tick => {
                 if let Some(leading) = &mut self.leading {
                     leading.tick(now, &self.own, out);

@@ -167,9 +167,9 @@ impl<B: Payload> Replica<B> {
     }
 
     /// Tells all replicas of the table, once all of it is here.
-    fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+    pub(super) fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
         let (Some(leading), Some(table)) = (&mut self.leading, &self.table) else { return };
-        if !table.is_here(&self.own) {
+        if !matches!(leading.phase, LeadPhase::Fetching(_)) || !table.is_here(&self.own) {
             return;
         }
         leading.phase = LeadPhase::Installing;

@@ -1,6 +1,7 @@
 //! Golden runs: messages that are lost or late, sources that die, checkpoints at the wrong moment.
 
 use timestone_replication::{Input, Message, ReplicaId, Step};
+use timestone_wal::BatchNumber;
 
 use crate::scripts::{ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three};
 use crate::world::World;
@@ -120,4 +121,79 @@ fn a_candidate_whose_only_source_is_lost_says_that_it_cannot_lead() {
     world.lead(TWO, &ALL);
     world.settle();
     assert!(world.is_serving(TWO));
+}
+
+/// 2 leads a later epoch with 3, and has a batch that counts; 1 has heard nothing of it.
+fn one_is_left_behind(world: &mut World) {
+    world.lead(TWO, &ALL);
+    lose(world, ONE);
+    settle_between(world, [TWO, THREE]);
+    assert!(world.is_serving(TWO));
+    world.write(TWO, false);
+    lose(world, ONE);
+    settle_between(world, [TWO, THREE]);
+    assert_eq!(world.laws.count(), 1);
+}
+
+#[test]
+fn a_primary_that_gets_a_checkpoint_of_a_later_epoch_is_deposed() {
+    let mut world = three();
+    one_is_left_behind(&mut world);
+    assert!(world.is_serving(ONE), "it does not know");
+    world.copy_checkpoint(TWO, ONE);
+    assert!(!world.is_serving(ONE));
+    world.write(ONE, false);
+    world.settle();
+    world.settle();
+    assert_eq!(world.applied(ONE), world.applied(TWO));
+}
+
+#[test]
+fn a_primary_needs_no_checkpoint_of_its_own_epoch() {
+    let mut world = three();
+    world.write(ONE, false);
+    world.settle();
+    let (epoch, through) = (world.epoch(), BatchNumber::new(1));
+    world.input(ONE, Input::Rebased { epoch, through });
+    assert!(world.is_serving(ONE));
+    world.write(ONE, false);
+    world.settle();
+    assert_eq!(world.laws.count(), 2);
+}
+
+#[test]
+fn a_candidate_that_installs_and_gets_a_checkpoint_of_a_later_epoch_is_deposed() {
+    let mut world = three();
+    world.lead(ONE, &ALL);
+    let is_last = |message: &Message<_>| matches!(message, Message::Acked { installed: true, .. });
+    for _ in 0..6 {
+        let with_two = |(from, to, message): &crate::world::Sent| {
+            (*from == TWO || *to == TWO) && !is_last(message)
+        };
+        while let Some(at) = world.flying.iter().position(with_two) {
+            world.deliver(at);
+        }
+        world.sync(TWO, EVERYTHING);
+        world.sync(ONE, EVERYTHING);
+    }
+    assert_eq!(world.replica(ONE).state(), Step::Installing);
+    let at = world.flying.iter().position(|(_, _, message)| is_last(message));
+    let acked = world.flying.swap_remove(at.expect("2 has installed"));
+    one_is_left_behind(&mut world);
+    world.copy_checkpoint(TWO, ONE);
+    world.flying = vec![acked];
+    world.deliver(0);
+    assert_eq!(world.replica(ONE).state(), Step::Backup);
+}
+
+#[test]
+fn a_candidate_that_fetches_goes_on_with_a_checkpoint() {
+    let mut world = two_have_it();
+    fetches(&mut world, TWO);
+    world.flying.clear();
+    world.copy_checkpoint(ONE, THREE);
+    assert_eq!(world.replica(THREE).state(), Step::Installing);
+    world.settle();
+    assert!(world.is_serving(THREE));
+    assert_eq!(world.applied(THREE).len(), 1);
 }

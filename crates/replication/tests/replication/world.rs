@@ -278,13 +278,14 @@ impl World {
             return;
         }
         let applied = self.servers[&from].applied.clone();
+        let epoch = self.replica(from).installed();
         let through = BatchNumber::new(applied.len() as u64);
         let server = self.servers.get_mut(&to).expect("it is known");
         if server.replica.is_none() || server.applied.len() >= applied.len() {
             return;
         }
         (server.applied, server.checkpoint) = (applied, through);
-        self.input(to, Input::Rebased { through });
+        self.input(to, Input::Rebased { epoch, through });
     }
 
     /// Delivers the message at this place.
