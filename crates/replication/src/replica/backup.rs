@@ -153,7 +153,9 @@ impl<B: Payload> Replica<B> {
         let what = Persisted::Batch { number: batch.number, epoch: batch.epoch };
         if self.own.installed() == epoch {
             self.primary = Some(from);
-            if self.own.received.contains(batch.number) {
+            // What would make too many holes is sent again when there are fewer.
+            let received = &self.own.received;
+            if received.contains(batch.number) || !received.has_room_for(batch.number) {
                 return;
             }
             self.persist(what, Entry::Batch(batch.clone()), out);
@@ -187,7 +189,7 @@ impl<B: Payload> Replica<B> {
         if self.own.installed() != epoch || self.leading.is_some() {
             return;
         }
-        self.own.count(counted);
+        self.own.count_received(counted);
         self.own.apply(out);
         self.own.drop_stable(stable);
     }

@@ -140,6 +140,11 @@ pub enum Output<B> {
         /// The epoch that it cannot lead.
         epoch: Epoch,
     },
+    /// A message was dropped that no replica sends; it has changed nothing.
+    Malformed {
+        /// Whose it was.
+        from: ReplicaId,
+    },
     /// A replica lacks batches that are not kept any more: it needs a checkpoint, and is not waited
     /// for.
     Behind {

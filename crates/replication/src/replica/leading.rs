@@ -13,7 +13,7 @@ use super::persisting::Persisted;
 use super::table::TableHead;
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
-use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BYTES};
+use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BATCHES, MAX_RETAINED_BYTES};
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -234,7 +234,9 @@ impl<B: Payload> Replica<B> {
     /// Waits no more for those that are too far behind.
     fn bound_memory(&mut self, out: &mut Vec<Output<B>>) {
         let Some(leading) = &mut self.leading else { return };
-        while self.own.batches.bytes() > MAX_RETAINED_BYTES {
+        while self.own.batches.bytes() > MAX_RETAINED_BYTES
+            || self.own.batches.span() > MAX_RETAINED_BATCHES
+        {
             let counted = self.own.counted;
             let behind = leading.followers.iter_mut().filter(|follower| !follower.is_lost);
             let last = behind.min_by_key(|follower| follower.acked.prefix());

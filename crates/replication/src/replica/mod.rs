@@ -21,6 +21,7 @@ mod input;
 mod leading;
 mod persisting;
 mod recover;
+mod sound;
 mod table;
 mod takeover;
 
@@ -101,6 +102,11 @@ impl<B: Payload> Own<B> {
         self.lease = self.lease.max(batch.lease);
         self.received.insert(batch.number);
         self.batches.insert(batch);
+    }
+
+    /// Everything up to this one counts, says the primary: as far as it is here.
+    fn count_received(&mut self, through: BatchNumber) {
+        self.count(through.min(self.received.prefix()));
     }
 
     /// Everything up to this one counts.
@@ -245,6 +251,9 @@ impl<B: Payload> Replica<B> {
         message: Message<B>,
         out: &mut Vec<Output<B>>,
     ) {
+        if !self.is_sound(&message) {
+            return out.push(Output::Malformed { from });
+        }
         let epoch = message.epoch();
         if let Message::Refused { promised } = message {
             return self.refused(promised, out);

@@ -3,6 +3,7 @@
 mod explore;
 mod laws;
 mod lost_and_late;
+mod malformed;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;

@@ -185,6 +185,7 @@ impl World {
                     server.serves = None;
                 }
                 Output::CannotLead { epoch } => self.cannot_lead.push((id, epoch)),
+                Output::Malformed { from } => panic!("{id} does not understand {from}"),
                 Output::NeedsEpoch { .. } | Output::Behind { .. } => {}
             }
         }
