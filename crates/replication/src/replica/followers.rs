@@ -43,6 +43,12 @@ impl Follower {
         self.asked_at.saturating_add(AGAIN)
     }
 
+    /// Up to where it has everything whatever happens to it: a restart drops what was sent of a table
+    /// that is not installed.
+    pub(super) fn keeps(&self) -> BatchNumber {
+        if self.installed { self.acked.prefix() } else { BatchNumber::ZERO }
+    }
+
     /// Whether it has installed the table and has this batch.
     pub(super) fn has(&self, number: BatchNumber) -> bool {
         self.installed && self.acked.contains(number)

@@ -97,7 +97,7 @@ impl Leading {
     /// Everybody who is waited for has everything up to this one.
     fn stable<B>(&self, own: &Own<B>) -> BatchNumber {
         let waited = self.followers.iter().filter(|follower| !follower.is_lost);
-        let least = waited.map(|follower| follower.acked.prefix()).min();
+        let least = waited.map(Follower::keeps).min();
         own.durable.prefix().min(own.counted).min(least.unwrap_or(BatchNumber::MAX))
     }
 
@@ -239,10 +239,10 @@ impl<B: Payload> Replica<B> {
         {
             let counted = self.own.counted;
             let behind = leading.followers.iter_mut().filter(|follower| !follower.is_lost);
-            let last = behind.min_by_key(|follower| follower.acked.prefix());
+            let last = behind.min_by_key(|follower| follower.keeps());
             // What does not count yet is kept, whatever it takes: the shard's own admission bounds
             // it.
-            let Some(last) = last.filter(|last| last.acked.prefix() < counted) else { return };
+            let Some(last) = last.filter(|last| last.keeps() < counted) else { return };
             last.is_lost = true;
             out.push(Output::Behind { replica: last.id });
             let stable = leading.stable(&self.own);
@@ -275,8 +275,9 @@ impl<B: Payload> Replica<B> {
         };
         let is_first = installed && !follower.installed;
         let before = follower.acked.prefix();
-        if follower.installed && !installed {
-            // It has lost its disk, or this is late. What it has now is what counts from now on.
+        if !installed {
+            // Of a table it may have less after a restart; or it has lost its disk, or this is late.
+            // What it has now is what counts from now on.
             follower.acked = NumberSet::default();
         }
         follower.installed = installed;

@@ -197,3 +197,38 @@ fn a_candidate_that_fetches_goes_on_with_a_checkpoint() {
     assert!(world.is_serving(THREE));
     assert_eq!(world.applied(THREE).len(), 1);
 }
+
+#[test]
+fn half_a_table_is_kept_for_whoever_starts_anew() {
+    // 1 and 2 are in epoch 3 with three batches of epoch 2, 3 is in epoch 1.
+    let mut world = three();
+    for writes in [3, 0] {
+        world.lead(ONE, &ALL);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+        assert!(world.is_serving(ONE));
+        for _ in 0..writes {
+            world.write(ONE, false);
+            lose(&mut world, THREE);
+            settle_between(&mut world, [ONE, TWO]);
+        }
+    }
+    assert_eq!(world.laws.count(), 3);
+    // 3 gets the table but for its last batch, makes that durable, and says so.
+    let is_lost = |message: &Message<_>| matches!(message, Message::Append { batch, .. } if batch.number == BatchNumber::new(3));
+    world.flying.clear();
+    for _ in 0..4 {
+        world.pass(200);
+        world.input(ONE, Input::Tick);
+        while let Some(at) = world.flying.iter().position(|(_, _, message)| !is_lost(message)) {
+            world.deliver(at);
+        }
+        world.flying.clear();
+        world.sync(THREE, EVERYTHING);
+    }
+    world.flying.clear();
+    world.kill(THREE, 0);
+    world.start(THREE);
+    world.settle();
+    assert_eq!(world.applied(THREE).len(), 3, "all of it was sent again");
+}
