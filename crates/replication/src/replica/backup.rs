@@ -45,7 +45,7 @@ impl<B: Payload> Replica<B> {
     /// Answers the candidate, once the promise is durable.
     pub(super) fn answer(&mut self, epoch: Epoch, out: &mut Vec<Output<B>>) {
         let Some(to) = self.primary else { return };
-        if !self.own.is_whole || self.persisting.holds(Persisted::Promise(epoch)) {
+        if !self.own.is_whole() || self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
         let answer = self.what_it_has();
@@ -125,7 +125,7 @@ impl<B: Payload> Replica<B> {
         let epoch = table.epoch;
         let own = self.own.mark();
         let lease = own.lease.max(table.head.floor);
-        let mark = Mark { lineage: table.lineage(), lease, ..own };
+        let mark = Mark { lineage: table.lineage(), lease, lost_before: None, ..own };
         self.persist(Persisted::Table(epoch), Entry::Mark(mark), out);
         if timestone_types::is_planted!(AcksBeforeInstall) && self.leading.is_none() {
             self.table_is_durable(epoch);

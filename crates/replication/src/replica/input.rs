@@ -24,6 +24,9 @@ pub struct Mark {
     pub lease: Timestamp,
     /// Everything up to this one counts.
     pub counted: BatchNumber,
+    /// It has lost something of what it had, and has installed no table of this epoch or a later one
+    /// since: it answers no candidate.
+    pub lost_before: Option<Epoch>,
 }
 
 /// What a replica wants to be durable, for its log.

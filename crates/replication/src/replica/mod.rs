@@ -81,14 +81,20 @@ pub(crate) struct Own<B> {
     counted: BatchNumber,
     /// Everything up to this one was handed out to be carried out.
     applied: BatchNumber,
-    /// What it has is what it ever had: it may answer when it is asked to join.
-    is_whole: bool,
+    /// It has lost something of what it had: before it has installed a table of this epoch or a
+    /// later one, it does not answer when it is asked to join.
+    lost_before: Option<Epoch>,
 }
 
 impl<B> Own<B> {
     /// The last epoch whose table is installed.
     fn installed(&self) -> Epoch {
         self.lineage.installed()
+    }
+
+    /// Whether what it has is what it ever had: it may answer when it is asked to join.
+    fn is_whole(&self) -> bool {
+        self.lost_before.is_none() || timestone_types::is_planted!(AnswersAfterLoss)
     }
 }
 
@@ -140,6 +146,7 @@ impl<B: Payload> Own<B> {
             lineage: self.lineage.clone(),
             lease: self.lease,
             counted: self.counted,
+            lost_before: self.lost_before,
         }
     }
 
@@ -221,8 +228,8 @@ impl<B: Payload> Replica<B> {
 
     /// Whether it may answer a candidate: it knows all that it ever promised and stored.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
-        self.own.is_whole
+    pub fn is_whole(&self) -> bool {
+        self.own.is_whole()
     }
 
     /// What is durable here.

@@ -137,6 +137,6 @@ impl<B: Payload> EpochTable<B> {
             own.take(batch);
         }
         assert_eq!(own.durable, NumberSet::through(end), "a table has no holes");
-        own.is_whole = true;
+        own.lost_before = None;
     }
 }

@@ -232,3 +232,25 @@ fn half_a_table_is_kept_for_whoever_starts_anew() {
     world.settle();
     assert_eq!(world.applied(THREE).len(), 3, "all of it was sent again");
 }
+
+#[test]
+fn a_replica_that_has_lost_its_disk_knows_that_after_a_second_restart() {
+    let mut world = two_have_it();
+    world.kill(ONE, 0);
+    world.lose_disk(TWO);
+    world.start(TWO);
+    world.sync(TWO, EVERYTHING);
+    world.kill(TWO, 0);
+    world.start(TWO);
+    assert!(!world.replica(TWO).is_whole(), "its log says so");
+    world.lead(THREE, &ALL);
+    settle_between(&mut world, [TWO, THREE]);
+    assert!(!world.is_serving(THREE), "2 has forgotten what it acknowledged");
+    world.start(ONE);
+    world.settle();
+    assert!(world.is_serving(THREE));
+    assert!(world.replica(TWO).is_whole(), "it was rebuilt");
+    world.kill(TWO, 0);
+    world.start(TWO);
+    assert!(world.replica(TWO).is_whole(), "and its log says so");
+}

@@ -43,7 +43,8 @@ pub(crate) struct Server {
     checkpoint: BatchNumber,
     /// The epoch that it serves, and the last batch that it has written.
     pub(crate) serves: Option<(Epoch, BatchNumber)>,
-    is_whole: bool,
+    /// Its disk was lost, and nothing is in its log since.
+    is_empty: bool,
 }
 
 impl Server {
@@ -84,7 +85,7 @@ impl World {
                 applied: Vec::new(),
                 checkpoint: BatchNumber::ZERO,
                 serves: None,
-                is_whole: true,
+                is_empty: false,
             };
             (ReplicaId(id), server)
         };
@@ -238,8 +239,7 @@ impl World {
     /// A process dies; of what is not durable, `more` entries happen to be on the device.
     pub(crate) fn kill(&mut self, id: ReplicaId, more: usize) {
         let server = self.servers.get_mut(&id).expect("it is known");
-        let replica = server.replica.take();
-        server.is_whole = replica.map_or(server.is_whole, |replica| replica.is_whole());
+        server.replica = None;
         server.serves = None;
         server.durable = (server.durable + more).min(server.log.len());
         server.log.truncate(server.durable);
@@ -257,7 +257,9 @@ impl World {
         server.durable = server.log.len();
         let base = server.checkpoint;
         let next = Epoch::new(self.epoch.get() + 1);
-        let lost_before = (!server.is_whole).then_some(next);
+        // The log tells of a loss once it has anything.
+        server.is_empty &= entries.is_empty();
+        let lost_before = server.is_empty.then_some(next);
         let stored = Stored { base, entries, lost_before };
         let mut out = Vec::new();
         server.replica = Some(Replica::recover(id, stored, &mut out));
@@ -269,7 +271,7 @@ impl World {
     pub(crate) fn lose_disk(&mut self, id: ReplicaId) {
         self.kill(id, 0);
         let server = self.servers.get_mut(&id).expect("it is known");
-        (server.log, server.durable, server.is_whole) = (Vec::new(), 0, false);
+        (server.log, server.durable, server.is_empty) = (Vec::new(), 0, true);
         (server.applied, server.checkpoint) = (Vec::new(), BatchNumber::ZERO);
     }
 
@@ -324,7 +326,12 @@ impl World {
     /// Whether a server has lost its disk and is not rebuilt.
     pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
         let server = &self.servers[&id];
-        !server.replica.as_ref().map_or(server.is_whole, Replica::is_whole)
+        let marks = server.log.iter().rev().filter_map(|(_, entry)| match entry {
+            Entry::Mark(mark) => Some(mark.lost_before.is_some()),
+            Entry::Batch(_) => None,
+        });
+        let is_lost = marks.take(1).any(|is_lost| is_lost) || server.is_empty;
+        server.replica.as_ref().map_or(is_lost, |replica| !replica.is_whole())
     }
 
     /// Who serves in the highest epoch.
