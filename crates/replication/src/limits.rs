@@ -25,7 +25,7 @@ pub const MAX_RUNS_TOLD: usize = 4 * MAX_RUNS;
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// A candidate that has got nothing for so long of what it lacks of its table does not lead: those
 /// that have it do not answer. Another replica may have it, or the same one an epoch later.
-pub const FETCH_PATIENCE: Duration = Duration::from_secs(2);
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most epochs whose tables a replica remembers the ends of. A replica that is more failovers behind
 /// needs a checkpoint.
 pub const MAX_LINEAGE: usize = 32;

@@ -12,7 +12,7 @@ use timestone_wal::BatchNumber;
 use super::ReplicaId;
 use super::input::Output;
 use crate::batches::Payload;
-use crate::limits::{ASK_AGAIN_AFTER, FETCH_PATIENCE};
+use crate::limits::{ASK_AGAIN_AFTER, FETCH_TIMEOUT};
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -130,7 +130,7 @@ impl Fetching {
         if self.deadline() > now {
             return true;
         }
-        if self.progress_at.saturating_add(FETCH_PATIENCE) <= now {
+        if self.progress_at.saturating_add(FETCH_TIMEOUT) <= now {
             return false;
         }
         if self.progress_at <= self.asked_at {

@@ -4,14 +4,15 @@
 //! dropped before it changes anything; what passes meets no assertion, and makes no work or memory
 //! without bound. A replica that lies with well-formed messages is not noticed.
 
+use timestone_types::Epoch;
+use timestone_wal::BatchNumber;
+
 use super::{Replica, Step};
 use crate::batches::{Batch, Payload};
 use crate::limits::{MAX_AHEAD, MAX_RUNS_TOLD, MAX_SPAN};
 use crate::lineage::Lineage;
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
-use timestone_types::Epoch;
-use timestone_wal::BatchNumber;
 
 impl<B: Payload> Replica<B> {
     /// See the module.
