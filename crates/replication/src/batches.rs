@@ -54,6 +54,11 @@ impl<B: Payload> Batches<B> {
         self.bytes
     }
 
+    /// How many numbers they span.
+    pub(crate) fn span(&self) -> usize {
+        self.held.len()
+    }
+
     fn index(&self, number: BatchNumber) -> Option<usize> {
         let index = number.get().checked_sub(self.base.get() + 1)?;
         usize::try_from(index).ok()

@@ -90,6 +90,8 @@ pub enum Message<B> {
         epoch: Epoch,
         /// Whether it has installed the epoch's table.
         installed: bool,
+        /// It knows that everything up to this one counts.
+        counted: BatchNumber,
         /// What it has durably.
         durable: NumberSet,
         /// What it was sent, durable or not, where it was asked. What is missing here is to be sent

@@ -2,6 +2,8 @@
 
 use timestone_wal::BatchNumber;
 
+use crate::limits::MAX_RUNS;
+
 /// See the module. Runs above the first hole are few: they come from lost messages.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NumberSet {
@@ -55,6 +57,16 @@ impl NumberSet {
             || self.above.iter().any(|&(first, last)| first <= number && number <= last)
     }
 
+    /// Whether a batch can be added without more than [`MAX_RUNS`] runs.
+    pub(crate) fn has_room_for(&self, number: BatchNumber) -> bool {
+        let touches = |&(first, last): &(BatchNumber, BatchNumber)| {
+            number.next() >= first && number <= last.next()
+        };
+        self.above.len() < MAX_RUNS
+            || number <= self.through.next()
+            || self.above.iter().any(touches)
+    }
+
     /// Adds a batch.
     pub fn insert(&mut self, number: BatchNumber) {
         if self.above.is_empty() && number == self.through.next() {
@@ -83,7 +95,7 @@ impl NumberSet {
 
     /// The batches up to `until` that are not in it, ascending.
     pub fn missing(&self, until: BatchNumber) -> impl Iterator<Item = BatchNumber> + '_ {
-        let numbers = (self.through.get() + 1)..=until.get();
+        let numbers = self.through.next().get()..=until.get();
         numbers.map(BatchNumber::new).filter(|&number| !self.contains(number))
     }
 

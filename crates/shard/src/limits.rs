@@ -34,3 +34,7 @@ pub const LOOK_AHEAD: usize = 32;
 pub const LOOK_AHEAD_KEYS: usize = 256;
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;
+/// So many decided transactions of a backup may wait for room in its store before more batches wait.
+pub const MAX_LEFT: usize = 1024;
+/// So many bytes of them: some large transactions, and more than a store takes in a turn.
+pub const MAX_LEFT_BYTES: usize = 16 * 1024 * 1024;

@@ -1,9 +1,10 @@
 //! A replica as a backup: it promises, installs tables, stores batches and says what it has.
 
-use timestone_types::Epoch;
+use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
 use super::input::{Entry, Mark, Output};
+use super::leading::Leading;
 use super::persisting::Persisted;
 use super::table::EpochTable;
 use super::{Replica, ReplicaId};
@@ -44,7 +45,7 @@ impl<B: Payload> Replica<B> {
     /// Answers the candidate, once the promise is durable.
     pub(super) fn answer(&mut self, epoch: Epoch, out: &mut Vec<Output<B>>) {
         let Some(to) = self.primary else { return };
-        if !self.own.is_whole || self.persisting.holds(Persisted::Promise(epoch)) {
+        if !self.own.is_whole() || self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
         let answer = self.what_it_has();
@@ -64,22 +65,30 @@ impl<B: Payload> Replica<B> {
 
     /// A candidate lacks these.
     pub(super) fn fetch(
-        &self,
+        &mut self,
         from: ReplicaId,
         epoch: Epoch,
         runs: &[(BatchNumber, BatchNumber)],
         out: &mut Vec<Output<B>>,
     ) {
-        if self.own.promised != epoch {
+        if self.own.promised != epoch || self.leading.is_some() {
             return;
         }
+        let mut lacking = runs.iter().fold(0u64, |sum, &(first, last)| {
+            sum.saturating_add(last.next().get().saturating_sub(first.get()))
+        });
         for batch in self.own.batches.iter() {
             let number = batch.number;
             let is_wanted = runs.iter().any(|&(first, last)| first <= number && number <= last);
             if is_wanted && self.own.durable.contains(number) {
                 let message = Message::Fetched { epoch, batch: batch.clone() };
                 out.push(Output::Send { to: from, message });
+                lacking = lacking.saturating_sub(1);
             }
+        }
+        // It may have started anew since it answered, and hold less.
+        if lacking > 0 && *self.primary.get_or_insert(from) == from {
+            self.answer(epoch, out);
         }
     }
 
@@ -116,7 +125,7 @@ impl<B: Payload> Replica<B> {
         let epoch = table.epoch;
         let own = self.own.mark();
         let lease = own.lease.max(table.head.floor);
-        let mark = Mark { lineage: table.lineage(), lease, ..own };
+        let mark = Mark { lineage: table.lineage(), lease, lost_before: None, ..own };
         self.persist(Persisted::Table(epoch), Entry::Mark(mark), out);
         if timestone_types::is_planted!(AcksBeforeInstall) && self.leading.is_none() {
             self.table_is_durable(epoch);
@@ -144,7 +153,9 @@ impl<B: Payload> Replica<B> {
         let what = Persisted::Batch { number: batch.number, epoch: batch.epoch };
         if self.own.installed() == epoch {
             self.primary = Some(from);
-            if self.own.received.contains(batch.number) {
+            // What would make too many holes is sent again when there are fewer.
+            let received = &self.own.received;
+            if received.contains(batch.number) || !received.has_room_for(batch.number) {
                 return;
             }
             self.persist(what, Entry::Batch(batch.clone()), out);
@@ -153,7 +164,8 @@ impl<B: Payload> Replica<B> {
             if timestone_types::is_planted!(AcksBeforeLog | AcceptsOldEpoch) {
                 let mut durable = self.own.durable.clone();
                 durable.insert(number);
-                let message = Message::Acked { epoch, installed: true, durable, received: None };
+                let (counted, received) = (self.own.counted, None);
+                let message = Message::Acked { epoch, installed: true, counted, durable, received };
                 out.push(Output::Send { to: from, message });
             }
             return;
@@ -177,7 +189,7 @@ impl<B: Payload> Replica<B> {
         if self.own.installed() != epoch || self.leading.is_some() {
             return;
         }
-        self.own.count(counted);
+        self.own.count_received(counted);
         self.own.apply(out);
         self.own.drop_stable(stable);
     }
@@ -191,7 +203,8 @@ impl<B: Payload> Replica<B> {
             Some(table) if table.epoch == epoch => (table.durable(own), Some(table.received(own))),
             _ => (NumberSet::default(), None),
         };
-        let message = Message::Acked { epoch, installed, durable, received };
+        let counted = own.counted;
+        let message = Message::Acked { epoch, installed, counted, durable, received };
         out.push(Output::Send { to: from, message });
     }
 
@@ -202,13 +215,26 @@ impl<B: Payload> Replica<B> {
         if own.installed() != own.promised {
             return;
         }
-        let (epoch, durable) = (own.promised, own.durable.clone());
-        let message = Message::Acked { epoch, installed: true, durable, received: None };
+        let (epoch, counted, durable) = (own.promised, own.counted, own.durable.clone());
+        let message = Message::Acked { epoch, installed: true, counted, durable, received: None };
         out.push(Output::Send { to, message });
     }
 
     /// A checkpoint brought everything up to this batch, durably.
-    pub(super) fn rebased(&mut self, through: BatchNumber, out: &mut Vec<Output<B>>) {
+    pub(super) fn rebased(
+        &mut self,
+        now: Timestamp,
+        (epoch, through): (Epoch, BatchNumber),
+        out: &mut Vec<Output<B>>,
+    ) {
+        if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
+            // A later primary has served; this one has not heard of it.
+            self.step_down(epoch, out);
+        }
+        if self.leading.as_ref().is_some_and(Leading::is_serving) {
+            // All that counted before its epoch is in its table, and the rest is its own.
+            return;
+        }
         let own = &mut self.own;
         if through > own.applied {
             own.count(through);
@@ -217,7 +243,10 @@ impl<B: Payload> Replica<B> {
             own.received.add(&NumberSet::through(through));
             own.batches.drop_through(through);
             own.apply(out);
-            self.complete_table(out);
+            match &self.leading {
+                Some(_) => self.install_everywhere(now, out),
+                None => self.complete_table(out),
+            }
         }
         if let Some(primary) = self.primary {
             self.probe(primary, self.own.promised, out);

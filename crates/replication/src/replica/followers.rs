@@ -19,7 +19,7 @@ pub(super) struct Follower {
     pub(super) acked: NumberSet,
     /// It lacks what is not kept any more: nothing waits for it.
     pub(super) is_lost: bool,
-    /// It was told that everything up to this one counts.
+    /// It has said that it knows that everything up to this one counts.
     pub(super) told: BatchNumber,
     /// When it was last heard, or asked.
     asked_at: Timestamp,
@@ -41,6 +41,12 @@ impl Follower {
     pub(super) fn ask_at(&self) -> Timestamp {
         const AGAIN: Duration = ASK_AGAIN_AFTER;
         self.asked_at.saturating_add(AGAIN)
+    }
+
+    /// Up to where it has everything whatever happens to it: a restart drops what was sent of a table
+    /// that is not installed.
+    pub(super) fn keeps(&self) -> BatchNumber {
+        if self.installed { self.acked.prefix() } else { BatchNumber::ZERO }
     }
 
     /// Whether it has installed the table and has this batch.

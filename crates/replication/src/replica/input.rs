@@ -24,6 +24,9 @@ pub struct Mark {
     pub lease: Timestamp,
     /// Everything up to this one counts.
     pub counted: BatchNumber,
+    /// It has lost something of what it had, and has installed no table of this epoch or a later one
+    /// since: it answers no candidate.
+    pub lost_before: Option<Epoch>,
 }
 
 /// What a replica wants to be durable, for its log.
@@ -77,6 +80,9 @@ pub enum Input<B> {
     /// A checkpoint was taken over: the store has everything up to this batch, durably, and it
     /// counts.
     Rebased {
+        /// The epoch that the replica had installed which it is from: whoever leads an earlier one
+        /// is deposed.
+        epoch: Epoch,
         /// The last batch of the checkpoint.
         through: BatchNumber,
     },
@@ -136,6 +142,11 @@ pub enum Output<B> {
     CannotLead {
         /// The epoch that it cannot lead.
         epoch: Epoch,
+    },
+    /// A message was dropped that no replica sends; it has changed nothing.
+    Malformed {
+        /// Whose it was.
+        from: ReplicaId,
     },
     /// A replica lacks batches that are not kept any more: it needs a checkpoint, and is not waited
     /// for.

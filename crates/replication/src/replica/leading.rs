@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
+use super::fetching::Fetching;
 use super::followers::Follower;
 use super::input::{Entry, Output, Step};
 use super::persisting::Persisted;
-use super::table::{EpochTable, TableHead};
+use super::table::TableHead;
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
-use crate::limits::MAX_RETAINED_BYTES;
+use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BATCHES, MAX_RETAINED_BYTES};
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -22,7 +23,7 @@ pub(super) enum LeadPhase {
     /// Waits for answers of more than half of each configuration in `previous`.
     Joining { previous: Vec<Vec<ReplicaId>>, answers: BTreeMap<ReplicaId, JoinAnswer> },
     /// Waits for batches of the table that it lacks, from those that have answered.
-    Fetching { sources: BTreeMap<ReplicaId, JoinAnswer> },
+    Fetching(Fetching),
     /// Waits until it and enough others have installed the table.
     Installing,
     /// Is primary.
@@ -51,7 +52,7 @@ impl Leading {
     pub(super) const fn state(&self) -> Step {
         match self.phase {
             LeadPhase::Joining { .. } => Step::Joining,
-            LeadPhase::Fetching { .. } => Step::Fetching,
+            LeadPhase::Fetching(_) => Step::Fetching,
             LeadPhase::Installing => Step::Installing,
             LeadPhase::Serving => Step::Serving,
         }
@@ -96,14 +97,14 @@ impl Leading {
     /// Everybody who is waited for has everything up to this one.
     fn stable<B>(&self, own: &Own<B>) -> BatchNumber {
         let waited = self.followers.iter().filter(|follower| !follower.is_lost);
-        let least = waited.map(|follower| follower.acked.prefix()).min();
+        let least = waited.map(Follower::keeps).min();
         own.durable.prefix().min(own.counted).min(least.unwrap_or(BatchNumber::MAX))
     }
 
     /// Whether a follower owes an answer.
     fn owes<B>(&self, follower: &Follower, own: &Own<B>) -> bool {
         match self.phase {
-            LeadPhase::Joining { .. } | LeadPhase::Fetching { .. } => false,
+            LeadPhase::Joining { .. } | LeadPhase::Fetching(_) => false,
             LeadPhase::Installing => !follower.installed,
             LeadPhase::Serving => {
                 !follower.installed
@@ -116,9 +117,11 @@ impl Leading {
     pub(super) fn deadline<B>(&self, own: &Own<B>) -> Option<Timestamp> {
         let owing = self.followers.iter().filter(|follower| self.owes(follower, own));
         let of_followers = owing.map(Follower::ask_at);
-        let is_asking =
-            matches!(self.phase, LeadPhase::Joining { .. } | LeadPhase::Fetching { .. });
-        let again = is_asking.then(|| self.asked_at.saturating_add(crate::limits::ASK_AGAIN_AFTER));
+        let again = match &self.phase {
+            LeadPhase::Joining { .. } => Some(self.asked_at.saturating_add(ASK_AGAIN_AFTER)),
+            LeadPhase::Fetching(fetching) => Some(fetching.deadline()),
+            LeadPhase::Installing | LeadPhase::Serving => None,
+        };
         of_followers.chain(again).min()
     }
 
@@ -127,7 +130,6 @@ impl Leading {
         &mut self,
         now: Timestamp,
         own: &Own<B>,
-        table: Option<&EpochTable<B>>,
         out: &mut Vec<Output<B>>,
     ) {
         let owing: Vec<ReplicaId> = self
@@ -139,7 +141,7 @@ impl Leading {
         for id in owing {
             self.ask_again(now, id, own, out);
         }
-        if self.asked_at.saturating_add(crate::limits::ASK_AGAIN_AFTER) > now {
+        if self.asked_at.saturating_add(ASK_AGAIN_AFTER) > now {
             return;
         }
         match &self.phase {
@@ -149,14 +151,7 @@ impl Leading {
                 let is_meant = |id| id != me && !answers.contains_key(&id);
                 ask_to_join(self.epoch, previous, is_meant, out);
             }
-            LeadPhase::Fetching { sources } => {
-                self.asked_at = now;
-                if let Some(table) = table {
-                    let missing = table.received(own);
-                    fetch(self.epoch, table.head.through, &missing, sources, out);
-                }
-            }
-            LeadPhase::Installing | LeadPhase::Serving => {}
+            LeadPhase::Fetching(_) | LeadPhase::Installing | LeadPhase::Serving => {}
         }
     }
 
@@ -175,7 +170,7 @@ impl Leading {
                 return ask_to_join(epoch, previous, is_meant, out);
             }
             // The tick asks whoever is a source.
-            LeadPhase::Fetching { .. } => return,
+            LeadPhase::Fetching(fetching) => return fetching.ask_silent(|id| id == to, out),
             LeadPhase::Installing | LeadPhase::Serving => {}
         }
         let head = self.table.clone();
@@ -184,7 +179,6 @@ impl Leading {
         };
         follower.heard(now);
         let message = if follower.installed {
-            follower.told = counted;
             Message::Probe { epoch, counted, stable }
         } else {
             head.message(epoch)
@@ -204,31 +198,6 @@ pub(super) fn ask_to_join<B>(
     for to in asked.into_iter().filter(|&id| is_meant(id)) {
         out.push(Output::Send { to, message: Message::Join { epoch } });
     }
-}
-
-/// Asks for batches of the table that a candidate lacks; false when somebody has none of one.
-pub(super) fn fetch<B>(
-    epoch: Epoch,
-    through: BatchNumber,
-    received: &NumberSet,
-    sources: &BTreeMap<ReplicaId, JoinAnswer>,
-    out: &mut Vec<Output<B>>,
-) -> bool {
-    let mut wanted: BTreeMap<ReplicaId, NumberSet> = BTreeMap::new();
-    for number in received.missing(through) {
-        let source = sources
-            .iter()
-            .find(|(_, answer)| answer.held_above < number && answer.has.contains(number));
-        let Some((&source, _)) = source else { return false };
-        wanted.entry(source).or_default().insert(number);
-    }
-    for (to, set) in wanted {
-        let first = BatchNumber::new(1);
-        let prefix = (set.prefix() > BatchNumber::ZERO).then_some((first, set.prefix()));
-        let runs = prefix.into_iter().chain(set.runs().iter().copied()).collect();
-        out.push(Output::Send { to, message: Message::Fetch { epoch, runs } });
-    }
-    true
 }
 
 impl<B: Payload> Replica<B> {
@@ -254,7 +223,6 @@ impl<B: Payload> Replica<B> {
             if follower.acked.prefix() == own.received.last() {
                 follower.heard(now);
             }
-            follower.told = counted;
             let message = Message::Append { epoch, counted, stable, batch: batch.clone() };
             out.push(Output::Send { to: follower.id, message });
         }
@@ -266,13 +234,15 @@ impl<B: Payload> Replica<B> {
     /// Waits no more for those that are too far behind.
     fn bound_memory(&mut self, out: &mut Vec<Output<B>>) {
         let Some(leading) = &mut self.leading else { return };
-        while self.own.batches.bytes() > MAX_RETAINED_BYTES {
+        while self.own.batches.bytes() > MAX_RETAINED_BYTES
+            || self.own.batches.span() > MAX_RETAINED_BATCHES
+        {
             let counted = self.own.counted;
             let behind = leading.followers.iter_mut().filter(|follower| !follower.is_lost);
-            let last = behind.min_by_key(|follower| follower.acked.prefix());
+            let last = behind.min_by_key(|follower| follower.keeps());
             // What does not count yet is kept, whatever it takes: the shard's own admission bounds
             // it.
-            let Some(last) = last.filter(|last| last.acked.prefix() < counted) else { return };
+            let Some(last) = last.filter(|last| last.keeps() < counted) else { return };
             last.is_lost = true;
             out.push(Output::Behind { replica: last.id });
             let stable = leading.stable(&self.own);
@@ -285,7 +255,12 @@ impl<B: Payload> Replica<B> {
         &mut self,
         now: Timestamp,
         (from, epoch): (ReplicaId, Epoch),
-        (installed, durable, received): (bool, &NumberSet, Option<&NumberSet>),
+        (installed, counted, durable, received): (
+            bool,
+            BatchNumber,
+            &NumberSet,
+            Option<&NumberSet>,
+        ),
         out: &mut Vec<Output<B>>,
     ) {
         let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
@@ -298,14 +273,20 @@ impl<B: Payload> Replica<B> {
         else {
             return;
         };
-        follower.heard(now);
         let is_first = installed && !follower.installed;
-        if follower.installed && !installed {
-            // It has lost its disk, or this is late. What it has now is what counts from now on.
+        let before = follower.acked.prefix();
+        if !installed {
+            // Of a table it may have less after a restart; or it has lost its disk, or this is late.
+            // What it has now is what counts from now on.
             follower.acked = NumberSet::default();
         }
         follower.installed = installed;
         follower.acked.add(durable);
+        follower.told = counted;
+        // Batches above a hole say nothing of the hole: it is asked for while they flow.
+        if received.is_some() || is_first || follower.acked.prefix() > before {
+            follower.heard(now);
+        }
         if follower.is_lost && follower.acked.prefix() >= self.own.batches.base() {
             follower.is_lost = false;
         }

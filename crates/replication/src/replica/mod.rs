@@ -3,6 +3,7 @@
 //! ```text
 //!   Input ─► step ─┬─ backup.rs    promises, installs tables, stores batches, acknowledges
 //!                  ├─ takeover.rs  becomes primary: join ─► fetch ─► install ─► serve
+//!                  ├─ fetching.rs  as a candidate, asks for batches that it lacks
 //!                  ├─ leading.rs   sends batches, counts acknowledgements, sends again
 //!                  └─ recover.rs   what a restart finds in its log                      ─► Output
 //!   state: own (promise, batches, what of them is durable, counts, is applied) · followers.rs · persisting.rs · table.rs
@@ -14,11 +15,13 @@
 //! docs/protocol/replication.md.
 
 mod backup;
+mod fetching;
 mod followers;
 mod input;
 mod leading;
 mod persisting;
 mod recover;
+mod sound;
 mod table;
 mod takeover;
 
@@ -78,14 +81,20 @@ pub(crate) struct Own<B> {
     counted: BatchNumber,
     /// Everything up to this one was handed out to be carried out.
     applied: BatchNumber,
-    /// What it has is what it ever had: it may answer when it is asked to join.
-    is_whole: bool,
+    /// It has lost something of what it had: before it has installed a table of this epoch or a
+    /// later one, it does not answer when it is asked to join.
+    lost_before: Option<Epoch>,
 }
 
 impl<B> Own<B> {
     /// The last epoch whose table is installed.
     fn installed(&self) -> Epoch {
         self.lineage.installed()
+    }
+
+    /// Whether what it has is what it ever had: it may answer when it is asked to join.
+    fn is_whole(&self) -> bool {
+        self.lost_before.is_none() || timestone_types::is_planted!(AnswersAfterLoss)
     }
 }
 
@@ -99,6 +108,11 @@ impl<B: Payload> Own<B> {
         self.lease = self.lease.max(batch.lease);
         self.received.insert(batch.number);
         self.batches.insert(batch);
+    }
+
+    /// Everything up to this one counts, says the primary: as far as it is here.
+    fn count_received(&mut self, through: BatchNumber) {
+        self.count(through.min(self.received.prefix()));
     }
 
     /// Everything up to this one counts.
@@ -132,6 +146,7 @@ impl<B: Payload> Own<B> {
             lineage: self.lineage.clone(),
             lease: self.lease,
             counted: self.counted,
+            lost_before: self.lost_before,
         }
     }
 
@@ -166,11 +181,12 @@ impl<B: Payload> Replica<B> {
                     leading.ask_again(now, to, &self.own, out);
                 }
             }
-            Input::Rebased { through } => self.rebased(through, out),
+            Input::Rebased { epoch, through } => self.rebased(now, (epoch, through), out),
             Input::Tick => {
                 if let Some(leading) = &mut self.leading {
-                    leading.tick(now, &self.own, self.table.as_ref(), out);
+                    leading.tick(now, &self.own, out);
                 }
+                self.fetch_missing(Some(now), out);
             }
         }
         self.own.assert_sound();
@@ -212,8 +228,8 @@ impl<B: Payload> Replica<B> {
 
     /// Whether it may answer a candidate: it knows all that it ever promised and stored.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
-        self.own.is_whole
+    pub fn is_whole(&self) -> bool {
+        self.own.is_whole()
     }
 
     /// What is durable here.
@@ -242,6 +258,9 @@ impl<B: Payload> Replica<B> {
         message: Message<B>,
         out: &mut Vec<Output<B>>,
     ) {
+        if !self.is_sound(&message) {
+            return out.push(Output::Malformed { from });
+        }
         let epoch = message.epoch();
         if let Message::Refused { promised } = message {
             return self.refused(promised, out);
@@ -274,8 +293,9 @@ impl<B: Payload> Replica<B> {
                 self.told(epoch, (counted, stable), out);
                 self.probe(from, epoch, out);
             }
-            Message::Acked { installed, durable, received, .. } => {
-                self.acked(now, (from, epoch), (installed, &durable, received.as_ref()), out);
+            Message::Acked { installed, counted, durable, received, .. } => {
+                let has = (installed, counted, &durable, received.as_ref());
+                self.acked(now, (from, epoch), has, out);
             }
             Message::Refused { .. } => {}
         }

@@ -6,7 +6,7 @@ use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
 use super::input::{Entry, Mark, Output};
-use super::persisting::Persisting;
+use super::persisting::{Persisted, Persisting};
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Batches, Payload};
 use crate::number_set::NumberSet;
@@ -23,7 +23,7 @@ pub struct Stored<B> {
     /// A replica that has lost something of what it had may have promised and acknowledged what it
     /// does not know. The master hands out another epoch then, this one: the replica refuses what is
     /// before, and answers no candidate before it has installed a table of this epoch or a later
-    /// one.
+    /// one. Said at each start until a mark is in the log; the mark tells of it from then on.
     pub lost_before: Option<Epoch>,
 }
 
@@ -62,8 +62,10 @@ impl<B: Payload> Replica<B> {
                 }
             }
         }
+        let lost_before = mark.lost_before.max(stored.lost_before);
+        let is_new_loss = lost_before > mark.lost_before;
         let mut own = Own {
-            promised: mark.promised.max(stored.lost_before.unwrap_or_default()),
+            promised: mark.promised.max(lost_before.unwrap_or_default()),
             lineage: mark.lineage,
             lease,
             batches: Batches::above(stored.base),
@@ -71,8 +73,7 @@ impl<B: Payload> Replica<B> {
             durable: NumberSet::through(stored.base),
             counted: stored.base.max(mark.counted),
             applied: stored.base,
-            is_whole: stored.lost_before.is_none()
-                || timestone_types::is_planted!(AnswersAfterLoss),
+            lost_before,
         };
         // The last mark alone says what was cut: one before it may be of a table that was given up
         // for the next epoch before anybody was told of it. Of one number the batch of the latest
@@ -88,6 +89,12 @@ impl<B: Payload> Replica<B> {
         own.lease = own.lease.max(lease);
         own.apply(out);
         let persisting = Persisting::default();
-        Self { me, own, persisting, table: None, primary: None, leading: None }
+        let mut replica = Self { me, own, persisting, table: None, primary: None, leading: None };
+        if is_new_loss {
+            // Before anything else is in the log, and before anything is answered.
+            let (what, mark) = (Persisted::Promise(replica.promised()), replica.mark());
+            replica.persist(what, Entry::Mark(mark), out);
+        }
+        replica
     }
 }

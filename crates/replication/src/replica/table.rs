@@ -40,6 +40,8 @@ pub(crate) struct EpochTable<B> {
     pub(super) epoch: Epoch,
     pub(super) head: TableHead,
     incoming: BTreeMap<BatchNumber, Batch<B>>,
+    /// Their numbers.
+    sent: NumberSet,
     durable: NumberSet,
     /// Everything is there; its mark is on the way to the log.
     pub(super) is_complete: bool,
@@ -47,8 +49,8 @@ pub(crate) struct EpochTable<B> {
 
 impl<B: Payload> EpochTable<B> {
     pub(super) fn new(epoch: Epoch, head: TableHead) -> Self {
-        let (incoming, durable) = (BTreeMap::new(), NumberSet::default());
-        Self { epoch, head, incoming, durable, is_complete: false }
+        let (incoming, sent, durable) = Default::default();
+        Self { epoch, head, incoming, sent, durable, is_complete: false }
     }
 
     /// Up to where what a replica has is part of the table, whatever else it has.
@@ -77,22 +79,25 @@ impl<B: Payload> EpochTable<B> {
     pub(super) fn received(&self, own: &Own<B>) -> NumberSet {
         let mut received = own.received.clone();
         received.cut(self.valid(own));
-        for &number in self.incoming.keys() {
-            received.insert(number);
-        }
+        received.add(&self.sent);
         received
     }
 
-    /// Whether a batch of the table is new to a replica; it is taken then.
+    /// Whether a batch of the table is new to a replica, and it has room; it is taken then.
     pub(super) fn take(&mut self, batch: &Batch<B>, own: &Own<B>) -> bool {
         let is_known = batch.number > self.head.through
             || (batch.number <= self.valid(own) && own.received.contains(batch.number))
             || self.incoming.contains_key(&batch.number);
-        if !is_known {
+        // What would make too many holes is sent again when there are fewer.
+        let takes = !is_known
+            && (self.sent.has_room_for(batch.number)
+                || self.received(own).has_room_for(batch.number));
+        if takes {
             assert!(batch.epoch < self.epoch, "a table is made of earlier epochs");
             self.incoming.insert(batch.number, batch.clone());
+            self.sent.insert(batch.number);
         }
-        !is_known
+        takes
     }
 
     /// A batch is durable; whether it is one of those that were sent for the table.
@@ -132,6 +137,6 @@ impl<B: Payload> EpochTable<B> {
             own.take(batch);
         }
         assert_eq!(own.durable, NumberSet::through(end), "a table has no holes");
-        own.is_whole = true;
+        own.lost_before = None;
     }
 }

@@ -10,13 +10,14 @@
 //! has a later one whose table lacks it. What lies above the first hole never counted: a primary
 //! counts in the order of numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{Epoch, Timestamp, is_planted};
 
+use super::fetching::Fetching;
 use super::followers::Follower;
 use super::input::Output;
-use super::leading::{LeadPhase, Leading, ask_to_join, fetch};
+use super::leading::{LeadPhase, Leading, ask_to_join};
 use super::persisting::Persisted;
 use super::table::{EpochTable, TableHead};
 use super::{Replica, ReplicaId};
@@ -67,7 +68,7 @@ impl<B: Payload> Replica<B> {
         if self.leading.is_none() {
             return self.answer(epoch, out);
         }
-        if self.own.is_whole {
+        if self.own.is_whole() {
             let answer = self.what_it_has();
             self.joined(now, (self.me, epoch), answer, out);
         }
@@ -85,11 +86,19 @@ impl<B: Payload> Replica<B> {
         let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
             return;
         };
-        if let LeadPhase::Joining { previous, answers } = &mut leading.phase
-            && previous.iter().flatten().any(|&id| id == from)
-        {
-            answers.insert(from, answer);
-            self.merge(now, out);
+        match &mut leading.phase {
+            LeadPhase::Joining { previous, answers }
+                if previous.iter().flatten().any(|&id| id == from) =>
+            {
+                answers.insert(from, answer);
+                self.merge(now, out);
+            }
+            LeadPhase::Fetching(fetching) => {
+                let is_source = is_source(&answer, &leading.table);
+                fetching.answered(now, from, answer, is_source);
+                self.fetch_missing(None, out);
+            }
+            LeadPhase::Joining { .. } | LeadPhase::Installing | LeadPhase::Serving => {}
         }
     }
 
@@ -105,21 +114,35 @@ impl<B: Payload> Replica<B> {
         if !previous.iter().all(is_enough) || self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
-        let mut sources = std::mem::take(answers);
-        let table = EpochTable::new(epoch, table_of(&sources, self.own.lease));
-        // What others have above their own, older tables may have been cut.
-        sources.retain(|&id, answer| {
-            id != self.me && (answer.lineage == table.head.based_on || is_planted!(MergesOldTables))
-        });
-        let received = table.received(&self.own);
-        if !fetch(epoch, table.head.through, &received, &sources, out) {
-            (self.leading, self.table) = (None, None);
-            return out.push(Output::CannotLead { epoch });
-        }
-        leading.phase = LeadPhase::Fetching { sources };
-        (leading.table, leading.asked_at) = (table.head.clone(), now);
+        let (answers, previous) = (std::mem::take(answers), std::mem::take(previous));
+        let table = EpochTable::new(epoch, table_of(&answers, self.own.lease));
+        let mut others: BTreeSet<ReplicaId> = previous.into_iter().flatten().collect();
+        others.remove(&self.me);
+        let sources = answers
+            .iter()
+            .filter(|(id, answer)| others.contains(id) && is_source(answer, &table.head));
+        let sources = sources.map(|(&id, _)| id).collect();
+        let fetching = Fetching::new(now, epoch, others, answers, sources);
+        (leading.phase, leading.table) = (LeadPhase::Fetching(fetching), table.head.clone());
         self.table = Some(table);
+        self.fetch_missing(None, out);
         self.install_everywhere(now, out);
+    }
+
+    /// Asks for batches of the table that are missing here; `ticked` when time has passed.
+    pub(super) fn fetch_missing(&mut self, ticked: Option<Timestamp>, out: &mut Vec<Output<B>>) {
+        let (Some(leading), Some(table)) = (&mut self.leading, &self.table) else { return };
+        let LeadPhase::Fetching(fetching) = &mut leading.phase else { return };
+        let (received, through) = (table.received(&self.own), table.head.through);
+        let is_to_be_had = match ticked {
+            Some(now) => fetching.tick(now, &received, through, out),
+            None => fetching.ask(&received, through, out),
+        };
+        if !is_to_be_had {
+            let epoch = leading.epoch;
+            (self.leading, self.table) = (None, None);
+            out.push(Output::CannotLead { epoch });
+        }
     }
 
     /// A batch that was fetched.
@@ -130,11 +153,13 @@ impl<B: Payload> Replica<B> {
         batch: Batch<B>,
         out: &mut Vec<Output<B>>,
     ) {
-        let is_fetching = self.leading.as_ref().is_some_and(|leading| {
-            leading.epoch == epoch && matches!(leading.phase, LeadPhase::Fetching { .. })
-        });
-        let Some(table) = self.table.as_mut().filter(|_| is_fetching) else { return };
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.epoch == epoch) else {
+            return;
+        };
+        let LeadPhase::Fetching(fetching) = &mut leading.phase else { return };
+        let Some(table) = &mut self.table else { return };
         if table.take(&batch, &self.own) {
+            fetching.has_come(now);
             let what = Persisted::Batch { number: batch.number, epoch: batch.epoch };
             self.persist(what, super::Entry::Batch(batch), out);
             self.install_everywhere(now, out);
@@ -142,9 +167,9 @@ impl<B: Payload> Replica<B> {
     }
 
     /// Tells all replicas of the table, once all of it is here.
-    fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
+    pub(super) fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
         let (Some(leading), Some(table)) = (&mut self.leading, &self.table) else { return };
-        if !table.is_here(&self.own) {
+        if !matches!(leading.phase, LeadPhase::Fetching(_)) || !table.is_here(&self.own) {
             return;
         }
         leading.phase = LeadPhase::Installing;
@@ -187,14 +212,20 @@ impl<B: Payload> Replica<B> {
 fn table_of(answers: &BTreeMap<ReplicaId, JoinAnswer>, own_lease: Timestamp) -> TableHead {
     let latest = answers.values().map(|answer| &answer.lineage).max_by_key(|one| one.installed());
     let based_on = latest.cloned().unwrap_or_default();
-    let is_source =
-        |answer: &&JoinAnswer| answer.lineage == based_on || is_planted!(MergesOldTables);
+    let mut head = TableHead { based_on, ..TableHead::default() };
     let mut has = NumberSet::default();
-    for answer in answers.values().filter(is_source) {
+    for answer in answers.values().filter(|answer| is_source(answer, &head)) {
         has.add(&answer.has);
     }
+    head.through = has.prefix();
     // Leases count from every answer (rule P6).
     let floor = answers.values().map(|answer| answer.lease).max().unwrap_or_default();
-    let floor = floor.max(own_lease);
-    TableHead { based_on, through: has.prefix(), floor }
+    head.floor = floor.max(own_lease);
+    head
+}
+
+/// Whether what a replica has is valid in a table: what others have above their own, older tables
+/// may have been cut.
+fn is_source(answer: &JoinAnswer, table: &TableHead) -> bool {
+    answer.lineage == table.based_on || is_planted!(MergesOldTables)
 }

@@ -2,6 +2,8 @@
 
 mod explore;
 mod laws;
+mod lost_and_late;
+mod malformed;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;

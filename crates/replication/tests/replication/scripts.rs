@@ -7,14 +7,14 @@ use timestone_wal::BatchNumber;
 
 use crate::world::World;
 
-const ALL: [ReplicaId; 3] = [ReplicaId(1), ReplicaId(2), ReplicaId(3)];
-const ONE: ReplicaId = ReplicaId(1);
-const TWO: ReplicaId = ReplicaId(2);
-const THREE: ReplicaId = ReplicaId(3);
-const EVERYTHING: usize = 1_000;
+pub(crate) const ALL: [ReplicaId; 3] = [ReplicaId(1), ReplicaId(2), ReplicaId(3)];
+pub(crate) const ONE: ReplicaId = ReplicaId(1);
+pub(crate) const TWO: ReplicaId = ReplicaId(2);
+pub(crate) const THREE: ReplicaId = ReplicaId(3);
+pub(crate) const EVERYTHING: usize = 1_000;
 
 /// Three replicas; 1 serves in epoch 1.
-fn three() -> World {
+pub(crate) fn three() -> World {
     let mut world = World::new(3);
     world.lead(ONE, &ALL);
     world.settle();
@@ -23,12 +23,12 @@ fn three() -> World {
 }
 
 /// Loses what is under way to or from this one.
-fn lose(world: &mut World, id: ReplicaId) {
+pub(crate) fn lose(world: &mut World, id: ReplicaId) {
     world.flying.retain(|(from, to, _)| *from != id && *to != id);
 }
 
 /// Delivers what is under way between these two only, and syncs both, until nothing is left.
-fn settle_between(world: &mut World, ids: [ReplicaId; 2]) {
+pub(crate) fn settle_between(world: &mut World, ids: [ReplicaId; 2]) {
     loop {
         let between = |from: &ReplicaId, to: &ReplicaId| ids.contains(from) && ids.contains(to);
         let next = world.flying.iter().position(|(from, to, _)| between(from, to));

@@ -43,7 +43,8 @@ pub(crate) struct Server {
     checkpoint: BatchNumber,
     /// The epoch that it serves, and the last batch that it has written.
     pub(crate) serves: Option<(Epoch, BatchNumber)>,
-    is_whole: bool,
+    /// Its disk was lost, and nothing is in its log since.
+    is_empty: bool,
 }
 
 impl Server {
@@ -59,6 +60,8 @@ pub(crate) struct World {
     pub(crate) servers: BTreeMap<ReplicaId, Server>,
     pub(crate) flying: Vec<Sent>,
     pub(crate) laws: Laws,
+    /// Who has said that it cannot lead which epoch.
+    pub(crate) cannot_lead: Vec<(ReplicaId, Epoch)>,
     epoch: Epoch,
     /// Configurations since the last epoch of which the master knows that it served.
     previous: Vec<(Epoch, Vec<ReplicaId>)>,
@@ -82,7 +85,7 @@ impl World {
                 applied: Vec::new(),
                 checkpoint: BatchNumber::ZERO,
                 serves: None,
-                is_whole: true,
+                is_empty: false,
             };
             (ReplicaId(id), server)
         };
@@ -91,6 +94,7 @@ impl World {
             servers: (1..=servers).map(server).collect(),
             flying: Vec::new(),
             laws: Laws::default(),
+            cannot_lead: Vec::new(),
             epoch: Epoch::ZERO,
             previous: Vec::new(),
             leader: None,
@@ -181,7 +185,9 @@ impl World {
                     assert!(epoch < by);
                     server.serves = None;
                 }
-                Output::NeedsEpoch { .. } | Output::CannotLead { .. } | Output::Behind { .. } => {}
+                Output::CannotLead { epoch } => self.cannot_lead.push((id, epoch)),
+                Output::Malformed { from } => panic!("{id} does not understand {from}"),
+                Output::NeedsEpoch { .. } | Output::Behind { .. } => {}
             }
         }
         for batch in applied {
@@ -233,8 +239,7 @@ impl World {
     /// A process dies; of what is not durable, `more` entries happen to be on the device.
     pub(crate) fn kill(&mut self, id: ReplicaId, more: usize) {
         let server = self.servers.get_mut(&id).expect("it is known");
-        let replica = server.replica.take();
-        server.is_whole = replica.map_or(server.is_whole, |replica| replica.is_whole());
+        server.replica = None;
         server.serves = None;
         server.durable = (server.durable + more).min(server.log.len());
         server.log.truncate(server.durable);
@@ -252,7 +257,9 @@ impl World {
         server.durable = server.log.len();
         let base = server.checkpoint;
         let next = Epoch::new(self.epoch.get() + 1);
-        let lost_before = (!server.is_whole).then_some(next);
+        // The log tells of a loss once it has anything.
+        server.is_empty &= entries.is_empty();
+        let lost_before = server.is_empty.then_some(next);
         let stored = Stored { base, entries, lost_before };
         let mut out = Vec::new();
         server.replica = Some(Replica::recover(id, stored, &mut out));
@@ -264,7 +271,7 @@ impl World {
     pub(crate) fn lose_disk(&mut self, id: ReplicaId) {
         self.kill(id, 0);
         let server = self.servers.get_mut(&id).expect("it is known");
-        (server.log, server.durable, server.is_whole) = (Vec::new(), 0, false);
+        (server.log, server.durable, server.is_empty) = (Vec::new(), 0, true);
         (server.applied, server.checkpoint) = (Vec::new(), BatchNumber::ZERO);
     }
 
@@ -274,13 +281,14 @@ impl World {
             return;
         }
         let applied = self.servers[&from].applied.clone();
+        let epoch = self.replica(from).installed();
         let through = BatchNumber::new(applied.len() as u64);
         let server = self.servers.get_mut(&to).expect("it is known");
         if server.replica.is_none() || server.applied.len() >= applied.len() {
             return;
         }
         (server.applied, server.checkpoint) = (applied, through);
-        self.input(to, Input::Rebased { through });
+        self.input(to, Input::Rebased { epoch, through });
     }
 
     /// Delivers the message at this place.
@@ -318,7 +326,12 @@ impl World {
     /// Whether a server has lost its disk and is not rebuilt.
     pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
         let server = &self.servers[&id];
-        !server.replica.as_ref().map_or(server.is_whole, Replica::is_whole)
+        let marks = server.log.iter().rev().filter_map(|(_, entry)| match entry {
+            Entry::Mark(mark) => Some(mark.lost_before.is_some()),
+            Entry::Batch(_) => None,
+        });
+        let is_lost = marks.take(1).any(|is_lost| is_lost) || server.is_empty;
+        server.replica.as_ref().map_or(is_lost, |replica| !replica.is_whole())
     }
 
     /// Who serves in the highest epoch.

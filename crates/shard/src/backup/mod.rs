@@ -184,7 +184,8 @@ impl Backup {
         self.replay.store().wake_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// The own log needs nothing below this batch any more.
+    /// The own log needs nothing below this batch any more; the last batch, and the last one with a
+    /// read bound, are always needed.
     pub fn keep_from(&mut self) -> BatchNumber {
         if timestone_types::is_planted!(CarelessBackup) {
             return self.last.next();
@@ -195,7 +196,8 @@ impl Backup {
         }
         let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
         let kept = self.replay.lowest_needed();
-        [puts, kept].into_iter().flatten().fold(self.last.next(), BatchNumber::min)
+        // The last of all tells which numbers come next.
+        [puts, kept].into_iter().flatten().fold(self.last, BatchNumber::min)
     }
 
     /// A log can hand out nothing before `from` at a recovery any more.

@@ -11,6 +11,7 @@ use timestone_seda::{FrameBatch, Stage};
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
+use timestone_wal::LogRecord;
 use timestone_wire::{
     Decide, Envelope, Frame, Frames, Get, Kind, Message, PrepareHead, PrepareWriter, ReadAt,
     Report, RequestId, Value, Verdict, Vote, Write, WriteAction, WriteEntry, WriteKind, Written,
@@ -323,6 +324,25 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
     }
 }
 
+/// What a restart finds on a device, and in a log that holds nothing below `from`.
+fn replayed(
+    media: &MemoryMedia,
+    now: Timestamp,
+    logged: &[LogAppend],
+    from: BatchNumber,
+) -> Replay {
+    let mut replay = Replay::new(SHARD, store_on(media));
+    for LogAppend { head, bytes } in logged.iter().filter(|one| one.head.batch >= from) {
+        let mut number = head.first;
+        for record in BatchRecords::new(bytes) {
+            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
+            replay.record(now, place, record.unwrap()).unwrap();
+            number = number.plus(1);
+        }
+    }
+    replay
+}
+
 /// A backup follows a primary, and takes its place: as it is, or after a restart from its own log
 /// and what its device has kept.
 fn takes_over(seed: u64, restarts: bool) {
@@ -348,15 +368,7 @@ fn takes_over(seed: u64, restarts: bool) {
     if restarts {
         drop(backup);
         others.kill(seed);
-        let mut replay = Replay::new(SHARD, store_on(&others));
-        for LogAppend { head, bytes } in logged.iter().filter(|one| one.head.batch >= kept_from) {
-            let mut number = head.first;
-            for record in BatchRecords::new(bytes) {
-                let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
-                replay.record(now, place, record.unwrap()).unwrap();
-                number = number.plus(1);
-            }
-        }
+        let replay = replayed(&others, now, &logged, kept_from);
         backup = Backup::new(replay, &[LOG]);
     }
     assert!(!backup.has_failed());
@@ -393,4 +405,82 @@ fn a_backup_that_starts_anew_has_kept_what_it_needs() {
     for seed in 0..150 {
         takes_over(seed, true);
     }
+}
+
+/// Whether a snapshot may be read.
+fn is_shown(served: &mut Served, at: Timestamp) -> bool {
+    let (at, key) = (ReadAt::Snapshot(at), &0u64.to_be_bytes());
+    let get = Get { keyspace: KEYSPACE, at, client: CLIENT, wait: false, key };
+    let answer = served.ask(|envelope, out| get.encode(envelope, out)).unwrap();
+    Value::decode(&Frame::parse(&answer).unwrap()).is_ok()
+}
+
+/// A shard that was written to, and then was idle until its backup's log needs as little as it ever
+/// does; with that.
+fn idle(served: &mut Served, backup: &mut Backup) -> BatchNumber {
+    let (mut dice, mut known, mut taken) = (Seed(1).dice(), Known::default(), 0);
+    for key in 0..10 {
+        let asked = Asked { key, ..known.wish(&mut dice, served.now) };
+        assert_eq!(served.write(&asked, asked.begin.next()).0, Verdict::Yes);
+    }
+    for _ in 0..200 {
+        served.report(served.now);
+        served.pass(400);
+        follow(backup, &mut taken, served);
+    }
+    backup.keep_from()
+}
+
+#[test]
+fn a_backup_whose_log_is_emptied_goes_on_with_the_watermark_and_the_numbers() {
+    let (own, others) = (media(), media());
+    let replay = Replay::new(SHARD, store_on(&own));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let mut backup = Backup::new(Replay::new(SHARD, store_on(&others)), &[LOG]);
+    let kept_from = idle(&mut served, &mut backup);
+    let last = served.logged.last().unwrap().head;
+    assert!(kept_from.get() + 5 > last.batch.get(), "{kept_from} of {last:?}");
+    let (old, now) = (START.saturating_add(Duration::from_secs(1)), served.now);
+    assert!(!is_shown(&mut served, old), "it lies below the watermark");
+    drop(backup);
+    others.kill(1);
+    let replay = replayed(&others, now, &served.logged, kept_from);
+    let backup = Backup::new(replay, &[LOG]);
+    assert_eq!(backup.last(), last.batch);
+    let mut served = Served::new(backup.promote(now, recovering(now)), now);
+    assert!(!is_shown(&mut served, old), "it is refused by the new primary, too");
+    served.pass(1_000);
+    let first = served.logged.first().unwrap().head;
+    assert!(first.batch > last.batch && first.first > last.first, "{first:?} after {last:?}");
+}
+
+/// A promise that nobody decides is carried from file to file by its primary.
+#[test]
+fn a_promise_that_nobody_decides_does_not_hold_a_log_for_ever() {
+    let others = media();
+    let mut backup = Backup::new(Replay::new(SHARD, store_on(&others)), &[LOG]);
+    let (own, mut known, mut dice) = (media(), Known::default(), Seed(2).dice());
+    let replay = Replay::new(SHARD, store_on(&own));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let asked = known.wish(&mut dice, served.now);
+    assert!(served.promise(&asked).is_some());
+    let mut taken = 0;
+    for _ in 0..5 {
+        served.pass(400);
+        follow(&mut backup, &mut taken, &served);
+    }
+    let promise = served.logged.iter().find(|one| {
+        BatchRecords::new(&one.bytes).any(|record| {
+            matches!(LogRecord::decode(record.unwrap()), Ok(LogRecord::Prepare { .. }))
+        })
+    });
+    let &LogAppend { mut head, ref bytes } = promise.unwrap();
+    let first = head.batch;
+    assert!(backup.keep_from() <= first);
+    // The same batch again, later: as the primary carries it.
+    for _ in 0..3 {
+        head.batch = backup.last().next();
+        backup.take(served.now, head, bytes).unwrap();
+    }
+    assert!(backup.keep_from() > first, "the last copy is enough");
 }

@@ -6,9 +6,7 @@ use timestone_wal::BatchNumber;
 
 use super::{Device, Payload, Replay};
 use crate::error::ShardError;
-
-/// So many decided transactions may wait for room.
-const MAX_LEFT: usize = 1024;
+use crate::limits::{MAX_LEFT, MAX_LEFT_BYTES};
 
 impl Replay {
     /// The device is not waited for from now on.
@@ -44,7 +42,7 @@ impl Replay {
 
     /// Whether so much waits for the store that more should wait, too.
     pub(crate) fn is_behind(&self) -> bool {
-        self.left.len() >= MAX_LEFT
+        self.left.len() >= MAX_LEFT || self.left_bytes >= MAX_LEFT_BYTES
     }
 
     /// Whether something waits for the store.
@@ -70,7 +68,8 @@ impl Replay {
     /// Puts what the store has had no room for.
     pub(crate) fn go_on(&mut self, now: Timestamp) -> Result<(), ShardError> {
         for _ in 0..self.left.len() {
-            let Some(txn) = self.left.pop_front() else { break };
+            let Some((txn, bytes)) = self.left.pop_front() else { break };
+            self.left_bytes -= bytes;
             let outcome = self.decided.get(&txn).map(|decided| decided.outcome);
             let (Some(TxnOutcome::Committed(at)), Some(payload)) =
                 (outcome, self.payloads.take(txn))
@@ -108,10 +107,13 @@ impl Replay {
             .retain(|txn, decided| decided.batch >= keep_from || promised.contains_key(txn));
     }
 
-    /// The lowest batch with a promise or an outcome that is needed.
+    /// The lowest batch with a promise, an outcome or a read bound that is needed. Of a promise the
+    /// last copy is enough: a backup takes what it has durably. The last read bound tells of the
+    /// watermark.
     pub(crate) fn lowest_needed(&self) -> Option<BatchNumber> {
+        let promised = self.promised.values().map(|promised| promised.needed).min();
         let decided = self.decided.values().map(|decided| decided.batch).min();
-        [self.payloads.oldest_batch(), decided].into_iter().flatten().min()
+        [promised, decided, self.last_bound].into_iter().flatten().min()
     }
 
     /// Nothing was served at or above this.

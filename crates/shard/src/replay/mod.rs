@@ -53,6 +53,8 @@ pub struct Replay {
     /// The store's own one, as its last checkpoint has it.
     store_watermark: Timestamp,
     lowest: Option<BatchNumber>,
+    /// The last batch with a read bound: it alone tells of the watermark.
+    last_bound: Option<BatchNumber>,
     order: RecordOrder,
     /// The lowest timestamp of all writes in the logs.
     oldest_write: Timestamp,
@@ -64,8 +66,9 @@ pub struct Replay {
     applied: u64,
     /// The lowest batch with a prepare whose writes went into the store since this was last taken.
     applied_from: Option<BatchNumber>,
-    /// Decided transactions that the store has had no room for.
-    left: VecDeque<TxnId>,
+    /// Decided transactions that the store has had no room for, and how long their bodies are.
+    left: VecDeque<(TxnId, usize)>,
+    left_bytes: usize,
     device: Device,
     waits_in_vain: u32,
     events: Vec<StoreEvent>,
@@ -86,6 +89,8 @@ struct Promised {
     commit: Timestamp,
     /// The last batch that says so.
     batch: BatchNumber,
+    /// The last batch with this timestamp: what is before it is not needed.
+    needed: BatchNumber,
 }
 
 /// What is known of a decided transaction.
@@ -117,6 +122,7 @@ impl Replay {
             watermark,
             store_watermark: watermark,
             lowest: None,
+            last_bound: None,
             order: RecordOrder::default(),
             oldest_write: Timestamp::MAX,
             oldest_of_batch: Timestamp::MAX,
@@ -125,6 +131,7 @@ impl Replay {
             applied: 0,
             applied_from: None,
             left: VecDeque::new(),
+            left_bytes: 0,
             device: Device::IsWaitedFor,
             waits_in_vain: 0,
             events: Vec::new(),
@@ -219,9 +226,11 @@ impl Replay {
                         payload.commit = payload.commit.max(commit);
                         payload.batch =
                             Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
-                        let promised =
-                            self.promised.entry(txn).or_insert(Promised { commit, batch });
-                        promised.commit = promised.commit.max(commit);
+                        let first = Promised { commit, batch, needed: batch };
+                        let promised = self.promised.entry(txn).or_insert(first);
+                        if (commit, batch) > (promised.commit, promised.needed) {
+                            (promised.commit, promised.needed) = (commit, batch);
+                        }
                         promised.batch = promised.batch.max(batch);
                     }
                 }
@@ -239,6 +248,7 @@ impl Replay {
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
+                self.last_bound = self.last_bound.max(Some(batch));
                 // It is durable, so it is in force. What was pruned below it is not written again.
                 self.store.advance_watermark(watermark);
             }
@@ -254,11 +264,15 @@ impl Replay {
     fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ShardError> {
         if let TxnOutcome::Committed(at) = decided.outcome {
             self.bound = self.bound.max(at);
-            if self.promised.remove(&txn).is_some()
+            if let Some(promised) = self.promised.remove(&txn)
                 && let Some(payload) = self.payloads.take(txn)
             {
                 let Payload { body, begin, participants, batch, .. } = payload;
-                let batch = batch.unwrap_or(self.lowest.unwrap_or_default());
+                let batch = match self.device {
+                    Device::IsWaitedFor => batch.unwrap_or(self.lowest.unwrap_or_default()),
+                    // The own log has let go of what is before.
+                    Device::IsLeft => promised.needed,
+                };
                 if !self.apply(now, (txn, at, batch), &body)? {
                     self.leave(batch, txn, begin, at, false, &participants, &body);
                     self.decided.insert(txn, decided);
@@ -289,8 +303,9 @@ impl Replay {
     ) {
         let payload = self.payloads.keep(txn, begin, single, participants, (body, &[]));
         (payload.commit, payload.batch) = (commit, Some(batch));
-        self.promised.insert(txn, Promised { commit, batch });
-        self.left.push_back(txn);
+        self.promised.insert(txn, Promised { commit, batch, needed: batch });
+        self.left.push_back((txn, body.len()));
+        self.left_bytes += body.len();
         self.assert_sound();
     }
 

@@ -342,6 +342,7 @@ fn decided_writes_that_find_no_room_are_left_to_the_running_stage() {
         bodies.sum::<u64>(),
         "only what is left counts as promised"
     );
+    assert_eq!(replay.left_bytes as u64, replay.payloads.bytes());
     // What makes room stands behind them in the log.
     for n in 0..puts / 2 {
         feed(&mut replay, &records(puts + 1 + n, &n.to_be_bytes(), None, at(20), true));
@@ -382,4 +383,17 @@ fn decided_writes_that_find_no_room_are_left_to_the_running_stage() {
     for (n, answer) in answers {
         assert_eq!(answer, Some((n >= puts / 2, false)), "key {n}");
     }
+}
+
+#[test]
+fn large_transactions_that_find_no_room_make_a_backup_wait_before_they_are_many() {
+    let media = MemoryMedia::new(MemoryConfig::default());
+    let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
+    let mut replay = Replay::new(SHARD, Box::new(store));
+    let body = vec![0; crate::limits::MAX_LEFT_BYTES / 8];
+    for n in 1..=8 {
+        assert!(!replay.is_behind(), "{n}");
+        replay.leave(BatchNumber::new(n), txn(n), at(1), at(2), true, &[SHARD], &body);
+    }
+    assert!(replay.is_behind());
 }
