@@ -78,6 +78,14 @@ impl Core {
         self.now.set(self.now.get().max(now));
     }
 
+    /// Reads the clock, and how wrong it may be, in mid-turn. A commit that waits for the clocks must
+    /// not be proposed behind one that was acknowledged before it was asked for, and the turn may
+    /// have begun before that.
+    pub(crate) fn read_clock(&self) {
+        self.set_now(self.clock.now());
+        self.engine.borrow_mut().set_clock_error(self.now(), self.clock.error_bound().bound);
+    }
+
     /// The session that handles on other threads share: they see each other's effects.
     pub(crate) fn session_of_handles(&self) -> Result<SessionId> {
         if let Some(session) = self.shared_session.get() {

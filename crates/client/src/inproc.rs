@@ -88,7 +88,7 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
         else {
             return;
         };
-        if let Err(error) = take_frames(core, &frame_batch.bytes) {
+        if let Err(error) = take_frames(core, None, &frame_batch.bytes) {
             let left = Frames::new(&frame_batch.bytes).rest().len();
             tracing::error!(%error, left, "A reply of this process's own shard could not be read; \
                 what follows it is dropped.");

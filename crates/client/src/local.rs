@@ -234,6 +234,9 @@ impl LocalDb {
         }
         let ticket = Cell::new(None);
         let start = |op| {
+            if self.external_wait() == Some(true) {
+                self.core.read_clock();
+            }
             let options = RequestOptions { return_previous, ..self.request_options() };
             let mut engine = self.core.engine.borrow_mut();
             let (now, session) = (self.now(), self.session.id);
@@ -327,6 +330,7 @@ impl LocalDb {
             keyspace: self.keyspace,
             others: RefCell::default(),
             spoiled: RefCell::new(None),
+            waits: options.external_wait,
             handed_over: Cell::new(false),
             met: None,
         })
@@ -421,6 +425,8 @@ pub struct LocalTransaction {
     others: RefCell<Vec<KeyspaceId>>,
     /// A write that was refused: the transaction must not commit without it.
     spoiled: RefCell<Option<Error>>,
+    /// It was begun so that its commit waits for the clocks, whatever keyspaces it is about.
+    waits: bool,
     /// Its commit goes on without this handle.
     handed_over: Cell<bool>,
     /// Kept for closures with an error type of their own.
@@ -613,16 +619,17 @@ impl LocalTransaction {
             return Operation::ready(&self.core, Err(error));
         }
         match self.external_wait() {
-            Some(waits) => commit(&self.core, self.handle, waits),
+            Some(waits) => commit(&self.core, self.handle, waits || self.waits),
             None => {
                 // It is committed from there; this handle must not abort it meanwhile.
+                let waits_anyway = self.waits;
                 let committing = Committing { core: Rc::clone(&self.core), handle: self.handle };
                 let mut keyspaces = self.others.borrow().clone();
                 keyspaces.push(self.keyspace);
                 self.handed_over.set(true);
                 Operation::later(&self.core, async move {
                     let master = Master::new(&committing.core, None);
-                    let mut waits = false;
+                    let mut waits = waits_anyway;
                     for keyspace in keyspaces {
                         waits |= master.learn_external_wait(keyspace).await?;
                     }
@@ -661,6 +668,9 @@ impl Drop for Committing {
 fn commit(core: &Rc<Core>, handle: TxnHandle, external_wait: bool) -> Operation<Timestamp> {
     let ticket = Cell::new(None);
     let start = |op| {
+        if external_wait {
+            core.read_clock();
+        }
         let mut engine = core.engine.borrow_mut();
         if external_wait {
             engine.wait_for_clocks(handle);

@@ -192,9 +192,11 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         core.set_now(context.now());
         let now = core.now();
         let is_due = |read: Timestamp| now.since(read) >= limits::MIN_CLOCK_BOUND_INTERVAL;
-        if self.bound_of.is_none_or(is_due) {
+        // What waits for the clocks is looked at with the bound of this moment.
+        let is_sweep = core.engine.borrow().next_deadline().is_some_and(|due| due <= now);
+        if is_sweep || self.bound_of.is_none_or(is_due) {
             self.bound_of = Some(now);
-            core.engine.borrow_mut().set_clock_error(self.clock.error_bound().bound);
+            core.engine.borrow_mut().set_clock_error(now, self.clock.error_bound().bound);
         }
         core.engine.borrow_mut().tick(now);
         let more = self.run(&core);
@@ -385,7 +387,8 @@ mod tests {
             );
             self.pass(2 * BOUND - Duration::from_micros(1));
             assert!(self.outcome(&mut call).is_none());
-            self.pass(Duration::from_micros(2));
+            // The clock is read when it is committed, which an answer may have been waited for.
+            self.pass(DELAY + Duration::from_micros(2));
             let at = self.outcome(&mut call).expect("the error bounds have passed");
             assert!(at >= begun.saturating_add(BOUND) && self.now > at.saturating_add(BOUND));
         }
@@ -462,6 +465,36 @@ mod tests {
         bench.wait(db.put(b"k", b"v"));
         let plain = db.in_keyspace(bench.wait(db.keyspace_id("plain")));
         bench.wait(plain.put(b"k", b"v"));
+    }
+
+    /// The turn began before the command came, and others may have been told of a commit since.
+    #[test]
+    fn a_commit_that_waits_for_the_clocks_is_proposed_by_a_reading_that_is_younger_than_its_command()
+     {
+        let (mut bench, db) = Bench::new();
+        let orders = db.in_keyspace(bench.wait(db.keyspace_id("orders")));
+        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, txn, begin);
+        bench.wait(transaction.put(b"k", b"w"));
+        let asked = bench.now.saturating_add(Duration::from_millis(40));
+        bench.clock.0.set(asked);
+        let _calls = (transaction.commit(), orders.put(b"l", b"v"));
+        bench.driver.send(CLIENT, ClientStageEvent::Wake).unwrap();
+        bench.driver.turn();
+        let mut commits = Vec::new();
+        while let Some((_, event)) = bench.driver.take_sent() {
+            let ClientStageEvent::Net(NetEvent::FrameBatch(frame_batch)) = event else { continue };
+            for frame in Frames::new(&frame_batch.bytes).map(Result::unwrap) {
+                match frame.kind() {
+                    Kind::Write => commits.push(wire::Write::decode(&frame).unwrap().commit),
+                    Kind::Prepare => commits.push(wire::Prepare::decode(&frame).unwrap().commit),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(commits.len(), 2);
+        let lowest = asked.saturating_add(BOUND);
+        assert!(commits.iter().all(|&commit| commit >= lowest), "{commits:?}, {lowest}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How frames leave an event loop and how replies enter it.
 
+use timestone_clock::server_time::ServerNumber;
 use timestone_seda::Context;
 use timestone_session::{Engine, OpId};
 use timestone_types::Timestamp;
@@ -28,14 +29,19 @@ pub(crate) trait Transport<E: ClientEvent>: Send {
     fn next_deadline(&self) -> Option<Timestamp>;
 }
 
-/// Hands a run of reply frames to the operations that wait for them.
+/// Hands a run of reply frames to the operations that wait for them. `peer` has sent them, where
+/// that is known.
 ///
 /// # Errors
 /// What could not be read: the peer cannot be trusted further.
-pub(crate) fn take_frames(core: &Core, bytes: &[u8]) -> Result<(), WireError> {
+pub(crate) fn take_frames(
+    core: &Core,
+    peer: Option<ServerNumber>,
+    bytes: &[u8],
+) -> Result<(), WireError> {
     let now = core.now();
     let mut engine = core.engine.borrow_mut();
-    engine.shards_mut().begin_batch();
+    engine.shards_mut().begin_batch(peer);
     for frame in Frames::new(bytes) {
         take_frame(core, &mut engine, now, &frame?);
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use timestone_clock::server_time::ServerNumber;
 use timestone_cluster::ShardMap;
 use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
@@ -415,7 +416,8 @@ impl Tcp {
                         self.servers[index].asked.retain(|&asked| asked != op);
                     }
                 }
-                if let Err(error) = take_frames(core, bytes) {
+                let peer = self.servers[index].id.map(|id| ServerNumber(id.get()));
+                if let Err(error) = take_frames(core, peer, bytes) {
                     self.command(context, NetCommand::Abort(reply_to));
                     self.failed(core, index, error.to_string());
                 }

@@ -16,7 +16,8 @@
 //! # Invariants
 //! - While every reading is within what its server says, and the oscillator keeps its rate, the true
 //!   offset lies in every server's interval, and in what they agree on.
-//! - A minority of servers moves neither end of what is agreed on beyond what the others claim.
+//! - A minority of servers moves neither end of what is agreed on beyond what the others claim, once
+//!   all were heard of; it never moves what is followed beyond that.
 //! - Nothing is allocated after [`Estimate::new`].
 
 use std::time::Duration;
@@ -70,16 +71,25 @@ fn drift_ns(span: Duration) -> u64 {
     u64::try_from(drift).unwrap_or(u64::MAX)
 }
 
-/// What is known of one server's clock: from the answers of two generations, so that none counts for
-/// longer than [`RECENT`].
+/// Answers of one server: what they have in common at the time of the last one, and when the first
+/// of them came.
+#[derive(Clone, Copy, Debug)]
+struct Generation {
+    interval: OffsetInterval,
+    begun: BootTime,
+}
+
+/// What is known of one server's clock: from its last answer and two generations, so that none counts
+/// for longer than [`RECENT`].
 #[derive(Clone, Copy, Debug)]
 struct HeardServer {
     number: ServerNumber,
-    /// The true offset at `at`, by the answers since `begun`.
-    young: OffsetInterval,
+    /// The true offset at `at`, by the last answer alone.
+    last: OffsetInterval,
+    /// By that one and those before it.
+    young: Generation,
     /// By those of the generation before.
-    old: Option<OffsetInterval>,
-    begun: BootTime,
+    old: Option<Generation>,
     at: BootTime,
     /// How wrong its clock is by what it said last; `None` when nothing vouches for it.
     error: Option<Duration>,
@@ -87,27 +97,35 @@ struct HeardServer {
 
 impl HeardServer {
     fn interval(&self, now: BootTime) -> OffsetInterval {
-        let both = self.old.and_then(|old| old.intersection(self.young));
-        both.unwrap_or(self.young).widened(drift_ns(now.since(self.at)))
+        let known = [Some(self.young), self.old].into_iter().flatten();
+        let counts = known.filter(|generation| now.since(generation.begun) <= RECENT);
+        let all = counts.fold(self.last, |all, generation| {
+            all.intersection(generation.interval).unwrap_or(all)
+        });
+        all.widened(drift_ns(now.since(self.at)))
     }
 
     /// Takes another answer of this server, which is what is known if it contradicts the others.
     fn hear(&mut self, new: Self) {
-        let both = self.interval(new.at).intersection(new.young);
+        let both = self.interval(new.at).intersection(new.last);
         if both.is_none() || !self.is_confirmed(&new) || !self.is_recent(new.at) {
             *self = new;
             return;
         }
         let by_ns = drift_ns(new.at.since(self.at));
-        let young = self.young.widened(by_ns).intersection(new.young).unwrap_or(new.young);
-        let old = self.old.map(|old| old.widened(by_ns));
-        let is_over = new.at.since(self.begun) >= RECENT / 2;
-        *self = if is_over {
-            Self { old: Some(young), ..new }
-        } else {
-            Self { young, old, begun: self.begun, ..new }
+        let widened = |Generation { interval, begun }: Generation| {
+            Some(Generation { interval: interval.widened(by_ns), begun })
+                .filter(|generation| new.at.since(generation.begun) <= RECENT)
         };
-        debug_assert!(self.begun <= self.at, "a generation that has yet to begin");
+        let (young, old) = (widened(self.young), self.old.and_then(widened));
+        *self = match young {
+            Some(young) if new.at.since(young.begun) < RECENT / 2 => {
+                let interval = young.interval.intersection(new.last).unwrap_or(new.last);
+                Self { young: Generation { interval, ..young }, old, ..new }
+            }
+            young => Self { old: young, ..new },
+        };
+        debug_assert!(self.young.begun <= self.at, "a generation that has yet to begin");
     }
 
     /// Whether it stands by what it said. Who says to be wrong by more than before, and by more than
@@ -132,6 +150,9 @@ impl HeardServer {
 pub struct Agreement {
     /// The true offset lies within.
     pub interval: OffsetInterval,
+    /// What is followed: from the first to the last point that as many claim as must agree, one of
+    /// whom is honest. The true offset may lie outside where not all were heard of.
+    pub followed: OffsetInterval,
     /// How many servers say so.
     pub servers: usize,
     /// Whether something vouches for the clocks of all of them.
@@ -162,17 +183,30 @@ impl Estimate {
     /// An answer has arrived.
     pub fn hear(&mut self, exchange: &Exchange<BootTime>, received: BootTime) {
         self.servers = exchange.servers.clamp(1, MAX_SERVERS);
+        self.forget_those_who_left(exchange.server);
         let Some(interval) = exchange.interval(received) else { return };
         let new = HeardServer {
             number: exchange.server,
-            young: interval,
+            last: interval,
+            young: Generation { interval, begun: received },
             old: None,
-            begun: received,
             at: received,
             error: exchange.error,
         };
         if let Some(known) = self.entry(new) {
             known.hear(new);
+        }
+        debug_assert!(self.heard.len() <= MAX_SERVERS, "the table has grown");
+    }
+
+    /// A server that has left the map is asked no more, so those that were silent for longest go
+    /// while there are more than there are to be heard of.
+    fn forget_those_who_left(&mut self, speaks: ServerNumber) {
+        let is_new = self.heard.iter().all(|known| known.number != speaks);
+        while self.servers < MAX_SERVERS && self.heard.len() + usize::from(is_new) > self.servers {
+            let others = self.heard.iter().enumerate().filter(|(_, known)| known.number != speaks);
+            let Some((silent, _)) = others.min_by_key(|(_, known)| known.at) else { return };
+            self.heard.swap_remove(silent);
         }
         debug_assert!(self.heard.len() <= MAX_SERVERS, "the table has grown");
     }
@@ -207,14 +241,16 @@ impl Estimate {
         // Those that were not heard of may all be honest.
         let honest = count.saturating_sub(self.servers.saturating_sub(votes)).clamp(1, votes);
         let intervals = recent.clone().map(|server| server.interval(now));
-        let interval = if is_planted!(BelievedLiar) {
-            recent.clone().max_by_key(|server| server.at)?.interval(now)
+        let (interval, followed) = if is_planted!(BelievedLiar) {
+            let last = recent.clone().max_by_key(|server| server.at)?.interval(now);
+            (last, last)
         } else {
-            agreed(intervals, votes, honest)?
+            let followed = agreed(intervals.clone(), votes)?;
+            (agreed(intervals, honest)?, followed)
         };
         let agreeing =
             recent.filter(|server| server.interval(now).intersection(interval).is_some());
         let is_vouched = agreeing.clone().all(|server| server.error.is_some());
-        Some(Agreement { interval, servers: agreeing.count(), is_vouched })
+        Some(Agreement { interval, followed, servers: agreeing.count(), is_vouched })
     }
 }

@@ -76,21 +76,16 @@ impl OffsetInterval {
     }
 }
 
-/// From the first to the last point that `honest` of the intervals have; `None` where no point is in
-/// `votes` of them.
+/// From the first to the last point that so many of the intervals have; `None` where there is no such
+/// point.
 pub(super) fn agreed(
     intervals: impl Iterator<Item = OffsetInterval> + Clone,
-    votes: usize,
-    honest: usize,
+    by: usize,
 ) -> Option<OffsetInterval> {
-    debug_assert!(0 < honest && honest <= votes, "nobody agrees on everything");
+    debug_assert!(by > 0, "nobody agrees on everything");
     let count = |at_ns: i64| intervals.clone().filter(|interval| interval.contains(at_ns)).count();
-    let ends = || intervals.clone().map(OffsetInterval::least_ns);
-    if !ends().any(|at_ns| count(at_ns) >= votes) {
-        return None;
-    }
-    let is_possible = |at_ns: &i64| count(*at_ns) >= honest;
-    let least_ns = ends().filter(is_possible).min()?;
+    let is_possible = |at_ns: &i64| count(*at_ns) >= by;
+    let least_ns = intervals.clone().map(OffsetInterval::least_ns).filter(is_possible).min()?;
     let most_ns = intervals.clone().map(OffsetInterval::most_ns).filter(is_possible).max()?;
     let agreed = OffsetInterval::new(least_ns, most_ns);
     debug_assert!(agreed.is_some(), "a last point without a first one");
@@ -108,17 +103,17 @@ mod tests {
     #[test]
     fn a_liar_is_outvoted_and_a_tie_excludes_nobody() {
         let honest = [interval(-10, 20), interval(0, 30)];
-        let of = |third, votes| agreed(honest.into_iter().chain([third]), votes, votes);
+        let of = |third, votes| agreed(honest.into_iter().chain([third]), votes);
         assert_eq!(of(interval(500, 501), 2), Some(interval(0, 20)));
         assert_eq!(of(interval(500, 501), 3), None);
         assert_eq!(of(interval(5, 6), 3), Some(interval(5, 6)));
         // It agrees with each of the others on something else: the truth may be either.
         assert_eq!(of(interval(15, 40), 2), Some(interval(0, 30)));
-        assert_eq!(agreed(honest.into_iter(), 2, 2), Some(interval(0, 20)));
+        assert_eq!(agreed(honest.into_iter(), 2), Some(interval(0, 20)));
         // Two of three were heard of, and one of them may lie.
-        assert_eq!(agreed(honest.into_iter(), 2, 1), Some(interval(-10, 30)));
-        assert_eq!(agreed([interval(0, 1), interval(2, 3)].into_iter(), 2, 1), None);
-        assert_eq!(agreed(std::iter::empty(), 1, 1), None);
+        assert_eq!(agreed(honest.into_iter(), 1), Some(interval(-10, 30)));
+        assert_eq!(agreed([interval(0, 1), interval(2, 3)].into_iter(), 2), None);
+        assert_eq!(agreed(std::iter::empty(), 1), None);
     }
 
     #[test]

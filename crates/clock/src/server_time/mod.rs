@@ -125,8 +125,10 @@ impl ServerTime {
     /// contradict them. `None` when the servers say nothing.
     fn known(&self, own: &OwnReading) -> Option<Agreement> {
         let agreed = self.estimate.agreed(own.boot)?;
-        let both = own.interval().and_then(|own| agreed.interval.intersection(own));
-        Some(Agreement { interval: both.unwrap_or(agreed.interval), ..agreed })
+        let both = |servers: OffsetInterval| own.interval()?.intersection(servers);
+        let Some(interval) = both(agreed.interval) else { return Some(agreed) };
+        let followed = both(agreed.followed).unwrap_or(agreed.followed);
+        Some(Agreement { interval, followed, ..agreed })
     }
 
     /// Follows what is known now. Without effect while an earlier change has yet to begin. Whether
@@ -135,7 +137,7 @@ impl ServerTime {
         if self.course.is_changing(own.boot) {
             return false;
         }
-        let wanted_ns = self.known(own).map_or(own.offset_ns(), |known| known.interval.middle_ns());
+        let wanted_ns = self.known(own).map_or(own.offset_ns(), |known| known.followed.middle_ns());
         let before = self.course;
         let now_ns = before.offset_at(own.boot);
         if is_planted!(SteppedServerTime) {

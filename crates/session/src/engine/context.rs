@@ -55,6 +55,16 @@ impl Context {
         self.timing.external_wait()
     }
 
+    /// Whether every clock has passed a commit at `at`, by what is known of this one now.
+    pub(crate) fn has_passed(&self, at: Timestamp) -> bool {
+        self.passed_at(at) <= self.now()
+    }
+
+    /// When that will be so, as far as it can be said now.
+    pub(crate) fn passed_at(&self, at: Timestamp) -> Timestamp {
+        at.saturating_add(self.external_wait()).next()
+    }
+
     /// What a commit that waits for the clocks is proposed at, at the earliest.
     pub(crate) fn external_now(&self) -> Timestamp {
         self.now().saturating_add(self.timing.external_lead()).min(limits::LAST_TIMESTAMP)

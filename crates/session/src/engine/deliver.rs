@@ -9,7 +9,7 @@ use timestone_wire::{self as wire, ClockIs, Frame, Frames, Message as _, WireErr
 
 use super::Engine;
 use super::number::{self, Asker, Number};
-use super::replies::{self, Reply};
+use super::replies::{self, Fault, Reply};
 use super::shards::ShardIndex;
 use crate::managers::Manager;
 
@@ -20,7 +20,7 @@ impl<M: Manager> Engine<M> {
     /// What could not be read: the connection cannot be trusted further and is to be closed. Frames
     /// before it were taken.
     pub fn deliver_batch(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
-        self.context.shards.begin_batch();
+        self.context.shards.begin_batch(None);
         let mut frames = Frames::new(bytes);
         for frame in &mut frames {
             let frame = frame.inspect_err(|_| self.context.stats.ignored_replies += 1)?;
@@ -37,6 +37,9 @@ impl<M: Manager> Engine<M> {
         self.context.timing.advance(now);
         self.context.assert_sound();
         self.context.shards.saw_map(frame.envelope().map_version);
+        if frame.kind() == wire::Kind::ClockIs {
+            self.context.shards.forget_reading();
+        }
         let taken = self.context.shards.index_of(shard).and_then(|from| self.take(from, frame));
         // What a server says of itself, and of no shard, concerns nobody here.
         if taken.is_none() && shard != wire::SERVER_ITSELF {
@@ -56,8 +59,14 @@ impl<M: Manager> Engine<M> {
             return Some(());
         }
         let request = frame.envelope().request.get();
-        context.shards.answered(from, request);
-        let reply = replies::read(frame).ok().filter(Reply::is_of_this_age)?;
+        let reply = replies::read(frame).ok();
+        // Where input waits for its turn, a server refuses without a look at its clock.
+        if matches!(reply, Some(Reply::Fault(Fault::Busy { .. }))) {
+            context.shards.refused(from, request);
+        } else {
+            context.shards.answered(from, request);
+        }
+        let reply = reply.filter(Reply::is_of_this_age)?;
         if number::is_ping(request) {
             return Some(());
         }

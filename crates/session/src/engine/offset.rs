@@ -125,6 +125,15 @@ impl OffsetProbe {
         true
     }
 
+    /// A refusal came that no reading belongs to: the request is watched no longer, for it may be
+    /// asked again.
+    pub(crate) fn refused(&mut self, request: u64) {
+        if self.asked.is_some_and(|(asked, _)| asked == request) {
+            self.asked = None;
+        }
+        self.assert_sound();
+    }
+
     /// The answer had arrived at `at`: when its request was sent, and the reading.
     pub(crate) fn arrived(&mut self, at: Timestamp) -> Option<(Timestamp, ClockIs)> {
         let (sent, reading) = self.answered.take()?;

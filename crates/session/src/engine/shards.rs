@@ -66,6 +66,8 @@ pub struct Shards {
     servers: usize,
     /// The latest reading of the batch that is being taken, and whose it is.
     reading: Option<(ShardIndex, ClockIs)>,
+    /// Who sent that batch, where the host can say it.
+    peer: Option<ServerNumber>,
     /// An answer from there is to be told when it arrived.
     wants_arrival: Option<ShardIndex>,
     /// The only shards that this host can reach, when it cannot reach all.
@@ -194,10 +196,13 @@ impl Shards {
     }
 
     /// Frames that are delivered from now on came in another batch, perhaps over another connection:
-    /// no reading of an earlier one belongs to their answers.
+    /// no reading of an earlier one belongs to their answers. `peer` is who sent it, where the host
+    /// knows that: what a server says in the name of another one's shard is no reading of that
+    /// one's clock.
     #[inline]
-    pub fn begin_batch(&mut self) {
+    pub fn begin_batch(&mut self, peer: Option<ServerNumber>) {
         self.reading = None;
+        self.peer = peer;
     }
 
     /// How far the clock of a shard's server is from this process's, as the latest exchange told;
@@ -226,6 +231,7 @@ impl Shards {
             wants_routes: false,
             servers: 0,
             reading: None,
+            peer: None,
             wants_arrival: None,
             reached_only: None,
         };
@@ -408,11 +414,25 @@ impl Shards {
         debug_assert!(self.wants_routes || !is_newer, "routes that are outdated are asked for");
     }
 
+    /// A batch of answers begins. What was read for an earlier one does not belong to it.
+    #[inline]
+    pub(crate) fn forget_reading(&mut self) {
+        self.reading = None;
+    }
+
     /// A batch of answers brings a reading of its server's clock.
     #[inline]
     pub(crate) fn read(&mut self, shard: ShardIndex, reading: ClockIs) {
         debug_assert!(shard.index() < self.table.len(), "a reading of nobody's clock");
-        self.reading = Some((shard, reading));
+        let is_its_own = self.peer.is_none() || self.peer == self.at(shard).server;
+        self.reading = Some((shard, reading)).filter(|_| is_its_own);
+    }
+
+    /// A request was refused, perhaps by a part of its server that reads no clock: that is no
+    /// exchange.
+    #[inline]
+    pub(crate) fn refused(&mut self, shard: ShardIndex, request: u64) {
+        self.at_mut(shard).offset.refused(request);
     }
 
     /// An answer came. When it is the one that tells of its server's clock, the host is to say when

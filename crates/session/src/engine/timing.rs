@@ -9,12 +9,15 @@ use timestone_types::{AbortKind, AbortReason, Timestamp, limits as shared};
 
 use crate::limits;
 
+const MAX_SLEW_DIVISOR: u32 = timestone_clock::limits::MAX_SLEW_DIVISOR as u32;
+
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     now: Timestamp,
-    /// How far this clock may be from true time.
+    /// How far this clock may be from true time, as it was said at `bounded`.
     error_bound: Duration,
+    bounded: Timestamp,
     /// How far behind the latest reading of a server's clock this one was when that came, at least.
     lag: Duration,
     next_due: Timestamp,
@@ -25,6 +28,7 @@ impl Timing {
         Self {
             now: Timestamp::ZERO,
             error_bound: Duration::ZERO,
+            bounded: Timestamp::ZERO,
             lag: Duration::ZERO,
             next_due: Timestamp::MAX,
         }
@@ -44,9 +48,14 @@ impl Timing {
         self.now
     }
 
-    /// How far this clock may be from true time, either way.
+    /// How far this clock may be from true time now, either way. Whoever waits for the clocks is
+    /// looked at when that is much less than before.
     pub(super) fn set_error_bound(&mut self, bound: Duration) {
+        if bound < self.error_bound / 4 * 3 {
+            self.wake_at(self.now);
+        }
         self.error_bound = bound;
+        self.bounded = self.now;
         debug_assert!(self.external_lead() <= bound, "a commit leads by more than it may have to");
     }
 
@@ -55,7 +64,19 @@ impl Timing {
     /// others are.
     #[inline]
     pub(super) fn external_lead(&self) -> Duration {
-        self.error_bound.min(limits::EXTERNAL_LEAD)
+        self.present_bound().min(limits::EXTERNAL_LEAD)
+    }
+
+    /// How far this clock may be from true time by now: whatever became known since, time is slewed
+    /// by a tenth at most.
+    #[inline]
+    fn present_bound(&self) -> Duration {
+        let grown = if self.error_bound.is_zero() {
+            Duration::ZERO
+        } else {
+            self.now.since(self.bounded) / MAX_SLEW_DIVISOR
+        };
+        self.error_bound.saturating_add(grown)
     }
 
     /// How long after its timestamp, by this clock, a commit is acknowledged that waits for the
@@ -63,7 +84,7 @@ impl Timing {
     /// bound, neither may that of others, whose clocks are taken to be as wrong as this one.
     #[inline]
     pub(super) fn external_wait(&self) -> Duration {
-        let wait = self.error_bound.saturating_mul(2).saturating_sub(self.external_lead());
+        let wait = self.present_bound().saturating_mul(2).saturating_sub(self.external_lead());
         debug_assert!(wait >= self.error_bound, "true time may have yet to come");
         wait
     }

@@ -89,8 +89,11 @@ impl<M: Manager> Engine<M> {
         self.context.identity.id()
     }
 
-    /// How far the host's clock may be from true time, either way, for `external_wait`.
-    pub fn set_clock_error(&mut self, bound: Duration) {
+    /// How far the host's clock may be from true time at `now`, either way, for `external_wait`. A
+    /// host says it anew before what waits is looked at; meanwhile the bound grows by a tenth of
+    /// the time that passes, as much as time is slewed.
+    pub fn set_clock_error(&mut self, now: Timestamp, bound: Duration) {
+        self.context.timing.advance(now);
         self.context.assert_sound();
         self.context.timing.set_error_bound(bound);
     }

@@ -252,7 +252,7 @@ fn call(world: &mut World, peer: &mut Peer, held: &mut Held) {
 fn no_answer_and_no_call_brings_the_engine_down() {
     for seed in seeds() {
         let mut world = world_with(SHARDS, EngineConfig::default(), seed);
-        world.host.engine.set_clock_error(Duration::from_millis(3));
+        world.host.engine.set_clock_error(world.now, Duration::from_millis(3));
         let mut peer =
             Peer { dice: Seed(seed).dice(), seen: Vec::new(), txns: Vec::new(), now: BEGIN };
         let mut held = Held { maps: 1, ..Held::default() };

@@ -441,7 +441,7 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_come
     let mut world = world(1);
     world.weather().doubled = 1000;
     world.weather().delay.1 = Duration::from_millis(1);
-    world.host.engine.set_clock_error(Duration::from_millis(7));
+    world.host.engine.set_clock_error(world.now, Duration::from_millis(7));
     let session = world.session();
     let options = RequestOptions { external_wait: true, ..plain() };
     let Outcome::Written(at, ..) = world.write(session, b"k", b"v", Condition::Always, options)
@@ -453,7 +453,47 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_come
         "acknowledged at {}, written at {at}",
         world.now
     );
-    assert!(world.now < at.saturating_add(Duration::from_millis(9)));
+    // The bound was said once, and has grown by a tenth of the time since.
+    assert!(world.now < at.saturating_add(Duration::from_millis(10)));
+}
+
+#[test]
+fn an_acknowledgement_waits_no_longer_than_the_present_error_bound_demands() {
+    let mut world = world(1);
+    world.host.engine.set_clock_error(world.now, Duration::from_secs(16));
+    let session = world.session();
+    let options = RequestOptions { external_wait: true, ..plain() };
+    let begun = world.now;
+    let op = world.put_later(session, b"k", options);
+    world.pass(Duration::from_millis(20));
+    assert!(world.shards[0].latest(b"k").is_some() && world.host.done.is_empty());
+    // The servers were heard of meanwhile.
+    world.host.engine.set_clock_error(world.now, Duration::from_micros(100));
+    let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
+    let until = at.saturating_add(Duration::from_micros(100));
+    assert!(world.now > until, "{} is before {until}", world.now);
+    assert!(world.now < begun.saturating_add(Duration::from_millis(500)), "{}", world.now);
+    // And no shorter.
+    let op = world.put_later(session, b"k", options);
+    world.pass(Duration::from_micros(10));
+    world.host.engine.set_clock_error(world.now, Duration::from_millis(50));
+    let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
+    assert!(world.now > at.saturating_add(Duration::from_millis(50)));
+}
+
+#[test]
+fn writes_of_a_session_that_wait_for_the_clocks_have_rising_timestamps() {
+    let mut world = world(1);
+    world.host.engine.set_clock_error(world.now, Duration::from_millis(7));
+    let session = world.session();
+    let options = RequestOptions { external_wait: true, ..plain() };
+    let ops = [b"a", b"b", b"c"].map(|key| world.put_later(session, key, options));
+    let mut last = Timestamp::ZERO;
+    for op in ops {
+        let Outcome::Written(at, ..) = world.wait(op) else { panic!("not written") };
+        assert!(at > last, "{at} after {last}");
+        last = at;
+    }
 }
 
 #[test]

@@ -184,6 +184,12 @@ impl Coordinator {
         Some(next)
     }
 
+    /// How long after its timestamp a commit that waits for the clocks is told, by what is known of
+    /// them now.
+    pub fn set_error_bound(&mut self, bound: Duration) {
+        self.error_bound = bound;
+    }
+
     /// Takes one input; appends what is to be done to `out`, in order. Late and foreign inputs
     /// change nothing.
     pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {

@@ -123,13 +123,13 @@ impl Singles {
     /// A single-key write took place at `at`: told at once, or when the clock's error bound has
     /// passed.
     fn wrote(&mut self, context: &mut Context, index: u32, at: Timestamp) {
-        let until = at.saturating_add(context.external_wait());
         let single = self.0.at_mut(index);
         assert!(single.is_write() && !single.is_settled, "{} is no write under way", single.id);
-        if single.write.external_wait && single.result.is_none() && until >= context.now() {
+        let waits = single.write.external_wait && single.result.is_none();
+        if waits && !context.has_passed(at) {
             single.is_settled = true;
             single.commit = at;
-            single.times.due = until.next();
+            single.times.due = context.passed_at(at);
             context.wake_at(single.times.due);
         } else {
             self.end(context, index, SingleResult::Committed(at));

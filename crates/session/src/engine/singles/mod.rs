@@ -96,8 +96,12 @@ impl Singles {
         single.begin = begin;
         // Above begin, as every commit: the begin of this write was issued to nobody else. And not
         // behind what was acknowledged to anybody before, where that is promised.
-        let earliest = if options.external_wait { context.external_now() } else { Timestamp::ZERO };
-        single.commit = begin.next().max(earliest);
+        let lowest = begin.next();
+        single.commit = if options.external_wait {
+            propose_ahead(context, single.session, lowest)
+        } else {
+            lowest
+        };
         single.write = WriteOptions {
             condition: condition.into(),
             expires_at,
@@ -200,9 +204,12 @@ impl Singles {
             let now = context.now();
             let clock = single.session.and_then(|session| context.session_clock(session));
             single.begin = clock.map_or(now, |clock| clock.begin(now)).max(single.begin);
-            let earliest =
-                if single.write.external_wait { context.external_now() } else { Timestamp::ZERO };
-            single.commit = single.commit.max(single.begin.next()).max(earliest);
+            let lowest = single.commit.max(single.begin.next());
+            single.commit = if single.write.external_wait {
+                propose_ahead(context, single.session, lowest)
+            } else {
+                lowest
+            };
         }
         let is_sent = if single.want == Want::Status {
             let mut is_sent = false;
@@ -262,12 +269,17 @@ impl Singles {
         single.assert_sound();
         if single.is_settled {
             // It took place, and waits for the clocks.
-            if single.result.is_none() && due <= now {
-                let at = single.commit;
+            let at = single.commit;
+            if single.result.is_some() {
+                // Somebody has yet to take it.
+            } else if context.has_passed(at) {
                 self.end(context, index, SingleResult::Committed(at));
-            } else if single.result.is_none() && deadline <= now {
+            } else if deadline <= now {
                 self.end_before_the_clocks(context, index);
-            } else if single.result.is_none() {
+            } else {
+                // The error bound may be another one by now.
+                let due = context.passed_at(at);
+                self.0.at_mut(index).times.due = due;
                 context.wake_at(due.min(deadline));
             }
         } else if deadline <= now {
@@ -514,6 +526,16 @@ pub(super) fn issue(context: &mut Context, session: SessionId) -> Result<Timesta
         }
         None => Err(SessionError::NoSession),
     }
+}
+
+/// A timestamp for a write that waits for the clocks, at or above `lowest` and not behind what
+/// anybody was told before. No other write of its session gets the same.
+fn propose_ahead(context: &mut Context, session: Option<SlabKey>, lowest: Timestamp) -> Timestamp {
+    let earliest = lowest.max(context.external_now());
+    let clock = session.and_then(|session| context.session_clock(session));
+    let commit = clock.map_or(earliest, |clock| clock.propose_commit(earliest));
+    debug_assert!(commit >= earliest, "{commit} is behind what others were told");
+    commit
 }
 
 /// The shard of a key that keeps the limits.

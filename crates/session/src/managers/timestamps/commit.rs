@@ -114,6 +114,7 @@ impl<C: Cache> Timestamps<C> {
     fn coordinate(&mut self, context: &mut Context, index: u32, input: Input<'_>) {
         assert!(self.outputs.is_empty(), "outputs of another coordinator are not carried out");
         let coordinator = &mut self.txns.at_mut(index).commit.coordinator;
+        coordinator.set_error_bound(context.external_wait());
         coordinator.step(context.now(), input, &mut self.outputs);
         self.carry_out(context, index);
     }
@@ -266,7 +267,8 @@ impl<C: Cache> Timestamps<C> {
     pub(super) fn sweep_commit(&mut self, context: &mut Context, index: u32) {
         let due = self.txns.at(index).commit.due;
         debug_assert!(!self.txns.at(index).is_open(), "an open transaction has no coordinator");
-        if due <= context.now() {
+        // The error bound may be less than when the time to look again was set.
+        if due <= context.now() || self.txns.at(index).options.external_wait {
             let error_bound = context.external_wait();
             self.coordinate(context, index, Input::Tick { error_bound });
         } else {

@@ -86,6 +86,8 @@ pub(crate) struct Asked {
     pub(crate) deadline: Timestamp,
     /// How often it was refused for a while.
     pub(crate) attempts: u32,
+    /// Whether it was asked at all since the transaction began, under the number that it has.
+    pub(crate) before: bool,
 }
 
 /// The read set and the write set.
@@ -351,7 +353,12 @@ impl KeySet {
             version: Version::ZERO,
             expires_read: Expiry::NEVER,
             expires_written: Expiry::NEVER,
-            asked: Asked { due: Timestamp::MAX, deadline: Timestamp::MAX, attempts: 0 },
+            asked: Asked {
+                due: Timestamp::MAX,
+                deadline: Timestamp::MAX,
+                attempts: 0,
+                before: false,
+            },
         });
         let (index, entries) = (&mut self.index, &self.entries);
         let hash_of = |&at: &u32| entries[at as usize].hash;

@@ -75,9 +75,14 @@ impl Txns {
                 entry.asked.deadline = deadline;
                 entry.asked.attempts = 0;
                 txn.asked += 1;
-                let shard = entry.shard;
+                let (shard, was_asked) = (entry.shard, entry.asked.before);
+                entry.asked.before = true;
                 self.send_read(context, slot, at);
-                context.watch_clock(shard, Asker::Read, slot, at);
+                // After it was given up it is asked under the same number, and the answer to the
+                // first copy may come yet.
+                if !was_asked {
+                    context.watch_clock(shard, Asker::Read, slot, at);
+                }
             }
         }
         context.wake_at(deadline);
