@@ -74,7 +74,7 @@ fn drift_ns(span: Duration) -> u64 {
 /// Answers of one server: what they have in common at the time of the last one, and when the first
 /// of them came.
 #[derive(Clone, Copy, Debug)]
-struct Generation {
+struct AnswersSince {
     interval: OffsetInterval,
     begun: BootTime,
 }
@@ -87,9 +87,9 @@ struct HeardServer {
     /// The true offset at `at`, by the last answer alone.
     last: OffsetInterval,
     /// By that one and those before it.
-    young: Generation,
+    young: AnswersSince,
     /// By those of the generation before.
-    old: Option<Generation>,
+    old: Option<AnswersSince>,
     at: BootTime,
     /// How wrong its clock is by what it said last; `None` when nothing vouches for it.
     error: Option<Duration>,
@@ -113,15 +113,15 @@ impl HeardServer {
             return;
         }
         let by_ns = drift_ns(new.at.since(self.at));
-        let widened = |Generation { interval, begun }: Generation| {
-            Some(Generation { interval: interval.widened(by_ns), begun })
+        let widened = |AnswersSince { interval, begun }: AnswersSince| {
+            Some(AnswersSince { interval: interval.widened(by_ns), begun })
                 .filter(|generation| new.at.since(generation.begun) <= RECENT)
         };
         let (young, old) = (widened(self.young), self.old.and_then(widened));
         *self = match young {
             Some(young) if new.at.since(young.begun) < RECENT / 2 => {
                 let interval = young.interval.intersection(new.last).unwrap_or(new.last);
-                Self { young: Generation { interval, ..young }, old, ..new }
+                Self { young: AnswersSince { interval, ..young }, old, ..new }
             }
             young => Self { old: young, ..new },
         };
@@ -188,7 +188,7 @@ impl Estimate {
         let new = HeardServer {
             number: exchange.server,
             last: interval,
-            young: Generation { interval, begun: received },
+            young: AnswersSince { interval, begun: received },
             old: None,
             at: received,
             error: exchange.error,
