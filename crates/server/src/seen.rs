@@ -45,6 +45,7 @@ pub(crate) fn open_etcd(
     data: &DataDir,
 ) -> Result<EtcdMaster, ServerError> {
     let deadline = Instant::now() + MASTER_TIMEOUT;
+    let mut told = String::new();
     loop {
         let (path, bytes) = data.load_seen()?;
         let opened = EtcdMaster::open(
@@ -64,7 +65,12 @@ pub(crate) fn open_etcd(
         if !may_pass || Instant::now() >= deadline {
             return Err(ServerError::part(failure));
         }
-        tracing::warn!(error = %failure, "the cluster's etcd does not serve yet; trying again");
+        // The same failure is told once.
+        let words = failure.to_string();
+        if words != told {
+            tracing::warn!(error = words, "the cluster's etcd does not serve yet; trying again");
+            told = words;
+        }
         std::thread::sleep(PAUSE);
     }
 }

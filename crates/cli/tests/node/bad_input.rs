@@ -855,10 +855,10 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
             vec!["HOST:PORT".to_owned()],
         ),
         (
-            "a master of another cluster's making",
-            fresh("master").with("--master", "etcd://127.0.0.1:2379"),
+            "an etcd whose address is none",
+            fresh("master").with("--master", "etcd://127.0.0.1:2379,nowhere"),
             2,
-            vec!["no etcd master yet".to_owned()],
+            vec!["--master is 'etcd://".to_owned(), "HOST:PORT".to_owned()],
         ),
         (
             "a file that is not there",
