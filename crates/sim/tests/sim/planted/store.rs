@@ -44,12 +44,12 @@ clients = 4
 sessions = 2
 [workload]
 kind = "list-append"
-rate = 500
+rate = 800
 keys = 1500
 zipf = 0.9
 appends-per-key = 10000
 deletes = 50
-seconds = 25
+seconds = 30
 [storage]
 block-pages = 4
 capacity-bytes = 2097152
@@ -58,12 +58,12 @@ packing-delay = "50us"
 log-file-bytes = 65536
 log-block-bytes = 4096
 [faults]
-kill = { every = "5s", lasting = "20ms" }
+kill = { every = "2s", lasting = "20ms" }
 "#;
 
 #[test]
 fn a_tombstone_of_a_list_collected_too_early_is_found() {
-    found_within(20, Bug::EarlyTombstone, DELETED_LISTS);
+    found_within(60, Bug::EarlyTombstone, DELETED_LISTS);
 }
 
 /// The same under accounts that are closed and opened again.
