@@ -81,13 +81,14 @@ fn frames() -> Seeds {
         value: b"value",
     };
     let hello = Hello::new(Role::Client, ClusterId::new(3), client, "seed");
+    let near = [ShardId::new(0), ShardId::new(2)];
     let welcome = Welcome {
         protocol: PROTOCOL.1,
         cluster: ClusterId::new(3),
         client,
         now: AT,
         limits: Limits::OURS,
-        near: Shards::new(&[ShardId::new(0), ShardId::new(2)]),
+        near: Shards::new(&near),
         map: &map,
     };
     let written = Written {
