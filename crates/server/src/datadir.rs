@@ -279,7 +279,11 @@ impl DataDir {
     /// # Errors
     /// The file exists but cannot be read, or it is missing where there is data.
     pub(crate) fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
-        let path = self.master_path();
+        self.load_state_of_master(self.master_path())
+    }
+
+    /// What the master left in a file; none where nothing was kept here yet.
+    fn load_state_of_master(&self, path: PathBuf) -> Result<Option<Vec<u8>>, ServerError> {
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => match self.holds_data() {
@@ -337,14 +341,8 @@ impl DataDir {
     /// The file exists but cannot be read, or it is missing where there is data.
     pub(crate) fn load_seen(&self) -> Result<(PathBuf, Vec<u8>), ServerError> {
         let path = self.path.join(ETCD_FILE);
-        match fs::read(&path) {
-            Ok(bytes) => Ok((path, bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match self.holds_data() {
-                true => Err(ServerError::BadMaster { path, detail: MISSING.to_owned() }),
-                false => Ok((path, Vec::new())),
-            },
-            Err(error) => Err(ServerError::io("read", &path, error)),
-        }
+        let bytes = self.load_state_of_master(path.clone())?;
+        Ok((path, bytes.unwrap_or_default()))
     }
 
     /// Where the id of the cluster is, where the master is elsewhere.

@@ -48,12 +48,9 @@ pub(crate) fn open_etcd(
     let mut told = String::new();
     loop {
         let (path, bytes) = data.load_seen()?;
-        let opened = EtcdMaster::open(
-            options.clone(),
-            founding,
-            Box::new(SeenFile { path: path.clone(), bytes }),
-        )
-        .and_then(|mut master| master.is_serving().map(|()| master));
+        let opened =
+            EtcdMaster::open(options.clone(), founding, Box::new(SeenFile { path, bytes }))
+                .and_then(|mut master| master.is_serving().map(|()| master));
         let failure = match opened {
             Ok(master) => return Ok(master),
             Err(failure) => failure,

@@ -144,14 +144,10 @@ impl Leading {
         if self.asked_at.saturating_add(ASK_AGAIN_AFTER) > now {
             return;
         }
-        match &self.phase {
-            LeadPhase::Joining { previous, answers } => {
-                self.asked_at = now;
-                let me = self.me;
-                let is_meant = |id| id != me && !answers.contains_key(&id);
-                ask_to_join(self.epoch, previous, is_meant, out);
-            }
-            LeadPhase::Fetching(_) | LeadPhase::Installing | LeadPhase::Serving => {}
+        if let LeadPhase::Joining { previous, answers } = &self.phase {
+            self.asked_at = now;
+            let is_meant = |id| id != self.me && !answers.contains_key(&id);
+            ask_to_join(self.epoch, previous, is_meant, out);
         }
     }
 
@@ -173,7 +169,6 @@ impl Leading {
             LeadPhase::Fetching(fetching) => return fetching.ask_silent(|id| id == to, out),
             LeadPhase::Installing | LeadPhase::Serving => {}
         }
-        let head = self.table.clone();
         let Some(follower) = self.followers.iter_mut().find(|follower| follower.id == to) else {
             return;
         };
@@ -181,7 +176,7 @@ impl Leading {
         let message = if follower.installed {
             Message::Probe { epoch, counted, stable }
         } else {
-            head.message(epoch)
+            self.table.message(epoch)
         };
         out.push(Output::Send { to, message });
     }

@@ -3,7 +3,9 @@
 use timestone_replication::{Input, Message, ReplicaId, Step};
 use timestone_wal::BatchNumber;
 
-use crate::scripts::{ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three};
+use crate::scripts::{
+    ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three, write_without_three,
+};
 use crate::world::World;
 
 fn deliver_all(world: &mut World) {
@@ -73,9 +75,7 @@ fn fetches(world: &mut World, source: ReplicaId) -> Vec<crate::world::Sent> {
 /// 1 and 2 have a batch, which counts, and 3 does not.
 fn two_have_it() -> World {
     let mut world = three();
-    world.write(ONE, false);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, false);
     assert_eq!(world.laws.count(), 1);
     world
 }
@@ -95,9 +95,7 @@ fn a_source_that_dies_is_replaced_by_one_that_answers_late() {
 fn a_source_that_starts_anew_and_holds_less_says_so() {
     let mut world = two_have_it();
     // 2 learns that it counts.
-    world.write(ONE, false);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, false);
     fetches(&mut world, TWO);
     world.flying.clear();
     world.checkpoint(TWO);

@@ -45,6 +45,13 @@ pub(crate) fn settle_between(world: &mut World, ids: [ReplicaId; 2]) {
     }
 }
 
+/// 1 writes a batch, which 2 gets and 3 does not.
+pub(crate) fn write_without_three(world: &mut World, leases: bool) {
+    world.write(ONE, leases);
+    lose(world, THREE);
+    settle_between(world, [ONE, TWO]);
+}
+
 #[test]
 fn a_batch_counts_when_the_primary_and_one_of_two_backups_have_it() {
     let mut world = three();
@@ -61,9 +68,7 @@ fn a_batch_counts_when_the_primary_and_one_of_two_backups_have_it() {
 #[test]
 fn a_batch_that_counted_is_fetched_by_a_new_primary_that_lacks_it() {
     let mut world = three();
-    world.write(ONE, true);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, true);
     assert_eq!(world.laws.count(), 1);
     world.kill(ONE, 0);
     world.lead(THREE, &ALL);
@@ -145,17 +150,13 @@ fn a_primary_that_starts_anew_needs_another_epoch() {
 #[test]
 fn a_table_is_installed_in_one_step() {
     let mut world = three();
-    world.write(ONE, false);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, false);
     world.lead(TWO, &ALL);
     lose(&mut world, ONE);
     settle_between(&mut world, [TWO, THREE]);
     // 3 is killed whenever it likes: it is in one epoch or the other.
     let mut world = three();
-    world.write(ONE, false);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, false);
     world.kill(ONE, 0);
     world.lead(TWO, &ALL);
     for more in 0..4 {
@@ -178,9 +179,7 @@ fn a_table_is_installed_in_one_step() {
 #[test]
 fn a_replica_that_has_lost_its_disk_answers_nobody_before_it_has_a_table() {
     let mut world = three();
-    world.write(ONE, false);
-    lose(&mut world, THREE);
-    settle_between(&mut world, [ONE, TWO]);
+    write_without_three(&mut world, false);
     assert_eq!(world.laws.count(), 1, "1 and 2 have it");
     world.kill(ONE, 0);
     world.lose_disk(TWO);

@@ -17,7 +17,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 
 use timestone_seda::StageId;
@@ -27,7 +26,8 @@ use timestone_wal::{BatchHead, BatchNumber, BatchRecords};
 
 use crate::error::ShardError;
 use crate::log_records::order::RecordPlace;
-use crate::log_records::retained::{BATCH_EPOCH_NANOS, BatchEpoch, RetainedBatches};
+use crate::log_records::retained::{BatchEpoch, RetainedBatches};
+use crate::log_records::unstable::UnstablePuts;
 use crate::replay::{Recovering, Replay};
 use crate::shard::Shard;
 
@@ -36,9 +36,7 @@ pub struct Backup {
     replay: Replay,
     /// The batch that was taken last.
     last: BatchNumber,
-    /// Batches in whose time puts went into the store, and the lowest batch with one of their
-    /// prepares; not stable yet.
-    unstable: VecDeque<(BatchNumber, BatchNumber)>,
+    unstable: UnstablePuts,
     retained: RetainedBatches,
     /// What each log may still hand out at a recovery.
     logs: Vec<(StageId, Option<BatchNumber>)>,
@@ -56,7 +54,7 @@ impl Backup {
         let mut backup = Self {
             replay,
             last,
-            unstable: VecDeque::new(),
+            unstable: UnstablePuts::default(),
             retained: RetainedBatches::default(),
             logs: logs.iter().map(|&log| (log, None)).collect(),
             has_failed: false,
@@ -66,7 +64,7 @@ impl Backup {
             let replayed_above = backup.replay.watermark().min(oldest.previous());
             let at = backup.replay.bound();
             backup.retained.push(BatchEpoch { batch: lowest, at, replayed_above });
-            backup.unstable.push_back((last.next(), lowest));
+            backup.unstable.applied(last.next(), lowest);
         }
         backup.replay.store_mut().begin_batch(last.next().get());
         backup
@@ -121,26 +119,16 @@ impl Backup {
 
     /// The batch may be handed out by a recovery: what is in it lies above this.
     fn note_retained(&mut self, now: Timestamp) {
-        let (watermark, oldest) = (self.replay.watermark(), self.replay.oldest_of_batch());
-        let replayed_above = watermark.min(oldest.previous());
-        if replayed_above < watermark {
-            self.retained.lower(replayed_above);
-        }
-        let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
-        let shown = now.max(watermark);
-        let last = self.retained.last().map(|last| last.at);
-        if replayed_above < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
-            let at = last.map_or(shown, |last| last.max(shown));
-            self.retained.push(BatchEpoch { batch: self.last, at, replayed_above });
+        let shown = (now, self.replay.watermark(), self.replay.oldest_of_batch());
+        if let Some(epoch) = BatchEpoch::begun_by(self.last, shown, self.retained.last()) {
+            self.retained.push(epoch);
         }
     }
 
     /// Puts went into the store that it counts to this batch.
     fn note_applied(&mut self, counted_to: BatchNumber) {
-        let Some(lowest) = self.replay.take_applied() else { return };
-        match self.unstable.back_mut() {
-            Some((batch, before)) if *batch == counted_to => *before = (*before).min(lowest),
-            _ => self.unstable.push_back((counted_to, lowest)),
+        if let Some(lowest) = self.replay.take_applied() {
+            self.unstable.applied(counted_to, lowest);
         }
     }
 
@@ -190,11 +178,8 @@ impl Backup {
         if timestone_types::is_planted!(CarelessBackup) {
             return self.last.next();
         }
-        let stable = self.replay.store().stable_batch();
-        while self.unstable.front().is_some_and(|&(batch, _)| batch.get() <= stable) {
-            self.unstable.pop_front();
-        }
-        let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
+        self.unstable.stable(BatchNumber::new(self.replay.store().stable_batch()));
+        let puts = self.unstable.lowest();
         let kept = self.replay.lowest_needed();
         // The last of all tells which numbers come next.
         [puts, kept].into_iter().flatten().fold(self.last, BatchNumber::min)

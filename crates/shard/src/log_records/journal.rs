@@ -20,7 +20,8 @@ use timestone_txn::participant::LogSequence;
 use timestone_types::{Timestamp, limits};
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 
-use super::retained::{BATCH_EPOCH_NANOS, BatchEpoch, RetainedBatches};
+use super::retained::{BatchEpoch, RetainedBatches};
+use super::unstable::UnstablePuts;
 
 /// A batch on its way to the log.
 #[derive(Debug)]
@@ -43,9 +44,7 @@ pub(crate) struct Journal {
     // (batch, last sequence in it), oldest first, not durable yet.
     in_flight: VecDeque<(BatchNumber, LogSequence)>,
     durable: BatchNumber,
-    // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable
-    // yet.
-    unstable: VecDeque<(BatchNumber, BatchNumber)>,
+    unstable: UnstablePuts,
     // Oldest first, one per grain of time.
     epochs: VecDeque<BatchEpoch>,
     // As `epochs`, for batches that the log may still hand out at a recovery.
@@ -69,7 +68,7 @@ impl Journal {
             last_sequence: None,
             in_flight: VecDeque::new(),
             durable: BatchNumber::new(first.get() - 1),
-            unstable: VecDeque::new(),
+            unstable: UnstablePuts::default(),
             epochs: VecDeque::new(),
             retained: RetainedBatches::default(),
             copied_below: BatchNumber::ZERO,
@@ -91,10 +90,6 @@ impl Journal {
             self.in_flight.front().is_none_or(|&(batch, _)| self.durable < batch)
                 && self.in_flight.back().is_none_or(|&(batch, _)| batch < self.open_batch),
             "what is on its way is neither open nor durable"
-        );
-        debug_assert!(
-            self.unstable.back().is_none_or(|&(batch, lowest)| lowest <= batch),
-            "a prepare is not recorded after its puts"
         );
         debug_assert!(
             self.truncation_point <= self.durable.next(),
@@ -138,7 +133,7 @@ impl Journal {
     pub(crate) fn begin(&mut self, last: BatchNumber) {
         assert!(self.is_idle(), "what is recorded already keeps its number");
         let last = self.open_batch.max(last);
-        self.unstable.iter_mut().for_each(|(batch, _)| *batch = last);
+        self.unstable.count_all_to(last);
         (self.open_batch, self.durable) = (last.next(), last);
     }
 
@@ -161,21 +156,10 @@ impl Journal {
         if let Some(sequence) = self.last_sequence.take() {
             self.in_flight.push_back((batch, sequence));
         }
-        let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
-        let replayed_above = watermark.min(oldest.previous());
-        if replayed_above < watermark {
-            self.retained.lower(replayed_above);
-        }
-        // A clock that stands behind the watermark was set back: what began before lies above the
-        // watermark, and is not that old.
-        let shown = now.max(watermark);
-        #[cfg(feature = "planted-bugs")]
-        let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
-        let last = self.epochs.back().map(|last| last.at);
-        if replayed_above < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
-            let at = last.map_or(shown, |last| last.max(shown));
-            self.begin_epoch(BatchEpoch { batch, at, replayed_above });
+        let before = self.epochs.back().copied();
+        if let Some(epoch) = BatchEpoch::begun_by(batch, (now, watermark, oldest), before) {
+            self.begin_epoch(epoch);
         }
         let first = self.open_first;
         self.open_batch = batch.next();
@@ -210,7 +194,7 @@ impl Journal {
         let replayed_above =
             if timestone_types::is_planted!(EarlyReplayFloor) { watermark } else { replayed_above };
         self.begin_epoch(BatchEpoch { batch, at: bound, replayed_above });
-        self.unstable.push_back((self.open_batch, batch));
+        self.unstable.applied(self.open_batch, batch);
     }
 
     /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
@@ -242,12 +226,7 @@ impl Journal {
     /// Puts whose prepare is in `prepared_in` were applied now; the store counts them to the open
     /// batch.
     pub(crate) fn applied(&mut self, prepared_in: BatchNumber) {
-        match self.unstable.back_mut() {
-            Some((batch, lowest)) if *batch == self.open_batch => {
-                *lowest = (*lowest).min(prepared_in)
-            }
-            _ => self.unstable.push_back((self.open_batch, prepared_in)),
-        }
+        self.unstable.applied(self.open_batch, prepared_in);
         self.assert_sound();
     }
 
@@ -266,9 +245,7 @@ impl Journal {
         oldest_payload: Option<BatchNumber>,
         is_propagating: bool,
     ) {
-        while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
-            self.unstable.pop_front();
-        }
+        self.unstable.stable(stable);
         // A transaction's begin may lead the batch epoch by the clock lead that is allowed.
         let old = watermark.saturating_sub(limits::MAX_CLOCK_LEAD);
         while self.epochs.get(1).is_some_and(|next| next.at < old) {
@@ -278,7 +255,7 @@ impl Journal {
             _ if is_propagating => self.copied_below,
             first => first.map_or(self.open_batch, |first| first.batch).max(self.copied_below),
         };
-        let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
+        let puts = self.unstable.lowest();
         let keep_from =
             [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
         let keep_from = keep_from.min(self.durable.next());

@@ -10,6 +10,7 @@
 pub(crate) mod journal;
 pub(crate) mod order;
 pub(crate) mod retained;
+pub(crate) mod unstable;
 
 use timestone_seda::StageId;
 use timestone_txn::participant::{CopyForward, LogIntent, LogSequence};

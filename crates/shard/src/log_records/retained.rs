@@ -9,7 +9,7 @@ use timestone_wal::BatchNumber;
 /// Most batch epochs that are remembered for the sake of what the log may still hand out.
 pub(crate) const MAX_RETAINED: usize = 4096;
 /// How far apart the remembered batch epochs are, in nanoseconds.
-pub(crate) const BATCH_EPOCH_NANOS: u64 = 50_000_000;
+const BATCH_EPOCH_NANOS: u64 = 50_000_000;
 
 /// The first batch of a grain of time, when it was closed, and a timestamp that every write of it
 /// and of later batches lies above: the watermark of that moment, unless older writes were appended
@@ -25,24 +25,40 @@ pub(crate) struct BatchEpoch {
     pub(crate) replayed_above: Timestamp,
 }
 
+impl BatchEpoch {
+    /// The epoch that a batch begins which is closed now, if it begins one: in a new grain of time,
+    /// or with a write older than the watermark. `oldest` is the lowest timestamp of its writes.
+    /// `before` is the last epoch.
+    pub(crate) fn begun_by(
+        batch: BatchNumber,
+        (now, watermark, oldest): (Timestamp, Timestamp, Timestamp),
+        before: Option<Self>,
+    ) -> Option<Self> {
+        let grain = |at: Timestamp| at.as_nanos() / BATCH_EPOCH_NANOS;
+        let replayed_above = watermark.min(oldest.previous());
+        // A clock that stands behind the watermark was set back: what began before lies above the
+        // watermark, and is not that old.
+        let shown = now.max(watermark);
+        #[cfg(feature = "planted-bugs")]
+        let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
+        let last = before.map(|before| before.at);
+        let begins =
+            replayed_above < watermark || last.is_none_or(|last| grain(last) < grain(shown));
+        let at = last.map_or(shown, |last| last.max(shown));
+        begins.then_some(Self { batch, at, replayed_above })
+    }
+}
+
 /// See the module. Oldest first, one epoch per grain of time.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedBatches(VecDeque<BatchEpoch>);
 
 impl RetainedBatches {
-    /// A write as old as this comes behind all of them.
-    pub(crate) fn lower(&mut self, replayed_above: Timestamp) {
-        for before in &mut self.0 {
-            before.replayed_above = before.replayed_above.min(replayed_above);
-        }
-    }
-
-    /// Another epoch begins.
+    /// Another epoch begins. An old write in it lowers all replay floors before it.
     pub(crate) fn push(&mut self, epoch: BatchEpoch) {
-        debug_assert!(
-            self.0.back().is_none_or(|one| one.replayed_above <= epoch.replayed_above),
-            "an old write lowers all replay floors before it"
-        );
+        let floor = epoch.replayed_above;
+        let above = self.0.iter_mut().rev().take_while(|before| before.replayed_above > floor);
+        above.for_each(|before| before.replayed_above = floor);
         self.0.push_back(epoch);
         if self.0.len() > MAX_RETAINED {
             // A quiet shard fills a log file in days. Fewer epochs only make the replay floor a
