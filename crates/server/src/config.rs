@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use timestone_cluster::ReplicationFactor;
 use timestone_txn::participant;
 use timestone_types::ShardId;
 use timestone_wal::{DeviceKind, LogConfig};
@@ -79,6 +80,9 @@ pub struct ServerConfig {
     /// Shards of the whole cluster, when this process hosts the master of several; `None`: just
     /// this process's.
     pub cluster_shards: Option<u16>,
+    /// How many replicas each shard has, when this process founds a cluster; an existing one keeps
+    /// its number.
+    pub replication: ReplicationFactor,
     /// The cluster that this server must belong to, by its name (which a new cluster gets) or by
     /// its id in hexadecimal; `None`: whichever the data directory or the master says.
     pub cluster: Option<String>,
@@ -211,6 +215,7 @@ impl ServerConfig {
             threads: None,
             layout: StageLayout::default(),
             cluster_shards: None,
+            replication: ReplicationFactor::ONE,
             cluster: None,
             master: MasterPlace::Embedded,
             pin: false,

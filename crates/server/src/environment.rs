@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use timestone_clock::{Clock, SystemClock};
-use timestone_cluster::DirectoryId;
+use timestone_cluster::{DirectoryId, MasterService};
 use timestone_etcd::{EtcdMaster, EtcdOptions, Founding};
 use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
@@ -161,6 +161,15 @@ pub trait Environment: Send + Sync {
     ) -> Result<EtcdMaster, ServerError> {
         let _ = (members, prefix, founding);
         Err(ServerError::Internal("there is no etcd in this environment".to_owned()))
+    }
+
+    /// The master of the cluster, where this environment has one that is neither embedded nor
+    /// reached over the wire; it is asked from the node's thread.
+    ///
+    /// # Errors
+    /// It does not answer.
+    fn open_master(&self) -> Result<Option<Box<dyn MasterService>>, ServerError> {
+        Ok(None)
     }
 
     /// The place of the master's state as error messages name it.

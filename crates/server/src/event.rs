@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use timestone_client::{ClientEvent, ClientInput};
-use timestone_cluster::ShardMap;
+use timestone_cluster::{ControlState, ShardMap};
 use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent, StageId};
 use timestone_types::ShardId;
 use timestone_wal::BatchNumber;
@@ -61,6 +61,8 @@ pub enum Event {
     },
     /// The shard map has changed.
     MapChanged(Arc<ShardMap>),
+    /// For replicas: the configurations of shards have changed, or which of them have served.
+    ConfigurationsChanged(Arc<ControlState>),
     /// An embedded client shall look into the queues that other threads fill.
     Wake,
 }

@@ -52,6 +52,8 @@ pub use timestone_types::planted;
 )]
 mod process;
 mod raw;
+#[expect(dead_code, reason = "its writer and its reader follow")]
+mod replica_gauges;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

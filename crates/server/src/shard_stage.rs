@@ -94,6 +94,7 @@ fn input_of(event: Event) -> Option<Input> {
         | Event::NetCommand(_)
         | Event::LogAppend(_)
         | Event::LogRelease { .. }
+        | Event::ConfigurationsChanged(_)
         | Event::Wake => return None,
     })
 }
