@@ -13,7 +13,7 @@ use timestone_seda::{FrameBatch, Stage};
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
-use timestone_wal::LogRecord;
+use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
     Decide, Envelope, Frame, Frames, Get, Kind, Message, PrepareHead, PrepareWriter, ReadAt,
     Report, RequestId, Value, Verdict, Vote, Write, WriteAction, WriteEntry, WriteKind, Written,
@@ -166,12 +166,17 @@ impl Served {
     }
 
     /// What a single write is told, and at which timestamp; as often as it is told a later one it
-    /// asks with that.
+    /// asks with that. Its commit timestamp has passed then.
     fn write(&mut self, write: &Asked, mut commit: Timestamp) -> (Verdict, Timestamp) {
         for _ in 0..50 {
             match self.try_write(write, commit) {
                 Some(Verdict::Later(at)) => commit = at,
-                Some(verdict) => return (verdict, commit),
+                Some(verdict) => {
+                    while self.now < commit {
+                        self.pass(100);
+                    }
+                    return (verdict, commit);
+                }
                 // A prepared write is in the way, or time has to pass after the change.
                 None => self.pass(300),
             }
@@ -368,12 +373,7 @@ fn replayed(
 ) -> Replay {
     let mut replay = Replay::new(SHARD, store_on(media));
     for LogAppend { head, bytes } in logged.iter().filter(|one| one.head.batch >= from) {
-        let mut number = head.first;
-        for record in BatchRecords::new(bytes) {
-            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
-            replay.record(now, place, record.unwrap()).unwrap();
-            number = number.plus(1);
-        }
+        replay.batch(now, *head, bytes).unwrap();
     }
     replay
 }
