@@ -363,6 +363,12 @@ pub enum Bug {
     CarelessBackup,
     /// A backup forgets outcomes that the primary still keeps.
     ForgetfulBackup,
+    /// A primary that is deposed puts what it has promised and what does not count.
+    PutsWhenDeposed,
+    /// A store over which another life begins goes on with the batch numbers of the earlier one.
+    OldBatchNumbers,
+    /// A store answers reads of an earlier life to the next one.
+    AnswersEarlierLife,
     /// A replica that has lost its disk answers a candidate before it is rebuilt.
     AnswersAfterLoss,
     /// Batches count from every answer, whatever table it rests on.

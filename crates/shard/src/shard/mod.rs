@@ -8,14 +8,15 @@
 //!                                                                        └─► log_records (one log batch per turn)
 //! ```
 //! Each part owns its state; what several of them are needed for is done here, with the parts
-//! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does: a backup
-//! would have log records, the replay and the store, and answer no client. There is none yet.
+//! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does; a backup has
+//! a replay and the store, and answers no client ([`crate::Backup`]).
 //!
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
 //! before the log has said so; a transaction's bytes are kept from its prepare until its writes can
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod depose;
 mod direct;
 #[cfg(test)]
 mod ending;
