@@ -420,6 +420,12 @@ kinds! {
     Newest = 20,
     /// [`crate::Scrub`].
     Scrub = 21,
+    /// [`crate::ReplicaAsk`].
+    ReplicaAsk = 22,
+    /// [`crate::Heartbeat`].
+    Heartbeat = 23,
+    /// [`crate::CheckpointAsk`].
+    CheckpointAsk = 24,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -456,4 +462,10 @@ kinds! {
     ClockIs = 144,
     /// [`crate::Scrubbed`].
     Scrubbed = 145,
+    /// [`crate::ReplicaAnswer`].
+    ReplicaAnswer = 146,
+    /// [`crate::HeartbeatAck`].
+    HeartbeatAck = 147,
+    /// [`crate::CheckpointPart`].
+    CheckpointPart = 148,
 }

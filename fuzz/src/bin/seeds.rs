@@ -10,8 +10,9 @@ use std::path::Path;
 
 use timestone_cluster::{
     Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses,
-    ShardMap,
+    ServerId, ShardMap,
 };
+use timestone_replication::{Batch, JoinAnswer, Lineage, NumberSet, ReplicaId};
 use timestone_types::{
     AbortKind, ClientId, ClusterId, Epoch, Expiry, HashSeed, KeyspaceId, PreviousFound, Sequence,
     ShardId, Timestamp, TxnId, Version,
@@ -145,7 +146,70 @@ fn frames() -> Seeds {
         ("map", one(MapPush { map: &map })),
         ("master", one(MasterAsk { command: &command })),
         ("error", one(ErrorReply::new(ErrorCode::Busy, "later"))),
+        ("heartbeat", [one(Heartbeat { beat: b"beat" }), one(HeartbeatAck {})].concat()),
+        (
+            "checkpoint",
+            [
+                one(CheckpointAsk { from: ServerId::new(2), after: b"" }),
+                one(CheckpointPart { last: false, cursor: b"cursor", part: b"part" }),
+            ]
+            .concat(),
+        ),
+        ("replica_ask", replica_asks()),
+        ("replica_answer", replica_answers()),
     ]
+}
+
+fn told(messages: Vec<Told>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for message in messages {
+        let records = |_: &()| BatchBytes { first: RecordNumber::new(6), records: b"records" };
+        encode_replica_message(&Envelope::default(), ReplicaId(2), &message, records, &mut out);
+    }
+    out
+}
+
+type Told = timestone_replication::Message<()>;
+
+const EPOCH: Epoch = Epoch::new(3);
+
+fn batch() -> Batch<()> {
+    Batch { number: BatchNumber::new(4), epoch: Epoch::new(2), lease: AT, payload: () }
+}
+
+fn lineage() -> Lineage {
+    let second = (Epoch::new(2), BatchNumber::new(1));
+    Lineage::new(vec![(Epoch::ZERO, BatchNumber::ZERO), second]).expect("epochs rise")
+}
+
+fn replica_asks() -> Vec<u8> {
+    let (counted, stable) = (BatchNumber::new(3), BatchNumber::new(1));
+    told(vec![
+        Told::Join { epoch: EPOCH },
+        Told::Fetch { epoch: EPOCH, runs: vec![(stable, counted)] },
+        Told::Install { epoch: EPOCH, based_on: lineage(), through: counted, floor: AT },
+        Told::Append { epoch: EPOCH, counted, stable, batch: batch() },
+        Told::Probe { epoch: EPOCH, counted, stable },
+    ])
+}
+
+fn replica_answers() -> Vec<u8> {
+    let counted = BatchNumber::new(3);
+    let run = (BatchNumber::new(5), BatchNumber::new(7));
+    let durable = NumberSet::from_runs(counted, [run]);
+    let received = Some(NumberSet::through(run.1));
+    let answer = JoinAnswer {
+        lineage: lineage(),
+        lease: AT,
+        has: durable.clone(),
+        held_above: BatchNumber::new(1),
+    };
+    told(vec![
+        Told::Joined { epoch: EPOCH, answer },
+        Told::Fetched { epoch: EPOCH, batch: batch() },
+        Told::Acked { epoch: EPOCH, installed: true, counted, durable, received },
+        Told::Refused { promised: EPOCH },
+    ])
 }
 
 fn prepare() -> Vec<u8> {
