@@ -14,6 +14,7 @@ use std::str::FromStr;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
+use timestone_cluster::ReplicationFactor;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -83,6 +84,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("layout", "fused"),
     ("cluster", ""),
     ("cluster-shards", ""),
+    ("replication", "1"),
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
@@ -259,10 +261,18 @@ impl Settings {
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
         config.layout = self.parse("layout", layout)?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
+        config.replication = self.parse("replication", replication)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;
         config.pin = self.parse("pin", boolean)?;
+        if config.replication != ReplicationFactor::ONE && config.log == DeviceKind::None {
+            let found = config.replication;
+            return Err(Failure::usage(format!(
+                "--replication is {found}, and --log is none: what the other copies count on must \
+                 outlive a restart; leave one of them out"
+            )));
+        }
         Ok(config)
     }
 }
@@ -416,6 +426,11 @@ fn layout(text: &str) -> Result<StageLayout, String> {
         "staged" => Ok(StageLayout::Staged),
         _ => Err("the layouts are fused and staged".to_owned()),
     }
+}
+
+fn replication(text: &str) -> Result<ReplicationFactor, String> {
+    let number = text.parse().map_err(|_| "it must be 1, 3 or 5".to_owned())?;
+    ReplicationFactor::new(number).map_err(|_| "it must be 1, 3 or 5".to_owned())
 }
 
 fn log_device(text: &str) -> Result<DeviceKind, String> {

@@ -1,8 +1,9 @@
 //! Which servers get the shards that nobody has, and the replicas that shards lack.
 //!
-//! A shard's first replica is its primary. It gets the others all at once, when the cluster has
-//! enough servers for a complete set; until then its primary serves alone. A set that is complete
-//! stays as it is, however the load lies: moving a replica moves data, which is no business of a
+//! Where shards have one copy, a server gets as many free ones as it wants. Where they have several,
+//! all are given out at once and evenly, when the cluster has enough servers for complete sets: a
+//! primary that served alone would acknowledge what only it has. A set that is complete stays as it
+//! is, however the load lies: moving a replica moves data, which is no business of a
 //! registration. Source: docs/protocol/membership.md, "Replica sets".
 
 use std::collections::BTreeMap;
@@ -25,14 +26,46 @@ pub(crate) fn take_free(
             break;
         }
         if shard.primary.is_none() {
-            shard.primary = server;
-            shard.replicas = vec![server];
-            shard.epoch = Epoch::new(shard.epoch.get() + 1);
-            *normal = NormalConfiguration::of_entry(shard);
+            give(shard, normal, server);
             given += 1;
         }
     }
     given
+}
+
+/// Gives all free shards to the servers that are primary of the fewest, if there are enough servers
+/// for complete sets: how many were given.
+pub(crate) fn give_evenly(
+    shards: &mut [ShardEntry],
+    normal: &mut [NormalConfiguration],
+    servers: &[ServerInfo],
+    factor: ReplicationFactor,
+) -> usize {
+    if servers.len() < factor.replicas() {
+        return 0;
+    }
+    let mut primaries_of: BTreeMap<ServerId, usize> =
+        servers.iter().map(|server| (server.id, 0)).collect();
+    for shard in shards.iter().filter(|shard| !shard.primary.is_none()) {
+        *primaries_of.entry(shard.primary).or_default() += 1;
+    }
+    let mut given = 0;
+    for (shard, normal) in shards.iter_mut().zip(normal) {
+        let least = primaries_of.iter().min_by_key(|&(&server, &count)| (count, server));
+        let Some((&server, _)) = least.filter(|_| shard.primary.is_none()) else { continue };
+        give(shard, normal, server);
+        *primaries_of.entry(server).or_default() += 1;
+        given += 1;
+    }
+    given
+}
+
+fn give(shard: &mut ShardEntry, normal: &mut NormalConfiguration, server: ServerId) {
+    assert!(shard.primary.is_none(), "a shard is given away once");
+    shard.primary = server;
+    shard.replicas = vec![server];
+    shard.epoch = Epoch::new(shard.epoch.get() + 1);
+    *normal = NormalConfiguration::of_entry(shard);
 }
 
 /// Completes the replica sets of shards that have a primary alone, where there are servers enough:

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use timestone_cluster::ReplicationFactor;
 use timestone_seda::SedaError;
 use timestone_shard::ShardError;
 use timestone_types::ShardId;
@@ -199,6 +200,27 @@ pub enum ServerError {
     BadClusterName {
         /// The name.
         name: String,
+    },
+    /// The cluster keeps another number of copies than was asked for.
+    #[error(
+        "--replication says {asked}, but the cluster keeps {found} of each shard: the number is \
+         fixed when a cluster is founded; leave --replication out"
+    )]
+    Replication {
+        /// What was asked for.
+        asked: ReplicationFactor,
+        /// What the cluster has.
+        found: ReplicationFactor,
+    },
+    /// A server without a log in a cluster that keeps several copies.
+    #[error(
+        "a cluster that keeps {replication} copies of each shard needs servers that have a log: \
+         what the others count on must outlive a restart; leave out --log none, or found a \
+         cluster with --replication 1"
+    )]
+    ReplicationWithoutLog {
+        /// How many copies the cluster keeps.
+        replication: ReplicationFactor,
     },
     /// The cluster's master cannot be reached, or refuses this server.
     #[error("the cluster's master at {address} does not take this server: {detail}")]

@@ -385,6 +385,8 @@ pub enum Bug {
     ReissuesEpoch,
     /// The master changes a shard whatever epoch whoever asks believes it to have.
     SwapsWithoutComparing,
+    /// A controller confirms a configuration that its primary has installed and does not serve yet.
+    ConfirmsInstalled,
     /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
     ReissuesEpochs,
 }

@@ -272,6 +272,8 @@ fn put_node(
     let node = NodeStage::new(NodeParts {
         server: place.server,
         map: Arc::new(place.map),
+        control: Arc::new(place.control),
+        replicas: Vec::new(),
         cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),
