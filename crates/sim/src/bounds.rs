@@ -163,7 +163,6 @@ pub(crate) fn check(scenario: &Scenario) -> Checked {
 }
 
 fn check_cluster(scenario: &Scenario) -> Checked {
-    check_replication(scenario)?;
     let part = &scenario.cluster;
     within(&["cluster", "servers"], part.servers, 1..=64)?;
     within(&["cluster", "shards"], part.shards, 1..=64)?;
@@ -177,7 +176,8 @@ fn check_cluster(scenario: &Scenario) -> Checked {
     lasts(&["cluster", "jump"], part.jump, JUMP)?;
     within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)?;
     lasts(&["cluster", "lie"], part.lie, LIE)?;
-    within(&["cluster", "client-clocks"], part.client_clocks.map(SkewModel::average), CLOCKS)
+    within(&["cluster", "client-clocks"], part.client_clocks.map(SkewModel::average), CLOCKS)?;
+    check_replication(scenario)
 }
 
 /// What goes with several replicas of each shard, and what only with them.
@@ -598,7 +598,7 @@ mod tests {
                 3,
                 "are fewer than the 5 replicas of each shard",
             ),
-            ("[cluster]\nreplication = 3\n[storage]\nlog = \"none\"", 4, "are in their logs"),
+            ("[cluster]\nreplication = 3\n[storage]\nlog = \"none\"", 4, "is in their logs"),
             ("[faults]\ndeath = { every = \"1s\" }", 2, "takes the only copy"),
             ("[faults]\nmaster-gone = { every = \"1s\" }", 2, "outside-master = true"),
             (
