@@ -189,6 +189,7 @@ pub(crate) fn assemble_on(
         started: ground.clock.now(),
         clock: Arc::clone(&ground.clock),
         shards: primaries.gauges,
+        replicas: Vec::new(),
         logs: primaries.log_gauges,
         gateways: clients.latencies,
         unreached: clients.unreached,
