@@ -52,8 +52,8 @@ pub use timestone_types::planted;
 )]
 mod process;
 mod raw;
-#[expect(dead_code, reason = "its writer and its reader follow")]
 mod replica_gauges;
+mod replica_stage;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -14,6 +14,7 @@ mod doors;
 mod observed;
 mod plan;
 mod primary;
+mod replicas;
 mod time;
 
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
 use timestone_clock::Clock;
-use timestone_cluster::ShardMap;
+use timestone_cluster::{ReplicationFactor, ShardMap};
 use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
@@ -35,6 +36,7 @@ use crate::limits;
 use crate::manifest::Manifest;
 use crate::memory::Budget;
 use crate::node::{Embedded, NearDoor, NodeParts, NodeStage};
+use crate::replica_gauges::ReplicaGauges;
 use clients::Clients;
 pub(crate) use cluster::joining;
 use cluster::{ClusterPlace, join_cluster};
@@ -161,16 +163,19 @@ pub(crate) fn assemble_on(
         ground.clock.begin_anew();
     }
     place.check_shards(&environment, config)?;
-    let stage_of: Vec<(ShardId, StageId)> = place
-        .shards
-        .iter()
-        .zip(0..)
-        .map(|(&shard, index)| (shard, ground.plan.shard(index)))
-        .collect();
+    let here: Vec<ShardId> = if place.replication != ReplicationFactor::ONE {
+        place.map.shards().iter().map(|entry| entry.id).collect()
+    } else {
+        place.shards.clone()
+    };
+    let stage_of: Vec<(ShardId, StageId)> =
+        here.into_iter().zip(0..).map(|(shard, index)| (shard, ground.plan.shard(index))).collect();
     doors.announce(&stage_of, ground.plan.node());
 
     let mut slots = StageSlots::new(&ground.plan);
-    let primaries = primary::build(&ground, &place, &stage_of, &mut slots)?;
+    let build =
+        if place.replication != ReplicationFactor::ONE { replicas::build } else { primary::build };
+    let primaries = build(&ground, &place, &stage_of, &mut slots)?;
     let nets = doors.put(&ground.plan, &mut slots);
     let gauges = &primaries.gauges;
     let clients =
@@ -189,7 +194,7 @@ pub(crate) fn assemble_on(
         started: ground.clock.now(),
         clock: Arc::clone(&ground.clock),
         shards: primaries.gauges,
-        replicas: Vec::new(),
+        replicas: primaries.replicas.clone(),
         logs: primaries.log_gauges,
         gateways: clients.latencies,
         unreached: clients.unreached,
@@ -202,7 +207,7 @@ pub(crate) fn assemble_on(
         budget,
         memory: Arc::clone(&ground.memory),
     });
-    put_node(&ground, place, &observed, &stage_of, &mut slots);
+    put_node(&ground, place, &observed, (&stage_of, primaries.replicas), &mut slots);
 
     let (stages, used) = slots.finish();
     let mut layout = Layout::new(ground.plan.threads_of(config.layout, &used));
@@ -257,7 +262,7 @@ fn put_node(
     ground: &Ground<'_>,
     place: ClusterPlace,
     observed: &Arc<Observed>,
-    stage_of: &[(ShardId, StageId)],
+    (stage_of, replicas): (&[(ShardId, StageId)], Vec<Arc<ReplicaGauges>>),
     slots: &mut StageSlots,
 ) {
     let (plan, manifest) = (&ground.plan, &ground.manifest);
@@ -274,7 +279,7 @@ fn put_node(
         server: place.server,
         map: Arc::new(place.map),
         control: Arc::new(place.control),
-        replicas: Vec::new(),
+        replicas,
         cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),
