@@ -24,6 +24,8 @@ mod hesitant;
 #[cfg(test)]
 mod in_memory;
 mod outputs;
+#[cfg(test)]
+mod replicated;
 mod request;
 
 use std::os::fd::{AsRawFd, RawFd};
