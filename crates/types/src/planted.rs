@@ -391,6 +391,23 @@ pub enum Bug {
     ConfirmsInstalled,
     /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
     ReissuesEpochs,
+    /// A primary with replicas tells what is there now whatever its lease is.
+    ReadsAboveLease,
+    /// A new primary tells what is there now while earlier ones may answer.
+    ReadsUnderOldLease,
+    /// A new primary says *yes*, or that it is prepared, while earlier ones may answer.
+    VotesUnderOldLease,
+    /// Who asks for the end of a transaction takes it for an abort that another shard has forgotten
+    /// it.
+    TakesForgottenForAborted,
+    /// Who has forgotten a transaction does not answer who asks for its end.
+    SaysNothingOfForgotten,
+    /// A repeat that is too old to be remembered counts as refused.
+    TooOldIsNo,
+    /// A primary with replicas concludes something from a watermark that does not count yet.
+    WatermarkIsLocal,
+    /// What a page was read for is told as the present, although the lease has passed meanwhile.
+    UncheckedPresent,
 }
 
 std::thread_local! {

@@ -149,7 +149,7 @@ const fn latest_of(vote: participant::Vote) -> Timestamp {
 impl From<TxnState> for TxnStatus {
     fn from(state: TxnState) -> Self {
         match state {
-            TxnState::Unknown => Self::Unknown,
+            TxnState::Unknown | TxnState::Forgotten => Self::Unknown,
             TxnState::Prepared(at) => Self::Prepared(at),
             TxnState::Committed(at) => Self::Committed(at),
             TxnState::Aborted => Self::Aborted,

@@ -15,23 +15,28 @@
 //!
 //! **Termination asked by the coordinator itself** of what was never promised here is answered with
 //! "aborted" although no record keeps it: no prepare is promised any more in this run, and the
-//! coordinator sends none once it has that answer.
+//! coordinator sends none once it has that answer. At a shard with replicas another one may become
+//! primary and promise it: there that is told to nobody.
 
-use timestone_types::{Timestamp, TxnOutcome};
+use timestone_types::TxnOutcome;
 
+use super::horizon::Watermark;
 use super::input::{Input, TxnStatus};
+use super::life::Lifecycle;
 use super::output::Output;
-use super::transactions::{Knowledge, Transactions};
+use super::transactions::Knowledge;
 use crate::Refusal;
+use crate::validation::Validation;
 
 /// Deals with what would need the log; false when the input can be taken as ever.
 #[cold]
-pub(super) fn answer_without_log(
-    txns: &Transactions,
-    watermark: Timestamp,
+pub(super) fn answer_without_log<V: Validation>(
+    life: &Lifecycle<V>,
+    watermark: &Watermark,
     input: &Input<'_>,
     out: &mut Vec<Output>,
 ) -> bool {
+    let txns = &life.txns;
     match *input {
         Input::Prepare(prepare) if prepare.leaves_no_trace() => return false,
         Input::Prepare(prepare) => match txns.known(prepare.txn) {
@@ -42,8 +47,10 @@ pub(super) fn answer_without_log(
             }
         },
         Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
-        Input::Terminate { begin, .. } if begin < watermark => return false,
-        Input::Terminate { token, txn, .. } if txns.known(txn) == Knowledge::Not => {
+        Input::Terminate { begin, .. } if begin < watermark.durable() => return false,
+        Input::Terminate { token, txn, .. }
+            if txns.known(txn) == Knowledge::Not && !life.config.has_replicas =>
+        {
             let status = TxnStatus::Decided(TxnOutcome::Aborted);
             out.push(Output::StatusIs { token, txn, status });
         }
@@ -65,7 +72,7 @@ pub(super) fn answer_without_log(
 mod tests {
     use core::time::Duration;
 
-    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, TxnId};
+    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId};
 
     use super::super::{
         Config, DecidedBy, LatestInStore, LogRange, Lookup, Participant, Prepare, ReadAt,
