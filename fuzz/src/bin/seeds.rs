@@ -163,10 +163,13 @@ fn frames() -> Seeds {
 fn told(messages: Vec<Told>) -> Vec<u8> {
     let mut out = Vec::new();
     for message in messages {
-        let records = |_: &()| BatchBytes { first: RecordNumber::new(6), records: b"records" };
         encode_replica_message(&Envelope::default(), ReplicaId(2), &message, records, &mut out);
     }
     out
+}
+
+const fn records((): &()) -> BatchBytes<'_> {
+    BatchBytes { first: RecordNumber::new(6), records: b"records" }
 }
 
 type Told = timestone_replication::Message<()>;
