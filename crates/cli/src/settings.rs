@@ -520,6 +520,18 @@ mod tests {
         let members = ["127.0.0.1:2379", "127.0.0.1:2479"].map(|text| text.parse().unwrap());
         let config = merged(&args).unwrap().server_config().unwrap();
         assert_eq!(config.master, MasterPlace::Etcd(members.to_vec()));
+        let mut args = ServeArgs::default();
+        for odd in ["2", "7", "three"] {
+            args.cluster.replication = Some(odd.to_owned());
+            let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+            assert!(text.contains("--replication is") && text.contains("1, 3 or 5"), "{text}");
+        }
+        args.cluster.replication = Some("3".to_owned());
+        let config = merged(&args).unwrap().server_config().unwrap();
+        assert_eq!(config.replication.get(), 3);
+        args.storage.log = Some("none".to_owned());
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("--replication is 3, and --log is none"), "{text}");
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("fused and staged"), "{text}");

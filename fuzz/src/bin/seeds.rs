@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use timestone_cluster::{
-    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses,
-    ServerId, ShardMap,
+    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ReplicaClaim,
+    ReplicaStatus, ServerAddresses, ServerId, ShardMap,
 };
 use timestone_replication::{Batch, JoinAnswer, Lineage, NumberSet, ReplicaId};
 use timestone_types::{
@@ -282,7 +282,7 @@ fn map_of(shards: u16) -> ShardMap {
     master.map().clone()
 }
 
-/// The first byte says what follows: map, command, answer, state.
+/// The first byte says what follows: map, command, answer, state, heartbeat.
 fn cluster() -> Seeds {
     let mut master =
         Master::create(ClusterId::new(3), 2, HashSeed(5)).expect("a valid number of shards");
@@ -293,7 +293,23 @@ fn cluster() -> Seeds {
     create.encode(&mut command);
     master.step(create).expect("a new keyspace").answer.encode(&mut answer);
     master.encode(&mut state);
-    vec![("map", map), ("command", command), ("answer", answer), ("state", state)]
+    let mut beat = vec![4];
+    let status = ReplicaStatus {
+        shard: ShardId::new(1),
+        promised: Epoch::new(3),
+        claim: ReplicaClaim::Serves,
+        installed: Epoch::new(3),
+        lag_records: 5,
+    };
+    timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status] }
+        .encode(&mut beat);
+    vec![
+        ("map", map),
+        ("command", command),
+        ("answer", answer),
+        ("state", state),
+        ("heartbeat", beat),
+    ]
 }
 
 fn records() -> Vec<u8> {

@@ -254,6 +254,22 @@ fn a_controller_that_confirms_what_is_installed_is_noticed() {
     assert_eq!(wanted, [confirm], "the planted bug is found");
 }
 
+/// The same in random worlds: replicas that alone know what was acknowledged are let go.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_confirms_what_is_installed_loses_what_was_acknowledged() {
+    use timestone_types::planted::{Bug, set};
+    let lose = |seed| {
+        std::panic::catch_unwind(|| {
+            set(Some(Bug::ConfirmsInstalled));
+            World::new(seed, 5, 1, 3).run(1500);
+        })
+    };
+    let found = (0..100).any(|seed| lose(seed).is_err());
+    set(None);
+    assert!(found, "the planted bug is found");
+}
+
 #[test]
 fn a_primary_that_needs_another_epoch_gets_it() {
     let mut watch = Watch::new();

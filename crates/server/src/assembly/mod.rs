@@ -145,14 +145,14 @@ pub(crate) fn assemble_on(
     let budget = budget_of(config);
     let sizes = SizeConfig { cache_bytes: budget.cache, ..config.sizes.clone() };
     let config = &ServerConfig { sizes, ..config.clone() };
-    let ground = Ground {
+    let mut ground = Ground {
         config,
         environment: &environment,
         clock: environment.clock(),
         memory: budget.memory(),
         // Before anything is created that could stand in for what is missing.
         manifest: Manifest::open(&environment, &config.accept_loss)?,
-        plan: StagePlan::new(usize::from(environment.shards()), config.thread_count()),
+        plan: StagePlan::new(config.thread_count()),
     };
     // Addresses first: the master must be told where this server is.
     let mut doors = Doors::open(&ground)?;
@@ -168,6 +168,7 @@ pub(crate) fn assemble_on(
     } else {
         place.shards.clone()
     };
+    ground.plan.has_shards(here.len());
     let stage_of: Vec<(ShardId, StageId)> =
         here.into_iter().zip(0..).map(|(shard, index)| (shard, ground.plan.shard(index))).collect();
     doors.announce(&stage_of, ground.plan.node());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use timestone_seda::StageId;
 use timestone_shard::gauges::ShardGauges;
+use timestone_txn::participant;
 use timestone_types::ShardId;
 use timestone_wal::DeviceKind;
 
@@ -63,7 +64,7 @@ pub(super) fn build(
             replica_gauges: Arc::new(ReplicaGauges::new(shard)),
             clock: Arc::clone(clock),
             memory: Arc::clone(&ground.memory),
-            participant: tuning.participant,
+            participant: participant::Config { has_replicas: true, ..tuning.participant },
             open: Box::new({
                 let opener = Arc::clone(&opener);
                 move |shard| opener.open(shard)

@@ -147,10 +147,8 @@ impl NodeStage {
         self.step_controller(ctx, ControllerInput::Tick);
     }
 
-    pub(super) fn controller_hears(&mut self, ctx: &mut Context<'_, Event>, heartbeat: &Heartbeat) {
-        if self.controlling.running.is_some() {
-            self.step_controller(ctx, ControllerInput::Heard(heartbeat.clone()));
-        }
+    pub(super) fn controller_hears(&mut self, ctx: &mut Context<'_, Event>, heartbeat: Heartbeat) {
+        self.step_controller(ctx, ControllerInput::Heard(heartbeat));
     }
 
     /// The master's state is another one, perhaps by somebody else.

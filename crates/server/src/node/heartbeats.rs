@@ -4,7 +4,6 @@
 //! Every server tells every other one, because each may be the controller. Source:
 //! docs/protocol/membership.md, "Heartbeats".
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +21,16 @@ use crate::replica_gauges::{ReplicaGauges, Wish};
 /// How often a server tells.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What this server tells, and what it was told.
+/// What this server tells.
 pub(super) struct Heartbeats {
     replicas: Vec<Arc<ReplicaGauges>>,
     next: Timestamp,
-    /// The last one of each server, and when it came.
-    heard: BTreeMap<ServerId, (Timestamp, Heartbeat)>,
 }
 
 impl Heartbeats {
     pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>) -> Self {
         replicas.sort_by_key(|gauges| gauges.shard);
-        Self { replicas, next: Timestamp::ZERO, heard: BTreeMap::new() }
+        Self { replicas, next: Timestamp::ZERO }
     }
 
     /// What this process's replicas tell.
@@ -44,11 +41,6 @@ impl Heartbeats {
     /// When the next one is due.
     pub(super) const fn next(&self) -> Timestamp {
         self.next
-    }
-
-    /// The last heartbeat of a server, and when it came.
-    pub(super) fn last(&self, server: ServerId) -> Option<&(Timestamp, Heartbeat)> {
-        self.heard.get(&server)
     }
 
     fn own(&self, server: ServerId) -> Heartbeat {
@@ -98,7 +90,7 @@ impl NodeStage {
             wire::Heartbeat { beat: &beat }.encode(&Envelope::default(), &mut out);
             self.send_to(ctx, address, out);
         }
-        self.heard(ctx, own);
+        self.controller_hears(ctx, own);
     }
 
     /// Where the other servers of the cluster are.
@@ -125,17 +117,12 @@ impl NodeStage {
                 });
                 let is_known = self.maps.map().server(heartbeat.server).is_some();
                 if is_known && heartbeat.server != self.server {
-                    self.heard(ctx, heartbeat);
+                    self.controller_hears(ctx, heartbeat);
                 }
             }
             Err(words) => self.answer(ctx, reply_to, frame, |envelope, out| {
                 ErrorReply::new(ErrorCode::Malformed, &words).encode(envelope, out);
             }),
         }
-    }
-
-    fn heard(&mut self, ctx: &mut Context<'_, Event>, heartbeat: Heartbeat) {
-        self.controller_hears(ctx, &heartbeat);
-        self.heartbeats.heard.insert(heartbeat.server, (ctx.now(), heartbeat));
     }
 }
