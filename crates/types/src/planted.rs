@@ -147,6 +147,8 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// What a primary answers that was deposed counts, whatever it rests on.
+    LateAnswerOfDeposed,
     /// What a copy of a write met is told as what became of the write.
     FailsForCopies,
     /// A write that is too old counts as forgotten, perhaps after it was carried out, although
