@@ -29,7 +29,7 @@ use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
     Protocol, ReplyAddress, Split, StageId,
 };
-use timestone_session::{Routes, limits as session, reconnect_pause};
+use timestone_session::{limits as session, reconnect_pause};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
