@@ -272,6 +272,79 @@ fn faults_strike_and_what_was_promised_holds_nevertheless() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
+/// The master is none of the servers, and is gone now and then: what it decides goes through it
+/// when it is back.
+#[test]
+fn a_master_outside_of_the_servers_may_be_gone_for_a_while() {
+    for seed in 1..=3 {
+        let report = run_once(OUTSIDE, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        let struck = |kind| report.faults.get(&kind).copied().unwrap_or_default();
+        assert!(struck(FaultKind::MasterGone) > 0 && struck(FaultKind::Kill) > 1, "seed {seed}");
+        assert!(report.tally.committed > 100, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+const OUTSIDE: &str = r#"
+[cluster]
+outside-master = true
+shards = 1
+clients = 4
+[workload]
+kind = "list-append"
+rate = 200
+keys = 10
+seconds = 5
+[faults]
+kill = { every = "1s", lasting = "300ms" }
+break = { every = "300ms" }
+master-gone = { every = "1500ms", lasting = "1s" }
+"#;
+
+/// Shards go on to be served when their primaries are gone, and every replica has everything in the
+/// end.
+#[test]
+fn another_replica_takes_the_place_of_a_primary_that_is_gone() {
+    for scenario in [
+        include_str!("../../../scenarios/failover.toml"),
+        include_str!("../../../scenarios/failover-bank.toml"),
+        include_str!("../../../scenarios/deposed.toml"),
+        include_str!("../../../scenarios/no-master.toml"),
+    ] {
+        for seed in 1..=2 {
+            let report = run_once(scenario, seed);
+            assert_eq!(report.findings, [], "seed {seed} of {scenario}");
+            assert!(report.tally.committed > 500, "seed {seed}: {:?}", report.tally);
+        }
+    }
+}
+
+/// A server that dies for good is missed by nobody: its shards have others.
+#[test]
+fn a_server_may_die_for_good() {
+    let report = run_once(DEATH, 1);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.faults.get(&FaultKind::Death), Some(&1), "the others must stay");
+    assert!(report.failovers > 0 && report.tally.committed > 500, "{:?}", report.tally);
+}
+
+const DEATH: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 4
+[workload]
+kind = "list-append"
+rate = 200
+keys = 10
+seconds = 10
+failover-within = "8s"
+failovers = 1
+[faults]
+death = { every = "2s" }
+break = { every = "500ms" }
+"#;
+
 /// A command that reached a gateway after it had told the shards that nothing comes any more was
 /// carried out while they closed their stores: it was acknowledged, and lost.
 #[test]

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 32] = [
+const KNOWN: [(&str, &str); 31] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -30,7 +30,6 @@ const KNOWN: [(&str, &str); 32] = [
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
-    ("lost-disk", include_str!("../../../../scenarios/lost-disk.toml")),
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
     ("no-log", include_str!("../../../../scenarios/no-log.toml")),
     ("no-master", include_str!("../../../../scenarios/no-master.toml")),

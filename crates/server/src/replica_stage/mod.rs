@@ -242,8 +242,9 @@ impl ReplicaStage {
         if entry.replicas.contains(&self.server) && self.kept.is_none() {
             self.begin(ctx);
         }
-        let is_complete = entry.replicas.len() >= control.replication.replicas();
-        if entry.primary == self.server && is_complete && entry.epoch > self.led {
+        // A set is completed at once, and a lost replica may leave it (rule M9).
+        let is_set = entry.replicas.len() >= control.replication.quorum();
+        if entry.primary == self.server && is_set && entry.epoch > self.led {
             self.led = entry.epoch;
             self.parts.replica_gauges.set_wish(Wish::Nothing);
             let ids = |servers: &[ServerId]| -> Vec<ReplicaId> {

@@ -11,6 +11,7 @@
 mod clients;
 mod dram;
 mod ending;
+mod failover;
 mod protocol;
 mod recovery;
 mod redis;

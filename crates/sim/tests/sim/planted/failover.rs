@@ -1,0 +1,83 @@
+//! Bugs of replicas: what counts too early, tables that are wrong, logs that let go too much, and
+//! primaries that were deposed.
+
+use timestone_server::planted::Bug;
+
+use super::found_within;
+
+/// Servers that die, lose power and are cut off, several at a time: of three replicas of a shard,
+/// any two may be gone together, and each may be primary again a moment later.
+const DYING: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 5
+sessions = 3
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 250
+keys = 12
+seconds = 20
+[storage]
+decision-timeout = "200ms"
+[faults]
+kill = { every = "2500ms", lasting = "1500ms" }
+power-cut = { every = "2500ms", lasting = "1500ms" }
+isolate = { every = "4s", lasting = "1500ms" }
+cut-from-servers = { every = "4s", lasting = "2s" }
+cut-one-way = { every = "2s", lasting = "1s" }
+break = { every = "300ms" }
+slow-disk = { every = "2s", lasting = "1500ms" }
+client-kill = { every = "2s" }
+"#;
+
+#[test]
+fn a_backup_that_stores_for_a_deposed_primary_is_found() {
+    found_within(60, Bug::AcceptsOldEpoch, DYING);
+}
+
+#[test]
+fn a_backup_that_acknowledges_before_its_log_is_found() {
+    found_within(60, Bug::AcksBeforeLog, DYING);
+}
+
+#[test]
+fn a_backup_that_takes_part_before_the_table_is_in_its_log_is_found() {
+    found_within(5, Bug::AcksBeforeInstall, DYING);
+}
+
+#[test]
+fn a_backup_whose_log_lets_go_of_what_its_store_lacks_is_found() {
+    found_within(5, Bug::CarelessBackup, DYING);
+}
+
+#[test]
+fn a_backup_that_forgets_outcomes_is_found() {
+    found_within(5, Bug::ForgetfulBackup, DYING);
+}
+
+#[test]
+fn batches_that_count_by_answers_of_old_tables_are_found() {
+    found_within(80, Bug::MergesOldTables, DYING);
+}
+
+#[test]
+fn a_primary_that_serves_before_its_own_log_has_the_table_is_found() {
+    found_within(50, Bug::ServesWithoutOwnCopy, DYING);
+}
+
+#[test]
+fn a_batch_that_counts_without_the_primary_is_found() {
+    found_within(90, Bug::CountsWithoutItself, DYING);
+}
+
+#[test]
+fn a_replica_that_keeps_what_a_table_has_cut_is_found() {
+    found_within(50, Bug::KeepsCutBatches, DYING);
+}
+
+#[test]
+fn a_primary_that_leads_an_epoch_twice_is_found() {
+    found_within(5, Bug::ReissuesEpoch, DYING);
+}
