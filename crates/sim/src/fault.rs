@@ -12,7 +12,7 @@ use timestone_seda::simulated::VirtualTime;
 
 pub(crate) use self::away::Condition;
 pub use self::kind::{FaultKind, FaultPlan};
-use self::strikes::{forget_connection, kill};
+use self::strikes::{between_sides, forget_connection, kill};
 use crate::network::{LinkQuality, ProcessId};
 use crate::process::{Process, Role};
 use crate::world::{World, WorldConfig};
@@ -23,6 +23,8 @@ use timestone_types::random::{Dice, Seed};
 enum Undo {
     Heal(ProcessId, ProcessId),
     Rejoin(ProcessId, Side),
+    /// The two sides reach each other again: who was on which follows from the seed.
+    Unite(ProcessId, Seed),
     Network,
     /// The master answers again.
     Master,
@@ -254,6 +256,11 @@ impl Injector {
                     world.heal(Some((other, id)));
                 }
             }
+            Undo::Unite(id, seed) => {
+                for (from, to) in between_sides(world, id, seed) {
+                    world.heal(Some((from, to)));
+                }
+            }
             Undo::Network => world.network.set_quality(LinkQuality::default()),
             Undo::Master => world.set_master_gone(None),
             Undo::Disk(id) => {
@@ -403,10 +410,12 @@ impl Injector {
         let seed = self.seed.derive("strike", self.strikes);
         let until = world.now().after(length);
         let is_client = |process: &Process| !process.is_server();
+        let is_primary = |process: &Process| world.is_primary(process);
         let wanted: &dyn Fn(&Process) -> bool = match kind {
             FaultKind::ClientKill | FaultKind::ClientPause => &is_client,
             FaultKind::ClientLeave | FaultKind::LateClock => &Process::is_native,
             FaultKind::StalledReader => &Process::is_redis,
+            FaultKind::CutFromServers | FaultKind::CutFromClients | FaultKind::Split => &is_primary,
             FaultKind::Cut
             | FaultKind::CutOneWay
             | FaultKind::ClockJump
@@ -435,6 +444,7 @@ impl Injector {
             FaultKind::MasterCut => self.isolate(world, ProcessId(0), Side::Everybody, length),
             FaultKind::CutFromServers => self.isolate(world, id, Side::Servers, length),
             FaultKind::CutFromClients => self.isolate(world, id, Side::Clients, length),
+            FaultKind::Split => self.split(world, id, seed, length),
             FaultKind::MasterGone => return self.lose_master(world, length, dice),
             FaultKind::Death => world.bury(id, seed),
             FaultKind::LostDirectory => world.lose_disks(id, true, seed, until),

@@ -27,7 +27,9 @@ impl Undo {
     /// How the process is that it concerns; of what concerns no server, or harms none, nothing.
     fn condition(self, id: ProcessId) -> Condition {
         let (whose, condition) = match self {
-            Self::Rejoin(whose, Side::Everybody | Side::Servers) => (whose, Condition::Away),
+            Self::Rejoin(whose, Side::Everybody | Side::Servers) | Self::Unite(whose, _) => {
+                (whose, Condition::Away)
+            }
             Self::Rejoin(whose, Side::Clients)
             | Self::Disk(whose)
             | Self::ClockAndReboot(whose)

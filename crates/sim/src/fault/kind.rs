@@ -87,6 +87,8 @@ pub enum FaultKind {
     CutFromServers,
     /// A server is cut off from all clients; other servers reach it.
     CutFromClients,
+    /// A server and half of the clients are cut off from all others.
+    Split,
     /// The master outside of the servers answers nobody.
     MasterGone,
     /// A server dies and does not come back.
@@ -100,7 +102,7 @@ pub enum FaultKind {
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 39] = [
+const KINDS: [(FaultKind, &str); 40] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -136,6 +138,7 @@ const KINDS: [(FaultKind, &str); 39] = [
     (FaultKind::LateClock, "late-clock"),
     (FaultKind::CutFromServers, "cut-from-servers"),
     (FaultKind::CutFromClients, "cut-from-clients"),
+    (FaultKind::Split, "split"),
     (FaultKind::MasterGone, "master-gone"),
     (FaultKind::Death, "death"),
     (FaultKind::LostDirectory, "lost-directory"),
@@ -173,7 +176,10 @@ impl FaultKind {
     #[must_use]
     pub(crate) const fn is_of_failover(self) -> bool {
         self.takes_a_copy()
-            || matches!(self, Self::CutFromServers | Self::CutFromClients | Self::MasterGone)
+            || matches!(
+                self,
+                Self::CutFromServers | Self::CutFromClients | Self::Split | Self::MasterGone
+            )
     }
 
     /// Whether a server that it strikes may be of no use to others.
@@ -191,6 +197,7 @@ impl FaultKind {
                     | Self::Isolate
                     | Self::CutFromServers
                     | Self::CutFromClients
+                    | Self::Split
                     | Self::SlowDisk
                     | Self::LogFailure
                     | Self::FlashFailure
@@ -214,6 +221,7 @@ impl FaultKind {
                 | Self::MasterCut
                 | Self::CutFromServers
                 | Self::CutFromClients
+                | Self::Split
                 | Self::BlackHole
                 | Self::Loss
                 | Self::SlowNetwork
@@ -260,7 +268,7 @@ impl FaultKind {
                 Duration::from_secs(2)
             }
             Self::ClockStop => Duration::from_millis(200),
-            Self::CutFromServers | Self::CutFromClients | Self::MasterGone => {
+            Self::CutFromServers | Self::CutFromClients | Self::Split | Self::MasterGone => {
                 Duration::from_secs(3)
             }
             _ => Duration::from_millis(500),

@@ -34,6 +34,22 @@ pub(super) fn forget_connection(world: &mut World, dice: &mut Dice) -> bool {
     true
 }
 
+/// The links between a server with half of the clients and all others, in both directions.
+pub(super) fn between_sides(
+    world: &World,
+    id: ProcessId,
+    seed: Seed,
+) -> Vec<(ProcessId, ProcessId)> {
+    let is_with = |other: &Process| {
+        other.id == id
+            || !other.is_server() && seed.derive("side", u64::from(other.id.0)).dice().chance(0.5)
+    };
+    let (here, there): (Vec<&Process>, Vec<&Process>) =
+        world.processes.iter().partition(|process| is_with(process));
+    let both_ways = |one: &Process, other: &Process| [(one.id, other.id), (other.id, one.id)];
+    here.iter().flat_map(|one| there.iter().flat_map(|other| both_ways(one, other))).collect()
+}
+
 /// A number between these, as often negative as not.
 fn either_way(dice: &mut Dice, least: u64, most: u64) -> i64 {
     let by = dice.between(least, most) as i64;
@@ -81,6 +97,19 @@ impl Injector {
             self.undo_at(world, length, Undo::Heal(to, from));
         }
         true
+    }
+
+    /// A server goes on with half of the clients, and the others without them.
+    pub(super) fn split(&mut self, world: &mut World, id: ProcessId, seed: Seed, length: Duration) {
+        let links = between_sides(world, id, seed);
+        let with = world.processes.iter().filter(|process| !links.contains(&(id, process.id)));
+        let names: Vec<&str> = with.map(|process| process.name.as_str()).collect();
+        let words = format!("is cut off from all others, together with {}", names.join(", "));
+        world.trace.note(world.now(), id, &words);
+        for (from, to) in links {
+            world.network.cut(from, to);
+        }
+        self.undo_at(world, length, Undo::Unite(id, seed));
     }
 
     /// The master outside answers nobody, and half of the time was asked something just before.

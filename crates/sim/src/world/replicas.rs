@@ -37,6 +37,14 @@ impl World {
         })
     }
 
+    /// Whether a process is the server that serves some shard, or is to.
+    pub(crate) fn is_primary(&self, process: &Process) -> bool {
+        let ProcessLife::Serving(serving) = &process.life else { return false };
+        let mut shards = self.replicated_shards().into_iter();
+        !self.config.members.are_replicated()
+            || shards.any(|(entry, _)| entry.primary == serving.server)
+    }
+
     /// What a server's replica of a shard says of itself.
     fn replica(&self, entry: &ShardEntry, server: ServerId) -> Option<ReplicaFigures> {
         let ProcessLife::Serving(serving) = &self.process_of(server)?.life else { return None };
