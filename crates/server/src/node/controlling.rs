@@ -48,8 +48,8 @@ struct Running {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Controlling {
+    limits: ControllerLimits,
     running: Option<Running>,
     campaign_at: Timestamp,
     /// What the master is asked by way of a worker, by number.
@@ -59,6 +59,17 @@ pub(super) struct Controlling {
 }
 
 impl Controlling {
+    /// For a cluster whose servers are lost after `detection`.
+    pub(super) fn new(detection: Duration) -> Self {
+        Self {
+            limits: ControllerLimits { detection, ..ControllerLimits::default() },
+            running: None,
+            campaign_at: Timestamp::ZERO,
+            asked: BTreeMap::new(),
+            last: None,
+        }
+    }
+
     /// The term for which this server is the controller.
     pub(super) fn term(&self) -> Option<Term> {
         self.running.as_ref().map(|running| running.term)
@@ -139,9 +150,10 @@ impl NodeStage {
             return;
         }
         tracing::info!(?term, "the controller's term");
+        let limits = self.controlling.limits;
         self.controlling.running = term.map(|term| Running {
             term,
-            controller: Controller::new(ControllerLimits::default()),
+            controller: Controller::new(limits),
             refused: Vec::new(),
         });
         self.step_controller(ctx, ControllerInput::Tick);
