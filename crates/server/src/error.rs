@@ -114,6 +114,23 @@ pub enum ServerError {
         /// What was asked for.
         wanted: u16,
     },
+    /// Replicas keep what they promise in a log.
+    #[error(
+        "shards with several replicas need a log: leave out --log none, or start the server with \
+         --log ssd"
+    )]
+    ReplicasWithoutLog,
+    /// A log holds something else than a replica's batches.
+    #[error(
+        "batch {batch} in the log of shard {shard} is none of a replica; the directory was used in \
+         a cluster with one copy of each shard: give --data a new directory"
+    )]
+    NotOfReplica {
+        /// The shard.
+        shard: ShardId,
+        /// The batch.
+        batch: timestone_wal::BatchNumber,
+    },
     /// A port cannot be had.
     #[error(
         "could not listen on {address} for {purpose}: {source}; another process may use the port: \

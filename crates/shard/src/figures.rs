@@ -56,6 +56,27 @@ impl ShardFigures {
         now: Timestamp,
         store: &ShardStore,
         driver: &Driver,
+        sizes: (usize, usize),
+    ) {
+        self.publish_store(store, driver.collected().below(), sizes);
+        self.gauges.publish_tables(&driver.view(now));
+    }
+
+    /// Publishes what there is without a participant: of one that serves nobody, and has `prepared`
+    /// promises of its primary.
+    pub(crate) fn publish_without(
+        &self,
+        store: &ShardStore,
+        watermark: Timestamp,
+        prepared: usize,
+    ) {
+        self.publish_store(store, watermark, (0, prepared));
+    }
+
+    fn publish_store(
+        &self,
+        store: &ShardStore,
+        watermark: Timestamp,
         (requests, prepared): (usize, usize),
     ) {
         let (figures, full) = (store.figures(), store.is_full());
@@ -72,8 +93,7 @@ impl ShardFigures {
             }
         }
         self.gauges.fullness.cause.set(if full { store.growth_error() } else { None });
-        self.gauges.publish(&figures, full, driver.collected().below(), requests, prepared);
-        self.gauges.publish_tables(&driver.view(now));
+        self.gauges.publish(&figures, full, watermark, requests, prepared);
     }
 
     /// Follows a wish for another size of the record cache, and takes the memory of what the shard

@@ -1,6 +1,7 @@
 //! A host of shards for tests: the stage that a server has, without queues that are ever full.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use timestone_cluster::ShardMap;
 use timestone_seda::{Context, FrameBatch, Stage};
@@ -25,6 +26,9 @@ pub(crate) enum Event {
     LogRetained {
         log: timestone_seda::StageId,
         from: BatchNumber,
+    },
+    LogFailed {
+        log: timestone_seda::StageId,
     },
     #[expect(dead_code, reason = "no test changes the map yet")]
     MapChanged(std::sync::Arc<ShardMap>),
@@ -57,6 +61,51 @@ impl TestStage {
     }
 }
 
+/// A stage whose shard can be taken out again.
+#[derive(Clone)]
+pub(crate) struct Removable(Arc<Mutex<Option<TestStage>>>);
+
+impl Removable {
+    pub(crate) fn new(shard: Shard) -> Self {
+        Self(Arc::new(Mutex::new(Some(TestStage(shard)))))
+    }
+
+    /// The shard; the stage is not called any more.
+    pub(crate) fn take(&self) -> Shard {
+        self.0.lock().unwrap().take().expect("it is taken once").0
+    }
+
+    fn with<T>(&self, run: impl FnOnce(&mut TestStage) -> T) -> T {
+        run(self.0.lock().unwrap().as_mut().expect("it was not taken out"))
+    }
+}
+
+impl Stage<Event> for Removable {
+    fn name(&self) -> &str {
+        "removable shard"
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.with(|stage| stage.start(ctx));
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        self.with(|stage| stage.handle(ctx, events));
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.with(|stage| stage.turn(ctx));
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.with(|stage| stage.next_deadline())
+    }
+
+    fn drained(&self) -> bool {
+        self.with(|stage| stage.drained())
+    }
+}
+
 impl Stage<Event> for TestStage {
     fn name(&self) -> &str {
         "shard"
@@ -74,6 +123,7 @@ impl Stage<Event> for TestStage {
                     Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::LogDurable { batch } => Input::LogDurable { batch },
                     Event::LogRetained { log, from } => Input::LogRetained { log, from },
+                    Event::LogFailed { log } => Input::LogFailed { log },
                     Event::MapChanged(map) => Input::MapChanged(map),
                     Event::LogAppend(_) | Event::LogRelease { .. } | Event::Wake => continue,
                 };

@@ -235,6 +235,16 @@ impl Upkeep for Stores {
         self.dram.recovered(bound);
     }
 
+    fn begin_life(&mut self) {
+        self.assert_sound();
+        self.flash.begin_life();
+        self.dram.begin_life();
+    }
+
+    fn has_failed(&self) -> bool {
+        self.flash.has_failed()
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.assert_sound();
         self.flash.advance_watermark(t);

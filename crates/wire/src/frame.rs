@@ -141,6 +141,14 @@ pub fn count_frames(mut bytes: &[u8]) -> u32 {
     frames
 }
 
+/// Rewrites what the header of a whole frame says of its sender's knowledge: the shard's epoch and
+/// the version of the map. For whoever keeps a frame that is asked again after a newer map.
+pub fn restamp(frame: &mut [u8], epoch: Epoch, map_version: MapVersion) {
+    assert!(frame.len() >= HEADER_BYTES, "a frame has a header");
+    epoch.store(&mut frame[8..12]);
+    map_version.store(&mut frame[20..24]);
+}
+
 /// A batch of replies behind the reading of the clock at its front, if there is one.
 #[must_use]
 pub fn without_clock(batch: &[u8]) -> &[u8] {

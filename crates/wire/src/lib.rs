@@ -38,7 +38,7 @@ pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
-    check, count_frames, frame_length, recode, without_clock,
+    check, count_frames, frame_length, recode, restamp, without_clock,
 };
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};

@@ -58,6 +58,9 @@ pub enum TxnState {
     Committed(Timestamp),
     /// Aborted.
     Aborted,
+    /// Nothing, and nothing ever will be: it began below the shard's watermark. Told to peers that ask
+    /// how it ended.
+    Forgotten,
 }
 
 impl Fixed for TxnState {
@@ -70,6 +73,7 @@ impl Fixed for TxnState {
             Self::Prepared(at) => store_tagged(1, at, to),
             Self::Committed(at) => store_tagged(2, at, to),
             Self::Aborted => store_tagged(3, Timestamp::ZERO, to),
+            Self::Forgotten => store_tagged(4, Timestamp::ZERO, to),
         }
     }
 
@@ -81,6 +85,7 @@ impl Fixed for TxnState {
             (1, at) => Ok(Self::Prepared(at)),
             (2, at) => Ok(Self::Committed(at)),
             (3, Timestamp::ZERO) => Ok(Self::Aborted),
+            (4, Timestamp::ZERO) => Ok(Self::Forgotten),
             _ => Err(WireError::BadField { field: "the state of a transaction" }),
         }
     }

@@ -34,7 +34,7 @@ const MAX_ASKED: usize = 1024;
 
 /// What was asked of the master for the controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ControllerAsk {
     term: Term,
     /// The shard that is to be changed or confirmed; `None`: the master's state.
     shard: Option<ShardId>,
@@ -53,7 +53,7 @@ pub(super) struct Controlling {
     running: Option<Running>,
     campaign_at: Timestamp,
     /// What the master is asked by way of a worker, by number.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, ControllerAsk>,
     /// What it did last, in words.
     last: Option<String>,
 }
@@ -81,7 +81,7 @@ impl Controlling {
     }
 
     /// What was asked under this number, if the controller has asked.
-    pub(super) fn asked(&mut self, number: RequestId) -> Option<Asked> {
+    pub(super) fn asked(&mut self, number: RequestId) -> Option<ControllerAsk> {
         self.asked.remove(&number.get())
     }
 
@@ -184,7 +184,7 @@ impl NodeStage {
             let term = running.term;
             for output in running.controller.step(ctx.now(), input) {
                 let (shard, command) = self.controlling.command(term, output);
-                let asked = Asked { term, shard };
+                let asked = ControllerAsk { term, shard };
                 if !self.master.is_here() {
                     self.ask_for_controller(ctx, asked, &command);
                     continue;
@@ -206,7 +206,7 @@ impl NodeStage {
     fn ask_for_controller(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        asked: Asked,
+        asked: ControllerAsk,
         command: &MasterCommand,
     ) {
         let number = self.master.number();
@@ -221,7 +221,7 @@ impl NodeStage {
     pub(super) fn controller_answered(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        asked: Asked,
+        asked: ControllerAsk,
         done: Result<MasterAnswer, MasterError>,
     ) {
         if let Some(input) = self.controller_input(asked, done) {
@@ -232,7 +232,7 @@ impl NodeStage {
     /// What the controller is told of an answer. One to another term's controller is not for it.
     fn controller_input(
         &mut self,
-        asked: Asked,
+        asked: ControllerAsk,
         done: Result<MasterAnswer, MasterError>,
     ) -> Option<ControllerInput> {
         let controlling = &mut self.controlling;

@@ -16,7 +16,7 @@ mod heartbeats;
 mod hello;
 mod joining;
 mod life;
-mod links;
+pub(crate) mod links;
 mod maps;
 mod master;
 mod master_requests;

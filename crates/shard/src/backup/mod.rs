@@ -18,14 +18,16 @@
 mod tests;
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use timestone_seda::StageId;
 use timestone_store::StoreEvent;
 use timestone_types::{ShardId, Timestamp};
-use timestone_wal::{BatchHead, BatchNumber, BatchRecords};
+use timestone_wal::{BatchHead, BatchNumber};
 
 use crate::error::ShardError;
-use crate::log_records::order::RecordPlace;
+use crate::figures::ShardFigures;
+use crate::gauges::ShardGauges;
 use crate::log_records::retained::{BatchEpoch, RetainedBatches};
 use crate::log_records::unstable::UnstablePuts;
 use crate::replay::{Recovering, Replay};
@@ -40,8 +42,19 @@ pub struct Backup {
     retained: RetainedBatches,
     /// What each log may still hand out at a recovery.
     logs: Vec<(StageId, Option<BatchNumber>)>,
-    has_failed: bool,
+    end: End,
+    figures: Option<ShardFigures>,
     events: Vec<StoreEvent>,
+}
+
+/// How far the end of the process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    IsFarOff,
+    /// The store is being closed.
+    Draining,
+    /// It is closed.
+    Down,
 }
 
 impl Backup {
@@ -57,7 +70,8 @@ impl Backup {
             unstable: UnstablePuts::default(),
             retained: RetainedBatches::default(),
             logs: logs.iter().map(|&log| (log, None)).collect(),
-            has_failed: false,
+            end: End::IsFarOff,
+            figures: None,
             events: Vec::new(),
         };
         if let Some((lowest, oldest)) = backup.replay.logged() {
@@ -100,16 +114,10 @@ impl Backup {
         bytes: &[u8],
     ) -> Result<(), ShardError> {
         assert!(head.batch > self.last, "batches come in order, each once");
+        assert!(self.end == End::IsFarOff, "a store that is being closed takes nothing");
         self.last = head.batch;
         self.replay.store_mut().begin_batch(head.batch.get());
-        self.replay.begin_batch();
-        let mut number = head.first;
-        for record in BatchRecords::new(bytes) {
-            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
-            let record = record.map_err(ShardError::part)?;
-            self.replay.record(now, place, record)?;
-            number = number.plus(1);
-        }
+        self.replay.batch(now, head, bytes)?;
         self.replay.prune();
         self.note_applied(head.batch);
         self.note_retained(now);
@@ -137,32 +145,69 @@ impl Backup {
     /// # Errors
     /// As [`Backup::take`]; or the device has failed.
     pub fn turn(&mut self, now: Timestamp) -> Result<(), ShardError> {
-        self.replay.go_on(now)?;
-        self.note_applied(self.last.next());
+        if self.end == End::IsFarOff {
+            self.replay.go_on(now)?;
+            self.note_applied(self.last.next());
+        }
         let mut events = std::mem::take(&mut self.events);
         self.replay.store_mut().pump(now, &mut events);
         for event in events.drain(..) {
-            if let StoreEvent::DeviceFailed(error) = event {
-                self.has_failed = true;
-                tracing::error!(shard = %self.shard(), %error, "the device of a backup has failed: \
-                    what the primary logs is not carried out here any more");
+            match event {
+                StoreEvent::DeviceFailed(error) => {
+                    tracing::error!(shard = %self.shard(), %error, "the device of a backup has \
+                        failed: what the primary logs is not carried out here any more");
+                }
+                StoreEvent::ShutDown => self.end = End::Down,
+                // Nobody reads a backup; checkpoints and scrubs are for whoever asked.
+                _ => {}
             }
         }
         self.events = events;
         Ok(())
     }
 
-    /// Whether its device has failed.
+    /// Whether its device has failed: it will never put again what it is given.
     #[must_use]
-    pub const fn has_failed(&self) -> bool {
-        self.has_failed
+    pub fn has_failed(&self) -> bool {
+        self.replay.store().has_failed()
+    }
+
+    /// The process ends: the store is made durable, with a checkpoint, and closed. What it had no
+    /// room for stays in the own log. No batches are taken any more; [`Backup::turn`] goes on until
+    /// the backup [has drained](Backup::is_drained).
+    ///
+    /// # Errors
+    /// As [`Backup::turn`].
+    pub fn shutdown(&mut self, now: Timestamp) -> Result<(), ShardError> {
+        if self.end == End::IsFarOff {
+            self.end = End::Draining;
+            self.replay.store_mut().shutdown();
+        }
+        self.turn(now)
+    }
+
+    /// Whether it may be dropped at the end of the process: its store is closed, or will never be.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.end == End::Down || self.has_failed()
+    }
+
+    /// Publishes what there is to say of its store, now and then, and follows what is wished of it.
+    pub fn publish(&mut self, now: Timestamp, gauges: &Arc<ShardGauges>) {
+        let figures = self.figures.get_or_insert_with(|| ShardFigures::new(Arc::clone(gauges)));
+        if figures.is_due(now) {
+            let prepared = self.replay.promised();
+            figures.publish_without(self.replay.store(), self.replay.watermark(), prepared);
+            figures.size_cache(self.replay.store_mut());
+        }
     }
 
     /// When the next turn is due.
     #[must_use]
     pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let store = self.replay.store().next_deadline();
-        let left = self.replay.has_left().then_some(now);
+        let puts = self.end == End::IsFarOff && self.replay.has_left();
+        let left = puts.then_some(now);
         [store, left].into_iter().flatten().min()
     }
 
@@ -201,6 +246,7 @@ impl Backup {
     /// above `floor` (rule P7).
     #[must_use]
     pub fn promote(mut self, floor: Timestamp, with: Recovering) -> Shard {
+        assert!(self.end == End::IsFarOff, "a store that is being closed serves nobody");
         self.replay.served_below(floor);
         let keep_from = self.keep_from();
         self.replay.kept_from(keep_from);

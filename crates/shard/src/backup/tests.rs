@@ -1,5 +1,7 @@
 //! A primary whose log is followed by a backup, which takes its place at some moment.
 
+mod deposed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +11,10 @@ use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{FrameBatch, Stage};
 use timestone_store::{Mftl, MftlConfig};
+use timestone_txn::participant::Config;
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
-use timestone_wal::LogRecord;
+use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
     Decide, Envelope, Frame, Frames, Get, Kind, Message, PrepareHead, PrepareWriter, ReadAt,
     Report, RequestId, Value, Verdict, Vote, Write, WriteAction, WriteEntry, WriteKind, Written,
@@ -20,7 +23,7 @@ use timestone_wire::{
 
 use super::*;
 use crate::shard::{LogPlace, own_reply_address};
-use crate::testing::{Event, TestStage};
+use crate::testing::{Event, Removable};
 use crate::{LogAppend, Past};
 
 const SHARD: ShardId = ShardId::new(0);
@@ -49,9 +52,15 @@ fn media() -> MemoryMedia {
 /// A shard, stepped by hand.
 struct Served {
     driver: ManualDriver<Event>,
+    stage: Removable,
     now: Timestamp,
     /// What its log was given, all of it durable.
     logged: Vec<LogAppend>,
+    /// What it was given that does not count, once it is cut off from its backups.
+    uncounted: Vec<LogAppend>,
+    is_cut_off: bool,
+    /// What lies below was let go of.
+    kept_from: BatchNumber,
     requests: u64,
 }
 
@@ -65,15 +74,26 @@ fn recovering(now: Timestamp) -> Recovering {
         logs: vec![LOG],
         clock: Arc::new(ManualClock::new(now)),
         past: Past { outage: Some(Duration::from_millis(50)), ..Past::default() },
+        participant: Config { has_replicas: true, ..Config::default() },
         ..Recovering::alone(SHARD, LogPlace::Stage(LOG), now)
     }
 }
 
 impl Served {
     fn new(shard: Shard, now: Timestamp) -> Self {
-        let stages = vec![Box::new(TestStage(shard)) as Box<dyn Stage<Event>>];
+        let stage = Removable::new(shard);
+        let stages = vec![Box::new(stage.clone()) as Box<dyn Stage<Event>>];
         let driver = ManualDriver::new(stages, now, 1000);
-        let mut served = Self { driver, now, logged: Vec::new(), requests: 0 };
+        let mut served = Self {
+            driver,
+            stage,
+            now,
+            logged: Vec::new(),
+            uncounted: Vec::new(),
+            is_cut_off: false,
+            kept_from: BatchNumber::ZERO,
+            requests: 0,
+        };
         served.turns();
         served
     }
@@ -96,12 +116,18 @@ impl Served {
                         let frames = Frames::new(without_clock(&batch.bytes));
                         answers.extend(frames.map(|frame| frame.unwrap().bytes().to_vec()));
                     }
+                    Event::LogAppend(append) if self.is_cut_off => self.uncounted.push(append),
                     Event::LogAppend(append) => {
                         let durable = Event::LogDurable { batch: append.head.batch };
                         self.driver.send(STAGE, durable).unwrap();
                         self.logged.push(append);
                     }
-                    Event::FrameBatch(_) | Event::LogRelease { .. } => {}
+                    Event::LogRelease { keep_from, .. } => {
+                        self.kept_from = keep_from;
+                        let retained = Event::LogRetained { log: LOG, from: keep_from };
+                        self.driver.send(STAGE, retained).unwrap();
+                    }
+                    Event::FrameBatch(_) => {}
                     event => panic!("{to}: {event:?}"),
                 }
             }
@@ -121,33 +147,40 @@ impl Served {
         })
     }
 
+    /// What a single write is told, if anything.
+    fn try_write(&mut self, write: &Asked, commit: Timestamp) -> Option<Verdict> {
+        let asked = Write {
+            txn: write.txn,
+            begin: write.begin,
+            commit,
+            keyspace: KEYSPACE,
+            action: if write.value.is_some() { WriteAction::Put } else { WriteAction::Delete },
+            wait: false,
+            return_previous: false,
+            expires_at: Expiry::NEVER,
+            condition: timestone_wire::Condition::Always,
+            key: &write.key.to_be_bytes(),
+            value: &write.value.map_or_else(Vec::new, |value| value.to_be_bytes().to_vec()),
+        };
+        let answer = self.ask(|envelope, out| asked.encode(envelope, out))?;
+        let frame = Frame::parse(&answer).unwrap();
+        (frame.kind() == Kind::Written).then(|| Written::decode(&frame).unwrap().verdict)
+    }
+
     /// What a single write is told, and at which timestamp; as often as it is told a later one it
-    /// asks with that.
+    /// asks with that. Its commit timestamp has passed then.
     fn write(&mut self, write: &Asked, mut commit: Timestamp) -> (Verdict, Timestamp) {
         for _ in 0..50 {
-            let asked = Write {
-                txn: write.txn,
-                begin: write.begin,
-                commit,
-                keyspace: KEYSPACE,
-                action: if write.value.is_some() { WriteAction::Put } else { WriteAction::Delete },
-                wait: false,
-                return_previous: false,
-                expires_at: Expiry::NEVER,
-                condition: timestone_wire::Condition::Always,
-                key: &write.key.to_be_bytes(),
-                value: &write.value.map_or_else(Vec::new, |value| value.to_be_bytes().to_vec()),
-            };
-            let answer = self.ask(|envelope, out| asked.encode(envelope, out));
-            match answer.as_deref().map(|bytes| Frame::parse(bytes).unwrap()) {
-                Some(frame) if frame.kind() == Kind::Written => {
-                    match Written::decode(&frame).unwrap().verdict {
-                        Verdict::Later(at) => commit = at,
-                        verdict => return (verdict, commit),
+            match self.try_write(write, commit) {
+                Some(Verdict::Later(at)) => commit = at,
+                Some(verdict) => {
+                    while self.now < commit {
+                        self.pass(100);
                     }
+                    return (verdict, commit);
                 }
                 // A prepared write is in the way, or time has to pass after the change.
-                _ => self.pass(300),
+                None => self.pass(300),
             }
         }
         panic!("{write:?} is never answered");
@@ -238,6 +271,10 @@ struct Known {
     done: Vec<(Asked, Timestamp)>,
     /// Promises that nobody has decided, each with its timestamp; one a key.
     open: BTreeMap<u64, (Asked, Timestamp)>,
+    /// What was asked of a primary that has not answered, and whether it is a single write.
+    tried: BTreeMap<TxnId, (Asked, bool)>,
+    /// Decisions that were told to a primary that has not acknowledged them.
+    fates: BTreeMap<TxnId, bool>,
 }
 
 impl Known {
@@ -253,6 +290,11 @@ impl Known {
         let repeated = self.done.iter().rev().take(REPEATED).map(|(asked, _)| asked.begin);
         let open = self.open.values().map(|(asked, _)| asked.begin);
         repeated.chain(open).min().unwrap_or(now)
+    }
+
+    /// Whether a promise is to be committed: as was decided before, or as somebody `wishes`.
+    fn commits(&self, asked: &Asked, wishes: bool) -> bool {
+        self.fates.get(&asked.txn).copied().unwrap_or(wishes)
     }
 
     fn carried_out(&mut self, asked: &Asked) {
@@ -280,7 +322,7 @@ fn step(dice: &mut Dice, served: &mut Served, known: &mut Known) {
         }
         6..=7 => {
             if let Some((_, (asked, commit))) = known.open.pop_first() {
-                let commits = dice.below(3) > 0;
+                let commits = known.commits(&asked, dice.below(3) > 0);
                 served.decide(asked.txn, commits.then_some(commit));
                 if commits {
                     known.carried_out(&asked);
@@ -309,7 +351,7 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
         assert_eq!(told, (Verdict::Yes, commit), "a repeat of {asked:?}");
     }
     while let Some((_, (asked, commit))) = known.open.pop_first() {
-        let commits = dice.below(2) == 0;
+        let commits = known.commits(&asked, dice.below(2) == 0);
         served.decide(asked.txn, commits.then_some(commit));
         if commits {
             known.carried_out(&asked);
@@ -318,7 +360,8 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
     for key in 0..KEYS {
         assert_eq!(served.read(key), known.values.get(&key).copied(), "key {key}");
     }
-    // It goes on.
+    // It goes on, when the lease of the last primary is over.
+    served.pass(1_000);
     for _ in 0..10 {
         step(dice, &mut served, &mut known);
     }
@@ -333,12 +376,7 @@ fn replayed(
 ) -> Replay {
     let mut replay = Replay::new(SHARD, store_on(media));
     for LogAppend { head, bytes } in logged.iter().filter(|one| one.head.batch >= from) {
-        let mut number = head.first;
-        for record in BatchRecords::new(bytes) {
-            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
-            replay.record(now, place, record.unwrap()).unwrap();
-            number = number.plus(1);
-        }
+        replay.batch(now, *head, bytes).unwrap();
     }
     replay
 }

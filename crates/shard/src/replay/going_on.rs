@@ -1,28 +1,58 @@
 //! A replay that goes on while others are served: what a backup needs of it.
 
-use timestone_store::Store;
 use timestone_types::{ShardId, Timestamp, TxnOutcome};
-use timestone_wal::BatchNumber;
+use timestone_wal::{BatchHead, BatchNumber, BatchRecords};
 
 use super::{Device, Payload, Replay};
 use crate::error::ShardError;
 use crate::limits::{MAX_LEFT, MAX_LEFT_BYTES};
+use crate::log_records::order::RecordPlace;
+use crate::shard::ShardStore;
 
 impl Replay {
-    /// The device is not waited for from now on.
+    /// The device is not waited for from now on: what it has no room for is put later, by the
+    /// backup. For a replay beside others that are served.
+    #[must_use]
+    pub fn beside_others(mut self) -> Self {
+        self.leave_device();
+        self
+    }
+
     pub(crate) fn leave_device(&mut self) {
         self.device = Device::IsLeft;
+    }
+
+    /// Takes the records of a batch.
+    ///
+    /// # Errors
+    /// A record cannot be understood, or the store cannot take it.
+    pub fn batch(
+        &mut self,
+        now: Timestamp,
+        head: BatchHead,
+        bytes: &[u8],
+    ) -> Result<(), ShardError> {
+        assert_eq!(head.shard, self.shard, "a batch is for its shard");
+        self.begin_batch();
+        let mut number = head.first;
+        for record in BatchRecords::new(bytes) {
+            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
+            let record = record.map_err(ShardError::part)?;
+            self.record(now, place, record)?;
+            number = number.plus(1);
+        }
+        Ok(())
     }
 
     pub(crate) const fn shard(&self) -> ShardId {
         self.shard
     }
 
-    pub(crate) fn store(&self) -> &(dyn Store + Send) {
+    pub(crate) fn store(&self) -> &ShardStore {
         &*self.store
     }
 
-    pub(crate) fn store_mut(&mut self) -> &mut (dyn Store + Send) {
+    pub(crate) fn store_mut(&mut self) -> &mut ShardStore {
         &mut *self.store
     }
 
@@ -50,8 +80,13 @@ impl Replay {
         !self.left.is_empty()
     }
 
+    /// Promises that are not decided, or wait for the store.
+    pub(crate) fn promised(&self) -> usize {
+        self.promised.len()
+    }
+
     /// Records of another batch follow.
-    pub(crate) fn begin_batch(&mut self) {
+    fn begin_batch(&mut self) {
         self.oldest_of_batch = Timestamp::MAX;
     }
 

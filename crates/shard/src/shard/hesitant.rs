@@ -192,6 +192,15 @@ impl<S: Store> Upkeep for Hesitant<S> {
         self.store.recovered(bound);
     }
 
+    fn begin_life(&mut self) {
+        self.later.clear();
+        self.store.begin_life();
+    }
+
+    fn has_failed(&self) -> bool {
+        self.store.has_failed()
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.store.advance_watermark(t);
     }

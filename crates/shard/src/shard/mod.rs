@@ -8,14 +8,15 @@
 //!                                                                        └─► log_records (one log batch per turn)
 //! ```
 //! Each part owns its state; what several of them are needed for is done here, with the parts
-//! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does: a backup
-//! would have log records, the replay and the store, and answer no client. There is none yet.
+//! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does; a backup has
+//! a replay and the store, and answers no client ([`crate::Backup`]).
 //!
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
 //! before the log has said so; a transaction's bytes are kept from its prepare until its writes can
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod depose;
 mod direct;
 #[cfg(test)]
 mod ending;
@@ -24,6 +25,8 @@ mod hesitant;
 #[cfg(test)]
 mod in_memory;
 mod outputs;
+#[cfg(test)]
+mod replicated;
 mod request;
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -130,7 +133,7 @@ impl Shard {
             shard,
             seed,
             store,
-            driver: Driver::new(participant, outputs, with.clock),
+            driver: Driver::new(participant, outputs, with.clock, with.participant.has_replicas),
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
             items: Items::new(seed),
@@ -282,6 +285,14 @@ impl Shard {
         }
     }
 
+    /// Tells the participant how wrong the clock may be, where that matters.
+    fn follow_clock_error(&mut self, ctx: &mut Turn<'_>) {
+        if let Some(bound) = self.driver.follow_error() {
+            self.step(ctx, participant::Input::ClockError { bound }, None);
+        }
+        self.driver.assert_carried_out();
+    }
+
     /// Whether decisions, or aborts, would be lost with this run.
     fn owes(&mut self, ctx: &mut Turn<'_>, input: participant::Input<'_>) -> (bool, bool) {
         let answer = self.driver.ask(ctx.now(), input);
@@ -356,6 +367,7 @@ impl Shard {
     /// Begins to serve; once, before anything else.
     pub fn start(&mut self, ctx: &mut Turn<'_>) {
         self.store.begin_batch(self.log_records.open_batch().get());
+        self.follow_clock_error(ctx);
         self.step(ctx, participant::Input::RecoveryDone, None);
         self.step(ctx, participant::Input::Tick, None);
         self.driver.assert_carried_out();
@@ -367,6 +379,7 @@ impl Shard {
         if let Some(back) = self.driver.follow_clock() {
             self.step(ctx, participant::Input::ClockHeld { back }, None);
         }
+        self.follow_clock_error(ctx);
         self.requests.set_now(ctx.now());
     }
 

@@ -128,6 +128,12 @@ impl Payloads {
         debug_assert!(self.free.len() <= KEEP_FREE, "what is kept for reuse is bounded");
     }
 
+    /// What was to be promised, and at which timestamps.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn promised(&self) -> Vec<(TxnId, Timestamp)> {
+        self.by_txn.iter().map(|(&txn, payload)| (txn, payload.commit)).collect()
+    }
+
     /// Whose prepares are in batches below this one, in the order of their ids: it becomes the
     /// order of log records.
     pub(crate) fn below(&self, batch: BatchNumber) -> Vec<TxnId> {

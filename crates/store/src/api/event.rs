@@ -68,3 +68,19 @@ pub enum StoreEvent {
     /// may be dropped.
     ShutDown,
 }
+
+impl StoreEvent {
+    /// Whether it is for whoever has asked a question, and not for the owner of the store.
+    pub(crate) const fn answers_a_read(&self) -> bool {
+        match self {
+            Self::ReadDone { .. }
+            | Self::LatestDone { .. }
+            | Self::ScanDone { .. }
+            | Self::ReadFailed { .. }
+            | Self::CountDone { .. } => true,
+            Self::ScrubDone(_) | Self::CheckpointDone | Self::DeviceFailed(_) | Self::ShutDown => {
+                false
+            }
+        }
+    }
+}

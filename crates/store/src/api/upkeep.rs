@@ -14,6 +14,18 @@ pub trait Upkeep {
     /// that survives restarts has nothing to do.
     fn recovered(&mut self, _bound: Timestamp) {}
 
+    /// Another life begins over what is stored, as after a restart of its owner, with the same
+    /// promises: logs are replayed again, until [`recovered`](Self::recovered) says that this is
+    /// over. Reads, scans and counts that are pending are answered by no event any more. Batches
+    /// are numbered anew: what was put before counts to one below all of them. What does not
+    /// survive a restart is gone.
+    fn begin_life(&mut self);
+
+    /// The device has failed: the store takes no more writes, and never will.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Reads below `t` will not be asked any more; only rises.
     fn advance_watermark(&mut self, t: Timestamp);
 
@@ -69,6 +81,7 @@ pub trait Upkeep {
     /// and again: the cache gives back a megabyte at a time.
     fn charge_cache(&mut self, beside: u64);
 
-    /// Starts to drain: no more writes; ends with [`StoreEvent::ShutDown`].
+    /// Starts to drain: no more writes; ends with [`StoreEvent::ShutDown`]. A store that is down
+    /// says so again.
     fn shutdown(&mut self);
 }

@@ -368,6 +368,14 @@ impl Upkeep for Dram {
         self.marks.recovered(bound);
     }
 
+    fn begin_life(&mut self) {
+        self.contents = Contents::new(self.contents.limit_bytes());
+        self.walks = Walks::default();
+        self.marks.begin_recovery();
+        self.events.clear();
+        self.batch = 0;
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.contents.assert_sound();
         self.marks.raise(t);
@@ -440,10 +448,8 @@ impl Upkeep for Dram {
     fn charge_cache(&mut self, _beside: u64) {}
 
     fn shutdown(&mut self) {
-        if !self.is_closed {
-            self.close();
-            self.events.push(StoreEvent::ShutDown);
-        }
+        self.close();
+        self.events.push(StoreEvent::ShutDown);
         assert!(self.is_closed, "no writes after a shutdown");
     }
 }

@@ -77,6 +77,13 @@ impl Watermarks {
         debug_assert!(self.lost.timestamp == bound, "no more is lost than earlier runs had");
     }
 
+    /// What earlier lives did is told again: whatever is written until that is over was lost. What
+    /// was said of reads and late writes stands.
+    pub(super) fn begin_recovery(&mut self) {
+        self.lost = Self::in_recovery().lost;
+        debug_assert!(self.is_lost(last_of(Timestamp::MAX)), "everything is told by a log");
+    }
+
     /// Reads below `t` will not be asked any more.
     pub(super) fn raise(&mut self, t: Timestamp) {
         self.watermark = self.watermark.max(t);

@@ -135,6 +135,12 @@ impl<W> Assemblies<W> {
         }
     }
 
+    /// Whoever waits for a value.
+    pub(crate) fn waiters_mut(&mut self) -> impl Iterator<Item = &mut W> + '_ {
+        let under_way = self.list.iter_mut().flatten().map(|assembly| &mut assembly.waiter);
+        under_way.chain(self.queued.iter_mut().map(|(waiter, _)| waiter))
+    }
+
     /// Whether the next pump can let a queued waiter go on.
     pub(crate) fn has_work(&self) -> bool {
         !self.queued.is_empty() && self.freed

@@ -38,6 +38,13 @@ impl Held {
         self.oldest = self.oldest.min(other.oldest);
         debug_assert!(self.batch <= other.batch && self.oldest <= other.oldest);
     }
+
+    /// Puts belong to a batch below all numbers from now on.
+    pub(super) fn number_anew(&mut self) {
+        if self.batch != Self::NOTHING.batch {
+            self.batch = 0;
+        }
+    }
 }
 
 /// Pages that were handed to the device together.
@@ -130,6 +137,11 @@ impl Ledger {
     /// Whether the pages of a stream up to an ordinal are durable.
     pub(crate) fn is_durable(&self, stream: StreamId, ordinal: u64) -> bool {
         self.durable[stream as usize] >= ordinal
+    }
+
+    /// As [`Self::held`], to change it.
+    pub(super) fn held_mut(&mut self) -> impl Iterator<Item = &mut Held> + '_ {
+        self.programs.iter_mut().map(|(program, _)| &mut program.held)
     }
 
     /// What the programs hold of the caller's puts.

@@ -63,6 +63,11 @@ impl<W> PageReads<W> {
         self.issued
     }
 
+    /// Whoever waits.
+    pub(crate) fn waiters_mut(&mut self) -> impl Iterator<Item = &mut W> + '_ {
+        self.waiters.iter_mut().flatten().map(|(waiter, _)| waiter)
+    }
+
     /// Whether the next pump can serve somebody.
     pub(crate) fn has_work(&self) -> bool {
         !self.in_groups.is_empty()

@@ -260,6 +260,14 @@ impl Staging {
         self.staged().map(|staged| staged.batch).min().unwrap_or(u64::MAX)
     }
 
+    /// Batches are numbered anew: what is staged belongs to one below all of them.
+    pub(crate) fn number_anew(&mut self) {
+        for staged in self.slots.iter_mut().flatten().filter(|staged| staged.moved.is_none()) {
+            staged.batch = 0;
+        }
+        debug_assert!([0, u64::MAX].contains(&self.lowest_batch()), "nothing keeps its number");
+    }
+
     /// The lowest timestamp of a staged put; collection's own moves do not count.
     pub(crate) fn oldest_put(&self) -> Timestamp {
         let puts = self.staged().filter(|staged| staged.moved.is_none());

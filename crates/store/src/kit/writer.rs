@@ -140,6 +140,20 @@ impl Writer {
         self.batch = self.batch.max(batch);
     }
 
+    /// Batches are numbered anew: what was put so far belongs to one below all of them.
+    pub(crate) fn number_anew(&mut self) {
+        self.batch = 0;
+        self.ledger.held_mut().for_each(Held::number_anew);
+        for group in &mut self.groups {
+            group.sealed_held.number_anew();
+            group.open_held.number_anew();
+        }
+        debug_assert!(
+            self.not_durable().all(|held| held.batch == 0 || held.batch == u64::MAX),
+            "nothing keeps its number"
+        );
+    }
+
     /// The log batch that puts belong to.
     pub(crate) fn batch(&self) -> u64 {
         self.batch

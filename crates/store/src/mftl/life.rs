@@ -104,10 +104,12 @@ impl Life {
         }
     }
 
-    /// No more writes.
-    pub(super) fn begin_draining(&mut self) {
-        if self.stage == Stage::Running {
-            self.stage = Stage::Draining;
+    /// No more writes. What is down already says so again.
+    pub(super) fn begin_draining(&mut self, events: &mut Vec<StoreEvent>) {
+        match self.stage {
+            Stage::Running => self.stage = Stage::Draining,
+            Stage::Draining => {}
+            Stage::Down => events.push(StoreEvent::ShutDown),
         }
         assert!(self.stage != Stage::Running);
     }
@@ -154,7 +156,7 @@ mod tests {
         let mut events = Vec::new();
         life.drain(&staging, &mut checkpointer, &mut events);
         assert!(!checkpointer.has_work(), "it runs");
-        life.begin_draining();
+        life.begin_draining(&mut events);
         life.drain(&staging, &mut checkpointer, &mut events);
         assert!(checkpointer.has_work() && events.is_empty());
         assert!(life.deadline(Timestamp::ZERO).is_some());
@@ -166,7 +168,7 @@ mod tests {
         let (mut life, mut staging) = (Life::running(), Staging::new(1 << 20));
         let mut checkpointer = Checkpointer::resume(0, Vec::new(), 0);
         let mut events = Vec::new();
-        life.begin_draining();
+        life.begin_draining(&mut events);
         (life.stage, life.sync_wanted) = (Stage::Down, false);
         crate::kit::staging::tests::stage_one(&mut staging);
         assert!(!staging.is_empty());
@@ -183,7 +185,7 @@ mod tests {
         life.fail(StoreError::Busy, &mut events);
         assert_eq!(events.len(), 1);
         assert!(matches!(life.may_write(version, &volume.writer), Err(StoreError::Busy)));
-        life.begin_draining();
+        life.begin_draining(&mut events);
         assert!(matches!(life.may_write(version, &volume.writer), Err(StoreError::ShuttingDown)));
     }
 }

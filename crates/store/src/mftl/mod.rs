@@ -480,6 +480,23 @@ impl Writes for Mftl {
 }
 
 impl Upkeep for Mftl {
+    fn begin_life(&mut self) {
+        self.assert_sound();
+        if !is_planted!(AnswersEarlierLife) {
+            self.reads.abandon_gets();
+            self.walks.abandon();
+            self.events.retain(|event| !event.answers_a_read());
+        }
+        if !is_planted!(OldBatchNumbers) {
+            self.kit.volume.writer.number_anew();
+            self.kit.staging.number_anew();
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.life.has_failed()
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.assert_sound();
         self.spaces.marks.raise(t, &self.kit.volume.writer, &self.kit.staging);
@@ -603,7 +620,7 @@ impl Upkeep for Mftl {
 
     fn shutdown(&mut self) {
         self.assert_sound();
-        self.life.begin_draining();
+        self.life.begin_draining(&mut self.events);
     }
 }
 

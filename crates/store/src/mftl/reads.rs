@@ -44,8 +44,8 @@ use crate::layout::{self, LargeHead, Record, RecordKind};
 /// Whom a page or value is read for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum For {
-    /// A get of the caller.
-    Get(ReadToken),
+    /// A get of the caller; none: of an earlier life, and nobody wants its answer any more.
+    Get(Option<ReadToken>),
     /// A scan or count: the key and expiry of one version.
     Walk(u64),
     /// Collection moves a large value out of this block.
@@ -79,7 +79,7 @@ impl Waiter {
         version: Version,
         page: PageId,
     ) -> Self {
-        let who = For::Get(token);
+        let who = For::Get(Some(token));
         let bytes = key.bytes.to_vec();
         Self { who, keyspace: key.keyspace, id, key: bytes, at, judged, version, page }
     }
@@ -126,6 +126,15 @@ impl PendingReads {
     /// None; `assembled_bytes` of large values may be put together at once.
     pub(super) fn new(assembled_bytes: u64) -> Self {
         Self { pages: PageReads::new(), assemblies: Assemblies::new(assembled_bytes) }
+    }
+
+    /// Nobody wants the answers to the gets under way any more.
+    pub(super) fn abandon_gets(&mut self) {
+        for waiter in self.pages.waiters_mut().chain(self.assemblies.waiters_mut()) {
+            if let For::Get(token) = &mut waiter.who {
+                *token = None;
+            }
+        }
     }
 
     /// Queues a waiter for its page.
@@ -371,8 +380,12 @@ impl<'a> Serving<'a> {
 
     fn finish(&mut self, who: For, outcome: ReadOutcome) {
         debug_assert!(matches!(who, For::Get(_)), "only gets are answered");
-        if let For::Get(token) = who {
-            self.events.push(StoreEvent::ReadDone { token, outcome });
+        match (who, outcome) {
+            (For::Get(Some(token)), outcome) => {
+                self.events.push(StoreEvent::ReadDone { token, outcome });
+            }
+            (_, ReadOutcome::Present { value, .. }) => self.kit.buffers.give(value),
+            _ => {}
         }
     }
 

@@ -79,7 +79,8 @@ const fn position_of(segment: u16, tag: u32) -> ScanCursor {
 
 struct Walk {
     id: u64,
-    token: ReadToken,
+    /// None: nobody wants the answer any more.
+    token: Option<ReadToken>,
     keyspace: KeyspaceId,
     as_of: AsOf,
     kind: WalkKind,
@@ -92,6 +93,7 @@ struct Walk {
 impl Walk {
     fn listed_all(&self) -> bool {
         usize::from(self.segment) >= SEGMENTS
+            || self.token.is_none()
             || self.error.is_some()
             || match &self.kind {
                 WalkKind::Scan { limit, listed, found } => {
@@ -218,12 +220,12 @@ impl Walk {
         reads.wait(Waiter::keyless(who, keyspace, id, version, page), &mut kit.volume);
     }
 
-    fn finish(self) -> StoreEvent {
-        let token = self.token;
+    fn finish(self) -> Option<StoreEvent> {
+        let token = self.token?;
         if let Some(error) = self.error {
-            return StoreEvent::ReadFailed { token, error };
+            return Some(StoreEvent::ReadFailed { token, error });
         }
-        match self.kind {
+        Some(match self.kind {
             WalkKind::Count { keys } => StoreEvent::CountDone { token, keys },
             WalkKind::Scan { limit, found, .. } => {
                 let more = usize::from(self.segment) < SEGMENTS;
@@ -232,7 +234,7 @@ impl Walk {
                 let left_out = left_out.filter(|_| !is_planted!(ScanSkips));
                 StoreEvent::ScanDone { token, keys, next: left_out.or(listed_to) }
             }
-        }
+        })
     }
 }
 
@@ -247,6 +249,11 @@ impl Walks {
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
         self.list.iter().any(|walk| !walk.listed_all() && walk.outstanding < MAX_OUTSTANDING)
+    }
+
+    /// Nobody wants the answers to the walks under way any more: each goes when its reads are back.
+    pub(super) fn abandon(&mut self) {
+        self.list.iter_mut().for_each(|walk| walk.token = None);
     }
 
     fn begin(
@@ -264,7 +271,7 @@ impl Walks {
         debug_assert!(self.list.iter().all(|walk| walk.id < id), "numbers rise");
         self.list.push(Walk {
             id,
-            token,
+            token: Some(token),
             keyspace,
             as_of,
             kind,
@@ -329,7 +336,7 @@ impl Walks {
         while at < self.list.len() {
             let walk = &self.list[at];
             if walk.outstanding == 0 && walk.listed_all() {
-                events.push(self.list.remove(at).finish());
+                events.extend(self.list.remove(at).finish());
             } else {
                 at += 1;
             }

@@ -6,6 +6,7 @@ mod conformance;
 mod driver;
 mod faults;
 mod fence_traces;
+mod lives;
 mod model;
 #[path = "../../../../tests/scores.rs"]
 mod scores;

@@ -186,6 +186,7 @@ fn decisions_reports_and_states() {
         (TxnState::Prepared(at(1)), "01 0100000000000000"),
         (TxnState::Committed(at(2)), "02 0200000000000000"),
         (TxnState::Aborted, "03 0000000000000000"),
+        (TxnState::Forgotten, "04 0000000000000000"),
     ] {
         out.clear();
         StatusIs { txn: TXN, state }.encode(&TO, &mut out);

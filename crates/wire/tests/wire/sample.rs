@@ -90,10 +90,11 @@ impl Source {
     }
 
     pub(crate) fn state(&mut self) -> TxnState {
-        match self.below(4) {
+        match self.below(5) {
             0 => TxnState::Unknown,
             1 => TxnState::Prepared(self.time()),
             2 => TxnState::Committed(self.time()),
+            3 => TxnState::Forgotten,
             _ => TxnState::Aborted,
         }
     }
