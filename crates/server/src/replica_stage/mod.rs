@@ -242,8 +242,9 @@ impl ReplicaStage {
         if entry.replicas.contains(&self.server) && self.kept.is_none() {
             self.begin(ctx);
         }
-        let is_complete = entry.replicas.len() >= control.replication.replicas();
-        if entry.primary == self.server && is_complete && entry.epoch > self.led {
+        // A set that a replica has left serves as long as it can acknowledge anything.
+        let is_enough = entry.replicas.len() >= control.replication.quorum();
+        if entry.primary == self.server && is_enough && entry.epoch > self.led {
             self.led = entry.epoch;
             self.parts.replica_gauges.set_wish(Wish::Nothing);
             let ids = |servers: &[ServerId]| -> Vec<ReplicaId> {
