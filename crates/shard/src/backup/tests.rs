@@ -1,6 +1,7 @@
 //! A primary whose log is followed by a backup, which takes its place at some moment.
 
 mod deposed;
+mod rebuilt;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +40,11 @@ const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 const REPEATED: usize = 5;
 const EPOCH: Epoch = Epoch::new(1);
 
+/// Some keys are in another keyspace.
+fn keyspace_of(key: u64) -> KeyspaceId {
+    if key % 4 == 3 { KeyspaceId::numbered(7, false) } else { KEYSPACE }
+}
+
 fn store_on(media: &MemoryMedia) -> Box<Mftl> {
     let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
     Box::new(Mftl::open(Box::new(media.open()), config).unwrap().0)
@@ -58,6 +64,10 @@ struct Served {
     /// What it was given that does not count, once it is cut off from its backups.
     uncounted: Vec<LogAppend>,
     is_cut_off: bool,
+    /// What is in the log, and not durable yet.
+    in_flight: Vec<LogAppend>,
+    /// Nothing becomes durable.
+    is_held: bool,
     /// What lies below was let go of.
     kept_from: BatchNumber,
     requests: u64,
@@ -89,6 +99,8 @@ impl Served {
             logged: Vec::new(),
             uncounted: Vec::new(),
             is_cut_off: false,
+            in_flight: Vec::new(),
+            is_held: false,
             kept_from: BatchNumber::ZERO,
             requests: 0,
         };
@@ -115,11 +127,7 @@ impl Served {
                         answers.extend(frames.map(|frame| frame.unwrap().bytes().to_vec()));
                     }
                     Event::LogAppend(append) if self.is_cut_off => self.uncounted.push(append),
-                    Event::LogAppend(append) => {
-                        let durable = Event::LogDurable { batch: append.head.batch };
-                        self.driver.send(STAGE, durable).unwrap();
-                        self.logged.push(append);
-                    }
+                    Event::LogAppend(append) => self.in_flight.push(append),
                     Event::LogRelease { keep_from, .. } => {
                         self.kept_from = keep_from;
                         let retained = Event::LogRetained { log: LOG, from: keep_from };
@@ -127,6 +135,13 @@ impl Served {
                     }
                     Event::FrameBatch(_) => {}
                     event => panic!("{to}: {event:?}"),
+                }
+            }
+            if !self.is_held {
+                for append in std::mem::take(&mut self.in_flight) {
+                    let durable = Event::LogDurable { batch: append.head.batch };
+                    self.driver.send(STAGE, durable).unwrap();
+                    self.logged.push(append);
                 }
             }
         }
@@ -151,7 +166,7 @@ impl Served {
             txn: write.txn,
             begin: write.begin,
             commit,
-            keyspace: KEYSPACE,
+            keyspace: keyspace_of(write.key),
             action: if write.value.is_some() { WriteAction::Put } else { WriteAction::Delete },
             wait: false,
             return_previous: false,
@@ -196,7 +211,7 @@ impl Served {
                     Some(value) => (WriteKind::Put, value.to_be_bytes().to_vec()),
                     None => (WriteKind::Delete, Vec::new()),
                 };
-                let (keyspace, expires_at) = (KEYSPACE, Expiry::NEVER);
+                let (keyspace, expires_at) = (keyspace_of(asked.key), Expiry::NEVER);
                 let key = &asked.key.to_be_bytes();
                 writer.write(&WriteEntry { keyspace, kind, expires_at, key, value: &value });
                 writer.finish();
@@ -229,7 +244,7 @@ impl Served {
         for _ in 0..50 {
             let at = ReadAt::Snapshot(self.now);
             let get = Get {
-                keyspace: KEYSPACE,
+                keyspace: keyspace_of(key),
                 at,
                 client: CLIENT,
                 wait: false,
