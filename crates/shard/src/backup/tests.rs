@@ -218,7 +218,12 @@ impl Served {
             })?;
             let frame = Frame::parse(&answer).unwrap();
             match (frame.kind() == Kind::Vote).then(|| Vote::decode(&frame).unwrap().verdict)? {
-                Verdict::Yes => return Some(commit),
+                Verdict::Yes => {
+                    while self.now < commit {
+                        self.pass(100);
+                    }
+                    return Some(commit);
+                }
                 Verdict::Later(at) => commit = at,
                 Verdict::No(_) => return None,
             }
@@ -284,6 +289,8 @@ struct Known {
     done: Vec<(Asked, Timestamp)>,
     /// Promises that nobody has decided, each with its timestamp; one a key.
     open: BTreeMap<u64, (Asked, Timestamp)>,
+    /// What was committed, or promised, without an answer lies at or below it.
+    latest: Timestamp,
     /// What was asked of a primary that has not answered, and whether it is a single write.
     tried: BTreeMap<TxnId, (Asked, bool)>,
     /// Decisions that were told to a primary that has not acknowledged them.
@@ -356,13 +363,8 @@ fn follow(backup: &mut Backup, taken: &mut usize, served: &Served) {
     backup.turn(served.now).unwrap();
 }
 
-/// What a new primary has to know.
-fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
-    for &(asked, commit) in known.done.iter().rev().take(REPEATED) {
-        // It was told already, and asks again: nothing is carried out twice.
-        let told = served.write(&asked, commit);
-        assert_eq!(told, (Verdict::Yes, commit), "a repeat of {asked:?}");
-    }
+/// Ends every promise that is open.
+fn decide_all(dice: &mut Dice, served: &mut Served, known: &mut Known) {
     while let Some((_, (asked, commit))) = known.open.pop_first() {
         let commits = known.commits(&asked, dice.below(2) == 0);
         served.decide(asked.txn, commits.then_some(commit));
@@ -370,6 +372,16 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
             known.carried_out(&asked);
         }
     }
+}
+
+/// What a new primary has to know.
+fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
+    for &(asked, commit) in known.done.iter().rev().take(REPEATED) {
+        // It was told already, and asks again: nothing is carried out twice.
+        let told = served.write(&asked, commit);
+        assert_eq!(told, (Verdict::Yes, commit), "a repeat of {asked:?}");
+    }
+    decide_all(dice, &mut served, &mut known);
     for key in 0..KEYS {
         assert_eq!(served.read(key), known.values.get(&key).copied(), "key {key}");
     }

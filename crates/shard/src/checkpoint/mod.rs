@@ -37,8 +37,9 @@ mod walk;
 pub(crate) use export::{Exports, Tap, ToDo};
 pub use rebuild::{LoggedBatch, Rebuild, RebuildStep};
 
-/// A part holds about so many bytes; one record or batch that is larger comes alone.
-pub const PART_BYTES: usize = 256 * 1024;
+/// A part holds about so many bytes; one record or batch that is larger comes alone. Tests have less,
+/// so that there are many of them.
+pub const PART_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
 /// Batches that were written and are in no part yet: when there are more bytes of them, whoever
 /// takes the parts is too slow, and begins anew.
 pub const MAX_TAPPED_BYTES: usize = 64 * 1024 * 1024;

@@ -7,16 +7,17 @@ use timestone_wire::Condition;
 
 use super::*;
 use crate::checkpoint::{Rebuild, RebuildStep};
+use crate::gauges::ShardGauges;
 
 /// Keys behind those of the clients: their values are large, and many of them expire.
-const LARGE_KEYS: core::ops::Range<u64> = KEYS..KEYS + 8;
+const LARGE_KEYS: core::ops::Range<u64> = KEYS..KEYS + 60;
 
 /// So small that blocks are collected.
 fn small_media() -> MemoryMedia {
     MemoryMedia::new(MemoryConfig {
         pages_per_block: 8,
-        initial_blocks: 96,
-        max_blocks: 96,
+        initial_blocks: 64,
+        max_blocks: 64,
         ..MemoryConfig::default()
     })
 }
@@ -28,7 +29,7 @@ impl Served {
     /// A put of a large value that expires, or a deletion.
     fn write_large(&mut self, dice: &mut Dice, sequence: u64) {
         let key = LARGE_KEYS.start + dice.below(LARGE_KEYS.end - LARGE_KEYS.start);
-        let size = if dice.below(4) == 0 { 20_000 } else { 3_000 };
+        let size = if dice.below(4) == 0 { 30_000 } else { 6_000 };
         let value = vec![sequence as u8; dice.below(size) as usize];
         let (is_put, expires) = (dice.below(4) > 0, dice.below(2) == 0);
         let soon = self.now.saturating_add(Duration::from_millis(dice.below(5_000) + 1));
@@ -108,6 +109,8 @@ struct Taker {
     rebuild: Option<Rebuild>,
     backup: Option<Backup>,
     own_log: Vec<LogAppend>,
+    /// How many came.
+    parts: u64,
 }
 
 /// The number of the checkpoint that is taken.
@@ -116,7 +119,7 @@ const SESSION: u64 = 1;
 impl Taker {
     fn new(media: &MemoryMedia) -> Self {
         let rebuild = Some(Rebuild::new(SHARD, store_on(media), SESSION));
-        Self { rebuild, backup: None, own_log: Vec::new() }
+        Self { rebuild, backup: None, own_log: Vec::new(), parts: 0 }
     }
 
     /// One step further: a part, which may be lost; or a batch of the primary.
@@ -136,6 +139,7 @@ impl Taker {
                 served.turns();
                 while let Some((of, bytes)) = served.stage.take_part() {
                     assert_eq!(of, SESSION);
+                    self.parts += 1;
                     let is_lost = dice.below(6) == 0;
                     for _ in 0..if is_lost { 0 } else { dice.below(2) + 1 } {
                         rebuild.part(served.now, bytes.clone()).unwrap();
@@ -160,12 +164,19 @@ impl Taker {
 
 /// What the clients do, among them those that let versions be collected.
 fn busy_step(dice: &mut Dice, served: &mut Served, known: &mut Known) {
-    match dice.below(8) {
-        0..=3 => {
+    match dice.below(12) {
+        0..=5 => {
             known.sequence += 1;
             served.write_large(dice, known.sequence);
         }
-        4 if dice.below(6) == 0 && known.open.is_empty() => served.fence(known),
+        6 if dice.below(6) == 0 && known.open.is_empty() => served.fence(known),
+        // The log lets go of what is old, and tombstones may be dropped.
+        8 if dice.below(3) == 0 => served.pass(2_000),
+        7 if dice.below(3) == 0 => {
+            // Nothing holds the watermark, so that the device does not fill up.
+            decide_all(dice, served, known);
+            served.report(known.oldest(served.now));
+        }
         _ => step(dice, served, known),
     }
 }
@@ -194,13 +205,33 @@ fn begin_with_writes(dice: &mut Dice, served: &mut Served, known: &mut Known, ta
     }
 }
 
-fn is_rebuilt(seed: u64, restarts: bool) {
+/// What has happened in a run, so that not all of them are without it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    collected_blocks: u64,
+    dropped_tombstones: u64,
+    parts: u64,
+}
+
+impl Met {
+    fn add(self, other: Self) -> Self {
+        Self {
+            collected_blocks: self.collected_blocks + other.collected_blocks,
+            dropped_tombstones: self.dropped_tombstones + other.dropped_tombstones,
+            parts: self.parts + other.parts,
+        }
+    }
+}
+
+fn is_rebuilt(seed: u64, restarts: bool) -> Met {
     let mut dice = Seed(seed).derive("rebuilt", 0).dice();
     let (own, others) = (small_media(), small_media());
     let replay = Replay::new(SHARD, store_on(&own));
-    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let gauges = Arc::new(ShardGauges::new(SHARD));
+    let with = Recovering { gauges: Arc::clone(&gauges), ..recovering(START) };
+    let mut served = Served::new(replay.finish(with), START);
     let (mut known, mut counted) = (Known::default(), Vec::new());
-    for _ in 0..dice.below(400) {
+    for _ in 0..dice.below(600) + 200 {
         busy_step(&mut dice, &mut served, &mut known);
     }
     let mut taker = Taker::new(&others);
@@ -223,7 +254,7 @@ fn is_rebuilt(seed: u64, restarts: bool) {
     // What snapshots show now, they show at the next primary.
     let now = served.now;
     let moments: Vec<Timestamp> = (0..6)
-        .map(|_| now.saturating_sub(Duration::from_millis(dice.below(3_000))))
+        .map(|_| now.saturating_sub(Duration::from_millis(dice.below(5_000))))
         .chain([now])
         .collect();
     let mut shown = Vec::new();
@@ -257,13 +288,20 @@ fn is_rebuilt(seed: u64, restarts: bool) {
         }
     }
     check(&mut dice, served, known);
+    let figure = |name| gauges.store().find(|(of, _)| *of == name).unwrap().1;
+    Met {
+        collected_blocks: figure("collected_blocks_total"),
+        dropped_tombstones: figure("dropped_tombstones_total"),
+        parts: taker.parts,
+    }
 }
 
 #[test]
 fn a_replica_that_begins_with_a_checkpoint_has_everything() {
-    for seed in 0..40 {
-        is_rebuilt(seed, false);
-    }
+    let met = (0..40).map(|seed| is_rebuilt(seed, false)).fold(Met::default(), Met::add);
+    eprintln!("{met:?}");
+    assert!(met.collected_blocks > 400 && met.dropped_tombstones > 10, "{met:?}");
+    assert!(met.parts > 80, "{met:?}");
 }
 
 #[test]
