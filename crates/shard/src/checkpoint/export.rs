@@ -240,9 +240,9 @@ impl Export {
             return Ok(());
         }
         let is_found = walk.is_over();
-        let is_enough = is_found || walk.item_bytes() >= PART_BYTES;
         // What has left meanwhile does not wait for the walk for long.
-        if !is_enough && !(tap.is_ready(durable) && tap.bytes >= PART_BYTES) {
+        let is_tapped = tap.is_ready(durable) && tap.bytes >= PART_BYTES;
+        if !is_found && !is_tapped && walk.item_bytes() < PART_BYTES {
             return Ok(());
         }
         let mut items = Vec::new();

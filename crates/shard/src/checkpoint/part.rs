@@ -291,6 +291,31 @@ mod tests {
         assert!(decode(&[]).is_err() && decode(&[FORMAT; 8]).is_err());
     }
 
+    /// The cells of the rows of a table of docs/formats/checkpoint.md.
+    fn rows(section: &str) -> Vec<Vec<&'static str>> {
+        let page = include_str!("../../../../docs/formats/checkpoint.md");
+        let table = page.split(section).nth(1).expect("the section");
+        let lines = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows = lines.take_while(|line| line.starts_with('|'));
+        rows.map(|row| row.split('|').map(str::trim).skip(1).collect()).collect()
+    }
+
+    #[test]
+    fn the_page_says_what_is_written() {
+        let mut end = 0;
+        for row in rows("## Head") {
+            assert_eq!(row[0].parse(), Ok(end), "{row:?}");
+            end += row[1].parse::<usize>().unwrap();
+            let is_crc = row[2] == "crc";
+            assert_eq!(is_crc, row[0].parse() == Ok(CRC_AT.start), "{row:?}");
+        }
+        assert_eq!(end, HEAD_BYTES);
+        let items = rows("## Items");
+        let items = items.iter().map(|row| (row[0].parse().unwrap(), row[1]));
+        let known = [(PUT, "put"), (TOMBSTONE, "tombstone"), (FENCE, "fence"), (BATCH, "batch")];
+        assert!(items.eq(known));
+    }
+
     #[test]
     fn items_that_end_too_early_are_refused() {
         let mut items = Vec::new();

@@ -299,7 +299,6 @@ fn is_rebuilt(seed: u64, restarts: bool) -> Met {
 #[test]
 fn a_replica_that_begins_with_a_checkpoint_has_everything() {
     let met = (0..40).map(|seed| is_rebuilt(seed, false)).fold(Met::default(), Met::add);
-    eprintln!("{met:?}");
     assert!(met.collected_blocks > 400 && met.dropped_tombstones > 10, "{met:?}");
     assert!(met.parts > 80, "{met:?}");
 }
