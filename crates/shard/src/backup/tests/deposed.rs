@@ -3,6 +3,7 @@
 //! next epoch.
 
 use timestone_seda::{Memory, MemoryUse};
+use timestone_store::{Dram, DramConfig, Reads, Stores};
 
 use super::*;
 use crate::gauges::ShardGauges;
@@ -291,4 +292,90 @@ fn a_primary_without_backups_ends_when_its_log_is_given_up() {
         served.pass(10);
     }
     assert!(served.stage.drained(), "within a moment");
+}
+
+const MEMORY: KeyspaceId = KeyspaceId::numbered(4, true);
+
+/// As [`store_on`], with keyspaces in memory.
+fn stores_on(media: &MemoryMedia) -> Box<Stores> {
+    let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+    let flash = Mftl::open(Box::new(media.open()), config).unwrap().0;
+    let config = DramConfig { seed: flash.seed(), memory_bytes: 1 << 20 };
+    Box::new(Stores::new(flash, Dram::in_recovery(config)))
+}
+
+impl Served {
+    /// Writes into the keyspace in memory, as soon as that may be.
+    fn write_in_memory(&mut self, number: u64) {
+        let (txn, mut commit) = (TxnId::new(CLIENT, Sequence::new(number)), self.now.next());
+        for _ in 0..50 {
+            let asked = Write {
+                txn,
+                begin: self.now,
+                commit,
+                keyspace: MEMORY,
+                action: WriteAction::Put,
+                wait: false,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition: timestone_wire::Condition::Always,
+                key: b"key",
+                value: &number.to_be_bytes(),
+            };
+            let answer = self.ask(|envelope, out| asked.encode(envelope, out)).unwrap();
+            let frame = Frame::parse(&answer).unwrap();
+            let is_written = frame.kind() == Kind::Written;
+            match is_written.then(|| Written::decode(&frame).unwrap().verdict) {
+                Some(Verdict::Yes) => return self.pass(100),
+                Some(Verdict::Later(at)) => commit = at,
+                _ => {
+                    self.pass(300);
+                    commit = self.now.next();
+                }
+            }
+        }
+        panic!("{number} is never written");
+    }
+
+    /// What the keyspace in memory shows, as soon as it may be read.
+    fn read_in_memory(&mut self) -> Option<u64> {
+        for _ in 0..50 {
+            let at = ReadAt::Latest(self.now);
+            let get = Get { keyspace: MEMORY, at, client: CLIENT, wait: false, key: b"key" };
+            let answer = self.ask(|envelope, out| get.encode(envelope, out)).unwrap();
+            match Value::decode(&Frame::parse(&answer).unwrap()) {
+                Ok(value) => {
+                    let number = || u64::from_be_bytes(value.value.try_into().unwrap());
+                    return value.present.then(number);
+                }
+                Err(_) => self.pass(300),
+            }
+        }
+        panic!("it is never read");
+    }
+}
+
+#[test]
+fn a_keyspace_in_memory_is_lost_whole_with_each_change_of_the_primary() {
+    let replay = Replay::new(SHARD, stores_on(&media()));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let mut other = Backup::new(Replay::new(SHARD, stores_on(&media())), &[LOG]);
+    let mut counted = Vec::new();
+    for number in [1, 2, 3, 4] {
+        served.write_in_memory(number);
+        assert_eq!(served.read_in_memory(), Some(number));
+        counted.append(&mut served.logged);
+        let now = served.now;
+        let mut replay = Replay::new(SHARD, served.depose()).beside_others();
+        for LogAppend { head, bytes } in &counted {
+            replay.batch(now, *head, bytes).unwrap();
+        }
+        let last = other.last();
+        for LogAppend { head, bytes } in counted.iter().filter(|one| one.head.batch > last) {
+            other.take(now, *head, bytes).unwrap();
+        }
+        let next = std::mem::replace(&mut other, Backup::new(replay, &[LOG]));
+        served = Served::new(next.promote(now, recovering(now)), now);
+        assert_eq!(served.read_in_memory(), None, "after {number}");
+    }
 }
