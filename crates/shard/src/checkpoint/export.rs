@@ -13,8 +13,8 @@ use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
-use super::part::{PartHead, PartItem, PartKind, encode};
-use super::walk::KeyWalk;
+use super::part::{Item, PartHead, PartKind, encode};
+use super::walk::Walk;
 use super::{FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES};
 use crate::shard::ShardStore;
 
@@ -31,7 +31,7 @@ impl Tap {
         let (batch, epoch, first) = (head.batch, head.epoch, head.first);
         debug_assert!(self.batches.back().is_none_or(|(last, _)| last.next() == batch));
         let mut item = Vec::with_capacity(bytes.len() + 32);
-        PartItem::Batch { batch, epoch, first, bytes }.encode(&mut item);
+        Item::Batch { batch, epoch, first, bytes }.encode(&mut item);
         self.bytes += item.len();
         self.batches.push_back((batch, item));
     }
@@ -50,11 +50,11 @@ impl Tap {
 
 /// How far a checkpoint has come.
 #[derive(Debug)]
-enum ExportPhase {
+enum Step {
     /// Everything up to this batch has to count first.
     Begun(BatchNumber),
     /// What was recorded again counts with this batch.
-    Walking(BatchNumber, KeyWalk),
+    Walking(BatchNumber, Walk),
 }
 
 /// A checkpoint under way.
@@ -62,7 +62,7 @@ enum ExportPhase {
 struct Export {
     session: u64,
     epoch: Epoch,
-    step: ExportPhase,
+    step: Step,
     /// The part that is asked for next, and whether it is.
     number: u64,
     is_asked: bool,
@@ -122,7 +122,7 @@ impl Exports {
         self.current = Some(Export {
             session,
             epoch,
-            step: ExportPhase::Begun(n),
+            step: Step::Begun(n),
             number: 0,
             is_asked: true,
             asked_at: now,
@@ -160,11 +160,11 @@ impl Exports {
             return ToDo::Nothing;
         }
         match &mut export.step {
-            ExportPhase::Begun(n) => {
+            Step::Begun(n) => {
                 let counts = *n <= durable || timestone_types::is_planted!(EarlyCheckpoint);
                 if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
             }
-            ExportPhase::Walking(..) => {
+            Step::Walking(..) => {
                 if let Err(error) = export.build(tap, durable, store, &mut self.parts) {
                     tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
                     self.current = None;
@@ -177,19 +177,19 @@ impl Exports {
     /// What is kept was recorded again, up to this batch: the walk begins.
     pub(crate) fn recorded(&mut self, m: BatchNumber, store: &ShardStore) {
         if let Some(export) = &mut self.current {
-            export.step = ExportPhase::Walking(m, KeyWalk::new(store));
+            export.step = Step::Walking(m, Walk::new(store));
         }
     }
 
     /// Whether an answer of the store is for a checkpoint.
     pub(crate) const fn is_token(token: ReadToken) -> bool {
-        KeyWalk::is_token(token)
+        Walk::is_token(token)
     }
 
-    fn walk(&mut self) -> Option<&mut KeyWalk> {
+    fn walk(&mut self) -> Option<&mut Walk> {
         match &mut self.current.as_mut()?.step {
-            ExportPhase::Walking(_, walk) => Some(walk),
-            ExportPhase::Begun(_) => None,
+            Step::Walking(_, walk) => Some(walk),
+            Step::Begun(_) => None,
         }
     }
 
@@ -218,8 +218,8 @@ impl Exports {
     pub(crate) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let export = self.current.as_ref()?;
         let walks = match &export.step {
-            ExportPhase::Walking(_, walk) => walk.has_work(),
-            ExportPhase::Begun(_) => false,
+            Step::Walking(_, walk) => walk.has_work(),
+            Step::Begun(_) => false,
         };
         Some(if walks { now } else { export.asked_at.saturating_add(FORGOTTEN_AFTER) })
     }
@@ -234,7 +234,7 @@ impl Export {
         store: &mut ShardStore,
         parts: &mut VecDeque<(u64, Vec<u8>)>,
     ) -> Result<(), StoreError> {
-        let ExportPhase::Walking(m, walk) = &mut self.step else { return Ok(()) };
+        let Step::Walking(m, walk) = &mut self.step else { return Ok(()) };
         walk.go_on(store)?;
         if !self.is_asked {
             return Ok(());

@@ -19,7 +19,7 @@ use timestone_store::{Store, StoreError};
 use timestone_types::{Epoch, KeyRef, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
-use super::part::{self, PartError, PartItem, PartKind};
+use super::part::{self, Item, PartError, PartKind};
 use crate::backup::Backup;
 use crate::error::ShardError;
 use crate::replay::Replay;
@@ -177,18 +177,18 @@ impl Rebuild {
     }
 
     /// Puts an item; false when the store has no room for it now.
-    fn item(&mut self, now: Timestamp, item: &PartItem<'_>) -> Result<bool, ShardError> {
+    fn item(&mut self, now: Timestamp, item: &Item<'_>) -> Result<bool, ShardError> {
         let store = self.replay.store_mut();
         let seed = store.seed();
         let put = match *item {
-            PartItem::Put { keyspace, version, expires_at, key, value } => {
+            Item::Put { keyspace, version, expires_at, key, value } => {
                 store.put(KeyRef::new(seed, keyspace, key), version, value, expires_at)
             }
-            PartItem::Tombstone { keyspace, version, key } => {
+            Item::Tombstone { keyspace, version, key } => {
                 store.delete(KeyRef::new(seed, keyspace, key), version)
             }
-            PartItem::Fence { keyspace, version } => store.fence(keyspace, version),
-            PartItem::Batch { batch, epoch, first, bytes } => {
+            Item::Fence { keyspace, version } => store.fence(keyspace, version),
+            Item::Batch { batch, epoch, first, bytes } => {
                 if self.replay.is_behind() {
                     return Ok(false);
                 }
@@ -216,7 +216,7 @@ impl Rebuild {
 
     /// Batches for the own log, in their order, each once. Nothing is promised of them before the
     /// checkpoint is done; then all have to be durable there.
-    pub fn take_batches(&mut self) -> impl Iterator<PartItem = LoggedBatch> + '_ {
+    pub fn take_batches(&mut self) -> impl Iterator<Item = LoggedBatch> + '_ {
         self.batches.drain(..)
     }
 
