@@ -9,7 +9,7 @@ mod text;
 
 pub use store::{store_page, store_seeds};
 pub use text::{costs, history, scenario, script, settings};
-use timestone_cluster::{Master, MasterAnswer, MasterCommand, ShardMap};
+use timestone_cluster::{Heartbeat, Master, MasterAnswer, MasterCommand, ShardMap};
 use timestone_types::Timestamp;
 use timestone_wal::block::{BlockHeader, BlockSequence, Entry, HEADER_BYTES, HeaderAt, padded};
 use timestone_wal::device::FileName;
@@ -93,12 +93,12 @@ fn commands(stream: &[u8], piece: usize) -> Commands {
     (found, None)
 }
 
-/// Maps, commands, answers and the master's state, chosen by the first byte: what decodes encodes
+/// Maps, commands, answers, the master's state and heartbeats, chosen by the first byte: what decodes encodes
 /// to something equal.
 pub fn cluster(data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else { return };
     let mut again = Vec::new();
-    match kind % 4 {
+    match kind % 5 {
         0 => {
             if let Ok(map) = ShardMap::decode(bytes) {
                 map.encode(&mut again);
@@ -117,7 +117,13 @@ pub fn cluster(data: &[u8]) {
                 assert_eq!(MasterAnswer::decode(&again).as_ref(), Ok(&answer));
             }
         }
-        _ => state(bytes),
+        3 => state(bytes),
+        _ => {
+            if let Ok(heartbeat) = Heartbeat::decode(bytes) {
+                heartbeat.encode(&mut again);
+                assert_eq!(again, bytes);
+            }
+        }
     }
 }
 

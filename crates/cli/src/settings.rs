@@ -14,6 +14,7 @@ use std::str::FromStr;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
+use timestone_cluster::ReplicationFactor;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -83,6 +84,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("layout", "fused"),
     ("cluster", ""),
     ("cluster-shards", ""),
+    ("replication", "1"),
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
@@ -259,10 +261,18 @@ impl Settings {
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
         config.layout = self.parse("layout", layout)?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
+        config.replication = self.parse("replication", replication)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;
         config.pin = self.parse("pin", boolean)?;
+        if config.replication != ReplicationFactor::ONE && config.log == DeviceKind::None {
+            let found = config.replication;
+            return Err(Failure::usage(format!(
+                "--replication is {found}, and --log is none: what the other copies count on must \
+                 outlive a restart; leave one of them out"
+            )));
+        }
         Ok(config)
     }
 }
@@ -418,6 +428,11 @@ fn layout(text: &str) -> Result<StageLayout, String> {
     }
 }
 
+fn replication(text: &str) -> Result<ReplicationFactor, String> {
+    let number = text.parse().map_err(|_| "it must be 1, 3 or 5".to_owned())?;
+    ReplicationFactor::new(number).map_err(|_| "it must be 1, 3 or 5".to_owned())
+}
+
 fn log_device(text: &str) -> Result<DeviceKind, String> {
     match text {
         "ssd" => Ok(DeviceKind::Ssd),
@@ -505,6 +520,18 @@ mod tests {
         let members = ["127.0.0.1:2379", "127.0.0.1:2479"].map(|text| text.parse().unwrap());
         let config = merged(&args).unwrap().server_config().unwrap();
         assert_eq!(config.master, MasterPlace::Etcd(members.to_vec()));
+        let mut args = ServeArgs::default();
+        for odd in ["2", "7", "three"] {
+            args.cluster.replication = Some(odd.to_owned());
+            let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+            assert!(text.contains("--replication is") && text.contains("1, 3 or 5"), "{text}");
+        }
+        args.cluster.replication = Some("3".to_owned());
+        let config = merged(&args).unwrap().server_config().unwrap();
+        assert_eq!(config.replication.get(), 3);
+        args.storage.log = Some("none".to_owned());
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("--replication is 3, and --log is none"), "{text}");
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("fused and staged"), "{text}");

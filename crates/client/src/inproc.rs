@@ -14,7 +14,7 @@ use timestone_wire::{Frames, count_frames};
 
 use crate::event::{ClientEvent, ClientInput};
 use crate::event_loop::Core;
-use crate::transport::{Transport, take_frames};
+use crate::transport::{Transport, ask_for_map, ask_master_for_map, take_frames};
 
 /// Which stage serves which shard, and which the rest.
 #[derive(Clone, Debug)]
@@ -94,6 +94,12 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
                 what follows it is dropped.");
         }
         context.finish_frame_batch(frame_batch);
+    }
+
+    fn pull_map(&mut self, _context: &mut Context<'_, E>, core: &Core, _turn: u32) {
+        let mut to_server = core.to_server.borrow_mut();
+        ask_for_map(&mut to_server);
+        ask_master_for_map(&mut to_server);
     }
 
     fn ship(&mut self, context: &mut Context<'_, E>, core: &Core) {

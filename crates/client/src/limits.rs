@@ -26,8 +26,11 @@ pub const MAX_VAIN_CONNECTIONS: u32 = 64;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `connect` tries servers that refuse the connection, or speak another protocol.
 pub const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// A newer shard map is asked for at most this often.
-pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
+/// A new client id is asked for at most this often.
+pub const RENEW_INTERVAL: Duration = Duration::from_millis(50);
+/// While a shard has had no server that serves it for this long, servers are dialled that are
+/// primary of none: one of them may know more, or become its primary.
+pub const LOOK_AROUND_AFTER: Duration = Duration::from_millis(100);
 /// While some shard has no server, a newer map is asked for this often.
 pub const UNOWNED_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a client that is dropped waits for its last transactions to be acknowledged.

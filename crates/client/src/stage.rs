@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use timestone_clock::Clock;
 use timestone_cluster::{MasterAnswer, MasterCommand};
 use timestone_seda::{Context, Stage};
-use timestone_session::{Engine, Routes};
+use timestone_session::Engine;
 use timestone_types::Timestamp;
 
 use crate::event::ClientEvent;
@@ -45,7 +45,8 @@ pub(crate) struct ClientStage<T> {
     clock: Arc<dyn Clock>,
     /// When the clock's error bound was read last.
     bound_of: Option<Timestamp>,
-    next_map: Timestamp,
+    /// When another client id may be asked for.
+    next_id: Timestamp,
     closes_at: Option<Timestamp>,
     gone: bool,
     deadline: Option<Timestamp>,
@@ -67,7 +68,7 @@ impl<T> ClientStage<T> {
             transport,
             clock,
             bound_of: None,
-            next_map: Timestamp::ZERO,
+            next_id: Timestamp::ZERO,
             closes_at: None,
             gone: false,
             deadline: None,
@@ -81,22 +82,17 @@ impl<T> ClientStage<T> {
         })
     }
 
-    /// Asks the master for a newer map or a new id, when a server said that ours is outdated.
+    /// Asks the master for a new id, when a server said that ours is outdated.
     fn renew(&mut self, core: &Rc<Core>) {
-        let (routes, client) = {
-            let engine = core.engine.borrow();
-            (engine.shards().wants_routes(), engine.wants_client())
-        };
-        if (!routes && !client) || core.now() < self.next_map {
+        if !core.engine.borrow().wants_client() || core.now() < self.next_id {
             return;
         }
-        self.next_map = core.now().saturating_add(limits::MAP_INTERVAL);
+        self.next_id = core.now().saturating_add(limits::RENEW_INTERVAL);
         let Ok(db) = LocalDb::shared(core) else { return };
         core.tasks.spawn(Box::pin(async move {
             let core = Rc::clone(db.core());
-            if client
-                && let Ok(MasterAnswer::Clients(block)) =
-                    db.master().ask(&MasterCommand::RegisterClient { count: 1 }).await
+            if let Ok(MasterAnswer::Clients(block)) =
+                db.master().ask(&MasterCommand::RegisterClient { count: 1 }).await
             {
                 // Another answer may have come first.
                 let mut engine = core.engine.borrow_mut();
@@ -104,14 +100,22 @@ impl<T> ClientStage<T> {
                     engine.renew_client(core.now(), block.first);
                 }
             }
-            if routes
-                && let Ok(MasterAnswer::Map(map)) = db.master().ask(&MasterCommand::FetchMap).await
-                && !core.engine.borrow_mut().shards_mut().routes_are_of(map.version())
-            {
-                core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
-                *core.newer_map.borrow_mut() = Some(map);
-            }
         }));
+    }
+
+    /// Follows a newer map that has come, and asks for one while it is wanted.
+    fn look_for_map<E: ClientEvent>(&mut self, context: &mut Context<'_, E>, core: &Core)
+    where
+        T: Transport<E>,
+    {
+        let newer = core.newer_map.borrow_mut().take();
+        if let Some(map) = newer {
+            self.transport.follow(core, map);
+        }
+        let pull = core.engine.borrow_mut().begin_pull(core.now());
+        if let Some(turn) = pull {
+            self.transport.pull_map(context, core, turn);
+        }
     }
 
     /// Calls of other threads and tasks, until there is nothing to do or the turn's budget is used
@@ -201,6 +205,7 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         core.engine.borrow_mut().tick(now);
         let more = self.run(&core);
         self.renew(&core);
+        self.look_for_map(context, &core);
         self.transport.ship(context, &core);
         if context.is_shutting_down() {
             self.close(context, &core);
@@ -210,6 +215,7 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         }
         let deadlines = [
             core.next_deadline(),
+            core.engine.borrow().next_pull(),
             self.transport.next_deadline(),
             self.closes_at,
             self.bound_of.map(|read| read.saturating_add(limits::CLOCK_BOUND_INTERVAL)),
@@ -257,7 +263,7 @@ mod tests {
     use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{FrameBatch, NetEvent, StageId};
-    use timestone_session::EngineConfig;
+    use timestone_session::{EngineConfig, Routes};
     use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, ShardId, Version};
     use timestone_wire as wire;
     use wire::{Frame, Frames, Kind, Message};

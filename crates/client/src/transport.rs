@@ -1,10 +1,14 @@
 //! How frames leave an event loop and how replies enter it.
 
 use timestone_clock::server_time::ServerNumber;
+use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::Context;
-use timestone_session::{Engine, OpId};
+use timestone_session::{Engine, OpId, Routes};
 use timestone_types::Timestamp;
-use timestone_wire::{Frame, Frames, WireError};
+use timestone_wire::{
+    Envelope, Frame, Frames, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message as _, RequestId,
+    SERVER_ITSELF, WireError,
+};
 
 use crate::event::{ClientEvent, ClientInput};
 use crate::event_loop::Core;
@@ -17,6 +21,15 @@ pub(crate) trait Transport<E: ClientEvent>: Send {
 
     /// Something arrived.
     fn input(&mut self, context: &mut Context<'_, E>, core: &Core, input: ClientInput);
+
+    /// Asks for the shard map, of whoever's turn it is: the answers come to
+    /// [`Core::newer_map`].
+    fn pull_map(&mut self, context: &mut Context<'_, E>, core: &Core, turn: u32);
+
+    /// Follows a map that is newer than the engine's.
+    fn follow(&mut self, core: &Core, map: ShardMap) {
+        core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
+    }
 
     /// Sends what waits, at the end of a turn; looks after connections.
     fn ship(&mut self, context: &mut Context<'_, E>, core: &Core);
@@ -59,7 +72,53 @@ pub(crate) fn take_frames(
 fn take_frame(core: &Core, engine: &mut Engine, now: Timestamp, frame: &Frame<'_>) {
     match asker(frame) {
         None => engine.deliver_frame(now, frame.envelope().shard, frame),
+        Some(MAP_ASKED) => take_map(core, engine, frame),
         Some(op) => core.finish(op, |_| Output::Frame(frame.bytes().to_vec())),
+    }
+}
+
+/// What questions for the map are numbered, which no engine repeats and no operation waits for: the
+/// names of operations stay below it.
+pub(crate) const MAP_ASKED: OpId = OpId(1 << 61);
+
+/// Writes the question for a server's map.
+pub(crate) fn ask_for_map(out: &mut Vec<u8>) {
+    MapPull {}.encode(&map_envelope(), out);
+}
+
+/// Writes the question for the master's map.
+pub(crate) fn ask_master_for_map(out: &mut Vec<u8>) {
+    let mut command = Vec::new();
+    MasterCommand::FetchMap.encode(&mut command);
+    MasterAsk { command: &command }.encode(&map_envelope(), out);
+}
+
+fn map_envelope() -> Envelope {
+    Envelope { shard: SERVER_ITSELF, request: RequestId::new(MAP_ASKED.0), ..Envelope::default() }
+}
+
+/// A server's answer to the question for its map, or the master's.
+#[cold]
+fn take_map(core: &Core, engine: &mut Engine, frame: &Frame<'_>) {
+    let map = match frame.kind() {
+        Kind::MapIs => MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok()),
+        Kind::MasterReply => {
+            let answer =
+                MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+            match answer {
+                Some(MasterAnswer::Map(map)) => Some(map),
+                _ => None,
+            }
+        }
+        // It is asked again, and others are.
+        _ => None,
+    };
+    let newer = map.filter(|map| !engine.shards_mut().routes_are_of(map.version()));
+    let mut slot = core.newer_map.borrow_mut();
+    if let Some(map) = newer
+        && slot.as_ref().is_none_or(|known| known.version() < map.version())
+    {
+        *slot = Some(map);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which servers get the shards that nobody has, and the replicas that shards lack.
 //!
-//! A shard's first replica is its primary. It gets the others all at once, when the cluster has
-//! enough servers for a complete set; until then its primary serves alone. A set that is complete
-//! stays as it is, however the load lies: moving a replica moves data, which is no business of a
+//! Where shards have one copy, a server gets as many free ones as it wants. Where they have several,
+//! all are given out at once and evenly, when the cluster has enough servers for complete sets: a
+//! primary that served alone would acknowledge what only it has. A set that is complete stays as it
+//! is, however the load lies: moving a replica moves data, which is no business of a
 //! registration. Source: docs/protocol/membership.md, "Replica sets".
 
 use std::collections::BTreeMap;
@@ -25,9 +26,7 @@ pub(crate) fn take_free(
             break;
         }
         if shard.primary.is_none() {
-            shard.primary = server;
-            shard.replicas = vec![server];
-            shard.epoch = Epoch::new(shard.epoch.get() + 1);
+            give(shard, server);
             *normal = NormalConfiguration::of_entry(shard);
             given += 1;
         }
@@ -35,16 +34,53 @@ pub(crate) fn take_free(
     given
 }
 
+/// Gives all free shards out, if there are enough servers for complete sets: each to the server that
+/// is primary of the fewest, with those for company that have the fewest replicas. How many were
+/// given. Nobody has acknowledged anything yet, so what was acknowledged lies in the whole set.
+pub(crate) fn give_sets(
+    shards: &mut [ShardEntry],
+    normal: &mut [NormalConfiguration],
+    servers: &[ServerInfo],
+    factor: ReplicationFactor,
+) -> usize {
+    if servers.len() < factor.replicas() {
+        return 0;
+    }
+    let mut primaries_of: BTreeMap<ServerId, usize> =
+        servers.iter().map(|server| (server.id, 0)).collect();
+    for shard in shards.iter().filter(|shard| !shard.primary.is_none()) {
+        *primaries_of.entry(shard.primary).or_default() += 1;
+    }
+    for shard in shards.iter_mut().filter(|shard| shard.primary.is_none()) {
+        let least = primaries_of.iter().min_by_key(|&(&server, &count)| (count, server));
+        let Some((&server, _)) = least else { break };
+        give(shard, server);
+        *primaries_of.entry(server).or_default() += 1;
+    }
+    let is_alone: Vec<bool> = shards.iter().map(|shard| shard.replicas.len() == 1).collect();
+    let given = complete_sets(shards, servers, factor);
+    for ((shard, normal), _) in
+        shards.iter().zip(normal).zip(is_alone).filter(|(_, is_alone)| *is_alone)
+    {
+        *normal = NormalConfiguration::never_served(shard);
+    }
+    given
+}
+
+fn give(shard: &mut ShardEntry, server: ServerId) {
+    assert!(shard.primary.is_none(), "a shard is given away once");
+    shard.primary = server;
+    shard.replicas = vec![server];
+    shard.epoch = Epoch::new(shard.epoch.get() + 1);
+}
+
 /// Completes the replica sets of shards that have a primary alone, where there are servers enough:
 /// each time with those that have the fewest replicas. How many sets were completed.
-pub(crate) fn complete_sets(
+fn complete_sets(
     shards: &mut [ShardEntry],
     servers: &[ServerInfo],
     factor: ReplicationFactor,
 ) -> usize {
-    if factor == ReplicationFactor::ONE || servers.len() < factor.replicas() {
-        return 0;
-    }
     let mut replicas_of: BTreeMap<ServerId, usize> =
         servers.iter().map(|server| (server.id, 0)).collect();
     for server in shards.iter().flat_map(|shard| &shard.replicas) {

@@ -12,14 +12,15 @@
 //! [`MasterCommand`] and [`MasterAnswer`] are the interface that an etcd-backed master offers as
 //! well. Source: docs/protocol/membership.md, "Slots, shards, epochs" and "The master"; SEMEL §3.2.
 //!
-//! What is deliberately absent: heartbeats and failure detection, moving of slots between shards,
-//! sockets and files.
+//! What is deliberately absent: how heartbeats travel, moving of slots between shards, sockets and
+//! files.
 
 mod assign;
 mod codec;
 mod controller;
 mod embedded;
 mod error;
+mod heartbeat;
 mod keyspace;
 mod lease;
 pub mod limits;
@@ -33,11 +34,10 @@ mod service;
 mod state;
 mod term;
 
-pub use controller::{
-    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaStatus,
-};
+pub use controller::{Controller, ControllerInput, ControllerLimits, ControllerOutput};
 pub use embedded::EmbeddedMaster;
 pub use error::ClusterError;
+pub use heartbeat::{Heartbeat, ReplicaClaim, ReplicaStatus};
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
     KeyspaceOptions, StoreKind,

@@ -264,8 +264,11 @@ impl Master {
         };
         let has = shards.iter().filter(|shard| shard.primary == id).count();
         let wanted = usize::from(shards_wanted);
-        changed |= assign::take_free(&mut shards, &mut normal, id, wanted) > 0;
-        changed |= assign::complete_sets(&mut shards, &servers, self.state.replication) > 0;
+        let factor = self.state.replication;
+        changed |= match factor {
+            ReplicationFactor::ONE => assign::take_free(&mut shards, &mut normal, id, wanted) > 0,
+            _ => assign::give_sets(&mut shards, &mut normal, &servers, factor) > 0,
+        };
         if changed {
             self.state.map =
                 ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;
@@ -387,7 +390,9 @@ impl Master {
         Ok(MasterStep { answer, persist })
     }
 
-    fn control(&self) -> ControlState {
+    /// What a controller has to know, as [`MasterCommand::FetchControl`] tells it.
+    #[must_use]
+    pub fn control(&self) -> ControlState {
         ControlState {
             replication: self.state.replication,
             term: self.state.term,

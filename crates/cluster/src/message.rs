@@ -33,7 +33,8 @@ pub enum MasterCommand {
         /// Where it is reached from now on.
         addresses: ServerAddresses,
         /// Of how many shards it wants to be primary, those it has included; it gets them as far as
-        /// shards are free.
+        /// shards are free. Where shards have several replicas nobody asks for a number of them:
+        /// all are given out evenly, once there are enough servers.
         shards_wanted: u16,
     },
     /// Give the current map.
@@ -171,6 +172,16 @@ pub struct ControlState {
     pub normal: Vec<NormalConfiguration>,
     /// The map.
     pub map: ShardMap,
+}
+
+impl ControlState {
+    /// Of a cluster that keeps one copy of each shard: what a shard has acknowledged lies there, and
+    /// nobody controls it.
+    #[must_use]
+    pub fn of_single_copies(map: ShardMap) -> Self {
+        let normal = map.shards().iter().map(NormalConfiguration::of_entry).collect();
+        Self { replication: ReplicationFactor::ONE, term: Term::ZERO, normal, map }
+    }
 }
 
 impl MasterCommand {

@@ -6,6 +6,11 @@ use core::time::Duration;
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The shortest lease that etcd grants with its usual election time-out of a second, in seconds.
 pub const MIN_LEASE_S: u64 = 2;
+/// The longest lease of a controller, in seconds: while it lasts, nobody moves the shards of a
+/// controller that is lost.
+pub const CONTROLLER_LEASE_S: u64 = 3;
+/// How often a worker asks to be the controller, or to stay it.
+pub const CAMPAIGN_PAUSE: Duration = Duration::from_millis(500);
 /// How often a change is tried again when others have changed the state meanwhile: more servers
 /// than these do not start in the same moment.
 pub const MAX_SWAPS: u32 = 64;
@@ -25,4 +30,5 @@ pub const MAX_ASKED: usize = 4096;
 /// Most endpoints of one etcd.
 pub const MAX_ENDPOINTS: usize = 16;
 
+const _: () = assert!(CONTROLLER_LEASE_S >= MIN_LEASE_S);
 const _: () = assert!(MAX_STATE_BYTES * 4 / 3 < 1536 * 1024);

@@ -23,7 +23,7 @@ use timestone_cluster::{
 use timestone_types::{ClientId, ClusterId, HashSeed, Timestamp};
 
 use crate::client::{EtcdClient, EtcdError, Guard, KeyValue, LeaseId, Revision};
-use crate::limits::{CALL_TIMEOUT, MAX_STATE_BYTES, MAX_SWAPS, MIN_LEASE_S};
+use crate::limits::{CALL_TIMEOUT, CONTROLLER_LEASE_S, MAX_STATE_BYTES, MAX_SWAPS, MIN_LEASE_S};
 use crate::watch::StateWatch;
 
 /// How a server reaches its cluster's etcd.
@@ -368,7 +368,8 @@ impl EtcdMaster {
             let (lease, created) = (found.lease, found.created);
             return Ok(is_own.then_some(Candidate { lease, created, is_new: false }));
         }
-        let lease = self.client.grant(self.seconds()).map_err(unavailable)?;
+        let lease =
+            self.client.grant(self.seconds().min(CONTROLLER_LEASE_S)).map_err(unavailable)?;
         let guard = Guard::Created(key.clone(), Revision(0));
         let is_first =
             self.client.put(&[guard], &key, name.as_bytes(), lease).map_err(unavailable)?;

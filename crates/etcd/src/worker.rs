@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   host ── ask(number, command) ──► thread ── EtcdMaster ──► etcd
-//!   host ◄── take: Answered, Map ◄──   │
-//!                                      └─ between commands: the server's lease, and word of a new map
+//!   host ◄── take: Answered, Map, ◄──  │
+//!            Control, Controller       └─ between commands: the server's lease, word of a new map; in a cluster of
+//!                                         several copies the controller's lease, and the configurations as well
 //! ```
 //! Commands are carried out in their order. A host that is dropped ends the thread after the call
 //! that is under way.
@@ -12,12 +13,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::Instant;
 
 use timestone_cluster::{
-    MapVersion, MasterAnswer, MasterCommand, MasterFailure, MasterService, ServerId, ShardMap,
+    ControlState, MapVersion, MasterAnswer, MasterCommand, MasterFailure, MasterService, ServerId,
+    ShardMap, Term,
 };
 use timestone_types::Timestamp;
 
 use crate::EtcdMaster;
-use crate::limits::{MAP_PAUSE, MAX_ASKED};
+use crate::limits::{CAMPAIGN_PAUSE, MAP_PAUSE, MAX_ASKED};
 
 /// What the thread has to tell.
 #[derive(Debug)]
@@ -26,6 +28,22 @@ pub enum MasterNews {
     Answered(u64, Result<MasterAnswer, MasterFailure>),
     /// A newer map.
     Map(ShardMap),
+    /// The configurations of shards, after each change of the state.
+    Control(Box<ControlState>),
+    /// The term for which this server is the controller; `None` while another one is.
+    Controller(Option<Term>),
+}
+
+/// A server of the cluster, and what it follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServedServer {
+    /// The server.
+    pub server: ServerId,
+    /// The version of the map that it knows.
+    pub known: MapVersion,
+    /// Whether shards have several replicas: it is told their configurations, and may become the
+    /// controller.
+    pub is_replicated: bool,
 }
 
 /// The host's end.
@@ -36,17 +54,19 @@ pub struct EtcdWorker {
 }
 
 impl EtcdWorker {
-    /// Begins to ask for a server, which knows a map of this version.
+    /// Begins to ask for a server.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn begin(master: EtcdMaster, server: ServerId, known: MapVersion) -> std::io::Result<Self> {
+    pub fn begin(master: EtcdMaster, follower: ServedServer) -> std::io::Result<Self> {
         let (asked, commands) = sync_channel(MAX_ASKED);
-        // Every command has one answer, and a map is told when there is room.
+        // Every command has one answer, and what has changed is told when there is room.
         let (tell, news) = sync_channel(2 * MAX_ASKED);
+        let now = Instant::now();
+        let mut work = Work { master, follower, told: None, renew_at: now, campaign_at: now, tell };
         std::thread::Builder::new()
             .name("etcd-master".to_owned())
-            .spawn(move || work(master, server, known, &commands, &tell))?;
+            .spawn(move || while work.turn(&commands) {})?;
         Ok(Self { asked, news })
     }
 
@@ -61,43 +81,96 @@ impl EtcdWorker {
     }
 }
 
-fn work(
-    mut master: EtcdMaster,
-    server: ServerId,
-    mut known: MapVersion,
-    commands: &Receiver<(u64, MasterCommand)>,
-    tell: &SyncSender<MasterNews>,
-) {
-    let mut renew_at = Instant::now();
-    loop {
-        if Instant::now() >= renew_at {
-            renew(&mut master, server);
-            renew_at = Instant::now() + master.time_to_live() / 3;
-        }
-        let news = match commands.recv_timeout(MAP_PAUSE) {
-            Ok((number, command)) => MasterNews::Answered(number, master.execute(command)),
-            Err(RecvTimeoutError::Timeout) => match master.map_above(known) {
-                Ok(Some(map)) => MasterNews::Map(map),
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::debug!(%error, "the map cannot be followed");
-                    continue;
-                }
-            },
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        if let MasterNews::Map(map) = &news {
-            known = map.version();
-        }
-        // A host that is gone, or takes nothing, is not waited for: it asks again.
-        if tell.try_send(news).is_err_and(|error| matches!(error, TrySendError::Disconnected(_))) {
-            return;
-        }
-    }
+/// The thread's end.
+struct Work {
+    master: EtcdMaster,
+    follower: ServedServer,
+    /// The revision of the state whose configurations were told last.
+    told: Option<u64>,
+    renew_at: Instant,
+    campaign_at: Instant,
+    tell: SyncSender<MasterNews>,
 }
 
-fn renew(master: &mut EtcdMaster, server: ServerId) {
-    if let Err(error) = master.renew(Timestamp::ZERO, server) {
-        tracing::warn!(%error, "the server's lease on etcd could not be renewed; it is tried again");
+impl Work {
+    /// Carries out a command, or waits for one for a while, and does what is due beside: whether
+    /// the host is there.
+    fn turn(&mut self, commands: &Receiver<(u64, MasterCommand)>) -> bool {
+        self.renew();
+        if self.follower.is_replicated && Instant::now() >= self.campaign_at && !self.campaign() {
+            return false;
+        }
+        match commands.recv_timeout(MAP_PAUSE) {
+            Ok((number, command)) => {
+                let answer = self.master.execute(command);
+                // A host that takes nothing is not waited for: it asks again.
+                self.is_there(MasterNews::Answered(number, answer)).is_some()
+            }
+            Err(RecvTimeoutError::Timeout) => self.follow(),
+            Err(RecvTimeoutError::Disconnected) => false,
+        }
+    }
+
+    /// Tells the host: whether it had room; `None` if it is gone.
+    fn is_there(&self, news: MasterNews) -> Option<bool> {
+        match self.tell.try_send(news) {
+            Ok(()) => Some(true),
+            Err(TrySendError::Full(_)) => Some(false),
+            Err(TrySendError::Disconnected(_)) => None,
+        }
+    }
+
+    /// Renews the server's lease when that is due.
+    fn renew(&mut self) {
+        if Instant::now() < self.renew_at {
+            return;
+        }
+        if let Err(error) = self.master.renew(Timestamp::ZERO, self.follower.server) {
+            tracing::warn!(%error, "the server's lease on etcd could not be renewed; it is tried again");
+        }
+        self.renew_at = Instant::now() + self.master.time_to_live() / 3;
+    }
+
+    /// Asks to be the controller, or to stay it: whether the host is there.
+    fn campaign(&mut self) -> bool {
+        let done = self.master.campaign(Timestamp::ZERO, self.follower.server);
+        self.campaign_at = Instant::now() + CAMPAIGN_PAUSE;
+        match done {
+            Ok(term) => self.is_there(MasterNews::Controller(term)).is_some(),
+            Err(error) => {
+                tracing::debug!(%error, "it is not known who is the controller");
+                true
+            }
+        }
+    }
+
+    /// Tells what has changed: whether the host is there.
+    fn follow(&mut self) -> bool {
+        match self.master.map_above(self.follower.known) {
+            Ok(None) => {}
+            Ok(Some(map)) => {
+                let version = map.version();
+                match self.is_there(MasterNews::Map(map)) {
+                    Some(true) => self.follower.known = version,
+                    Some(false) => {}
+                    None => return false,
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the map cannot be followed");
+                return true;
+            }
+        }
+        let latest = self.master.latest().filter(|_| self.follower.is_replicated);
+        let Some(latest) = latest.filter(|latest| Some(latest.revision()) != self.told) else {
+            return true;
+        };
+        let revision = latest.revision();
+        match self.is_there(MasterNews::Control(Box::new(latest.control()))) {
+            Some(true) => self.told = Some(revision),
+            Some(false) => {}
+            None => return false,
+        }
+        true
     }
 }

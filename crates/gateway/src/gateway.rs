@@ -137,7 +137,10 @@ impl Gateway {
             return ctx.buffers().give(frame_batch.bytes);
         }
         if self.links.is_of(frame_batch.reply_to.stage) {
-            self.links.arrived(ctx, self.parts.backend.engine(), &frame_batch);
+            let newer = self.links.arrived(ctx, self.parts.backend.engine(), &frame_batch);
+            if let Some(map) = newer {
+                self.parts.follow(now, &mut self.links, &map);
+            }
             if frame_batch.bytes.len() >= CHARGED_READ_BYTES {
                 self.parts.run(now);
             }
@@ -378,6 +381,10 @@ impl Gateway {
                 ctx.wants_turn = true;
             }
             self.node.ask(ctx, &self.parts.backend, self.own);
+            if let Some(turn) = self.parts.backend.engine().begin_pull(now) {
+                NodeClient::ask_for_map(ctx, self.own);
+                self.links.ask_for_map(ctx, turn);
+            }
         }
         if ctx.is_shutting_down() {
             // Shards close their stores only when no gateway is left that may write.

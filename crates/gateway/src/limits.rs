@@ -123,7 +123,7 @@ pub(crate) const SCAN_DEFAULT_COUNT: u32 = 10;
 /// written: then its link takes nothing more, and what is for it is dropped, and asked again. One
 /// turn's frames always fit, however long they are.
 pub(crate) const UNWRITTEN_BOUNDS: usize = 4;
-/// How often the map or a client id is asked for while it is missing.
+/// How often a client id is asked for while it is missing.
 pub(crate) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a gateway keeps of commands that wait before the Redis port reads no more. More than one

@@ -3,6 +3,8 @@
 //! ```text
 //!   engine misses a map or a client id ─► question, again and again while it does ─► answer ─► engine
 //! ```
+//! When a map is asked for is the engine's business; other servers are asked as well
+//! ([`links`](crate::links)).
 
 use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::{FrameBatch, ReplyAddress};
@@ -22,7 +24,7 @@ const NODE_REQUEST: RequestId = RequestId::new(1);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct NodeClient {
-    /// When the node may be asked again for what is missing.
+    /// When the node may be asked again for a client id.
     next_ask: Timestamp,
 }
 
@@ -71,33 +73,33 @@ impl NodeClient {
         None
     }
 
-    /// Asks the node for a newer map or a new client id, when the engine misses one.
+    /// Asks the node for its map.
+    pub(crate) fn ask_for_map(ctx: &mut Turn<'_>, own: ReplyAddress) {
+        let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
+        let mut bytes = ctx.take_buffer();
+        MapPull {}.encode(&envelope, &mut bytes);
+        ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
+    }
+
+    /// Asks the node for a new client id, when the engine misses one.
     pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &Backend, own: ReplyAddress) {
-        let engine = backend.engine_ref();
-        let (routes, client) = (engine.shards().wants_routes(), engine.wants_client());
-        if !(routes || client) || ctx.now() < self.next_ask {
+        if !backend.engine_ref().wants_client() || ctx.now() < self.next_ask {
             return;
         }
         self.next_ask = ctx.now().saturating_add(ASK_INTERVAL);
         assert!(self.next_ask > ctx.now(), "the node is not asked twice in a turn");
         let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
-        if routes {
-            let mut bytes = ctx.take_buffer();
-            MapPull {}.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
-        }
-        if client {
-            let mut command = Vec::new();
-            MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
-            let mut bytes = ctx.take_buffer();
-            MasterAsk { command: &command }.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
-        }
+        let mut command = Vec::new();
+        MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+        let mut bytes = ctx.take_buffer();
+        MasterAsk { command: &command }.encode(&envelope, &mut bytes);
+        ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
     }
 
-    /// When [`Self::ask`] has something to do.
+    /// When the node, or another server, is to be asked for something.
     pub(crate) fn next_deadline(&self, backend: &Backend) -> Option<Timestamp> {
         let engine = backend.engine_ref();
-        (engine.shards().wants_routes() || engine.wants_client()).then_some(self.next_ask)
+        let client = engine.wants_client().then_some(self.next_ask);
+        client.into_iter().chain(engine.next_pull()).min()
     }
 }

@@ -96,11 +96,12 @@ impl Parts {
         if map.version().get() < engine.shards().routes().version() {
             return;
         }
-        engine.set_routes(now, Routes::from(map));
         let has_started = self.figures.started() > Timestamp::ZERO;
         if has_started && timestone_types::is_planted!(StaleLinks) {
-            return;
+            return engine.set_routes(now, Routes::from(map));
         }
+        links.leave_moved(now, engine, map);
+        engine.set_routes(now, Routes::from(map));
         links.follow(now, engine, map);
         self.backend.name_servers(map);
         debug_assert!(self.backend.shard_count() >= map.shards().len(), "no shard goes");

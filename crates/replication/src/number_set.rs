@@ -2,7 +2,7 @@
 
 use timestone_wal::BatchNumber;
 
-use crate::limits::MAX_RUNS;
+use crate::limits::{MAX_RUNS, MAX_RUNS_TOLD};
 
 /// See the module. Runs above the first hole are few: they come from lost messages.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -19,7 +19,15 @@ impl NumberSet {
         Self { through, above: Vec::new() }
     }
 
-    /// A set as it was told: runs in any order, which may touch.
+    /// A set as another replica told it; `None` where these are no runs of one: they ascend, with a
+    /// hole before each, and are at most [`MAX_RUNS_TOLD`].
+    #[must_use]
+    pub fn new(through: BatchNumber, runs: Vec<(BatchNumber, BatchNumber)>) -> Option<Self> {
+        let set = Self { through, above: runs };
+        (set.above.len() <= MAX_RUNS_TOLD && set.is_sound()).then_some(set)
+    }
+
+    /// A set of runs in any order, which may touch.
     #[must_use]
     pub fn from_runs(
         through: BatchNumber,
@@ -180,7 +188,34 @@ mod tests {
                 assert_eq!(missing, lacked);
                 assert_eq!(set.last().get(), model.last().copied().unwrap_or(0));
                 assert_eq!(NumberSet::from_runs(set.prefix(), set.runs().iter().copied()), set);
+                assert_eq!(NumberSet::new(set.prefix(), set.runs().to_vec()), Some(set.clone()));
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_set_is_not_taken_for_one() {
+        let told = |through: u64, runs: &[(u64, u64)]| {
+            let runs = runs.iter().map(|&(first, last)| (number(first), number(last))).collect();
+            NumberSet::new(number(through), runs)
+        };
+        assert!(told(3, &[(5, 5), (7, 9)]).is_some() && told(u64::MAX, &[]).is_some());
+        assert!(told(3, &[(u64::MAX, u64::MAX)]).is_some());
+        for runs in [
+            &[(4, 5)][..],
+            &[(3, 5)],
+            &[(0, 9)],
+            &[(6, 5)],
+            &[(7, 9), (5, 5)],
+            &[(5, 6), (7, 9)],
+            &[(5, 7), (7, 9)],
+            &[(5, u64::MAX), (u64::MAX, u64::MAX)],
+        ] {
+            assert_eq!(told(3, runs), None, "{runs:?}");
+        }
+        assert_eq!(told(u64::MAX, &[(u64::MAX, u64::MAX)]), None);
+        let many: Vec<_> = (1..=MAX_RUNS_TOLD as u64 + 1).map(|run| (2 * run, 2 * run)).collect();
+        assert_eq!(told(0, &many), None, "too many runs");
+        assert!(told(0, &many[1..]).is_some());
     }
 }

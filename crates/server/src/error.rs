@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use timestone_cluster::ReplicationFactor;
 use timestone_seda::SedaError;
 use timestone_shard::ShardError;
 use timestone_types::ShardId;
@@ -113,6 +114,23 @@ pub enum ServerError {
         /// What was asked for.
         wanted: u16,
     },
+    /// Replicas keep what they promise in a log.
+    #[error(
+        "shards with several replicas need a log: leave out --log none, or start the server with \
+         --log ssd"
+    )]
+    ReplicasWithoutLog,
+    /// A log holds something else than a replica's batches.
+    #[error(
+        "batch {batch} in the log of shard {shard} is none of a replica; the directory was used in \
+         a cluster with one copy of each shard: give --data a new directory"
+    )]
+    NotOfReplica {
+        /// The shard.
+        shard: ShardId,
+        /// The batch.
+        batch: timestone_wal::BatchNumber,
+    },
     /// A port cannot be had.
     #[error(
         "could not listen on {address} for {purpose}: {source}; another process may use the port: \
@@ -199,6 +217,27 @@ pub enum ServerError {
     BadClusterName {
         /// The name.
         name: String,
+    },
+    /// The cluster keeps another number of copies than was asked for.
+    #[error(
+        "--replication says {asked}, but the cluster keeps {found} of each shard: the number is \
+         fixed when a cluster is founded; leave --replication out"
+    )]
+    Replication {
+        /// What was asked for.
+        asked: ReplicationFactor,
+        /// What the cluster has.
+        found: ReplicationFactor,
+    },
+    /// A server without a log in a cluster that keeps several copies.
+    #[error(
+        "a cluster that keeps {replication} copies of each shard needs servers that have a log: \
+         what the others count on must outlive a restart; leave out --log none, or found a \
+         cluster with --replication 1"
+    )]
+    ReplicationWithoutLog {
+        /// How many copies the cluster keeps.
+        replication: ReplicationFactor,
     },
     /// The cluster's master cannot be reached, or refuses this server.
     #[error("the cluster's master at {address} does not take this server: {detail}")]

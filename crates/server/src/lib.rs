@@ -52,8 +52,8 @@ pub use timestone_types::planted;
 )]
 mod process;
 mod raw;
-#[expect(dead_code, reason = "its writer and its reader follow")]
 mod replica_gauges;
+mod replica_stage;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -76,7 +76,8 @@ pub use error::ServerError;
 pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};
 pub use running::{Addresses, Server};
-pub use stages::{Caches, ConnectionFigures, ServerStages, ShardFigures, joining};
+pub use stages::{Caches, ConnectionFigures, ReplicaFigures, ServerStages, ShardFigures, joining};
 pub use timestone_cluster::DirectoryId;
+pub use timestone_replication::Step;
 pub use timestone_shard::{LogAppend, ShardError};
 pub use timestone_wal::DeviceKind;

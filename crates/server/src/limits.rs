@@ -102,3 +102,20 @@ pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);
 pub(crate) const LAST_LOG_POLL: Duration = Duration::from_millis(1);
 /// How often a stage looks whether a file of a log that is being emptied has gone.
 pub(crate) const EMPTYING_POLL: Duration = Duration::from_millis(10);
+/// Bytes of asks to another replica that wait to be written; what comes beyond is not sent, and asked
+/// for again. Half of what a primary keeps for those that are behind.
+pub(crate) const MAX_UNWRITTEN_TO_REPLICA: u64 = 32 << 20;
+/// Bytes of batches that wait for a backup's store; while there are more, none is taken.
+pub(crate) const MAX_WAITING_APPLIES: usize = 32 << 20;
+/// Bytes of batches that a replica keeps in memory because they are needed in its log; above it the
+/// shard is asked to append again what holds them up.
+pub(crate) const COPY_FORWARD_BYTES: usize = 64 << 20;
+/// How often it is asked.
+pub(crate) const COPY_FORWARD_PAUSE: Duration = Duration::from_secs(1);
+/// How soon a backup looks again whether its store has room.
+pub(crate) const STORE_PAUSE: Duration = Duration::from_millis(1);
+/// When to ask a server again that is becoming primary.
+pub(crate) const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How long a primary waits at the end of its process for the other replicas to have what it has
+/// recorded: a failover of one of them takes less.
+pub(crate) const LAST_COUNTS: Duration = Duration::from_secs(3);

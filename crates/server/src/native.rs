@@ -84,7 +84,12 @@ impl Protocol for NativeProtocol {
         let to = match Kind::from_u8(kind) {
             None => return Split::Broken,
             Some(
-                Kind::Hello | Kind::NodeStatus | Kind::MapPull | Kind::MapPush | Kind::MasterAsk,
+                Kind::Hello
+                | Kind::NodeStatus
+                | Kind::MapPull
+                | Kind::MapPush
+                | Kind::MasterAsk
+                | Kind::Heartbeat,
             ) => self.node,
             Some(_) => {
                 let shard = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));

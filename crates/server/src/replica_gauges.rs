@@ -1,7 +1,7 @@
 //! What a replica of a shard tells the rest of its process: plain atomics, written by its stage, read
 //! by the node stage (heartbeats) and by whoever looks.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use timestone_replication::Step;
 use timestone_types::{Epoch, ShardId};
@@ -19,13 +19,22 @@ pub(crate) enum Wish {
     OtherPrimary,
 }
 
-/// See the module. Each figure by itself is current; together they may be of different turns.
+/// What a replica says of the epoch that it has promised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Standing {
+    pub(crate) promised: Epoch,
+    pub(crate) step: Option<Step>,
+    pub(crate) wish: Wish,
+}
+
+/// See the module. The standing is of one moment; each other figure by itself is current, and
+/// together they may be of different turns.
 #[derive(Debug)]
 pub(crate) struct ReplicaGauges {
     pub(crate) shard: ShardId,
-    step: AtomicU8,
-    wish: AtomicU8,
-    promised: AtomicU32,
+    /// The promised epoch, the step and the wish, in one word: a step is never taken for one of
+    /// another epoch.
+    standing: AtomicU64,
     installed: AtomicU32,
     counted: AtomicU64,
     lag: AtomicU64,
@@ -46,42 +55,47 @@ impl ReplicaGauges {
     pub(crate) fn new(shard: ShardId) -> Self {
         Self {
             shard,
-            step: AtomicU8::default(),
-            wish: AtomicU8::default(),
-            promised: AtomicU32::default(),
+            standing: AtomicU64::default(),
             installed: AtomicU32::default(),
             counted: AtomicU64::default(),
             lag: AtomicU64::default(),
         }
     }
 
-    /// How far it is on its way to serve; `None` where there is no replica of the shard here, or
-    /// one that can keep nothing any more (its log or its device has failed).
-    pub(crate) fn step(&self) -> Option<Step> {
-        STEPS.get(usize::from(self.step.load(Relaxed))).copied().flatten()
-    }
-
-    pub(crate) fn set_step(&self, step: Option<Step>) {
-        let number = STEPS.iter().position(|&known| known == step).unwrap_or_default();
-        self.step.store(number as u8, Relaxed);
-    }
-
-    /// What it needs of the master. It is of the epoch that it has [promised](Self::promised).
-    pub(crate) fn wish(&self) -> Wish {
-        match self.wish.load(Relaxed) {
-            1 => Wish::NewEpoch,
-            2 => Wish::OtherPrimary,
-            _ => Wish::Nothing,
+    /// What it says of the epoch that it has promised.
+    pub(crate) fn standing(&self) -> Standing {
+        let word = self.standing.load(Relaxed);
+        Standing {
+            promised: Epoch::new((word >> 32) as u32),
+            step: STEPS.get(usize::from((word >> 8) as u8)).copied().flatten(),
+            wish: match word as u8 {
+                1 => Wish::NewEpoch,
+                2 => Wish::OtherPrimary,
+                _ => Wish::Nothing,
+            },
         }
     }
 
-    pub(crate) fn set_wish(&self, wish: Wish) {
-        self.wish.store(wish as u8, Relaxed);
+    /// Only the replica's stage writes.
+    fn set_standing(&self, standing: Standing) {
+        let step = STEPS.iter().position(|&known| known == standing.step).unwrap_or_default();
+        let word =
+            u64::from(standing.promised.get()) << 32 | (step as u64) << 8 | standing.wish as u64;
+        self.standing.store(word, Relaxed);
     }
 
-    /// The epoch below which it refuses everything.
-    pub(crate) fn promised(&self) -> Epoch {
-        Epoch::new(self.promised.load(Relaxed))
+    /// How far it is on its way to serve; `None` where there is no replica of the shard here, or
+    /// one that can keep nothing any more (its log or its device has failed).
+    pub(crate) fn step(&self) -> Option<Step> {
+        self.standing().step
+    }
+
+    pub(crate) fn set_step(&self, step: Option<Step>) {
+        self.set_standing(Standing { step, ..self.standing() });
+    }
+
+    pub(crate) fn set_wish(&self, wish: Wish) {
+        self.set_standing(Standing { wish, ..self.standing() });
     }
 
     /// The last epoch whose table it has installed durably.
@@ -89,9 +103,15 @@ impl ReplicaGauges {
         Epoch::new(self.installed.load(Relaxed))
     }
 
+    /// Another promised epoch begins as a backup's: the step is set behind it. A wish stays until it
+    /// is taken back.
     pub(crate) fn set_epochs(&self, promised: Epoch, installed: Epoch) {
-        self.promised.store(promised.get(), Relaxed);
         self.installed.store(installed.get(), Relaxed);
+        let before = self.standing();
+        if before.promised != promised {
+            let step = before.step.map(|_| Step::Backup);
+            self.set_standing(Standing { promised, step, ..before });
+        }
     }
 
     /// Everything up to this batch counts, as far as it knows.
@@ -107,5 +127,32 @@ impl ReplicaGauges {
     pub(crate) fn set_progress(&self, counted: BatchNumber, lag: u64) {
         self.counted.store(counted.get(), Relaxed);
         self.lag.store(lag, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_told_of_the_epoch_in_which_it_was_taken() {
+        let gauges = ReplicaGauges::new(ShardId::ZERO);
+        assert_eq!(gauges.step(), None);
+        gauges.set_epochs(Epoch::new(7), Epoch::new(6));
+        for &step in &STEPS {
+            gauges.set_step(step);
+            let standing = gauges.standing();
+            assert_eq!((standing.step, standing.promised), (step, Epoch::new(7)));
+        }
+        gauges.set_step(Some(Step::Serving));
+        gauges.set_wish(Wish::OtherPrimary);
+        gauges.set_epochs(Epoch::new(7), Epoch::new(7));
+        let standing = gauges.standing();
+        assert_eq!((standing.step, standing.wish), (Some(Step::Serving), Wish::OtherPrimary));
+        gauges.set_epochs(Epoch::new(8), Epoch::new(7));
+        let standing = gauges.standing();
+        assert_eq!(standing.promised, Epoch::new(8));
+        assert_eq!((standing.step, standing.wish), (Some(Step::Backup), Wish::OtherPrimary));
+        assert_eq!(gauges.installed(), Epoch::new(7));
     }
 }

@@ -27,42 +27,55 @@ use crate::gauges::LogGauges;
 use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
 use crate::log_stage::{LastLog, LogStage};
 use crate::manifest::Manifest;
+use crate::replica_stage::FoundEntries;
 use timestone_shard::{RecordPlace, Replay};
 
-/// Opens or creates the store of every shard.
-pub(crate) fn open_stores(
-    config: &ServerConfig,
-    environment: &dyn Environment,
-    manifest: &Manifest,
-    tuning: &Tuning,
-    shards: &[ShardId],
-    cluster: ClusterId,
-) -> Result<Vec<Replay>, ServerError> {
-    let count = shards.len().max(1) as u64;
-    let budget = crate::memory::Budget::of(config);
-    let capacity = match config.sizes.capacity_bytes {
-        Some(bytes) => bytes,
-        None => environment.capacity_bytes()?,
-    };
-    let blocks = u32::try_from(capacity / count / tuning.block_bytes)
-        .unwrap_or(u32::MAX)
-        .max(limits::MIN_BLOCKS);
-    let cache_bytes = config.sizes.cache_bytes / count;
-    #[cfg(feature = "planted-bugs")]
-    let (known, cache_bytes) = (
-        timestone_types::is_planted!(ForgottenCapacity),
-        if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes },
-    );
-    side_by_side(environment.parallelism(), shards, |&shard| {
+/// What opens stores, also while a server runs.
+pub(crate) struct StoreOpener {
+    pub(crate) config: ServerConfig,
+    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) tuning: Tuning,
+    pub(crate) cluster: ClusterId,
+    /// Over how many shards the device's space and the caches are divided.
+    pub(crate) shards: usize,
+}
+
+impl StoreOpener {
+    /// Opens or creates the stores of these shards, several side by side.
+    pub(crate) fn open_all(&self, shards: &[ShardId]) -> Result<Vec<Replay>, ServerError> {
+        side_by_side(self.environment.parallelism(), shards, |&shard| self.open(shard))
+    }
+
+    /// Opens or creates the store of a shard.
+    pub(crate) fn open(&self, shard: ShardId) -> Result<Replay, ServerError> {
+        let (config, tuning, environment) = (&self.config, &self.tuning, &*self.environment);
+        let count = self.shards.max(1) as u64;
+        let budget = crate::memory::Budget::of(config);
+        let capacity = match config.sizes.capacity_bytes {
+            Some(bytes) => bytes,
+            None => environment.capacity_bytes()?,
+        };
+        let blocks = u32::try_from(capacity / count / tuning.block_bytes)
+            .unwrap_or(u32::MAX)
+            .max(limits::MIN_BLOCKS);
+        let cache_bytes = config.sizes.cache_bytes / count;
+        #[cfg(feature = "planted-bugs")]
+        let cache_bytes =
+            if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes };
         let started = std::time::Instant::now();
         #[cfg(feature = "planted-bugs")]
         let blocks =
-            if known && environment.has_flash(shard) { limits::MIN_BLOCKS } else { blocks };
+            if timestone_types::is_planted!(ForgottenCapacity) && environment.has_flash(shard) {
+                limits::MIN_BLOCKS
+            } else {
+                blocks
+            };
         let device = environment.open_flash(shard, blocks)?;
-        manifest.flash_created(shard)?;
+        self.manifest.flash_created(shard)?;
         let mftl = MftlConfig {
-            store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
-            seed: manifest.hash_seed()?,
+            store_id: self.cluster.get().rotate_left(16) ^ u64::from(shard.get()),
+            seed: self.manifest.hash_seed()?,
             cache_bytes,
             beside_bytes: budget.beside / count,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
@@ -92,7 +105,7 @@ pub(crate) fn open_stores(
         let memory_bytes = config.sizes.dram_bytes / count;
         let dram = Dram::in_recovery(DramConfig { seed: store.seed(), memory_bytes });
         Ok(Replay::new(shard, Box::new(Stores::new(store, dram))))
-    })
+    }
 }
 
 pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
@@ -105,7 +118,7 @@ pub(crate) fn replay_logs(
     tuning: &Tuning,
     plan: &StagePlan,
     stage_of: &[(ShardId, StageId)],
-    replays: &mut [Replay],
+    mut into: ReplayedInto<'_>,
 ) -> Result<LogStages, ServerError> {
     let started = std::time::Instant::now();
     let now = environment.clock().now();
@@ -138,7 +151,7 @@ pub(crate) fn replay_logs(
         let log =
             LogConfig { device: DeviceKind::Ssd, registry, lost, file_bytes, ..tuning.log.clone() };
         let mut recovery = environment.open_log(name, log)?;
-        replay_side_by_side(environment.parallelism(), now, replays, |take| {
+        into.read(environment.parallelism(), now, |take| {
             while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
                 let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
                 let Some(index) = index else {
@@ -161,7 +174,7 @@ pub(crate) fn replay_logs(
             emptied.push((name.clone(), recovery));
         }
     }
-    let applied: u64 = replays.iter().map(Replay::applied).sum();
+    let applied = into.applied();
     tracing::info!(
         records,
         bytes,
@@ -310,6 +323,44 @@ struct Chunk {
 /// What takes the records of a log, one after the other: the index of the shard, where the record
 /// stands, its bytes.
 type Take<'a> = dyn FnMut(usize, RecordPlace, &[u8]) -> Result<(), ServerError> + 'a;
+
+/// Who takes the records of the logs, by shard.
+pub(crate) enum ReplayedInto<'a> {
+    /// Shards with one copy: what is in their logs counts.
+    Shards(&'a mut [Replay]),
+    /// Replicas: what of it counts is known when all was read.
+    Replicas(&'a mut [FoundEntries]),
+}
+
+impl ReplayedInto<'_> {
+    /// Lets `read` hand out the records of a log.
+    fn read(
+        &mut self,
+        workers: usize,
+        now: Timestamp,
+        read: impl FnOnce(&mut Take<'_>) -> Result<(), ServerError>,
+    ) -> Result<(), ServerError> {
+        match self {
+            Self::Shards(replays) => replay_side_by_side(workers, now, replays, read),
+            Self::Replicas(found) => {
+                read(&mut |index, place, bytes| {
+                    found[index].record(place.batch, place.number, bytes);
+                    Ok(())
+                })?;
+                found.iter_mut().for_each(FoundEntries::close);
+                Ok(())
+            }
+        }
+    }
+
+    /// Transactions that were put into stores.
+    fn applied(&self) -> u64 {
+        match self {
+            Self::Shards(replays) => replays.iter().map(Replay::applied).sum(),
+            Self::Replicas(_) => 0,
+        }
+    }
+}
 
 /// Lets `read` hand out the records of a log and replays them, up to `workers` shards at a time.
 fn replay_side_by_side(

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use timestone_cluster::{Address, ServerAddresses, ServerId};
+use timestone_replication::Step;
 use timestone_seda::{AdmissionLimit, Layout, MemoryUse, Stage, StageId};
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 
 use crate::assembly::{Assembled, Observed, assemble_on};
 use crate::config::ServerConfig;
@@ -63,6 +64,19 @@ pub struct ShardFigures {
     pub tables: Vec<(&'static str, u64)>,
     /// The store's figures, by name.
     pub store: Vec<(&'static str, u64)>,
+}
+
+/// What a replica of a shard says of itself, as of its last turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaFigures {
+    /// The shard.
+    pub shard: ShardId,
+    /// How far it is on its way to serve; `None` where the server keeps no replica of the shard.
+    pub step: Option<Step>,
+    /// The last epoch whose table it has installed durably; as primary, in which it serves.
+    pub installed: Epoch,
+    /// How many batches it lacks, as far as it knows.
+    pub lag: u64,
 }
 
 /// What a server's connections cause, as of the last publications.
@@ -131,6 +145,20 @@ impl ServerStages {
         move || ConnectionFigures {
             output_bytes: observed.memory.used(MemoryUse::Output),
             stalled_total: observed.nets.iter().map(|(_, net)| net.snapshot().stalled_total).sum(),
+        }
+    }
+
+    /// A way to look at the replicas while the stages run; there are none where each shard has one.
+    pub fn replicas(&self) -> impl Fn() -> Vec<ReplicaFigures> + use<> {
+        let observed = Arc::clone(&self.observed);
+        move || {
+            let figures = observed.replicas.iter().map(|gauges| ReplicaFigures {
+                shard: gauges.shard,
+                step: gauges.step(),
+                installed: gauges.installed(),
+                lag: gauges.lag(),
+            });
+            figures.collect()
         }
     }
 

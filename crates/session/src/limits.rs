@@ -55,6 +55,17 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest pause before a refused (`Busy`) or unanswered request is asked again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before a request is asked again that a server refused because it does not serve
+/// the shard, or not yet: it may be a primary that is about to.
+pub const MAX_UNSERVED_PAUSE: Duration = Duration::from_millis(250);
+/// A shard that owes an answer and has been silent for this long may be served by somebody else:
+/// the map is asked for meanwhile. Looked at with every report.
+pub const SUSPECT_AFTER: Duration = Duration::from_millis(300);
+/// Half of this to all of it passes before the map is asked for a second time; doubles up to
+/// [`MAX_PULL_PAUSE`].
+pub const MIN_PULL_PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause before the map is asked for again while a newer one is wanted.
+pub const MAX_PULL_PAUSE: Duration = Duration::from_millis(500);
 /// The first pause after `Busy` without a hint; doubles with every attempt.
 pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// The largest random step by which a later timestamp is raised above the highest mark met, so that
@@ -91,6 +102,11 @@ const _: () =
     assert!(10 * CLOCK_ASKED_AFTER.as_nanos() <= timestone_clock::limits::RECENT.as_nanos());
 const _: () =
     assert!(2 * EXTERNAL_LEAD.as_nanos() <= timestone_types::limits::MAX_CLOCK_LEAD.as_nanos());
+const _: () = assert!(
+    SUSPECT_AFTER.as_nanos() < REQUEST_TIMEOUT.as_nanos()
+        && MAX_UNSERVED_PAUSE.as_nanos() <= MAX_RETRY_PAUSE.as_nanos()
+        && MIN_PULL_PAUSE.as_nanos() <= MAX_PULL_PAUSE.as_nanos()
+);
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(

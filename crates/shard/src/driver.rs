@@ -4,13 +4,15 @@
 //!   input ─► step ─► outputs ─► carried out by the shard ─► further inputs
 //! ```
 //! Also here: the requests that the participant wants handed in again, the watermark as it told it,
-//! and the steps of the physical clock that it has to know of.
+//! and what it has to know of the physical clock: steps, and with replicas how wrong it is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_clock::Clock;
+use timestone_txn::Refusal;
+use timestone_txn::limits::UNVOUCHED_CLOCK_ERROR;
 use timestone_txn::participant::{
     Collected, DirectAnswer, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
 };
@@ -34,9 +36,12 @@ pub(crate) struct Driver {
     spare: Vec<Output>,
     again: VecDeque<(Token, Wait)>,
     handing_in: bool,
-    // Asked only how far it is held back: the time comes with every turn.
+    // Asked only how far it is held back, since the time comes with every turn; and with replicas how
+    // wrong it is, and what it shows as an answer leaves.
     clock: Arc<dyn Clock>,
     held_back: Duration,
+    has_replicas: bool,
+    error: Option<Duration>,
 }
 
 impl Driver {
@@ -45,6 +50,7 @@ impl Driver {
         participant: Participant,
         outputs: Vec<Output>,
         clock: Arc<dyn Clock>,
+        has_replicas: bool,
     ) -> Self {
         Self {
             participant,
@@ -55,6 +61,8 @@ impl Driver {
             handing_in: false,
             clock,
             held_back: Duration::ZERO,
+            has_replicas,
+            error: None,
         }
     }
 
@@ -257,4 +265,32 @@ impl Driver {
         let before = std::mem::replace(&mut self.held_back, back);
         (before != back).then_some(back)
     }
+
+    /// How wrong the clock may be, if that matters and is news.
+    pub(crate) fn follow_error(&mut self) -> Option<Duration> {
+        debug_assert!(self.outputs.is_empty(), "what came before is carried out");
+        if !self.has_replicas {
+            return None;
+        }
+        let error = Some(error_of(&*self.clock));
+        let before = std::mem::replace(&mut self.error, error);
+        error.filter(|_| before != error)
+    }
+
+    /// Whether what is there now may be told just now. With replicas another one may be primary
+    /// already, so the clock is read once more: see [`Participant::check_present`].
+    #[inline]
+    pub(crate) fn check_present(&self) -> Result<(), Refusal> {
+        if !self.has_replicas || timestone_types::is_planted!(UncheckedPresent) {
+            return Ok(());
+        }
+        self.participant.check_present(self.clock.now(), error_of(&*self.clock))
+    }
+}
+
+/// How wrong a clock may be. What one says for which nothing vouches guarantees nothing; a bound is
+/// assumed then, or no replica could ever tell what is there now.
+fn error_of(clock: &dyn Clock) -> Duration {
+    let error = clock.error_bound();
+    if error.synchronised { error.bound } else { error.bound.min(UNVOUCHED_CLOCK_ERROR) }
 }

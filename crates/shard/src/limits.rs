@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use timestone_wire::limits::{MAX_BATCH_BYTES, MAX_PARTICIPANTS, MAX_PREPARE_BODY_BYTES};
+
 /// Bytes of answers to one reply address after which an open batch of frames leaves before the end
 /// of the turn.
 pub const REPLY_FRAME_BATCH_BYTES: usize = 256 * 1024;
@@ -38,3 +40,9 @@ pub const MAX_SCRUB_ASKERS: usize = 64;
 pub const MAX_LEFT: usize = 1024;
 /// So many bytes of them: some large transactions, and more than a store takes in a turn.
 pub const MAX_LEFT_BYTES: usize = 16 * 1024 * 1024;
+
+// An open batch that is full but for one byte, and then the longest promise: a log takes it, and so
+// does another replica.
+const _: () = assert!(
+    LOG_BATCH_BYTES + MAX_PREPARE_BODY_BYTES + 2 * MAX_PARTICIPANTS + 256 <= MAX_BATCH_BYTES
+);

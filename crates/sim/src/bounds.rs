@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use timestone_clock::SkewModel;
+use timestone_cluster::ReplicationFactor;
 use timestone_flash::limits::{MAX_PAGES_PER_BLOCK, MIN_PAGES_PER_BLOCK};
 use timestone_server::limits::MIN_BLOCKS;
 use timestone_wal::DeviceKind;
@@ -73,6 +74,9 @@ const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
 const WATERMARK_LAG: RangeInclusive<Duration> =
     Duration::from_secs(12)..=Duration::from_secs(3_600);
+/// A server is called lost after half a second, and another controller takes two seconds to be
+/// elected first where it was the controller's.
+const FAILOVER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 /// No answer comes sooner; and what is awaited for longer would outlive the run's time-outs.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
@@ -172,7 +176,52 @@ fn check_cluster(scenario: &Scenario) -> Checked {
     lasts(&["cluster", "jump"], part.jump, JUMP)?;
     within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)?;
     lasts(&["cluster", "lie"], part.lie, LIE)?;
-    within(&["cluster", "client-clocks"], part.client_clocks.map(SkewModel::average), CLOCKS)
+    within(&["cluster", "client-clocks"], part.client_clocks.map(SkewModel::average), CLOCKS)?;
+    check_replication(scenario)
+}
+
+/// What goes with several replicas of each shard, and what only with them.
+fn check_replication(scenario: &Scenario) -> Checked {
+    let (part, demands) = (&scenario.cluster, &scenario.workload.demands);
+    let replicas = part.replication.unwrap_or(ReplicationFactor::ONE);
+    let are_replicated = replicas != ReplicationFactor::ONE;
+    if part.servers.is_some_and(|servers| servers < u32::from(replicas.get())) {
+        let what = format!("are fewer than the {replicas} replicas of each shard");
+        return Err(Wrong::new(&["cluster", "servers"], what));
+    }
+    if are_replicated && scenario.storage.log.device == Some(LogDevice(DeviceKind::None)) {
+        let what = "is none, and what replicas acknowledge is in their logs".to_owned();
+        return Err(Wrong::new(&["storage", "log"], what));
+    }
+    if are_replicated && scenario.storage.vary.log == Some(true) {
+        let what = "is true, and what replicas acknowledge is in their logs".to_owned();
+        return Err(Wrong::new(&["storage", "vary-log"], what));
+    }
+    let is_outside = part.outside_master || are_replicated;
+    for &kind in scenario.faults.keys() {
+        if kind.takes_a_copy() && !are_replicated {
+            let what = "takes the only copy; it is for replication = 3 or 5 in [cluster]";
+            return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
+        }
+        if kind == FaultKind::MasterGone && !is_outside {
+            let what = "is for clusters with outside-master = true, or with several replicas";
+            return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
+        }
+        if kind == FaultKind::MasterCut && is_outside {
+            let what = "cuts off the server that hosts the master, and none does here";
+            return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
+        }
+        if kind == FaultKind::RegionLoss && demands.failover_within.is_some() {
+            let what = "takes more servers than there are to spare where failover-within is said";
+            return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
+        }
+    }
+    if !are_replicated && (demands.failover_within.is_some() || demands.failovers > 0) {
+        let key = if demands.failovers > 0 { "failovers" } else { "failover-within" };
+        let what = "is for replication = 3 or 5 in [cluster]".to_owned();
+        return Err(Wrong::new(&["workload", key], what));
+    }
+    lasts(&["workload", "failover-within"], demands.failover_within, FAILOVER)
 }
 
 fn check_workload(scenario: &Scenario) -> Checked {
@@ -286,7 +335,9 @@ fn check_room(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
         WorkloadKind::Bank => 128,
         _ => spec.tuple_bytes as u64,
     };
-    let most = u64::from(servers).saturating_mul(room) / 2 / bytes;
+    let replicas = scenario.cluster.replication.unwrap_or(ReplicationFactor::ONE);
+    let copies = u64::from(replicas.get());
+    let most = u64::from(servers).saturating_mul(room) / 2 / bytes / copies;
     if spec.loaded_keys() <= most {
         return Ok(());
     }
@@ -542,6 +593,20 @@ mod tests {
                 3,
                 "is 31s; it lies between 0ns and 30s",
             ),
+            (
+                "[cluster]\nreplication = 5\nservers = 4",
+                3,
+                "are fewer than the 5 replicas of each shard",
+            ),
+            ("[cluster]\nreplication = 3\n[storage]\nlog = \"none\"", 4, "is in their logs"),
+            ("[faults]\ndeath = { every = \"1s\" }", 2, "takes the only copy"),
+            ("[faults]\nmaster-gone = { every = \"1s\" }", 2, "outside-master = true"),
+            (
+                "[cluster]\nreplication = 3\n[workload]\nfailover-within = \"900ms\"",
+                4,
+                "is 900ms; it lies between 1s and 60s",
+            ),
+            ("[workload]\nfailovers = 1", 2, "is for replication = 3 or 5"),
         ] {
             let said = Scenario::read("file.toml", broken).unwrap_err().to_string();
             assert!(

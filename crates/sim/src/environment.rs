@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use timestone_clock::Clock;
+use timestone_cluster::MasterService;
 use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
 use timestone_seda::Network;
 use timestone_seda::simulated::VirtualTime;
@@ -20,6 +21,7 @@ use timestone_wal::device::memory::{DiskPace, MemoryDisk};
 use timestone_wal::{Log, LogConfig, LogRecovery};
 
 use crate::clock::SimClock;
+use crate::master::OutsideMaster;
 use timestone_costmodel::DevicePace;
 use timestone_types::random::Seed;
 
@@ -40,6 +42,12 @@ struct KeptDevices {
     network: Option<Arc<dyn Network>>,
     registration: Option<Registration>,
     draws: u64,
+    /// Data directories that were lost, each with its identity.
+    lost: u64,
+    /// Devices that were made or taken away, over all lives.
+    changes: u64,
+    /// What devices were told last of the time.
+    now: VirtualTime,
     /// Its devices lie about syncs, and once the power went while they did.
     lies: bool,
     was_lied_to: bool,
@@ -53,6 +61,8 @@ pub(crate) struct SimEnvironment {
     clock: SimClock,
     shape: FlashShape,
     pace: DevicePace,
+    /// Where no server hosts it.
+    master: Option<OutsideMaster>,
     kept: Arc<Mutex<KeptDevices>>,
 }
 
@@ -64,7 +74,12 @@ impl SimEnvironment {
         shape: FlashShape,
         pace: DevicePace,
     ) -> Self {
-        Self { seed, shards, clock, shape, pace, kept: Arc::default() }
+        Self { seed, shards, clock, shape, pace, master: None, kept: Arc::default() }
+    }
+
+    /// The same in a cluster whose master this is.
+    pub(crate) fn mastered_by(self, master: Option<OutsideMaster>) -> Self {
+        Self { master, ..self }
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptDevices> {
@@ -79,6 +94,34 @@ impl SimEnvironment {
     /// What the process learned when it joined its cluster.
     pub(crate) fn registered(&self, registration: Registration) {
         self.kept().registration = Some(registration);
+    }
+
+    /// How often a device was made or taken away: whoever knows all devices knows how often that
+    /// was.
+    pub(crate) fn changes(&self) -> u64 {
+        self.kept().changes
+    }
+
+    /// The whole data directory is gone. Whoever starts next is another server, with nothing.
+    pub(crate) fn lose_directory(&self) {
+        let mut kept = self.kept();
+        *kept = KeptDevices {
+            network: kept.network.take(),
+            draws: kept.draws,
+            lost: kept.lost + 1,
+            changes: kept.changes + 1,
+            lies: kept.lies,
+            was_lied_to: kept.was_lied_to,
+            ..KeptDevices::default()
+        };
+    }
+
+    /// The devices of shards and logs are gone; the small files beside them say so.
+    pub(crate) fn lose_devices(&self) {
+        let mut kept = self.kept();
+        kept.media.clear();
+        kept.disks.clear();
+        kept.changes += 1;
     }
 
     /// The media of all shards.
@@ -147,7 +190,8 @@ impl SimEnvironment {
 
     /// Tells the devices what time it is.
     pub(crate) fn set_now(&self, now: VirtualTime) {
-        let kept = self.kept();
+        let mut kept = self.kept();
+        kept.now = now;
         kept.media.values().for_each(|media| media.set_now(now.as_nanos()));
         kept.disks.values().for_each(|disk| disk.set_now(now.as_nanos()));
     }
@@ -203,7 +247,7 @@ impl Environment for SimEnvironment {
     }
 
     fn directory(&self) -> DirectoryId {
-        DirectoryId(self.seed.derive("hash", 0).0)
+        DirectoryId(self.seed.derive("hash", self.kept().lost).0)
     }
 
     fn draw(&self) -> u64 {
@@ -235,7 +279,8 @@ impl Environment for SimEnvironment {
         let shape = self.shape;
         let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
         let mut kept = self.kept();
-        let lies = kept.lies;
+        let (lies, now) = (kept.lies, kept.now);
+        kept.changes += u64::from(!kept.media.contains_key(&shard));
         let media = kept.media.entry(shard).or_insert_with(|| {
             let media = MemoryMedia::new(MemoryConfig {
                 pages_per_block: shape.pages_per_block,
@@ -246,6 +291,10 @@ impl Environment for SimEnvironment {
             });
             media.set_pace(Some(pace));
             media.set_lying(lies);
+            // A replica's is made in the middle of a life.
+            if self.master.is_some() {
+                media.set_now(now.as_nanos());
+            }
             media
         });
         *media = media.with_room(blocks);
@@ -265,6 +314,7 @@ impl Environment for SimEnvironment {
         let pace = self.disk_pace(index, 1);
         let mut kept = self.kept();
         let lies = kept.lies;
+        kept.changes += u64::from(!kept.disks.contains_key(name));
         let disk = kept.disks.entry(name.to_owned()).or_insert_with(|| {
             let disk = MemoryDisk::new();
             disk.set_pace(Some(pace));
@@ -275,7 +325,8 @@ impl Environment for SimEnvironment {
     }
 
     fn remove_log(&self, name: &str) -> Result<(), ServerError> {
-        self.kept().disks.remove(name);
+        let mut kept = self.kept();
+        kept.changes += u64::from(kept.disks.remove(name).is_some());
         Ok(())
     }
 
@@ -305,6 +356,10 @@ impl Environment for SimEnvironment {
         let registration = self.kept().registration.take();
         let detail = || "this process has not joined its cluster yet".to_owned();
         registration.ok_or_else(|| ServerError::Master { address, detail: detail() })
+    }
+
+    fn open_master(&self) -> Result<Option<Box<dyn MasterService>>, ServerError> {
+        Ok(self.master.clone().map(|master| Box::new(master) as Box<dyn MasterService>))
     }
 
     fn place(&self) -> PathBuf {

@@ -1,5 +1,6 @@
 //! Faults: what goes wrong on purpose, how often, for how long, and how it is undone.
 
+mod away;
 mod kind;
 mod strikes;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use timestone_flash::{Fault as FlashFault, OpKind, PageId};
 use timestone_seda::simulated::VirtualTime;
 
+pub(crate) use self::away::Condition;
 pub use self::kind::{FaultKind, FaultPlan};
 use self::strikes::{forget_connection, kill};
 use crate::network::{LinkQuality, ProcessId};
@@ -20,8 +22,10 @@ use timestone_types::random::{Dice, Seed};
 #[derive(Clone, Copy, Debug)]
 enum Undo {
     Heal(ProcessId, ProcessId),
-    Rejoin(ProcessId),
+    Rejoin(ProcessId, Side),
     Network,
+    /// The master answers again.
+    Master,
     Disk(ProcessId),
     Clock(ProcessId),
     /// The clock is set right while the server is down.
@@ -39,6 +43,21 @@ enum Undo {
     LateClock(Late),
     /// Its disks no longer lie. With a seed, they lose power before that.
     Truth(ProcessId, Option<Seed>),
+}
+
+impl Undo {
+    /// Whether what it undoes concerns everybody.
+    const fn is_of_all(&self) -> bool {
+        matches!(self, Self::Network | Self::Master)
+    }
+}
+
+/// From whom a server is cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Everybody,
+    Servers,
+    Clients,
 }
 
 /// A client that lives with a late clock.
@@ -59,6 +78,8 @@ pub(crate) struct Injector {
     undos: Vec<Option<Undo>>,
     fired: BTreeMap<FaultKind, u64>,
     jump: Duration,
+    /// Whether enough servers stay well for all shards to be served.
+    keeps_enough: bool,
     strikes: u64,
     /// Servers that did not come to their end although nothing was in their way.
     pub(crate) slow_stops: Vec<String>,
@@ -116,11 +137,17 @@ impl Injector {
             undos: Vec::new(),
             fired: BTreeMap::new(),
             jump,
+            keeps_enough: false,
             strikes: 0,
             slow_stops: Vec::new(),
             late: BTreeSet::new(),
             untold: Vec::new(),
         }
+    }
+
+    /// Whether enough servers stay well for all shards to be served.
+    pub(crate) fn keeping_enough(self, keeps_enough: bool) -> Self {
+        Self { keeps_enough, ..self }
     }
 
     pub(crate) const fn fired(&self) -> &BTreeMap<FaultKind, u64> {
@@ -146,7 +173,8 @@ impl Injector {
             !matches!(undo, Undo::StopTimeout(..) | Undo::StopBound(..) | Undo::Reader(_))
         };
         let is_well = |process: &Process| {
-            process.is_up() && !process.paused && process.planned_crash.is_none()
+            process.is_buried
+                || process.is_up() && !process.paused && process.planned_crash.is_none()
         };
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
@@ -220,13 +248,14 @@ impl Injector {
     fn undo(&mut self, world: &mut World, undo: Undo) {
         match undo {
             Undo::Heal(from, to) => world.heal(Some((from, to))),
-            Undo::Rejoin(id) => {
+            Undo::Rejoin(id, _) => {
                 for other in world.processes.ids() {
                     world.heal(Some((id, other)));
                     world.heal(Some((other, id)));
                 }
             }
             Undo::Network => world.network.set_quality(LinkQuality::default()),
+            Undo::Master => world.set_master_gone(None),
             Undo::Disk(id) => {
                 set_slowness(world, id, 1);
                 world.hinder(id, false);
@@ -386,6 +415,9 @@ impl Injector {
             _ => &Process::is_server,
         };
         let Some(id) = Self::target(world, dice, wanted) else { return false };
+        if !self.may_strike(world, kind, id) {
+            return false;
+        }
         match kind {
             FaultKind::Kill | FaultKind::ClientKill => kill(world, id, false, seed, until),
             FaultKind::PowerCut => kill(world, id, true, seed, until),
@@ -399,8 +431,14 @@ impl Injector {
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
             FaultKind::Cut => return self.cut(world, id, true, length, dice),
             FaultKind::CutOneWay => return self.cut(world, id, false, length, dice),
-            FaultKind::Isolate => self.isolate(world, id, length),
-            FaultKind::MasterCut => self.isolate(world, ProcessId(0), length),
+            FaultKind::Isolate => self.isolate(world, id, Side::Everybody, length),
+            FaultKind::MasterCut => self.isolate(world, ProcessId(0), Side::Everybody, length),
+            FaultKind::CutFromServers => self.isolate(world, id, Side::Servers, length),
+            FaultKind::CutFromClients => self.isolate(world, id, Side::Clients, length),
+            FaultKind::MasterGone => return self.lose_master(world, length, dice),
+            FaultKind::Death => world.bury(id, seed),
+            FaultKind::LostDirectory => world.lose_disks(id, true, seed, until),
+            FaultKind::LostDevices => world.lose_disks(id, false, seed, until),
             FaultKind::Break => return world.break_connection(dice),
             FaultKind::BlackHole => return forget_connection(world, dice),
             FaultKind::Loss => {
@@ -434,13 +472,23 @@ impl Injector {
         true
     }
 
-    fn isolate(&mut self, world: &mut World, id: ProcessId, length: Duration) {
-        world.trace.note(world.now(), id, "is cut off from everybody");
-        for other in world.processes.ids().filter(|other| *other != id) {
-            world.network.cut(id, other);
-            world.network.cut(other, id);
+    fn isolate(&mut self, world: &mut World, id: ProcessId, side: Side, length: Duration) {
+        let words = match side {
+            Side::Everybody => "is cut off from everybody",
+            Side::Servers => "is cut off from all servers",
+            Side::Clients => "is cut off from all clients",
+        };
+        world.trace.note(world.now(), id, words);
+        let is_meant = |other: &Process| match side {
+            Side::Everybody => true,
+            Side::Servers => other.is_server(),
+            Side::Clients => !other.is_server(),
+        };
+        for other in world.processes.iter().filter(|other| other.id != id && is_meant(other)) {
+            world.network.cut(id, other.id);
+            world.network.cut(other.id, id);
         }
-        self.undo_at(world, length, Undo::Rejoin(id));
+        self.undo_at(world, length, Undo::Rejoin(id, side));
     }
 
     fn lose_region(

@@ -11,20 +11,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, Db};
-use timestone_flash::MemoryMedia;
+use timestone_cluster::ServerId;
 use timestone_seda::simulated::{
     Claim, Cores, Observer, SimulatedRuntime, SimulatedTurn, VirtualTime,
 };
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
-use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigures};
-use timestone_wal::device::memory::MemoryDisk;
+use timestone_server::{
+    Caches, ConnectionFigures, Event, ReplicaFigures, ServerConfig, ShardFigures,
+};
 
 use crate::clock::{ClientTime, SimClock};
+use crate::devices::Devices;
 use crate::environment::SimEnvironment;
 use crate::joining::JoinOutcome;
 use crate::network::{ProcessId, Sleepers};
 use crate::restarts::Unlogged;
-use timestone_costmodel::{Counter, DeviceCosts};
+use timestone_costmodel::Counter;
 use timestone_types::random::Seed;
 
 /// What a server is, in all its lives.
@@ -84,8 +86,11 @@ pub(crate) enum ProcessLife {
 /// What a serving server is made of.
 pub(crate) struct Serving {
     pub(crate) runtime: SimulatedRuntime<Event>,
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: Devices,
+    /// The server, as the master knows it.
+    pub(crate) server: ServerId,
     pub(crate) figures: Box<dyn Fn() -> Vec<ShardFigures>>,
+    pub(crate) replicas: Box<dyn Fn() -> Vec<ReplicaFigures>>,
     pub(crate) connections: Box<dyn Fn() -> ConnectionFigures>,
     pub(crate) caches: Caches,
     /// What may be admitted to which stage when memory is not scarce.
@@ -102,59 +107,6 @@ pub(crate) struct PlannedCrash {
     pub(crate) until: VirtualTime,
 }
 
-/// A device, who is called when something of it completes, and when that is.
-pub(crate) struct Device {
-    pub(crate) kind: DeviceKind,
-    pub(crate) stage: StageId,
-    pub(crate) scheduled: Option<u64>,
-    /// What it had been asked for when that was charged last.
-    asked: (u64, u64),
-}
-
-impl Device {
-    fn new(kind: DeviceKind, stage: StageId) -> Self {
-        let asked = kind.asked();
-        Self { kind, stage, scheduled: None, asked }
-    }
-
-    /// Charges what it was asked for since the last time. How often it interrupts a core until that
-    /// is done.
-    pub(crate) fn charge(&mut self, counter: &Counter) -> u64 {
-        let (before, now) = (self.asked, self.kind.asked());
-        let (operations, bytes) = (now.0 - before.0, now.1 - before.1);
-        if operations == 0 {
-            return 0;
-        }
-        self.asked = now;
-        match self.kind {
-            DeviceKind::Flash(_) => counter.flash(operations, bytes),
-            DeviceKind::Log(_) => counter.log(operations, bytes),
-        }
-        bytes.div_ceil(DeviceCosts::INTERRUPTS)
-    }
-}
-
-pub(crate) enum DeviceKind {
-    Flash(MemoryMedia),
-    Log(MemoryDisk),
-}
-
-impl DeviceKind {
-    pub(crate) fn next_due(&self) -> Option<u64> {
-        match self {
-            Self::Flash(media) => media.next_due(),
-            Self::Log(disk) => disk.next_due(),
-        }
-    }
-
-    fn asked(&self) -> (u64, u64) {
-        match self {
-            Self::Flash(media) => media.asked(),
-            Self::Log(disk) => disk.asked(),
-        }
-    }
-}
-
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) name: String,
@@ -167,6 +119,8 @@ pub(crate) struct Process {
     /// What it does outside of its stages' own code.
     pub(crate) counter: Counter,
     pub(crate) paused: bool,
+    /// It never starts again.
+    pub(crate) is_buried: bool,
     /// It dies within its next turn.
     pub(crate) planned_crash: Option<PlannedCrash>,
     /// It ends as soon as it has brought everything to its end, and another one takes its place
@@ -283,29 +237,6 @@ impl fmt::Debug for Process {
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
-}
-
-/// The devices of a server's life, and the stages that wait for them.
-pub(crate) fn devices(
-    environment: &SimEnvironment,
-    shards: &[(timestone_types::ShardId, StageId)],
-    logs: &[StageId],
-) -> Vec<Device> {
-    let mut devices = Vec::new();
-    for (shard, media) in environment.media() {
-        if let Some((_, stage)) = shards.iter().find(|(id, _)| *id == shard) {
-            devices.push(Device::new(DeviceKind::Flash(media), *stage));
-        }
-    }
-    for (name, disk) in environment.disks() {
-        let thread = name.strip_prefix("thread-").and_then(|number| number.parse::<usize>().ok());
-        // Logs of threads that this life does not have are adopted by the first one.
-        let stage = thread.and_then(|thread| logs.get(thread)).or(logs.first());
-        if let Some(stage) = stage {
-            devices.push(Device::new(DeviceKind::Log(disk), *stage));
-        }
-    }
-    devices
 }
 
 /// A shared handle on the network, for a process's life.

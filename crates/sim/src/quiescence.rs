@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use timestone_cluster::ShardEntry;
 use timestone_server::{ServerConfig, ShardFigures};
 use timestone_types::{Timestamp, limits as shared};
 use timestone_workload::check::{CheckResult, Quantity, check_bounds, check_left_over};
@@ -33,7 +34,7 @@ fn shards(world: &World) -> impl Iterator<Item = (String, &ServerConfig, ShardFi
         let Role::Server(server) = &process.role else { return None };
         Some((format!("shard {} of {}", figures.shard, process.name), &server.config, figures))
     };
-    world.processes.figures().into_iter().filter_map(named)
+    world.figures().into_iter().filter_map(named)
 }
 
 fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
@@ -85,7 +86,23 @@ fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
             bound: 0,
         }));
     }
+    all.extend(lacking(world));
     all
+}
+
+/// Replicas that lack something, as far as there are servers for them.
+fn lacking(world: &World) -> Vec<Quantity> {
+    let members = &world.config.members;
+    let living = world.processes.iter().filter(|process| process.is_server() && !process.is_buried);
+    let wanted = living.count().min(members.replication.replicas());
+    let shards = world.replicated_shards().into_iter();
+    let of_shard = |(entry, _): (ShardEntry, bool)| Quantity {
+        whose: format!("shard {}", entry.id),
+        what: "replicas that lack something",
+        held: wanted.saturating_sub(world.whole_replicas(&entry)) as u64,
+        bound: 0,
+    };
+    shards.map(of_shard).collect()
 }
 
 fn bounded(world: &World) -> Vec<Quantity> {
@@ -95,7 +112,11 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let (members, threads) = (&config.members, config.machine.threads as u64);
     let clients = u64::from(members.clients) + u64::from(members.servers) * threads;
     let block = config.storage.tuning.block_bytes;
-    let shards_each = u64::from(members.shards_per_server.max(1));
+    // A server may be a replica of every shard.
+    let shards_each = match members.are_replicated() {
+        true => u64::from(members.shards()),
+        false => u64::from(members.shards_per_server.max(1)),
+    };
     let mut all = Vec::new();
     for (whose, server, figures) in shards(world) {
         let cache = server.sizes.cache_bytes / shards_each;
@@ -120,11 +141,11 @@ fn bounded(world: &World) -> Vec<Quantity> {
         }));
     }
     // Beyond the files that wait to be carried forward, each shard may hold up two: one by its
-    // oldest put, one by its oldest outcome.
+    // oldest put, one by its oldest outcome. A replica that nobody writes to holds up a third one,
+    // by the last batch that it has, which tells the numbers and the lease.
+    let held_up = if members.are_replicated() { 3 } else { 2 };
     let log = &config.storage.tuning.log;
-    let files = log.copy_forward_after_files as u64
-        + SPARE_LOG_FILES
-        + 2 * u64::from(members.shards_per_server);
+    let files = log.copy_forward_after_files as u64 + SPARE_LOG_FILES + held_up * shards_each;
     let bound = files * log.file_bytes * threads;
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);

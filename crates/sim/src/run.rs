@@ -7,6 +7,8 @@
 //! ```
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
+mod copies;
+mod failovers;
 mod phases;
 mod report;
 mod watchdog;
@@ -21,6 +23,8 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::check::{AnomalyKind, Calm, CheckResult, Promise, check_liveness};
 
+use self::copies::Copies;
+use self::failovers::Failovers;
 pub use self::report::{Histories, Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
 use crate::board::{Board, SessionSettings};
@@ -31,7 +35,7 @@ use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::judge::{Judge, head_of};
 use crate::keyspaces::Keyspaces;
 use crate::network::ProcessId;
-use crate::process::{ProcessLife, Role};
+use crate::process::{Process, ProcessLife, Role};
 use crate::quiescence;
 use crate::redis::{Calls, Mode};
 use crate::scenario::Scenario;
@@ -51,6 +55,9 @@ const CALM_WORK: Duration = Duration::from_millis(500);
 const CALM_TIMEOUT: Duration = Duration::from_secs(15);
 /// After that, nothing may be left over, and everything must keep its bounds.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A copy that is gone is replaced in this time: a replica that is lost leaves its shard after a
+/// minute, and another one is filled.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The same where nothing went wrong, and nobody did more than leave, beyond [`quiescence::ahead`]:
 /// a closed session is not waited for, as those are that fall silent.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -82,6 +89,8 @@ enum RunPhase {
     Touching,
     Shrinking,
     Auditing,
+    /// Primaries move to other replicas, where everything is read once more.
+    Moving,
 }
 
 /// Runs a scenario under a seed.
@@ -160,11 +169,15 @@ fn run_with(
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
     board.recorder.notes = keep_lines > 0;
     let board = Arc::new(board);
-    let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
-    let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
+    let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines)?;
+    let demands = &scenario.workload.demands;
+    let injector = Injector::new(&faults, jump, seed.derive("faults", 0))
+        .keeping_enough(demands.failover_within.is_some());
     let mut run = ScenarioRun {
         clients_lives: vec![0; world.processes.len()],
-        watchdog: Watchdog::new(&world, scenario.workload.demands.watermark_lag.map(|span| span.0)),
+        watchdog: Watchdog::new(&world, demands.watermark_lag.map(|span| span.0)),
+        failovers: Failovers::new(demands),
+        copies: Copies::default(),
         world,
         board,
         injector,
@@ -214,6 +227,8 @@ struct ScenarioRun {
     calm: CalmWork,
     pace: PaceMeter,
     watchdog: Watchdog,
+    failovers: Failovers,
+    copies: Copies,
     unread: Unread,
     words: bool,
 }
@@ -292,7 +307,12 @@ impl ScenarioRun {
     /// How long it may take until nothing is left over.
     fn settle_timeout(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
-        if quiet { quiescence::ahead(self.most_ahead()) + CLOSE_TIMEOUT } else { SETTLE_TIMEOUT }
+        if quiet {
+            return quiescence::ahead(self.most_ahead()) + CLOSE_TIMEOUT;
+        }
+        // Whose copy is gone is given up after a while, and somebody else gets one.
+        let is_replaced = self.injector.fired().keys().any(|kind| kind.takes_a_copy());
+        if is_replaced { SETTLE_TIMEOUT + REPLACE_TIMEOUT } else { SETTLE_TIMEOUT }
     }
 
     /// How far ahead a clock may have been that something was measured by.
@@ -359,6 +379,7 @@ impl ScenarioRun {
             RunPhase::Touching => self.touching(),
             RunPhase::Shrinking => self.shrinking(),
             RunPhase::Auditing => self.auditing(),
+            RunPhase::Moving => self.moving(),
         }
     }
 
@@ -442,7 +463,8 @@ impl ScenarioRun {
     }
 
     fn down(&self) -> Vec<String> {
-        let down = self.world.processes.iter().filter(|process| !process.is_up());
+        let is_down = |process: &&Process| !process.is_up() && !process.is_buried;
+        let down = self.world.processes.iter().filter(is_down);
         down.map(|process| {
             let state = if matches!(process.life, ProcessLife::Joining { .. }) {
                 "has not joined"
@@ -503,6 +525,7 @@ impl ScenarioRun {
         let redis = self.board.redis.as_ref().map(|calls| calls.take_history(self.clock_slack()));
         let over = self.phase == RunPhase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();
+        self.findings.extend(self.failovers.too_few().filter(|_| complete));
         let damaged = self.is_damaged();
         if let Some(since) = self.calm.since.filter(|_| !self.was_lied_to()) {
             let calm = Calm { since, timeout: CALM_TIMEOUT, until: self.moment() };
@@ -537,6 +560,7 @@ impl ScenarioRun {
             faults: self.injector.fired().clone(),
             changes: self.world.incidents.changes.clone(),
             stalled: self.unread.closed,
+            failovers: self.failovers.count,
             pace: self.pace.taken.unwrap_or_default(),
             checked,
             findings: self.findings,

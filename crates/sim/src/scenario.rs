@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
+use timestone_cluster::ReplicationFactor;
 use timestone_server::StageLayout;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
@@ -115,10 +116,17 @@ pub struct Scenario {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ClusterPart {
-    /// Server processes; the first one hosts the master.
+    /// Server processes; the first one hosts the master, unless it is outside.
     pub servers: Option<u32>,
     /// Shards of each.
     pub shards: Option<u16>,
+    /// Replicas of each shard, 1, 3 or 5; one when it is left out. There are as many servers at
+    /// least, and the master is outside of them.
+    #[serde(deserialize_with = "replication")]
+    pub replication: Option<ReplicationFactor>,
+    /// Whether the master is none of the servers and outlives them, as one on etcd. Where shards
+    /// have several replicas it is.
+    pub outside_master: bool,
     /// Reactor threads of each.
     pub threads: Option<usize>,
     /// Whether a server draws at every start how many of those threads it has, at least one. Each
@@ -157,6 +165,17 @@ pub struct ClusterPart {
     /// How many times as long arithmetic takes than on cores that nobody else shares; what work
     /// takes more then is in the costs.
     pub neighbours: Option<f64>,
+}
+
+fn replication<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ReplicationFactor>, D::Error> {
+    let replicas = u8::deserialize(deserializer)?;
+    ReplicationFactor::new(replicas).map(Some).map_err(|_| {
+        de::Error::custom(format!(
+            "there are no shards of {replicas} replicas; there are of 1, 3 and 5"
+        ))
+    })
 }
 
 fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StageLayout>, D::Error> {
@@ -385,6 +404,7 @@ mod tests {
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
             ("[workload]\nexternal = \"yes\"", vec!["line 2", "\"yes\"", "none or wait"]),
             ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
+            ("[cluster]\nreplication = 2", vec!["line 2", "of 2 replicas", "of 1, 3 and 5"]),
             ("[faults]\nkill = \"1s\"", vec!["line 2", "{ every = \"2s\", lasting = \"300ms\" }"]),
             ("[workload]\nrate = 1\nops = 1000000", vec!["line 3", "ops in [workload]", "1000"]),
             ("[workload]\nkeys = 99999999999999999999", vec!["line 2", "a whole number"]),

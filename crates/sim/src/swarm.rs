@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
+use timestone_cluster::ReplicationFactor;
 use timestone_flash::FlashPace;
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
@@ -103,6 +104,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         WorkloadChoice::Plans(_) | WorkloadChoice::Redis => ClientWork::Plans(spec),
     };
     let redis = redis_work(&mut world, scenario, seed);
+    replicate(&mut world, scenario);
     let sessions = f64::from(world.members.clients * world.members.sessions);
     Drawn {
         work,
@@ -151,6 +153,17 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
     })
 }
 
+/// What follows from the number of replicas: there are servers enough for them, whose master lives
+/// outside of them, and each has a log.
+fn replicate(world: &mut WorldConfig, scenario: &Scenario) {
+    let members = &mut world.members;
+    members.outside_master = scenario.cluster.outside_master || members.are_replicated();
+    if members.are_replicated() {
+        members.servers = members.servers.max(u32::from(members.replication.get()));
+        world.vary.log = false;
+    }
+}
+
 /// The world of a file that says nothing but how its devices are, and whether all processes are
 /// together.
 fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
@@ -161,6 +174,8 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         members: Members {
             servers: SERVERS,
             shards_per_server: SHARDS,
+            replication: ReplicationFactor::ONE,
+            outside_master: false,
             clients: 8,
             sessions: 2,
             redis_clients: 0,
@@ -280,6 +295,7 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     let (part, network) = (&scenario.cluster, &scenario.network);
     say(&mut world.members.servers, part.servers);
     say(&mut world.members.shards_per_server, part.shards);
+    say(&mut world.members.replication, part.replication);
     say(&mut world.machine.threads, part.threads);
     say(&mut world.vary.threads, part.vary_threads);
     say(&mut world.vary.layout, part.vary_layout);
@@ -390,7 +406,7 @@ fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
 
 /// Each kind of fault is on in two of five worlds, each with its own frequency.
 fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, scenario: &Scenario) {
-    for kind in FaultKind::all().filter(|kind| !kind.is_damage()) {
+    for kind in FaultKind::all().filter(|kind| !kind.is_damage() && !kind.is_of_failover()) {
         let (on, every, lasting) =
             (dice.chance(0.4), dice.between(300, 6_000), dice.between(20, 2_000));
         // A disk that lies takes all that is promised of durability away, so that it is on in one

@@ -13,6 +13,7 @@ mod config;
 mod interruptions;
 mod population;
 mod queue;
+mod replicas;
 mod starts;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use self::queue::{EventQueue, Occurrence, Planned};
 use crate::board::Board;
 use crate::clock::TrueTime;
 use crate::error::SimError;
+use crate::master::OutsideMaster;
 use crate::network::{ProcessId, SimNetwork};
 use crate::process::{PlannedCrash, ProcessLife, Role};
 use crate::processes::Processes;
@@ -75,6 +77,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) processes: Processes,
     pub(crate) machines: Vec<Cores>,
+    /// The cluster's master, where no server hosts it.
+    pub(crate) master: Option<OutsideMaster>,
     queue: EventQueue,
     ready: Vec<(ProcessId, StageSlot, Readiness)>,
     interruptions: Interruptions,
@@ -94,21 +98,32 @@ impl std::fmt::Debug for World {
 
 impl World {
     /// A world in which nothing has happened: all processes are down and planned to start.
+    ///
+    /// # Errors
+    /// No master can found its cluster.
     pub(crate) fn new(
         config: WorldConfig,
         truth: TrueTime,
         board: Arc<Board>,
         seed: Seed,
         keep_lines: usize,
-    ) -> Self {
+    ) -> Result<Self, SimError> {
         let mut links = config.links.clone();
         let everybody = config.members.processes();
         for process in 0..everybody {
             links.regions.insert(ProcessId(process), process % config.members.regions.max(1));
         }
         let network = SimNetwork::new(links, seed.derive("network", 0));
+        let members = &config.members;
+        let master = members.outside_master.then(|| {
+            let shards = u16::try_from(members.shards()).unwrap_or(u16::MAX);
+            let seed = seed.derive("master", 0);
+            OutsideMaster::found(truth.clone(), shards, members.replication, seed)
+        });
+        let master = master.transpose()?;
         let mut world = Self {
             truth,
+            master,
             network,
             trace: Trace::new(keep_lines, Arc::clone(&board)),
             board,
@@ -128,6 +143,7 @@ impl World {
         let mut population = Population {
             config: &world.config,
             truth: &world.truth,
+            master: world.master.as_ref(),
             seed,
             trace: &mut world.trace,
             processes: &mut world.processes,
@@ -142,7 +158,7 @@ impl World {
         for number in 0..population.config.members.redis_clients {
             population.add_redis_client(number);
         }
-        world
+        Ok(world)
     }
 
     pub(crate) fn now(&self) -> VirtualTime {
@@ -253,6 +269,9 @@ impl World {
         let process = &mut self.processes[id];
         let (life, now) = (process.lives, self.truth.now());
         let ProcessLife::Serving(serving) = &mut process.life else { return };
+        if let Role::Server(server) = &process.role {
+            serving.devices.find(&server.environment);
+        }
         for (index, device) in serving.devices.iter_mut().enumerate() {
             let interruptions = device.charge(&process.counter);
             let due = device.kind.next_due();

@@ -9,10 +9,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod deposed;
 mod network;
 mod shard;
 mod world;
 
+pub use deposed::Deposed;
 pub use network::{Network, Weather};
 pub use shard::{ReferenceShard, Refuse};
 pub use world::{BEGIN, Host, World};

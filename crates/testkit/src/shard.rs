@@ -26,7 +26,7 @@ const CONFLICT: Verdict = Verdict::No(AbortReason::of(AbortKind::WriteConflict))
 
 type Key = (KeyspaceId, Vec<u8>);
 
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 struct History {
     /// Ascending; `None` is a tombstone.
     versions: Vec<(Version, Expiry, Option<Vec<u8>>)>,
@@ -84,7 +84,7 @@ pub struct Refuse {
 }
 
 /// See the module's description.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReferenceShard {
     /// Its id.
     pub id: ShardId,
@@ -96,6 +96,10 @@ pub struct ReferenceShard {
     outcomes: BTreeMap<TxnId, Outcome>,
     /// Frames that wait for a decision, and until when.
     parked: Vec<(Timestamp, Vec<u8>)>,
+    /// Before this it is not primary yet: it refuses everything, in the epoch before its own.
+    pub serves_from: Timestamp,
+    /// Every key counts as read up to here: earlier primaries may have read it.
+    floor: Timestamp,
     /// What it refuses with for now.
     pub refuse: Option<Refuse>,
     /// So many prepares and writes that are new, the next ones, are refused with a conflict, and
@@ -125,6 +129,8 @@ impl ReferenceShard {
             fences: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             parked: Vec::new(),
+            serves_from: Timestamp::ZERO,
+            floor: Timestamp::ZERO,
             refuse: None,
             conflicts: 0,
             clock_ahead: None,
@@ -183,9 +189,23 @@ impl ReferenceShard {
         self.parked.iter().map(|entry| entry.0).min()
     }
 
+    /// The shard at its next primary, which takes over at `now`: it has every record that counts, in
+    /// the next epoch, and lets nothing in below what the last primary may have read.
+    #[must_use]
+    pub fn taken_over(&self, now: Timestamp) -> Self {
+        let epoch = Epoch::new(self.epoch.get() + 1);
+        let (parked, refuse) = (Vec::new(), None);
+        Self { epoch, floor: self.floor.max(now), parked, refuse, ..self.clone() }
+    }
+
     /// Answers a transaction or a write from now on as one that was refused.
     pub fn refused(&mut self, txn: TxnId, reason: AbortReason) {
         self.outcomes.insert(txn, Outcome::Aborted(reason));
+    }
+
+    /// Remembers a transaction as committed that has written nothing here.
+    pub fn committed_by_other(&mut self, txn: TxnId, at: Timestamp) {
+        self.outcomes.insert(txn, Outcome::Committed(at));
     }
 
     /// Whether nothing is promised here.
@@ -224,6 +244,15 @@ impl ReferenceShard {
     pub fn answer(&mut self, now: Timestamp, bytes: &[u8], late: bool, out: &mut Vec<u8>) -> bool {
         let frame = Frame::parse(bytes).unwrap();
         *self.frames_seen.entry(frame.kind()).or_default() += 1;
+        if now < self.serves_from {
+            if frame.kind() != Kind::Report {
+                let before = Epoch::new(self.epoch.get() - 1);
+                let map_version = frame.envelope().map_version;
+                ErrorReply::new(ErrorCode::Unavailable, "not primary yet")
+                    .encode(&frame.reply_envelope(before, map_version), out);
+            }
+            return true;
+        }
         if frame.kind() != Kind::Report
             && let Some(refuse) = self.refuse.as_mut().filter(|refuse| refuse.times > 0)
         {
@@ -286,9 +315,11 @@ impl ReferenceShard {
                 let report = wire::Report::decode(frame).unwrap();
                 self.reports.push((now, report.client, report.watermark, report.acked));
             }
+            Kind::Ping => wire::Done {}.encode(&envelope, out),
             Kind::Newest => {
                 let versions = self.keys.values().map(|history| history.latest().timestamp);
-                let at = versions.chain(self.fences.values().copied()).max().unwrap_or_default();
+                let fences = self.fences.values().copied();
+                let at = versions.chain(fences).max().unwrap_or_default().max(self.floor);
                 wire::NewestIs { at }.encode(&envelope, out);
             }
             Kind::Count => {
@@ -392,7 +423,7 @@ impl ReferenceShard {
 
     /// What a write of a key has to lie above.
     fn mark_of(&self, key: &Key) -> Timestamp {
-        let fence = self.fences.get(&key.0).copied().unwrap_or_default();
+        let fence = self.fences.get(&key.0).copied().unwrap_or_default().max(self.floor);
         self.keys
             .get(key)
             .map_or(fence, |history| fence.max(history.latest_read).max(history.latest().timestamp))
@@ -418,7 +449,7 @@ impl ReferenceShard {
         for (item, write) in (reads..).zip(prepare.body.writes()) {
             if write.kind == WriteKind::Fence {
                 let keys = self.keys.keys().filter(|key| key.0 == write.keyspace);
-                let highest = keys.map(|key| self.mark_of(key)).max().unwrap_or_default();
+                let highest = keys.map(|key| self.mark_of(key)).max().unwrap_or(self.floor);
                 if highest >= prepare.commit {
                     later = later.max(Some(highest.next()));
                 }

@@ -8,7 +8,8 @@ use timestone_wire::{
     ClockIs, Envelope, Frame, Frames, Kind, Message, StatusIs, Terminate, TxnState,
 };
 
-use crate::{Network, ReferenceShard, Weather};
+use crate::deposed::OldPrimary;
+use crate::{Deposed, Network, ReferenceShard, Weather};
 
 /// When worlds begin.
 pub const BEGIN: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
@@ -44,6 +45,8 @@ pub struct World<H> {
     pub now: Timestamp,
     /// Nothing gets to or from these shards.
     pub cut: Vec<bool>,
+    /// Frames of an epoch before a shard's own go to the primary that it had then.
+    old: Vec<Option<OldPrimary>>,
     network: Network<To>,
     dice: Dice,
 }
@@ -57,6 +60,7 @@ impl<H: Host> World<H> {
             shards: (0..shards).map(|raw| ReferenceShard::new(ShardId::new(raw))).collect(),
             now: BEGIN,
             cut: vec![false; usize::from(shards)],
+            old: (0..shards).map(|_| None).collect(),
             network: Network::new(seed),
             dice: Seed(seed).derive("test", 0).dice(),
         }
@@ -89,6 +93,14 @@ impl<H: Host> World<H> {
     pub fn key_on(&self, shard: usize, n: usize) -> Vec<u8> {
         let names = (0..).map(|i| format!("key-{i}").into_bytes());
         names.filter(|key| self.place_of(key) == shard).nth(n).unwrap()
+    }
+
+    /// Another primary takes over a shard, with every record that counts, in the next epoch. Whoever
+    /// asks in the last epoch asks the old primary, of which `old` tells what it does.
+    pub fn fail_over(&mut self, shard: usize, old: Deposed) {
+        let new = self.shards[shard].taken_over(self.now);
+        let deposed = std::mem::replace(&mut self.shards[shard], new);
+        self.old[shard] = Some(OldPrimary::new(deposed, old, self.now));
     }
 
     /// Lets time pass.
@@ -151,7 +163,10 @@ impl<H: Host> World<H> {
     fn serve(&mut self, shard: usize, frame: &[u8]) {
         let parsed = Frame::parse(frame).unwrap();
         let mut out = Vec::new();
-        if parsed.kind() == Kind::Terminate {
+        let is_old = |old: &&mut OldPrimary| parsed.envelope().epoch <= old.epoch();
+        if let Some(old) = self.old[shard].as_mut().filter(is_old) {
+            old.take(self.now, &parsed, &mut out);
+        } else if parsed.kind() == Kind::Terminate {
             self.terminate(shard, &parsed, &mut out);
         } else {
             self.shards[shard].take(self.now, frame, &mut out);
@@ -181,6 +196,10 @@ impl<H: Host> World<H> {
         let txn = terminate.txn;
         let members: Vec<usize> =
             terminate.participants.iter().map(|shard| usize::from(shard.get())).collect();
+        if members.iter().any(|&member| self.now < self.shards[member].serves_from) {
+            // One of them answers nobody yet.
+            return;
+        }
         let states: Vec<TxnState> =
             members.iter().map(|&member| self.shards[member].freeze(txn)).collect();
         let committed = states

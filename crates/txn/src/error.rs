@@ -70,8 +70,12 @@ pub enum Refusal {
     #[error("the transaction is being terminated; ask for its outcome")]
     Terminating,
     /// The shard is still reading its log after a restart, or does not know yet what it may tell:
-    /// time has not come so far again as the last run may have told of, or the log is late.
-    #[error("the shard is still recovering, or its log is late; try again shortly")]
+    /// time has not come so far again as the last run may have told of, the log is late, or another
+    /// of its replicas may be primary by now.
+    #[error(
+        "the shard is still recovering, or its log is late, or another replica may be its primary; \
+         try again shortly"
+    )]
     Recovering,
     /// A bound of [`crate::limits`] is reached.
     #[error("the shard has too many requests waiting or transactions undecided; try again shortly")]

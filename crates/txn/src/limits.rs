@@ -41,6 +41,13 @@ pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
 pub const EXPIRY_BELOW_BOUND: Duration = shared::MAX_CLOCK_LEAD;
+/// At a shard with replicas nobody is told what is there now while the clock may be wrong by more than
+/// this: with less, the bound that is asked for anyway reaches far enough.
+pub const MAX_PRESENT_ERROR: Duration = shared::MAX_CLOCK_LEAD;
+/// How wrong a clock is taken to be that nothing vouches for, where true time matters: what two
+/// servers may lead each other by at most without their clients being refused, halved.
+pub const UNVOUCHED_CLOCK_ERROR: Duration =
+    Duration::from_nanos(shared::MAX_CLOCK_LEAD.as_nanos() as u64 / 2);
 /// A low-water timestamp further ahead of the clock than this is not waited for: writes are told how long it
 /// takes. After a restart it is ahead by [`BOUND_AHEAD`] at most, unless the clock was set back
 /// further than a server goes on by itself.
@@ -71,6 +78,12 @@ const _: () = assert!(
         + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
+// Neither must whoever asks what is there now, whose lease lies above the clock and its error.
+const _: () = assert!(
+    BOUND_RENEWAL.as_nanos() + MAX_PRESENT_ERROR.as_nanos() + Duration::from_millis(250).as_nanos()
+        <= BOUND_AHEAD.as_nanos()
+);
+const _: () = assert!(UNVOUCHED_CLOCK_ERROR.as_nanos() <= MAX_PRESENT_ERROR.as_nanos());
 // Neither must whoever asks for a key that has just expired. And no write is let in after a restart
 // that is not above whatever the last run has told expired.
 const _: () = assert!(

@@ -141,6 +141,14 @@ pub fn count_frames(mut bytes: &[u8]) -> u32 {
     frames
 }
 
+/// Rewrites what the header of a whole frame says of its sender's knowledge: the shard's epoch and
+/// the version of the map. For whoever keeps a frame that is asked again after a newer map.
+pub fn restamp(frame: &mut [u8], epoch: Epoch, map_version: MapVersion) {
+    assert!(frame.len() >= HEADER_BYTES, "a frame has a header");
+    epoch.store(&mut frame[8..12]);
+    map_version.store(&mut frame[20..24]);
+}
+
 /// A batch of replies behind the reading of the clock at its front, if there is one.
 #[must_use]
 pub fn without_clock(batch: &[u8]) -> &[u8] {
@@ -420,6 +428,12 @@ kinds! {
     Newest = 20,
     /// [`crate::Scrub`].
     Scrub = 21,
+    /// [`crate::ReplicaAsk`].
+    ReplicaAsk = 22,
+    /// [`crate::Heartbeat`].
+    Heartbeat = 23,
+    /// [`crate::CheckpointAsk`].
+    CheckpointAsk = 24,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -456,4 +470,10 @@ kinds! {
     ClockIs = 144,
     /// [`crate::Scrubbed`].
     Scrubbed = 145,
+    /// [`crate::ReplicaAnswer`].
+    ReplicaAnswer = 146,
+    /// [`crate::HeartbeatAck`].
+    HeartbeatAck = 147,
+    /// [`crate::CheckpointPart`].
+    CheckpointPart = 148,
 }

@@ -44,7 +44,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TSTN");
 
 numbered! {
     /// Who opens a connection.
-    Role("the role of a peer") {
+    pub Role("the role of a peer") {
         /// An application's client, or a gateway acting for one.
         Client = 1,
         /// A server of the cluster.

@@ -9,7 +9,7 @@
 
 use core::num::NonZeroU32;
 
-use timestone_cluster::MapVersion;
+use timestone_cluster::{MapVersion, ServerId};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
@@ -92,6 +92,7 @@ fixed_newtype! {
     Epoch: u32, Epoch::new, Epoch::get;
     ClusterId: u64, ClusterId::new, ClusterId::get;
     MapVersion: u32, MapVersion::new, MapVersion::get;
+    ServerId: u32, ServerId::new, ServerId::get;
     Timestamp: u64, Timestamp::from_nanos, Timestamp::as_nanos;
     Expiry: Timestamp, Expiry::at, Expiry::timestamp;
 }
@@ -244,6 +245,10 @@ bytes_codec! {
     ValueBytes: "a value's bytes", MAX_VALUE_BYTES;
     /// A map, command or answer in the cluster's own encoding.
     ClusterBytes: "the bytes of a map, command or answer of the master", timestone_cluster::limits::MAX_ENCODED_BYTES;
+    /// A place in a checkpoint.
+    CursorBytes: "a checkpoint's cursor", crate::limits::MAX_CURSOR_BYTES;
+    /// A part of a checkpoint.
+    PartBytes: "a part of a checkpoint", crate::limits::MAX_CHECKPOINT_PART_BYTES;
 }
 
 /// The longest beginning of `text` of at most `limit` bytes that ends between two characters.

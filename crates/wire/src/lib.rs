@@ -11,8 +11,9 @@
 //! A frame is decoded by its kind: `match frame.kind() { Kind::Get => Get::decode(&frame)? … }`.
 //!
 //! Invariants:
-//! - decoding never panics and never allocates, whatever the bytes; every length is checked against
-//!   the frame and the limits;
+//! - decoding never panics, whatever the bytes; every length is checked against the frame and the
+//!   limits;
+//! - decoding allocates nothing but the lists of replicas' messages, of at most 64 KiB each;
 //! - a message that decodes encodes to the same bytes again;
 //! - numbers of kinds, codes and enums are never given a second meaning.
 //!
@@ -26,6 +27,7 @@ mod layout;
 pub mod limits;
 mod list;
 mod prepare;
+mod replica;
 mod reply;
 mod request;
 pub mod resp;
@@ -36,19 +38,24 @@ pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
-    check, count_frames, frame_length, recode, without_clock,
+    check, count_frames, frame_length, recode, restamp, without_clock,
 };
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{
     PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,
 };
+pub use replica::{
+    BatchBytes, ReplicaAnswer, ReplicaAsk, decode_replica_message, encode_replica_message,
+};
 pub use reply::{
-    ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs,
-    ScanPage, Scrubbed, StatusIs, StatusList, Value, Vote, WriteSet, Written,
+    CheckpointPart, ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, HeartbeatAck,
+    MapIs, MasterReply, NewestIs, ScanPage, Scrubbed, StatusIs, StatusList, Value, Vote, WriteSet,
+    Written,
 };
 pub use request::{
-    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest,
-    NodeStatus, Ping, Prepare, Report, Scan, Scrub, ShardStats, Status, Terminate, Write,
+    CheckpointAsk, Count, Decide, FetchWriteSet, Forget, Freeze, Get, Heartbeat, MapPull, MapPush,
+    MasterAsk, Newest, NodeStatus, Ping, Prepare, Report, Scan, Scrub, ShardStats, Status,
+    Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

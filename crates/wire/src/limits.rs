@@ -2,6 +2,7 @@
 //! `timestone_types::limits`.
 
 use timestone_cluster::limits::{MAX_ENCODED_BYTES, MAX_SHARDS};
+use timestone_replication::limits::{MAX_LINEAGE, MAX_RUNS_TOLD};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
 
 /// Bytes that one read or write of a prepare takes besides its key and value, at most.
@@ -10,9 +11,17 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 pub const MAX_PREPARE_BODY_BYTES: usize = MAX_TXN_BYTES + MAX_TXN_KEYS * ENTRY_OVERHEAD_BYTES + 8;
 /// Most participants of one transaction.
 pub const MAX_PARTICIPANTS: usize = MAX_SHARDS as usize;
-/// Longest frame, header included, in bytes: the longest prepare with all participants and its
-/// fixed fields.
-pub const MAX_FRAME_BYTES: usize = MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256;
+/// Longest batch of records that a replica sends another one, in bytes: as a log takes it.
+pub const MAX_BATCH_BYTES: usize = timestone_wal::limits::MAX_BATCH_BYTES;
+/// Longest frame, header included, in bytes: the longest batch of records and what a replica says
+/// with it.
+pub const MAX_FRAME_BYTES: usize = MAX_BATCH_BYTES + 256;
+/// Longest cursor of a checkpoint, in bytes: a key, and where it stands.
+pub const MAX_CURSOR_BYTES: usize = MAX_KEY_BYTES + 1024;
+/// Longest part of a checkpoint, in bytes: a part that is full but for one byte, and then the
+/// longest promise with its participants.
+pub const MAX_CHECKPOINT_PART_BYTES: usize =
+    1024 * 1024 + MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256;
 /// Longest text of an error, in bytes; longer ones are cut when they are encoded.
 pub const MAX_ERROR_TEXT_BYTES: usize = 1024;
 /// Longest name of a client in its hello, in bytes; longer ones are cut when they are encoded.
@@ -29,6 +38,11 @@ pub const SCAN_ENTRY_OVERHEAD_BYTES: usize = 28;
 pub const MAX_STATUS_BYTES: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(MAX_FRAME_BYTES < u32::MAX as usize);
+// The longest prepare with all participants and its fixed fields.
+const _: () = assert!(MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256 <= MAX_FRAME_BYTES);
+const _: () = assert!(MAX_CHECKPOINT_PART_BYTES + MAX_CURSOR_BYTES + 256 <= MAX_FRAME_BYTES);
+// The longest message of a replica without a batch has a lineage and two sets.
+const _: () = assert!(2 * MAX_RUNS_TOLD * 16 + MAX_LINEAGE * 12 + 256 < MAX_FRAME_BYTES);
 const _: () = assert!(MAX_ENCODED_BYTES + 256 < MAX_FRAME_BYTES);
 const _: () = assert!(MAX_STATUS_BYTES + 256 < MAX_FRAME_BYTES);
 // A page of the most keys has room for keys.

@@ -6,7 +6,9 @@ use timestone_cluster::{ClusterError, MasterAnswer, ShardMap};
 use timestone_types::{AbortReason, Expiry, Timestamp, TxnId, Version};
 
 use crate::code::ErrorCode;
-use crate::layout::{ClusterBytes, ErrorText, Fixed as _, ValueBytes, message};
+use crate::layout::{
+    ClusterBytes, CursorBytes, ErrorText, Fixed as _, PartBytes, ValueBytes, message,
+};
 use crate::list::{ScanCodec, ScanEntries, StatusCodec, StatusEntries};
 use crate::prepare::{BodyCodec, PrepareBody};
 use crate::value::{TxnState, Verdict};
@@ -289,6 +291,29 @@ message! {
     /// Done, or alive: answers requests that have nothing to say.
     Done {
         fixed {}
+    }
+}
+
+message! {
+    /// Answers [`crate::Heartbeat`].
+    HeartbeatAck {
+        fixed {}
+    }
+}
+
+message! {
+    /// Answers [`crate::CheckpointAsk`].
+    CheckpointPart<'a> {
+        fixed {
+            /// Nothing follows this part.
+            last: bool,
+        }
+        variable {
+            /// What the next ask names; opaque to whoever asks.
+            cursor: &'a [u8] => CursorBytes,
+            /// The part, in the encoding of the shard.
+            part: &'a [u8] => PartBytes,
+        }
     }
 }
 

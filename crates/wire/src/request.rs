@@ -1,9 +1,9 @@
 //! Requests, to a shard (the header names it) or to a server.
 
-use timestone_cluster::{ClusterError, MasterCommand, ShardMap};
+use timestone_cluster::{ClusterError, MasterCommand, ServerId, ShardMap};
 use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
 
-use crate::layout::{ClusterBytes, KeyBytes, ValueBytes, message};
+use crate::layout::{ClusterBytes, CursorBytes, KeyBytes, ValueBytes, message};
 use crate::list::{Shards, ShardsCodec};
 use crate::prepare::{BodyCodec, PrepareBody};
 use crate::value::{Condition, ConditionCodec, ReadAt, WriteAction};
@@ -326,5 +326,32 @@ message! {
     /// Asks for a sign of life. Answered by [`crate::Done`].
     Ping {
         fixed {}
+    }
+}
+
+message! {
+    /// Tells another server which replicas this one has and how they stand. Answered by
+    /// [`crate::HeartbeatAck`].
+    Heartbeat<'a> {
+        fixed {}
+        variable {
+            /// The heartbeat, as `timestone_cluster::Heartbeat::encode` writes it.
+            beat: &'a [u8] => ClusterBytes,
+        }
+    }
+}
+
+message! {
+    /// Asks the primary of a shard for the next part of a checkpoint of it. Answered by
+    /// [`crate::CheckpointPart`].
+    CheckpointAsk<'a> {
+        fixed {
+            /// Who asks.
+            from: ServerId,
+        }
+        variable {
+            /// The cursor of the part before it; empty at the beginning.
+            after: &'a [u8] => CursorBytes,
+        }
     }
 }

@@ -58,6 +58,9 @@ pub enum TxnState {
     Committed(Timestamp),
     /// Aborted.
     Aborted,
+    /// Nothing, and nothing ever will be: it began below the shard's watermark. Told to peers that ask
+    /// how it ended.
+    Forgotten,
 }
 
 impl Fixed for TxnState {
@@ -70,6 +73,7 @@ impl Fixed for TxnState {
             Self::Prepared(at) => store_tagged(1, at, to),
             Self::Committed(at) => store_tagged(2, at, to),
             Self::Aborted => store_tagged(3, Timestamp::ZERO, to),
+            Self::Forgotten => store_tagged(4, Timestamp::ZERO, to),
         }
     }
 
@@ -81,6 +85,7 @@ impl Fixed for TxnState {
             (1, at) => Ok(Self::Prepared(at)),
             (2, at) => Ok(Self::Committed(at)),
             (3, Timestamp::ZERO) => Ok(Self::Aborted),
+            (4, Timestamp::ZERO) => Ok(Self::Forgotten),
             _ => Err(WireError::BadField { field: "the state of a transaction" }),
         }
     }
@@ -132,11 +137,11 @@ impl Fixed for Verdict {
 
 /// Declares an enum of plain numbers as a fixed field.
 macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident($field:literal) { $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)+ }) => {
+    ($(#[$doc:meta])* $vis:vis $name:ident($field:literal) { $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
-        pub enum $name {
+        $vis enum $name {
             $($(#[$variant_doc])* $variant = $number,)+
         }
 
@@ -144,7 +149,7 @@ macro_rules! numbered {
             /// The value with this number.
             #[must_use]
             #[inline]
-            pub const fn from_u8(raw: u8) -> Option<Self> {
+            $vis const fn from_u8(raw: u8) -> Option<Self> {
                 match raw {
                     $($number => Some(Self::$variant),)+
                     _ => None,
@@ -172,7 +177,7 @@ pub(crate) use numbered;
 
 numbered! {
     /// What one write of a prepare does.
-    WriteKind("the kind of a write") {
+    pub WriteKind("the kind of a write") {
         /// Stores a value.
         Put = 1,
         /// Stores a tombstone.
@@ -185,7 +190,7 @@ numbered! {
 
 numbered! {
     /// What a single-key write does when its condition holds.
-    WriteAction("the action of a write") {
+    pub WriteAction("the action of a write") {
         /// Stores the value with the expiry given.
         Put = 1,
         /// Stores the value and keeps the expiry that the key has.

@@ -9,9 +9,10 @@
 use std::path::Path;
 
 use timestone_cluster::{
-    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses,
-    ShardMap,
+    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ReplicaClaim,
+    ReplicaStatus, ServerAddresses, ServerId, ShardMap,
 };
+use timestone_replication::{Batch, JoinAnswer, Lineage, NumberSet, ReplicaId};
 use timestone_types::{
     AbortKind, ClientId, ClusterId, Epoch, Expiry, HashSeed, KeyspaceId, PreviousFound, Sequence,
     ShardId, Timestamp, TxnId, Version,
@@ -145,7 +146,73 @@ fn frames() -> Seeds {
         ("map", one(MapPush { map: &map })),
         ("master", one(MasterAsk { command: &command })),
         ("error", one(ErrorReply::new(ErrorCode::Busy, "later"))),
+        ("heartbeat", [one(Heartbeat { beat: b"beat" }), one(HeartbeatAck {})].concat()),
+        (
+            "checkpoint",
+            [
+                one(CheckpointAsk { from: ServerId::new(2), after: b"" }),
+                one(CheckpointPart { last: false, cursor: b"cursor", part: b"part" }),
+            ]
+            .concat(),
+        ),
+        ("replica_ask", replica_asks()),
+        ("replica_answer", replica_answers()),
     ]
+}
+
+fn told(messages: Vec<Told>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for message in messages {
+        encode_replica_message(&Envelope::default(), ReplicaId(2), &message, records, &mut out);
+    }
+    out
+}
+
+const fn records((): &()) -> BatchBytes<'_> {
+    BatchBytes { first: RecordNumber::new(6), records: b"records" }
+}
+
+type Told = timestone_replication::Message<()>;
+
+const EPOCH: Epoch = Epoch::new(3);
+
+fn batch() -> Batch<()> {
+    Batch { number: BatchNumber::new(4), epoch: Epoch::new(2), lease: AT, payload: () }
+}
+
+fn lineage() -> Lineage {
+    let second = (Epoch::new(2), BatchNumber::new(1));
+    Lineage::new(vec![(Epoch::ZERO, BatchNumber::ZERO), second]).expect("epochs rise")
+}
+
+fn replica_asks() -> Vec<u8> {
+    let (counted, stable) = (BatchNumber::new(3), BatchNumber::new(1));
+    told(vec![
+        Told::Join { epoch: EPOCH },
+        Told::Fetch { epoch: EPOCH, runs: vec![(stable, counted)] },
+        Told::Install { epoch: EPOCH, based_on: lineage(), through: counted, floor: AT },
+        Told::Append { epoch: EPOCH, counted, stable, batch: batch() },
+        Told::Probe { epoch: EPOCH, counted, stable },
+    ])
+}
+
+fn replica_answers() -> Vec<u8> {
+    let counted = BatchNumber::new(3);
+    let run = (BatchNumber::new(5), BatchNumber::new(7));
+    let durable = NumberSet::from_runs(counted, [run]);
+    let received = Some(NumberSet::through(run.1));
+    let answer = JoinAnswer {
+        lineage: lineage(),
+        lease: AT,
+        has: durable.clone(),
+        held_above: BatchNumber::new(1),
+    };
+    told(vec![
+        Told::Joined { epoch: EPOCH, answer },
+        Told::Fetched { epoch: EPOCH, batch: batch() },
+        Told::Acked { epoch: EPOCH, installed: true, counted, durable, received },
+        Told::Refused { promised: EPOCH },
+    ])
 }
 
 fn prepare() -> Vec<u8> {
@@ -215,7 +282,7 @@ fn map_of(shards: u16) -> ShardMap {
     master.map().clone()
 }
 
-/// The first byte says what follows: map, command, answer, state.
+/// The first byte says what follows: map, command, answer, state, heartbeat.
 fn cluster() -> Seeds {
     let mut master =
         Master::create(ClusterId::new(3), 2, HashSeed(5)).expect("a valid number of shards");
@@ -226,7 +293,23 @@ fn cluster() -> Seeds {
     create.encode(&mut command);
     master.step(create).expect("a new keyspace").answer.encode(&mut answer);
     master.encode(&mut state);
-    vec![("map", map), ("command", command), ("answer", answer), ("state", state)]
+    let mut beat = vec![4];
+    let status = ReplicaStatus {
+        shard: ShardId::new(1),
+        promised: Epoch::new(3),
+        claim: ReplicaClaim::Serves,
+        installed: Epoch::new(3),
+        lag_records: 5,
+    };
+    timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status] }
+        .encode(&mut beat);
+    vec![
+        ("map", map),
+        ("command", command),
+        ("answer", answer),
+        ("state", state),
+        ("heartbeat", beat),
+    ]
 }
 
 fn records() -> Vec<u8> {

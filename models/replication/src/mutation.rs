@@ -69,6 +69,8 @@ pub enum Mutation {
     TakesForgottenForAborted,
     /// Who has forgotten a transaction does not answer termination.
     SaysNothingOfForgotten,
+    /// Who gives a promise up frees its key before the abort counts.
+    FreesWhatItGivesUp,
     /// A replica that has lost its state answers step 1.
     AnswersWithoutState,
     /// A replica that got an older state back takes it for its newest.
@@ -122,6 +124,7 @@ impl Mutation {
             | Self::TakesForgottenForAborted
             | Self::TooOldIsNo
             | Self::SaysNothingOfForgotten => "forgotten",
+            Self::FreesWhatItGivesUp => "given-up",
             Self::DropsStablePrepared => "late-prepare",
             Self::RevivesDropped | Self::AcknowledgesDecisionEarly => "dropped",
             Self::WatermarkIsLocal | Self::ForgetsWatermark => "too-old",
@@ -139,7 +142,7 @@ impl Mutation {
         }
     }
 
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::ServesWithoutOwnCopy,
         Self::DecidesInMerge,
         Self::VotesUnderOldLease,
@@ -173,6 +176,7 @@ impl Mutation {
         Self::TooOldIsNo,
         Self::TakesForgottenForAborted,
         Self::SaysNothingOfForgotten,
+        Self::FreesWhatItGivesUp,
         Self::AnswersWithoutState,
         Self::BelievesOldState,
         Self::ReturnsWithoutAsking,

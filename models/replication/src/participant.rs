@@ -89,7 +89,8 @@ impl Small {
             Record::Prepared(has) => has < attempt,
             Record::Frozen(_) | Record::Committed(_) | Record::Aborted => false,
         };
-        if !has_read || !is_new || commit >= BOUNDS[usize::from(one.lease)] {
+        let is_given_up = self.is_given_up(world, (shard, primary), txn);
+        if !has_read || !is_new || is_given_up || commit >= BOUNDS[usize::from(one.lease)] {
             return false;
         }
         if one.view[txn] == Record::Unseen && self.has_passed(world, (shard, primary), txn) {
@@ -128,6 +129,9 @@ impl Small {
     /// Tells the client what the shard has durably.
     pub fn vote(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
         let record = world.shards[shard].replicas[primary].view[txn];
+        if self.is_given_up(world, (shard, primary), txn) {
+            return false;
+        }
         let is_durable = self.counts(world, (shard, primary), txn, record);
         match record {
             Record::Prepared(attempt)
@@ -190,6 +194,9 @@ impl Small {
     pub fn hear(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
         let told = world.txns[txn].told;
         let record = world.shards[shard].replicas[primary].view[txn];
+        if self.is_given_up(world, (shard, primary), txn) {
+            return false;
+        }
         match (told.commit(), record) {
             // Carried out, and forgotten.
             (_, Record::Unseen) if self.has_passed(world, (shard, primary), txn) => false,

@@ -10,6 +10,9 @@ impl Small {
     /// A primary that is asked, or asks itself, freezes what it has.
     pub fn freeze(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
         let is_forgotten = self.has_passed(world, (shard, primary), txn);
+        if self.is_given_up(world, (shard, primary), txn) {
+            return false;
+        }
         let frozen = match world.shards[shard].replicas[primary].view[txn] {
             _ if !is_asked(world, txn) => return false,
             Record::Unseen if is_forgotten => return false,
@@ -33,6 +36,7 @@ impl Small {
             return is_told;
         }
         let may_answer = match record {
+            Record::Frozen(_) if self.is_given_up(world, (shard, primary), txn) => false,
             Record::Frozen(_) => {
                 world.now >= one.old_lease || self.is(Mutation::VotesUnderOldLease)
             }
@@ -48,16 +52,34 @@ impl Small {
 
     /// A primary that is still prepared hears that another shard has forgotten the transaction. So
     /// it was aborted, or this shard would have acknowledged its commit: it records that, and tells
-    /// it when it counts. A primary that was deposed meanwhile cannot.
+    /// it, and frees its key, when it counts. A primary that was deposed meanwhile cannot.
     pub fn give_up(&self, world: &mut World, (shard, primary): At, txn: usize) -> bool {
-        let is_prepared = world.shards[shard].replicas[primary].view[txn].promised().is_some();
+        let promise = world.shards[shard].replicas[primary].view[txn];
         let is_forgotten =
             |other| other != shard && world.txns[txn].answers[other] & FORGOTTEN != 0;
-        if !is_prepared || !self.specs[txn].participants().any(is_forgotten) {
+        if promise.promised().is_none() || !self.specs[txn].participants().any(is_forgotten) {
             return false;
         }
+        if self.is_given_up(world, (shard, primary), txn) {
+            let is_recorded = self.counts(world, (shard, primary), txn, Record::Aborted);
+            if is_recorded {
+                world.shards[shard].replicas[primary].view[txn] = Record::Aborted;
+            }
+            return is_recorded;
+        }
         self.propose(world, (shard, primary), txn, Record::Aborted);
+        if !self.is(Mutation::FreesWhatItGivesUp) {
+            world.shards[shard].replicas[primary].view[txn] = promise;
+        }
         true
+    }
+
+    /// Whether a primary holds a promise until the record counts that gives it up.
+    pub fn is_given_up(&self, world: &World, (shard, primary): At, txn: usize) -> bool {
+        let Some(epoch) = self.serves(world, shard, primary) else { return false };
+        let of_shard = &world.shards[shard];
+        let is_sent = of_shard.sent[usize::from(epoch) - 1][txn] & Record::Aborted.bit() != 0;
+        is_sent && of_shard.replicas[primary].view[txn].promised().is_some()
     }
 
     /// Who has all answers knows the outcome.

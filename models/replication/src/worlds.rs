@@ -130,6 +130,13 @@ fn forgetting() -> Vec<Small> {
             ..BOTH_FORGET
         },
         Small {
+            name: "given-up",
+            about: "a transaction over two shards, of which one fails over; both forget it, and a snapshot",
+            snapshot: Some(3),
+            has_termination: false,
+            ..BOTH_FORGET
+        },
+        Small {
             name: "both-dropped",
             about: "a transaction over two shards, which both fail over and forget it",
             is_large: true,

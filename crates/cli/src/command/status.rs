@@ -1,6 +1,8 @@
 //! `timestone status`: the cluster's servers and shards, as each server that can be reached tells
 //! it.
 
+mod replicas;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -153,21 +155,31 @@ fn describe(map: &ShardMap, servers: &[AskedServer]) -> Value {
         }
         Value::Object(object)
     };
+    let replication = replicas::replication(servers);
     let of_shard = |shard: &ShardEntry| {
-        json!({
+        let mut described = json!({
             "id": shard.id.get(),
             "epoch": shard.epoch.get(),
             "primary": shard.primary.get(),
             "slots": slots(shard),
             "watermark_lag_ms": watermark_lag(shard, servers).map(value_of),
-        })
+        });
+        if replication > 1 {
+            described["replication"] = replicas::describe_shard(shard, servers);
+        }
+        described
     };
-    json!({
+    let mut described = json!({
         "cluster": format!("{:016x}", map.cluster().get()),
         "map_version": map.version().get(),
+        "replication": replication,
         "servers": servers.iter().map(of_server).collect::<Vec<_>>(),
         "shards": map.shards().iter().map(of_shard).collect::<Vec<_>>(),
-    })
+    });
+    if replication > 1 {
+        described["controller"] = replicas::describe_controller(servers);
+    }
+    described
 }
 
 fn print_text(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> {
@@ -206,7 +218,10 @@ fn print_text(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> {
             slots(shard)
         ))?;
     }
-    Ok(())
+    match replicas::replication(servers) {
+        1 => Ok(()),
+        _ => replicas::print_text(map, servers),
+    }
 }
 
 fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> {
@@ -236,7 +251,7 @@ fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> 
             Err(_) => header[place + 1].push_str(" (does not answer)"),
             Ok(answer) => {
                 for (name, value) in
-                    answer.figures.iter().filter(|(name, _)| !name.ends_with("_watermark_lag_ms"))
+                    answer.figures.iter().filter(|(name, _)| !name.starts_with("shard_"))
                 {
                     let row = names.iter().position(|known| known == name).unwrap_or_else(|| {
                         names.push(name);
@@ -262,7 +277,11 @@ fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> 
         figures.add_row(std::iter::once(names[row].to_owned()).chain(cells));
     }
     write_line(&figures.to_string())?;
-    write_line(&shards.to_string())
+    write_line(&shards.to_string())?;
+    match replicas::replication(servers) {
+        1 => Ok(()),
+        _ => replicas::print_table(map, servers),
+    }
 }
 
 #[cfg(test)]

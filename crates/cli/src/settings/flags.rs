@@ -105,6 +105,10 @@ pub(super) struct ClusterArgs {
     /// its own].
     #[arg(long, env = "TIMESTONE_CLUSTER_SHARDS", value_name = "N")]
     pub(super) cluster_shards: Option<String>,
+    /// Copies of each shard, where this server founds a cluster: 1, 3 or 5, each on a server of its
+    /// own; of 3 copies one may be lost, of 5 two [default: 1, or as the cluster has].
+    #[arg(long, env = "TIMESTONE_REPLICATION", value_name = "N")]
+    pub(super) replication: Option<String>,
     /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
     /// timestone://127.0.0.1:7400, or etcd://HOST:PORT,HOST:PORT [default: embedded].
     #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
@@ -159,6 +163,7 @@ impl ServeArgs {
             "layout" => self.layout.as_ref(),
             "cluster" => self.cluster.cluster.as_ref(),
             "cluster-shards" => self.cluster.cluster_shards.as_ref(),
+            "replication" => self.cluster.replication.as_ref(),
             "master" => self.cluster.master.as_ref(),
             "insecure" => self.insecure.as_ref(),
             "pin" => self.pin.as_ref(),

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 27] = [
+const KNOWN: [(&str, &str); 32] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -19,16 +19,21 @@ const KNOWN: [(&str, &str); 27] = [
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),
     ("dead-shard", include_str!("../../../../scenarios/dead-shard.toml")),
+    ("deposed", include_str!("../../../../scenarios/deposed.toml")),
     ("dram", include_str!("../../../../scenarios/dram.toml")),
     ("dram-singles", include_str!("../../../../scenarios/dram-singles.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
+    ("failover", include_str!("../../../../scenarios/failover.toml")),
+    ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
+    ("lost-disk", include_str!("../../../../scenarios/lost-disk.toml")),
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
     ("no-log", include_str!("../../../../scenarios/no-log.toml")),
+    ("no-master", include_str!("../../../../scenarios/no-master.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),

@@ -70,7 +70,8 @@ impl Sums {
         self.tally.errors += report.tally.errors;
         let faults = report.faults.iter().map(|(kind, count)| (kind.name(), count));
         let changes = report.changes.iter().map(|(change, count)| (change.name(), count));
-        for (name, count) in faults.chain(changes) {
+        let failovers = (report.failovers > 0).then_some(("failover", &report.failovers));
+        for (name, count) in faults.chain(changes).chain(failovers) {
             let entry = self.faults.entry(name).or_default();
             entry.0 += count;
             entry.1 += 1;

@@ -7,11 +7,13 @@
 //!     └────────────────┴──────────────┴── failed ────────────────────┘          (or owes answers and is silent)
 //! ```
 //! The first welcome brings the cluster, this client's id and the shard map; from then on there is
-//! one entry per server that is primary of a shard, and seeds that are none of them are only asked
-//! again when nobody else answers. Further entries reach other threads of a server (`paths`).
+//! one entry per server of the map. Those that are primary of no shard, and seeds that are none of
+//! them, are only dialled when nobody else answers, or some shard has lost its server (`maps`).
+//! Further entries reach other threads of a server (`paths`).
 //! Invariant: a shard is connected in the engine exactly while the entry that it is asked over is
 //! `Up`.
 
+mod maps;
 mod paths;
 mod server;
 
@@ -27,7 +29,7 @@ use timestone_seda::{
     Break, ConnectionView, Context, DialId, DisconnectReason, FrameBatch, NetCommand, NetEvent,
     Protocol, ReplyAddress, Split, StageId,
 };
-use timestone_session::{Routes, limits as session, reconnect_pause};
+use timestone_session::{limits as session, reconnect_pause};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
@@ -120,6 +122,10 @@ pub(crate) struct Tcp {
     last_failure: String,
     /// Some shard of the map has no server: a newer one is asked for then.
     ask_map_at: Option<Timestamp>,
+    /// Since when some shard has had no server that serves it.
+    missed_since: Option<Timestamp>,
+    /// That is so for long: every server is dialled.
+    looks_around: bool,
     /// When connections were last looked at for silence.
     looked: Timestamp,
 }
@@ -149,6 +155,8 @@ impl Tcp {
             began: Timestamp::ZERO,
             last_failure: "no server was reached".to_owned(),
             ask_map_at: None,
+            missed_since: None,
+            looks_around: false,
             looked: Timestamp::ZERO,
         }
     }
@@ -341,9 +349,7 @@ impl Tcp {
         server.up_since = Some(core.now());
         server.attempts = 0;
         server.idle.renewed();
-        if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
-            self.follow(core, index, map);
-        }
+        self.follow_from(core, index, map);
         if !self.keeps(context, core.now(), (index, reply_to)) {
             return;
         }
@@ -351,46 +357,6 @@ impl Tcp {
         if let Some(ready) = self.ready.take() {
             ready.send(Ok(()));
         }
-    }
-
-    /// Follows a newer map: who serves what, and where. `from` is the entry that brought it.
-    fn follow(&mut self, core: &Core, from: usize, map: ShardMap) {
-        let primaries: Vec<_> = map
-            .servers()
-            .iter()
-            .filter(|server| map.owned_by(server.id).next().is_some())
-            .collect();
-        for info in &primaries {
-            let is_main = |entry: &Server| entry.id == Some(info.id) && !entry.is_further;
-            let known = self.servers.iter().position(is_main);
-            let native = info.addresses.native.as_ref().map(timestone_cluster::Address::as_str);
-            let seed = || {
-                // One server only: it is the one we talk to, whatever it calls itself. Else by
-                // address.
-                let by_address = self
-                    .servers
-                    .iter()
-                    .position(|entry| entry.id.is_none() && Some(entry.address.as_str()) == native);
-                by_address
-                    .or((primaries.len() == 1 && self.servers[from].id.is_none()).then_some(from))
-            };
-            let entry = match (known.or_else(seed), native) {
-                (Some(entry), _) => entry,
-                (None, Some(native)) => {
-                    self.servers.push(Server::new(None, native.to_owned()));
-                    self.servers.len() - 1
-                }
-                (None, None) => continue,
-            };
-            self.servers[entry].id = Some(info.id);
-        }
-        let now = core.now();
-        core.engine.borrow_mut().set_routes(now, Routes::from(&map));
-        // Servers that join later are announced to nobody.
-        let is_whole = map.shards().iter().all(|shard| map.primary(shard.id).is_some());
-        self.ask_map_at = (!is_whole).then(|| now.saturating_add(limits::UNOWNED_INTERVAL));
-        self.map = Some(map);
-        self.divide(core, Change::Map);
     }
 
     fn arrived(
@@ -428,27 +394,18 @@ impl Tcp {
 
     fn look_after_connections(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let now = core.now();
-        let newer = core.newer_map.borrow_mut().take();
-        if let Some(map) = newer
-            .filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version()))
-        {
-            let from = self.servers.iter().position(Server::is_up).unwrap_or(0);
-            self.follow(core, from, map);
-        }
         if self.ask_map_at.is_some_and(|at| at <= now) {
             self.ask_map_at = Some(now.saturating_add(limits::UNOWNED_INTERVAL));
             core.engine.borrow_mut().shards_mut().miss_route();
         }
         self.spread(context, core);
-        let has_primaries = self.servers.iter().any(|server| server.id.is_some());
-        let someone_up = self.servers.iter().any(Server::is_up);
+        self.look_around(core);
+        let dials_all = self.dials_all();
         for index in 0..self.servers.len() {
             let server = &self.servers[index];
-            // Once the map is known, seeds that are nobody's primary are dialled only when nobody
-            // else answers.
-            let wanted = self.is_primary(server) || !has_primaries || !someone_up;
+            let is_wanted = dials_all || self.is_primary(server);
             match server.state {
-                State::Idle { retry_at } if wanted && retry_at <= now => {
+                State::Idle { retry_at } if is_wanted && retry_at <= now => {
                     self.dial(context, core, index)
                 }
                 State::Greeting { reply_to, until } if until <= now => {
@@ -520,7 +477,12 @@ impl Tcp {
         if core.to_server.borrow().is_empty() {
             return;
         }
-        let Some(index) = self.servers.iter().position(Server::is_up) else { return };
+        // One that is silent is given up in time; others answer meanwhile.
+        let answers = |server: &Server| server.is_up() && !server.idle.is_owed();
+        let answering = self.servers.iter().position(answers);
+        let Some(index) = answering.or_else(|| self.servers.iter().position(Server::is_up)) else {
+            return;
+        };
         let Some(reply_to) = self.servers[index].reply_to() else { return };
         let mut frame_batch = context.take_frame_batch(reply_to);
         core::mem::swap(&mut frame_batch.bytes, &mut core.to_server.borrow_mut());
@@ -580,6 +542,15 @@ impl Transport<ClientStageEvent> for Tcp {
         }
     }
 
+    fn pull_map(&mut self, context: &mut Context<'_, ClientStageEvent>, _core: &Core, turn: u32) {
+        self.ask_for_map(context, turn);
+    }
+
+    fn follow(&mut self, core: &Core, map: ShardMap) {
+        let from = self.servers.iter().position(Server::is_up).unwrap_or(0);
+        self.follow_from(core, from, map);
+    }
+
     fn ship(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.take_resolved(context, core);
         self.give_up_silent(context, core);
@@ -612,11 +583,16 @@ impl Transport<ClientStageEvent> for Tcp {
             _ => None,
         };
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
-        // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
+        // One that is not wanted is Idle with a time long past: it must not keep the loop awake.
+        let dials_all = self.map.is_none() || self.looks_around;
         let servers = self
             .servers
             .iter()
-            .filter(|server| self.map.is_none() || server.is_further || self.is_primary(server));
+            .filter(|server| dials_all || server.is_further || self.is_primary(server));
+        let looks_at = self
+            .missed_since
+            .filter(|_| !self.looks_around)
+            .map(|since| since.saturating_add(limits::LOOK_AROUND_AFTER));
         let owes = |server: &Server| server.is_up() && server.idle.is_owed();
         let look = self
             .servers
@@ -628,6 +604,7 @@ impl Transport<ClientStageEvent> for Tcp {
             .chain(self.spread_at)
             .chain(giving_up)
             .chain(self.ask_map_at)
+            .chain(looks_at)
             .chain(look)
             .min()
     }

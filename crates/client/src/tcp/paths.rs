@@ -77,7 +77,7 @@ impl Tcp {
                 None => self.paths.remove(&shard.id),
             };
             let is_lost = matches!(why, Change::Lost(shards) if shards.contains(&shard.id));
-            let is_new = matches!(why, Change::Map) || before.is_none();
+            let is_new = before.is_none();
             match path {
                 None if before.is_some() || matches!(why, Change::Map) => {
                     engine.disconnected(now, shard.id);

@@ -36,6 +36,8 @@ pub(super) struct Spread {
 pub(super) struct Server {
     pub(super) id: Option<ServerId>,
     pub(super) address: String,
+    /// The address is what the map says, and not what the application was given.
+    pub(super) is_of_map: bool,
     pub(super) state: State,
     pub(super) is_further: bool,
     pub(super) attempts: u32,
@@ -59,6 +61,7 @@ impl Server {
         Self {
             id,
             address,
+            is_of_map: false,
             state: State::Idle { retry_at: Timestamp::ZERO },
             is_further: false,
             attempts: 0,
@@ -71,6 +74,19 @@ impl Server {
             idle: IdleTimeout::default(),
             refused: false,
         }
+    }
+
+    /// A server that a map names.
+    pub(super) fn of_map(address: String) -> Self {
+        Self { is_of_map: true, ..Self::new(None, address) }
+    }
+
+    /// It is dialled at another address from now on.
+    pub(super) fn moves_to(&mut self, address: &str) {
+        if self.address != address {
+            address.clone_into(&mut self.address);
+        }
+        debug_assert!(self.is_of_map, "the application's own addresses stay");
     }
 
     /// One more connection to the server of another.

@@ -2,7 +2,8 @@
 //! lock, transactions validated by version.
 //!
 //! It speaks real frames, so that what is tested is the client: greeting, routing, losses, retries,
-//! errors.
+//! errors. Several of them share what they know, as if every record were at all of them, and serve the
+//! shards that the map gives them.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write as _};
@@ -30,14 +31,23 @@ struct Data {
     keys: BTreeMap<Key, Entry>,
     prepared: BTreeMap<(TxnId, ShardId), Writes>,
     answers: BTreeMap<TxnId, Vec<u8>>,
+    votes: BTreeMap<(TxnId, ShardId, Timestamp), Verdict>,
     keyspaces: Vec<Keyspace>,
-    connections: Vec<TcpStream>,
 }
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    data: Mutex<Data>,
-    map: ShardMap,
+    id: ServerId,
+    data: Arc<Mutex<Data>>,
+    /// The newest map, which each of them tells to who asks.
+    map: Arc<Mutex<ShardMap>>,
+    connections: Mutex<Vec<TcpStream>>,
+    /// It is dead: whoever comes is hung up on.
+    dead: AtomicBool,
+    /// Shards of the map that are its own are not served yet.
+    pub(crate) idle: AtomicBool,
+    /// How often it was asked for its map.
+    pub(crate) pulls: AtomicU32,
     pub(crate) hellos: AtomicU32,
     next_client: AtomicU32,
     next_stamp: AtomicU32,
@@ -55,18 +65,47 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Arc<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let native = Some(Address::new(&address.to_string()).unwrap());
-        let addresses = ServerAddresses { native, resp: None, http: None };
-        let info = ServerInfo { id: ServerId::new(1), directory: DirectoryId(1), addresses };
+        Self::cluster(1, 3).remove(0)
+    }
+
+    /// So many servers; the first of them is primary of all shards.
+    pub(crate) fn cluster(servers: u32, shards: u16) -> Vec<Arc<Self>> {
+        let listen = |_| TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners: Vec<_> = (0..servers).map(listen).collect();
+        let infos: Vec<_> = listeners.iter().zip(1..).map(info_of).collect();
+        let map = ShardMap::single(ClusterId::new(77), infos[0].clone(), shards).unwrap();
+        let mut entries = map.shards().to_vec();
+        if servers > 1 {
+            let all = infos.iter().map(|info| info.id).collect::<Vec<_>>();
+            entries.iter_mut().for_each(|entry| entry.replicas.clone_from(&all));
+        }
+        let map = ShardMap::new(map.cluster(), map.version(), infos.clone(), entries).unwrap();
+        let map = Arc::new(Mutex::new(map));
         let data = Data { keyspaces: vec![Keyspace::default_keyspace()], ..Data::default() };
+        let data = Arc::new(Mutex::new(data));
+        let start = |(listener, info): (TcpListener, ServerInfo)| {
+            Self::serve_at(listener, info.id, Arc::clone(&map), Arc::clone(&data))
+        };
+        listeners.into_iter().zip(infos).map(start).collect()
+    }
+
+    fn serve_at(
+        listener: TcpListener,
+        id: ServerId,
+        map: Arc<Mutex<ShardMap>>,
+        data: Arc<Mutex<Data>>,
+    ) -> Arc<Self> {
         let server = Arc::new(Self {
-            address,
-            data: Mutex::new(data),
-            map: ShardMap::single(ClusterId::new(77), info, 3).unwrap(),
+            address: listener.local_addr().unwrap(),
+            id,
+            data,
+            map,
+            connections: Mutex::default(),
+            dead: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+            pulls: AtomicU32::new(0),
             hellos: AtomicU32::new(0),
-            next_client: AtomicU32::new(1),
+            next_client: AtomicU32::new(id.get()),
             next_stamp: AtomicU32::new(1),
             conflicts: AtomicU32::new(0),
             unfriendly: AtomicBool::new(false),
@@ -77,12 +116,40 @@ impl Server {
         let accepting = Arc::clone(&server);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                accepting.data.lock().unwrap().connections.push(stream.try_clone().unwrap());
+                accepting.connections.lock().unwrap().push(stream.try_clone().unwrap());
+                if accepting.dead.load(Ordering::SeqCst) {
+                    accepting.hang_up();
+                    continue;
+                }
                 let serving = Arc::clone(&accepting);
                 std::thread::spawn(move || serving.serve(stream));
             }
         });
         server
+    }
+
+    /// It serves nobody any more.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.hang_up();
+    }
+
+    /// It serves whoever comes.
+    pub(crate) fn come_back(&self) {
+        self.dead.store(false, Ordering::SeqCst);
+    }
+
+    /// The newest map has all shards at this server, in a higher epoch.
+    pub(crate) fn take_over(&self) {
+        let mut map = self.map.lock().unwrap();
+        let mut entries = map.shards().to_vec();
+        for entry in &mut entries {
+            (entry.primary, entry.epoch) = (self.id, Epoch::new(entry.epoch.get() + 1));
+            entry.replicas.sort_by_key(|&server| server != self.id);
+        }
+        let version = timestone_cluster::MapVersion::new(map.version().get() + 1);
+        let servers = map.servers().to_vec();
+        *map = ShardMap::new(map.cluster(), version, servers, entries).unwrap();
     }
 
     pub(crate) fn url(&self) -> String {
@@ -91,14 +158,14 @@ impl Server {
 
     /// Breaks every connection.
     pub(crate) fn hang_up(&self) {
-        for stream in self.data.lock().unwrap().connections.drain(..) {
+        for stream in self.connections.lock().unwrap().drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
     /// Breaks the connection that was made last.
     pub(crate) fn hang_up_newest(&self) {
-        if let Some(stream) = self.data.lock().unwrap().connections.pop() {
+        if let Some(stream) = self.connections.lock().unwrap().pop() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -124,14 +191,29 @@ impl Server {
     }
 
     fn answer(&self, frame: &Frame<'_>, near: &mut Vec<ShardId>, out: &mut Vec<u8>) {
-        let envelope = frame.reply_envelope(Epoch::new(1), self.map.version());
+        let map = self.map.lock().unwrap().clone();
+        let shard = frame.envelope().shard;
+        let entry = map.shards().iter().find(|entry| entry.id == shard);
+        let epoch = entry.map_or(Epoch::ZERO, |entry| entry.epoch);
+        let envelope = frame.reply_envelope(epoch, map.version());
+        if self.refuses(frame, &map, &envelope, out) {
+            return;
+        }
         let is_asked_of_shard =
             matches!(frame.kind(), Kind::Get | Kind::Write | Kind::Prepare | Kind::Decide);
         if is_asked_of_shard && !near.contains(&envelope.shard) {
             self.far.fetch_add(1, Ordering::SeqCst);
         }
         match frame.kind() {
-            Kind::Hello => self.greet(&wire::Hello::first(frame).unwrap(), near, &envelope, out),
+            Kind::Hello => {
+                self.greet(&map, &wire::Hello::first(frame).unwrap(), near, &envelope, out);
+            }
+            Kind::MapPull => {
+                self.pulls.fetch_add(1, Ordering::SeqCst);
+                let mut bytes = Vec::new();
+                map.encode(&mut bytes);
+                wire::MapIs { map: &bytes }.encode(&envelope, out);
+            }
             Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
             Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
             Kind::Prepare => self.prepare(&wire::Prepare::decode(frame).unwrap(), &envelope, out),
@@ -160,8 +242,36 @@ impl Server {
         }
     }
 
+    /// Whether it does not serve the shard that a frame is for, or not in that epoch.
+    fn refuses(
+        &self,
+        frame: &Frame<'_>,
+        map: &ShardMap,
+        envelope: &Envelope,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        use Kind::{Decide, Get, Ping, Prepare, Report, Status, Write};
+        if !matches!(frame.kind(), Get | Write | Prepare | Decide | Status | Ping | Report) {
+            return false;
+        }
+        let code = if map.primary(envelope.shard).map(|server| server.id) != Some(self.id) {
+            ErrorCode::WrongShard
+        } else if frame.envelope().epoch != envelope.epoch {
+            ErrorCode::StaleEpoch
+        } else if self.idle.load(Ordering::SeqCst) {
+            ErrorCode::Unavailable
+        } else {
+            return false;
+        };
+        if frame.kind() != Report {
+            ErrorReply::new(code, "not here, or not yet").encode(envelope, out);
+        }
+        true
+    }
+
     fn greet(
         &self,
+        shard_map: &ShardMap,
         hello: &wire::Hello<'_>,
         near: &mut Vec<ShardId>,
         envelope: &Envelope,
@@ -170,7 +280,7 @@ impl Server {
         let turn = self.hellos.fetch_add(1, Ordering::SeqCst);
         let threads = self.threads.load(Ordering::SeqCst);
         let of_turn = |shard: &ShardId| u32::from(shard.get()) % threads == turn % threads;
-        near.extend(self.map.shards().iter().map(|shard| shard.id).filter(of_turn));
+        near.extend(shard_map.shards().iter().map(|shard| shard.id).filter(of_turn));
         if self.unfriendly.load(Ordering::SeqCst) {
             return ErrorReply::new(ErrorCode::NotAllowed, "this server serves nobody")
                 .encode(envelope, out);
@@ -178,8 +288,8 @@ impl Server {
         let fresh = || ClientId::new(self.next_client.fetch_add(1, Ordering::SeqCst));
         let client = if hello.client == ClientId::ZERO { fresh() } else { hello.client };
         let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap());
-        self.map.encode(&mut map);
-        let (cluster, now) = (self.map.cluster(), Timestamp::from_nanos(1));
+        shard_map.encode(&mut map);
+        let (cluster, now) = (shard_map.cluster(), Timestamp::from_nanos(1));
         let welcome = wire::Welcome {
             protocol,
             cluster,
@@ -250,9 +360,19 @@ impl Server {
 
     fn prepare(&self, prepare: &wire::Prepare<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
         let mut data = self.data.lock().unwrap();
+        let name = (prepare.txn, envelope.shard, prepare.commit);
+        if let Some(&verdict) = data.votes.get(&name) {
+            let (txn, commit) = (prepare.txn, prepare.commit);
+            return wire::Vote { txn, commit, verdict }.encode(envelope, out);
+        }
+        let is_prepared = |key: &Key| {
+            let others = data.prepared.iter().filter(|((txn, _), _)| *txn != prepare.txn);
+            others.flat_map(|(_, writes)| writes).any(|(written, _)| written == key)
+        };
         let stale = prepare.body.reads().position(|read| {
-            let latest = data.keys.get(&(read.keyspace, read.key.to_vec()));
-            latest.map_or(Version::ZERO, |entry| entry.0) != read.version
+            let key = (read.keyspace, read.key.to_vec());
+            let latest = data.keys.get(&key).map_or(Version::ZERO, |entry| entry.0);
+            latest != read.version || is_prepared(&key)
         });
         let refused = self
             .conflicts
@@ -286,6 +406,7 @@ impl Server {
                 Verdict::Yes
             }
         };
+        data.votes.insert(name, verdict);
         wire::Vote { txn: prepare.txn, commit: prepare.commit, verdict }.encode(envelope, out);
     }
 
@@ -306,13 +427,21 @@ impl Server {
                 let at = data.keyspaces.iter().position(|keyspace| keyspace.name == *name).unwrap();
                 MasterAnswer::Dropped { id: data.keyspaces.remove(at).id }
             }
-            MasterCommand::FetchMap => MasterAnswer::Map(self.map.clone()),
+            MasterCommand::FetchMap => MasterAnswer::Map(self.map.lock().unwrap().clone()),
             other => panic!("the client never asks {other:?}"),
         };
         let mut bytes = Vec::new();
         answer.encode(&mut bytes);
         wire::MasterReply { answer: &bytes }.encode(envelope, out);
     }
+}
+
+/// What a map says of a server that listens.
+fn info_of((listener, number): (&TcpListener, u32)) -> ServerInfo {
+    let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let addresses = ServerAddresses { native: Some(address), resp: None, http: None };
+    let directory = DirectoryId(u64::from(number));
+    ServerInfo { id: ServerId::new(number), directory, addresses }
 }
 
 fn apply(data: &mut Data, version: Version, writes: Writes) {

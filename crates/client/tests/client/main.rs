@@ -4,6 +4,7 @@
 
 #[path = "../../../../tests/block_on.rs"]
 mod block_on;
+mod failover;
 mod fake;
 
 use std::sync::Arc;

@@ -1,12 +1,13 @@
-//! What a shard needs next: to be confirmed, another primary, one replica less, or one more.
+//! What a shard needs next: to be confirmed, another primary, another epoch, one replica less, or
+//! one more.
 
 use core::cmp::Reverse;
 
-use timestone_types::Timestamp;
+use timestone_types::{Epoch, Timestamp};
 
 use super::view::View;
 use super::{Controller, ControllerOutput};
-use crate::{NormalConfiguration, ServerId, ShardChange, ShardEntry};
+use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardChange, ShardEntry};
 
 impl Controller {
     /// The next step for a shard, if it needs one.
@@ -20,17 +21,22 @@ impl Controller {
         if entry.primary.is_none() {
             return None;
         }
-        let serves = self.servers.is_alive(now, entry.primary)
-            && self.installed(entry.id, entry.primary) == entry.epoch;
-        if serves && !Self::normal_is_current(entry, normal) {
+        let claim = self.claim(now, entry);
+        if claim == ReplicaClaim::Serves && !Self::normal_is_current(entry, normal) {
             return Some(ControllerOutput::Confirm { shard: entry.id, epoch: entry.epoch });
         }
-        let change = if self.is_lost(now, entry.primary) {
+        let change = if self.is_lost_replica(now, entry.id, entry.primary) {
             self.other_primary(now, view, entry, normal)
-        } else if serves {
-            self.without_unfit(now, view, entry).or_else(|| self.with_another(now, view, entry))
         } else {
-            None
+            match claim {
+                ReplicaClaim::Serves => self
+                    .without_unfit(now, view, entry)
+                    .or_else(|| self.with_another(now, view, entry)),
+                ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => {
+                    self.another_epoch(now, view, entry, normal)
+                }
+                ReplicaClaim::None => None,
+            }
         }?;
         assert!(
             normal.replicas.contains(&change.primary) && entry.replicas.contains(&change.primary),
@@ -40,6 +46,7 @@ impl Controller {
     }
 
     /// The live replica that is the most up to date, if enough others are left for it to serve.
+    /// One that could not lead before comes after those that have not tried.
     fn other_primary(
         &self,
         now: Timestamp,
@@ -48,7 +55,7 @@ impl Controller {
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
         let factor = view.replication();
-        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server);
+        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server, normal);
         // It must learn what was acknowledged, and be able to acknowledge more.
         let alive = entry.replicas.iter().filter(|&&one| self.servers.is_alive(now, one)).count();
         if normal.replicas.iter().filter(able).count() < normal.quorum(factor)
@@ -61,12 +68,48 @@ impl Controller {
             .iter()
             .filter(able)
             .filter(|server| normal.replicas.contains(server))
-            .max_by_key(|&&server| {
-                let status = self.replicas.get(&(entry.id, server));
-                let lag_records = status.map_or(u64::MAX, |status| status.lag_records);
-                (self.installed(entry.id, server), Reverse(lag_records), Reverse(server))
-            })?;
+            .max_by_key(|&&server| self.fitness(entry, server))?;
         Some(change_of(entry, *primary, entry.replicas.clone()))
+    }
+
+    /// How well a replica can lead its shard: the higher, the better. Of several that are alike,
+    /// the present primary.
+    fn fitness(&self, entry: &ShardEntry, server: ServerId) -> impl Ord + use<> {
+        let key = (entry.id, server);
+        let failed = self.could_not_lead.get(&key).copied().unwrap_or(Epoch::ZERO);
+        let lag_records = self.replicas.get(&key).map_or(u64::MAX, |status| status.lag_records);
+        (
+            Reverse(failed),
+            self.installed(entry.id, server),
+            Reverse(lag_records),
+            server == entry.primary,
+            Reverse(server),
+        )
+    }
+
+    /// The shard in its next epoch, because its primary cannot lead this one: with the replica that
+    /// is the most up to date, or the same primary again while no other one could serve. Not more
+    /// often than the loss of a server is noticed: a primary that fails at once does not use up
+    /// epochs. All replicas are heard first, or known to be silent.
+    fn another_epoch(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+    ) -> Option<ShardChange> {
+        let all_heard = entry.replicas.iter().all(|&one| self.servers.is_alive(now, one));
+        if !all_heard && !self.has_listened(now) {
+            return None;
+        }
+        let pause = self.limits.detection;
+        let renewed = self.renewed_at.get(&entry.id);
+        if renewed.is_some_and(|renewed| now < renewed.saturating_add(pause)) {
+            return None;
+        }
+        self.renewed_at.insert(entry.id, now);
+        let same = || change_of(entry, entry.primary, entry.replicas.clone());
+        Some(self.other_primary(now, view, entry, normal).unwrap_or_else(same))
     }
 
     /// The shard without a replica that is too far behind, or has been lost for long.

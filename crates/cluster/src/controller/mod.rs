@@ -10,6 +10,7 @@
 //! It proposes; the master compares and swaps. So two controllers at once, or one that slept, do no
 //! harm: what they propose by an old epoch or in an old term is refused. Invariants:
 //! - a primary comes from the last normal configuration and from the current one;
+//! - a configuration is normal when its primary says that it serves in its epoch, and not before;
 //! - replicas change only while the current configuration is normal, by one at a time;
 //! - nobody is lost before the controller has listened for a whole detection time without a pause;
 //! - after a conflict nothing is proposed until the master's state was fetched again; it is fetched
@@ -19,6 +20,7 @@
 //! who is the controller, and how heartbeats travel.
 
 mod decide;
+mod state;
 mod view;
 
 use core::time::Duration;
@@ -28,7 +30,7 @@ use timestone_types::{Epoch, ShardId, Timestamp};
 
 use crate::controller::view::View;
 use crate::limits::MIN_DETECTION;
-use crate::{ControlState, Leases, NormalConfiguration, ServerId, ShardChange, ShardEntry};
+use crate::{ControlState, Heartbeat, Leases, ReplicaStatus, ServerId, ShardChange, ShardEntry};
 
 /// When servers are lost, and replicas too far behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,27 +55,6 @@ impl Default for ControllerLimits {
             max_lag_records: 1_000_000,
         }
     }
-}
-
-/// What a server tells of one of its replicas.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReplicaStatus {
-    /// The shard.
-    pub shard: ShardId,
-    /// The last epoch whose table it has installed durably; for a primary, in which it serves.
-    /// [`Epoch::ZERO`] if it has no state that counts.
-    pub installed: Epoch,
-    /// How many of the shard's records it lacks, as far as it knows.
-    pub lag_records: u64,
-}
-
-/// A server is alive.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Heartbeat {
-    /// The server.
-    pub server: ServerId,
-    /// All its replicas.
-    pub replicas: Vec<ReplicaStatus>,
 }
 
 /// What a controller takes in.
@@ -127,6 +108,12 @@ pub struct Controller {
     pending: BTreeMap<ShardId, Timestamp>,
     /// Since when replicas are lost, or not in their shard's epoch.
     unfit_since: BTreeMap<(ShardId, ServerId), Timestamp>,
+    /// Since when live servers tell nothing of a replica that they are to have.
+    untold_since: BTreeMap<(ShardId, ServerId), Timestamp>,
+    /// The last epoch that each replica could not lead, since the shard served last.
+    could_not_lead: BTreeMap<(ShardId, ServerId), Epoch>,
+    /// When a primary was last given another epoch because it asked.
+    renewed_at: BTreeMap<ShardId, Timestamp>,
     /// When replicas were taken out.
     removed_at: BTreeMap<(ShardId, ServerId), Timestamp>,
     /// Since when this controller listens without a pause, and when it was stepped last.
@@ -149,6 +136,9 @@ impl Controller {
             replicas: BTreeMap::new(),
             pending: BTreeMap::new(),
             unfit_since: BTreeMap::new(),
+            untold_since: BTreeMap::new(),
+            could_not_lead: BTreeMap::new(),
+            renewed_at: BTreeMap::new(),
             removed_at: BTreeMap::new(),
             listening: None,
         }
@@ -247,7 +237,7 @@ impl Controller {
         }
         let Some(view) = self.view.take() else { return outputs };
         for (entry, normal) in view.shards() {
-            self.note_unfit(now, entry);
+            self.note_replicas(now, entry);
             if self.pending.contains_key(&entry.id) {
                 continue;
             }
@@ -258,50 +248,5 @@ impl Controller {
         }
         self.view = Some(view);
         outputs
-    }
-
-    /// Notes since when each replica of a shard is lost, or not in its epoch.
-    fn note_unfit(&mut self, now: Timestamp, entry: &ShardEntry) {
-        for &server in &entry.replicas {
-            let is_unfit = self.is_lost(now, server)
-                || (self.servers.is_alive(now, server)
-                    && self.installed(entry.id, server) != entry.epoch);
-            if is_unfit {
-                self.unfit_since.entry((entry.id, server)).or_insert(now);
-            } else {
-                self.unfit_since.remove(&(entry.id, server));
-            }
-        }
-    }
-
-    /// Whether a server is silent although this controller has listened for long enough.
-    fn is_lost(&self, now: Timestamp, server: ServerId) -> bool {
-        let listened = self
-            .listening
-            .is_some_and(|(since, _)| now >= since.saturating_add(self.limits.detection));
-        listened && !self.servers.is_alive(now, server)
-    }
-
-    /// The epoch that a server has installed of a shard.
-    fn installed(&self, shard: ShardId, server: ServerId) -> Epoch {
-        self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
-    }
-
-    /// Whether a server is alive and has state of the shard that counts.
-    fn can_answer(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
-        self.servers.is_alive(now, server) && self.installed(shard, server) != Epoch::ZERO
-    }
-
-    /// Whether a replica follows its shard.
-    fn is_fit(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
-        let status = self.replicas.get(&(entry.id, server));
-        self.servers.is_alive(now, server)
-            && status.is_some_and(|status| {
-                status.installed == entry.epoch && status.lag_records <= self.limits.max_lag_records
-            })
-    }
-
-    fn normal_is_current(entry: &ShardEntry, normal: &NormalConfiguration) -> bool {
-        entry.epoch == normal.epoch
     }
 }

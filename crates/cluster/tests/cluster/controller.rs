@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use timestone_cluster::{
-    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaStatus,
+    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaClaim,
+    ReplicaStatus,
 };
 use timestone_types::Timestamp;
 
@@ -24,6 +25,10 @@ struct Watch {
     now: u64,
     /// Servers that send heartbeats: number, installed epoch, lag.
     heard: Vec<(u32, u32, u64)>,
+    /// What the primary claims of its shard's epoch.
+    claim: ReplicaClaim,
+    /// A server that is alive, and tells nothing of its replica.
+    untold: Option<u32>,
     /// The master does not answer.
     is_master_silent: bool,
 }
@@ -41,7 +46,15 @@ impl Watch {
             NormalConfiguration { epoch: entry.epoch, replicas: entry.replicas.clone() };
         let heard = vec![(1, 2, 0), (2, 2, 0), (3, 2, 0), (4, 0, 0)];
         let controller = Controller::new(LIMITS);
-        let mut watch = Self { controller, control, now: 1000, heard, is_master_silent: false };
+        let mut watch = Self {
+            controller,
+            control,
+            now: 1000,
+            heard,
+            claim: ReplicaClaim::Serves,
+            untold: None,
+            is_master_silent: false,
+        };
         assert_eq!(watch.step(ControllerInput::Tick), [ControllerOutput::Fetch]);
         assert_eq!(watch.fetched(), []);
         watch
@@ -84,12 +97,19 @@ impl Watch {
         for _ in 0..millis / 10 {
             self.now += 10;
             for (server, installed, lag_records) in self.heard.clone() {
+                let server = ServerId::new(server);
+                let entry = &self.control.map.shards()[0];
+                let is_primary = entry.primary == server;
                 let status = ReplicaStatus {
                     shard: ShardId::ZERO,
+                    promised: if is_primary { entry.epoch } else { Epoch::new(installed) },
+                    claim: if is_primary { self.claim } else { ReplicaClaim::None },
                     installed: Epoch::new(installed),
                     lag_records,
                 };
-                let heartbeat = Heartbeat { server: ServerId::new(server), replicas: vec![status] };
+                let is_told = self.untold != Some(server.get());
+                let replicas = is_told.then_some(status).into_iter().collect();
+                let heartbeat = Heartbeat { server, replicas };
                 let outputs = self.step_answered(ControllerInput::Heard(heartbeat));
                 if !outputs.is_empty() {
                     return outputs;
@@ -148,6 +168,16 @@ fn without_enough_of_the_last_configuration_nobody_becomes_primary() {
 }
 
 #[test]
+fn before_a_shard_has_served_any_of_its_replicas_may_lead_it() {
+    let mut watch = Watch::new();
+    let replicas = watch.control.normal[0].replicas.clone();
+    watch.control.normal[0] = NormalConfiguration { epoch: Epoch::ZERO, replicas };
+    watch.fetched();
+    watch.heard = vec![(2, 0, 0), (3, 0, 0), (4, 0, 0)];
+    assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])]);
+}
+
+#[test]
 fn a_controller_that_slept_listens_before_it_calls_anybody_lost() {
     let mut watch = Watch::new();
     assert_eq!(watch.pass(100), []);
@@ -195,16 +225,147 @@ fn a_replica_that_left_is_replaced_and_may_return() {
     assert_eq!(watch.pass(600), [to(2, 1, &[1, 2])]);
     let mut entry = watch.control.map.shards()[0].clone();
     (entry.epoch, entry.replicas) = (Epoch::new(3), [1, 2].map(ServerId::new).to_vec());
+    watch.claim = ReplicaClaim::None;
     assert_eq!(watch.changed(&entry, false), []);
     watch.heard.push((3, 2, 0));
-    assert_eq!(watch.pass(100), [], "the primary does not serve in the new epoch yet");
     watch.heard[0].1 = 3;
+    assert_eq!(watch.pass(100), [], "the primary does not serve in the new epoch yet");
     watch.heard[1].1 = 3;
+    watch.claim = ReplicaClaim::Serves;
     let confirm = ControllerOutput::Confirm { shard: ShardId::ZERO, epoch: Epoch::new(3) };
     assert_eq!(watch.pass(10), [confirm]);
     assert_eq!(watch.changed(&entry, true), []);
     assert_eq!(watch.pass(300), [], "it has just left");
     assert_eq!(watch.pass(200), [to(3, 1, &[1, 2, 3])]);
+}
+
+/// What the controller wants of a configuration that its primary has installed, and nobody else yet.
+fn of_an_installed_configuration() -> Vec<ControllerOutput> {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    entry.epoch = Epoch::new(3);
+    watch.claim = ReplicaClaim::None;
+    assert_eq!(watch.changed(&entry, false), []);
+    watch.heard[0].1 = 3;
+    watch.pass(200)
+}
+
+#[test]
+fn a_configuration_that_is_installed_and_does_not_serve_is_not_confirmed() {
+    assert_eq!(of_an_installed_configuration(), []);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_confirms_what_is_installed_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let wanted = with(Bug::ConfirmsInstalled, of_an_installed_configuration);
+    let confirm = ControllerOutput::Confirm { shard: ShardId::ZERO, epoch: Epoch::new(3) };
+    assert_eq!(wanted, [confirm], "the planted bug is found");
+}
+
+/// The same in random worlds: replicas that alone know what was acknowledged are let go.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_confirms_what_is_installed_loses_what_was_acknowledged() {
+    use timestone_types::planted::{Bug, set};
+    let lose = |seed| {
+        std::panic::catch_unwind(|| {
+            set(Some(Bug::ConfirmsInstalled));
+            World::new(seed, 5, 1, 3).run(1500);
+        })
+    };
+    let found = (0..100).any(|seed| lose(seed).is_err());
+    set(None);
+    assert!(found, "the planted bug is found");
+}
+
+#[test]
+fn a_primary_that_needs_another_epoch_gets_it() {
+    let mut watch = Watch::new();
+    watch.claim = ReplicaClaim::NeedsEpoch;
+    assert_eq!(watch.pass(50), [to(2, 1, &[1, 2, 3])], "it is as good as the others");
+    let mut watch = Watch::new();
+    watch.claim = ReplicaClaim::NeedsEpoch;
+    watch.heard[0].2 = 5;
+    assert_eq!(watch.pass(50), [to(2, 2, &[1, 2, 3])], "another one has more");
+    let mut watch = Watch::new();
+    watch.claim = ReplicaClaim::NeedsEpoch;
+    watch.silence(2);
+    watch.silence(3);
+    assert_eq!(watch.pass(40), [], "they may be late");
+    assert_eq!(watch.pass(20), [to(2, 1, &[1, 2, 3])], "nobody else could lead");
+}
+
+#[test]
+fn who_cannot_lead_is_followed_by_all_others_before_it_is_its_turn_again() {
+    let mut watch = Watch::new();
+    watch.claim = ReplicaClaim::CannotLead;
+    watch.heard[0].2 = 0;
+    watch.heard[1].2 = 7;
+    watch.heard[2].2 = 9;
+    let mut entry = watch.control.map.shards()[0].clone();
+    let mut led = Vec::new();
+    for epoch in 3..8 {
+        let wanted = watch.pass(1000);
+        let [ControllerOutput::Change(change)] = wanted.as_slice() else { panic!("{wanted:?}") };
+        led.push(change.primary.get());
+        (entry.epoch, entry.primary) = (Epoch::new(epoch), change.primary);
+        assert_eq!(watch.changed(&entry, false), [], "not before it has tried");
+    }
+    assert_eq!(led, [2, 3, 1, 2, 3]);
+}
+
+#[test]
+fn epochs_are_not_used_up_by_a_primary_that_fails_at_once() {
+    let mut watch = Watch::new();
+    watch.claim = ReplicaClaim::CannotLead;
+    let mut entry = watch.control.map.shards()[0].clone();
+    let mut epochs = 0;
+    let until = watch.now + 1000;
+    while watch.now < until {
+        if watch.pass(10) == [] {
+            continue;
+        }
+        epochs += 1;
+        entry.epoch = Epoch::new(entry.epoch.get() + 1);
+        watch.changed(&entry, false);
+    }
+    assert!((10..=21).contains(&epochs), "{epochs} epochs in 20 detection times");
+}
+
+#[test]
+fn a_claim_of_another_epoch_means_nothing() {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    entry.epoch = Epoch::new(3);
+    watch.changed(&entry, false);
+    for claim in [ReplicaClaim::Serves, ReplicaClaim::NeedsEpoch, ReplicaClaim::CannotLead] {
+        watch.now += 10;
+        let status = ReplicaStatus {
+            shard: ShardId::ZERO,
+            promised: Epoch::new(2),
+            claim,
+            installed: Epoch::new(2),
+            lag_records: 0,
+        };
+        let heartbeat = Heartbeat { server: ServerId::new(1), replicas: vec![status] };
+        assert_eq!(watch.step_answered(ControllerInput::Heard(heartbeat)), [], "{claim:?}");
+    }
+}
+
+#[test]
+fn a_primary_whose_log_has_failed_is_lost_although_its_server_lives() {
+    let mut watch = Watch::new();
+    assert_eq!(watch.pass(100), []);
+    watch.untold = Some(1);
+    assert_eq!(watch.pass(50), [], "it may have just begun");
+    assert_eq!(watch.pass(20), [to(2, 2, &[1, 2, 3])]);
+    let mut watch = Watch::new();
+    watch.untold = Some(1);
+    assert_eq!(watch.pass(30), []);
+    watch.untold = None;
+    assert_eq!(watch.pass(500), [], "it was there in time");
 }
 
 #[test]

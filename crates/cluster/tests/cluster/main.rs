@@ -4,6 +4,7 @@
 mod conformance;
 mod controller;
 mod embedded;
+mod heartbeats;
 mod replicas;
 mod world;
 

@@ -2,16 +2,17 @@
 //! every moment, and where it comes to rest.
 //!
 //! The replicas are a model of their own: a configuration becomes normal when its primary and f
-//! others are up, and enough of the last normal one as well. The world knows which that is; the
-//! master and the controllers know it only by what they hear.
+//! others are up, and enough of the last normal one as well. A primary that was down since it heard
+//! of its epoch needs another one, and now and then one cannot lead. The world knows which
+//! configuration is normal; the master and the controllers know it only by what they hear.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_cluster::{
     Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, Master,
-    MasterAnswer, MasterCommand, NormalConfiguration, ReplicaStatus, ReplicationFactor, ServerId,
-    ShardChange, ShardEntry, Term,
+    MasterAnswer, MasterCommand, NormalConfiguration, ReplicaClaim, ReplicaStatus,
+    ReplicationFactor, ServerId, ShardChange, ShardEntry, Term,
 };
 use timestone_types::{Epoch, ShardId, Timestamp};
 
@@ -53,6 +54,33 @@ struct ModelServer {
     down: bool,
     installed: BTreeMap<ShardId, Epoch>,
     lag_records: BTreeMap<ShardId, u64>,
+    /// What it claims of the last epoch of each shard in which it was to be the primary.
+    claims: BTreeMap<ShardId, (Epoch, ReplicaClaim)>,
+}
+
+impl ModelServer {
+    /// What it tells of those that are to be here, and of those that it knows from before.
+    fn statuses(&self, to_be_here: impl Iterator<Item = ShardId>) -> Vec<ReplicaStatus> {
+        let known = self.installed.keys().chain(self.claims.keys()).copied();
+        let shards: BTreeSet<ShardId> = to_be_here.chain(known).collect();
+        let status = |shard| {
+            let installed = self.installed.get(&shard).copied().unwrap_or(Epoch::ZERO);
+            let claimed = self.claims.get(&shard).copied().unwrap_or_default();
+            // What was claimed of an epoch ends when it follows in a later one.
+            let (promised, claim) =
+                if claimed.0 < installed { (installed, ReplicaClaim::None) } else { claimed };
+            let lag_records = self.lag_records.get(&shard).copied().unwrap_or(0);
+            ReplicaStatus { shard, promised, claim, installed, lag_records }
+        };
+        shards.into_iter().map(status).collect()
+    }
+
+    fn goes_down(&mut self) {
+        self.down = true;
+        for (_, claim) in self.claims.values_mut() {
+            *claim = ReplicaClaim::NeedsEpoch;
+        }
+    }
 }
 
 struct ModelController {
@@ -92,12 +120,11 @@ impl World {
             asleep_for: 0,
             inbox: Vec::new(),
         });
-        // Of each shard, its first primary alone has anything.
-        let normal = master
-            .map()
-            .shards()
-            .iter()
-            .map(|entry| NormalConfiguration { epoch: Epoch::ZERO, replicas: vec![entry.primary] });
+        // Nobody has anything yet.
+        let normal = master.map().shards().iter().map(|entry| NormalConfiguration {
+            epoch: Epoch::ZERO,
+            replicas: entry.replicas.clone(),
+        });
         Self {
             dice: Dice(seed),
             factor: ReplicationFactor::new(replicas).expect("a factor"),
@@ -158,7 +185,9 @@ impl World {
         };
         for (entry, normal) in control.map.shards().iter().zip(&control.normal) {
             assert_eq!(entry.replicas.len(), self.factor.replicas(), "{entry:?}");
-            assert_eq!(entry.epoch, normal.epoch, "{entry:?} does not serve");
+            assert_eq!(entry.epoch, normal.epoch, "{entry:?} is not confirmed");
+            let claim = self.servers[&entry.primary].claims.get(&entry.id);
+            assert_eq!(claim, Some(&(entry.epoch, ReplicaClaim::Serves)), "{entry:?}");
         }
     }
 
@@ -169,7 +198,11 @@ impl World {
         let shard = ShardId::new(self.dice.below(shards) as u16);
         let one = self.servers.get_mut(&server).expect("a server");
         if self.dice.one_in(60) {
-            one.down = !one.down;
+            if one.down {
+                one.down = false;
+            } else {
+                one.goes_down();
+            }
         }
         if self.dice.one_in(30) && one.down {
             one.down = false;
@@ -197,27 +230,21 @@ impl World {
         }
     }
 
-    /// Configurations become normal, and backups follow.
+    /// Primaries hear of their epochs and install them, configurations become normal, and backups
+    /// follow.
     fn install(&mut self) {
         let entries: Vec<ShardEntry> = self.master.map().shards().to_vec();
         for (index, entry) in entries.iter().enumerate() {
-            if self.dice.one_in(3) {
+            if self.dice.one_in(3) || !self.lead(index, entry) {
                 continue;
             }
             let is_up = |server: &&ServerId| !self.servers[*server].down;
-            let last = &self.normal[index];
-            let enough_of_old =
-                last.replicas.iter().filter(is_up).count() >= last.quorum(self.factor);
             let able: Vec<ServerId> = entry.replicas.iter().filter(is_up).copied().collect();
-            let is_new = last.epoch < entry.epoch;
-            if is_new
-                && enough_of_old
-                && able.contains(&entry.primary)
-                && able.len() >= self.factor.quorum()
-            {
+            let is_new = self.normal[index].epoch < entry.epoch;
+            if is_new && able.len() >= self.factor.quorum() && !self.dice.one_in(3) {
                 self.normal[index] =
                     NormalConfiguration { epoch: entry.epoch, replicas: entry.replicas.clone() };
-                self.install_at(entry, entry.primary);
+                self.claim(entry, ReplicaClaim::Serves);
                 let others = able.iter().filter(|&&server| server != entry.primary);
                 for &server in others.take(self.factor.quorum() - 1) {
                     self.install_at(entry, server);
@@ -229,6 +256,38 @@ impl World {
                 late.into_iter().for_each(|server| self.install_at(entry, server));
             }
         }
+    }
+
+    /// The primary goes on to lead its epoch: whether it has installed it, or more.
+    fn lead(&mut self, index: usize, entry: &ShardEntry) -> bool {
+        let primary = &self.servers[&entry.primary];
+        if primary.down {
+            return false;
+        }
+        match primary.claims.get(&entry.id) {
+            Some((epoch, claim)) if *epoch == entry.epoch => match claim {
+                ReplicaClaim::Serves => return true,
+                ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => return false,
+                ReplicaClaim::None => {}
+            },
+            _ => self.claim(entry, ReplicaClaim::None),
+        }
+        if self.faulty && self.dice.one_in(20) {
+            self.claim(entry, ReplicaClaim::CannotLead);
+            return false;
+        }
+        let last = &self.normal[index];
+        let is_up = |server: &&ServerId| !self.servers[*server].down;
+        if last.replicas.iter().filter(is_up).count() < last.quorum(self.factor) {
+            return false;
+        }
+        self.install_at(entry, entry.primary);
+        true
+    }
+
+    fn claim(&mut self, entry: &ShardEntry, claim: ReplicaClaim) {
+        let primary = self.servers.get_mut(&entry.primary).expect("a server");
+        primary.claims.insert(entry.id, (entry.epoch, claim));
     }
 
     fn install_at(&mut self, entry: &ShardEntry, server: ServerId) {
@@ -243,12 +302,9 @@ impl World {
             if one.down {
                 continue;
             }
-            let status = |(&shard, &installed): (&ShardId, &Epoch)| ReplicaStatus {
-                shard,
-                installed,
-                lag_records: one.lag_records.get(&shard).copied().unwrap_or(0),
-            };
-            let replicas: Vec<ReplicaStatus> = one.installed.iter().map(status).collect();
+            let shards = self.master.map().shards().iter();
+            let own = shards.filter(|entry| entry.replicas.contains(&server));
+            let replicas = one.statuses(own.map(|entry| entry.id));
             for controller in &mut self.controllers {
                 if self.faulty && self.dice.one_in(4) {
                     continue;

@@ -8,6 +8,7 @@ mod conformance;
 mod restored;
 mod server;
 mod silent;
+mod worker;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

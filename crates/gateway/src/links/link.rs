@@ -36,6 +36,8 @@ pub(super) struct ServerLink {
     pub(super) idle: IdleTimeout,
     /// Bytes that were sent, and of which the net stage has not told yet that they are written.
     pub(super) unwritten: usize,
+    /// Its server was asked for its map, and has not answered that.
+    pub(super) asks_map: bool,
 }
 
 impl ServerLink {
@@ -50,6 +52,7 @@ impl ServerLink {
             attempts: 0,
             idle: IdleTimeout::default(),
             unwritten: 0,
+            asks_map: false,
         }
     }
 
@@ -69,7 +72,7 @@ impl ServerLink {
         let pause = reconnect_pause(self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         self.state = LinkState::Idle { retry_at: now.saturating_add(pause) };
-        self.unwritten = 0;
+        (self.unwritten, self.asks_map) = (0, false);
         debug_assert!(self.next_deadline(now).is_some(), "it is dialled again");
         pause
     }

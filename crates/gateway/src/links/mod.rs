@@ -28,7 +28,10 @@ use timestone_seda::{
 };
 use timestone_session::{Engine, limits as session};
 use timestone_types::{ClusterId, ShardId, Timestamp};
-use timestone_wire::{Envelope, ErrorReply, Frame, Hello, Kind, Message, RequestId, Role, Welcome};
+use timestone_wire::{
+    Envelope, ErrorReply, Frame, Frames, Hello, Kind, MapIs, MapPull, Message, RequestId, Role,
+    SERVER_ITSELF, Welcome,
+};
 
 use self::link::{LinkState, ServerLink};
 use crate::limits::UNWRITTEN_BOUNDS;
@@ -103,6 +106,22 @@ impl ServerLinks {
             next_dial: 1,
             looked: Timestamp::ZERO,
             unneeded: Vec::new(),
+        }
+    }
+
+    /// What was asked of shards that a map has elsewhere is not waited for any more: it is asked
+    /// where they are, once their path stands. To be called before the engine follows the map.
+    pub(crate) fn leave_moved(&self, now: Timestamp, engine: &mut Engine, map: &ShardMap) {
+        for (&shard, &path) in &self.paths {
+            let primary = map.primary(shard).map(|server| server.id);
+            let has_moved = match path {
+                ShardPath::Own => primary.is_some_and(|server| server != self.own.server),
+                ShardPath::Server(server) => primary != Some(server),
+                ShardPath::Nowhere => false,
+            };
+            if has_moved {
+                engine.disconnected(now, shard);
+            }
         }
     }
 
@@ -209,6 +228,21 @@ impl ServerLinks {
         }
     }
 
+    /// Asks another server for its map, over one link after another: what this one's node knows may
+    /// be older, for it may be cut off from the master.
+    pub(crate) fn ask_for_map(&mut self, ctx: &mut Turn<'_>, turn: u32) {
+        let up = self.links.iter_mut().filter(|link| link.is_up());
+        let mut up: Vec<&mut ServerLink> = up.collect();
+        let count = up.len().max(1);
+        let Some(link) = up.get_mut(turn as usize % count) else { return };
+        let Some(reply_to) = link.reply_to() else { return };
+        link.asks_map = true;
+        let mut bytes = ctx.take_buffer();
+        MapPull {}.encode(&Envelope { shard: SERVER_ITSELF, ..Envelope::default() }, &mut bytes);
+        link.unwritten += bytes.len();
+        ctx.send(Output::ToServer(FrameBatch::new(reply_to, bytes)));
+    }
+
     /// So many bytes were sent to a connection.
     pub(crate) fn sent(&mut self, to: ReplyAddress, bytes: usize) {
         if let Some(link) = self.links.iter_mut().find(|link| link.reply_to() == Some(to)) {
@@ -282,14 +316,15 @@ impl ServerLinks {
         ctx.send(Output::ToServer(FrameBatch::new(reply_to, bytes)));
     }
 
-    /// Takes frames that came over a link: answers, behind a welcome.
+    /// Takes frames that came over a link: answers, behind a welcome. A map that is among them and
+    /// newer than the engine's routes is to be followed.
     pub(crate) fn arrived(
         &mut self,
         ctx: &mut Turn<'_>,
         engine: &mut Engine,
         frame_batch: &FrameBatch,
-    ) {
-        let Some(index) = self.position(frame_batch.reply_to) else { return };
+    ) -> Option<ShardMap> {
+        let index = self.position(frame_batch.reply_to)?;
         let (now, mut bytes) = (ctx.now(), &frame_batch.bytes[..]);
         if let LinkState::Greeting { reply_to, .. } = self.links[index].state {
             let answer = Frame::split(bytes).ok().flatten();
@@ -305,19 +340,23 @@ impl ServerLinks {
                     tracing::warn!(address = %self.links[index].address, why, "a server refused a \
                         gateway's link; commands on its keys wait");
                     ctx.send(abort(reply_to));
-                    return self.lost(now, engine, index, &why);
+                    self.lost(now, engine, index, &why);
+                    return None;
                 }
             }
         }
         // Whoever says welcome has not answered what was asked before.
         if bytes.is_empty() {
-            return;
+            return None;
         }
         self.links[index].idle.heard(now);
+        let map = if self.links[index].asks_map { map_among(bytes) } else { None };
+        self.links[index].asks_map &= map.is_none();
         if let Err(error) = engine.deliver_batch(now, bytes) {
             ctx.send(abort(frame_batch.reply_to));
             self.lost(now, engine, index, &error.to_string());
         }
+        map.filter(|map| !engine.shards_mut().routes_are_of(map.version()))
     }
 
     /// Whether the first frame of a connection is a welcome to this cluster; if not, what it is.
@@ -435,6 +474,13 @@ impl ServerLinks {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.links.iter().filter_map(|link| link.next_deadline(self.looked)).min()
     }
+}
+
+/// The map that a server was asked for.
+fn map_among(bytes: &[u8]) -> Option<ShardMap> {
+    let mut frames = Frames::new(bytes).flatten();
+    let frame = frames.find(|frame| frame.kind() == Kind::MapIs)?;
+    MapIs::decode(&frame).ok()?.shard_map().ok()
 }
 
 /// An address that needs no name service; servers register no others.

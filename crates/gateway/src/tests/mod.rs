@@ -3,6 +3,7 @@
 
 mod calls;
 mod commands;
+mod failover;
 mod flows;
 mod followers;
 mod host;

@@ -12,14 +12,14 @@ use timestone_seda::{
     ConnectionId, ConnectionView, DialId, DisconnectReason, FrameBatch, Generation, NetCommand,
     NetEvent, ReplyAddress, StageId,
 };
-use timestone_types::{ClientId, ClusterId, ShardId, Timestamp, TxnId};
+use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp, TxnId};
 use timestone_wire::{
     Envelope, Frame, Frames, Hello, Kind, Limits, Message, Prepare, ProtocolVersion, Role, Shards,
     Welcome, Write,
 };
 
 use super::host::Event;
-use super::world::{NATIVE, SHARDS, World};
+use super::world::{NATIVE, SHARDS, World, map_is};
 
 /// What becomes of dials.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -57,6 +57,12 @@ pub(super) struct Remote {
     pub(super) reads_nothing: bool,
     /// Writes and prepares that were sent, with their names.
     pub(super) asked: Vec<TxnId>,
+    /// Nobody listens at this address.
+    pub(super) dead: Option<SocketAddr>,
+    /// The newest map that the other server knows, if it answers.
+    pub(super) newest: Option<ShardMap>,
+    /// How often it was asked for it.
+    pub(super) pulls: u32,
     /// Frames that were sent, by kind, and their bytes.
     pub(super) kinds: Vec<Kind>,
     pub(super) bytes: usize,
@@ -94,6 +100,21 @@ impl Remote {
         ShardMap::new(Self::CLUSTER, MapVersion::new(version), servers, shards).unwrap()
     }
 
+    /// A map in which a third server, at an address, has taken over what the other one had.
+    pub(super) fn map_after_failover(version: u32, address: &str) -> ShardMap {
+        let before = Self::map(1, Self::ADDRESS);
+        let (mut servers, mut shards) = (before.servers().to_vec(), before.shards().to_vec());
+        let native = Some(Address::new(address).unwrap());
+        let addresses = ServerAddresses { native, resp: None, http: None };
+        let id = ServerId::new(3);
+        servers.push(ServerInfo { id, directory: DirectoryId(3), addresses });
+        for shard in shards.iter_mut().filter(|shard| shard.primary == Self::ID) {
+            shard.epoch = Epoch::new(shard.epoch.get() + 1);
+            (shard.primary, shard.replicas) = (id, vec![id]);
+        }
+        ShardMap::new(Self::CLUSTER, MapVersion::new(version), servers, shards).unwrap()
+    }
+
     /// A key of the other server, or of this one.
     pub(super) fn key(of_other: bool, number: usize) -> String {
         let map = Self::map(1, Self::ADDRESS);
@@ -124,7 +145,7 @@ impl Remote {
         let now = world.now;
         let remote = &mut world.remote;
         remote.dialled.push((address, now));
-        if remote.dials == Dials::Refused {
+        if remote.dials == Dials::Refused || remote.dead == Some(address) {
             let error = std::io::ErrorKind::ConnectionRefused.into();
             return world.event(Event::Net(NetEvent::DialFailed { dial, address, error }));
         }
@@ -149,6 +170,14 @@ impl Remote {
         }
         if first.kind() == Kind::Hello {
             return Self::greet(world, frame_batch.reply_to, &Hello::first(&first).unwrap());
+        }
+        if first.kind() == Kind::MapPull {
+            world.remote.pulls += 1;
+            if let Some(map) = &world.remote.newest {
+                let answer = map_is(&first, map);
+                world.arrive(FrameBatch::new(frame_batch.reply_to, answer));
+            }
+            return;
         }
         let remote = &mut world.remote;
         for frame in Frames::new(&frame_batch.bytes) {

@@ -11,8 +11,8 @@ use timestone_seda::{
     NetCommand, NetEvent, ReplyAddress, Stage, StageId,
 };
 use timestone_session::Routes;
-use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
-use timestone_wire::count_frames;
+use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
+use timestone_wire::{Frame, Kind, MapIs, Message as _, count_frames};
 
 use super::host::{Event, GatewayStage};
 use super::remote::Remote;
@@ -49,6 +49,10 @@ pub(super) struct World {
     pub(super) memory: Arc<Memory>,
     /// The server that has the last shard, in worlds of two.
     pub(super) remote: Remote,
+    /// The newest map that the node of this process knows, if it answers.
+    pub(super) newest: Option<ShardMap>,
+    /// How often the node was asked for it.
+    pub(super) pulls: u32,
     clients: u32,
 }
 
@@ -131,6 +135,8 @@ impl World {
             to_net: Vec::new(),
             memory,
             remote: Remote::default(),
+            newest: None,
+            pulls: 0,
             clients: 0,
         }
     }
@@ -265,6 +271,10 @@ impl World {
                 Remote::take(self, event);
                 continue;
             }
+            if to == NODE {
+                self.ask_node(event);
+                continue;
+            }
             assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
             match event {
                 Event::FrameBatch(frame_batch) if self.holds_output => {
@@ -294,6 +304,18 @@ impl World {
             }
         }
         (worked, any)
+    }
+
+    /// The node is asked for its map.
+    fn ask_node(&mut self, event: Event) {
+        let Event::FrameBatch(batch) = event else { panic!("the node was sent {event:?}") };
+        let frame = Frame::parse(&batch.bytes).unwrap();
+        assert_eq!(frame.kind(), Kind::MapPull, "gateways of tests ask the node nothing else");
+        self.pulls += 1;
+        if let Some(map) = &self.newest {
+            let answer = map_is(&frame, map);
+            self.event(Event::FrameBatch(FrameBatch::new(batch.reply_to, answer)));
+        }
     }
 
     /// Lets time pass, with turns at every deadline.
@@ -376,6 +398,15 @@ impl World {
         }
         Some(self.now.since(begun))
     }
+}
+
+/// The answer to a question for a map.
+pub(super) fn map_is(question: &Frame<'_>, map: &ShardMap) -> Vec<u8> {
+    let (mut bytes, mut out) = (Vec::new(), Vec::new());
+    map.encode(&mut bytes);
+    let envelope = question.reply_envelope(Epoch::ZERO, map.version());
+    MapIs { map: &bytes }.encode(&envelope, &mut out);
+    out
 }
 
 pub(super) fn shown(bytes: &[u8]) -> String {

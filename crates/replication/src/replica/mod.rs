@@ -226,6 +226,12 @@ impl<B: Payload> Replica<B> {
         self.own.counted
     }
 
+    /// It keeps what is above this batch for replicas that may lack it.
+    #[must_use]
+    pub const fn held_above(&self) -> BatchNumber {
+        self.own.batches.base()
+    }
+
     /// Whether it may answer a candidate: it knows all that it ever promised and stored.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use timestone_cluster::{
-    Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor, ServerAddresses,
-    ServerId, ShardMap,
+    ControlState, Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor,
+    ServerAddresses, ServerId, ShardMap,
 };
-use timestone_etcd::{EtcdWorker, Founding};
+use timestone_etcd::{EtcdWorker, Founding, ServedServer};
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
+use timestone_wal::DeviceKind;
 
 use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig};
@@ -23,17 +24,37 @@ pub(super) struct ClusterPlace {
     pub(super) server: ServerId,
     pub(super) shards: Vec<ShardId>,
     pub(super) map: ShardMap,
+    /// How many replicas each shard is to have.
+    pub(super) replication: ReplicationFactor,
+    /// The configurations of shards when it joined; their map is [`Self::map`].
+    pub(super) control: ControlState,
     pub(super) link: MasterLink,
     pub(super) name: Option<String>,
 }
 
 impl ClusterPlace {
-    /// Whether the master's idea of this server fits its data directory.
+    fn new(
+        server: ServerId,
+        control: ControlState,
+        link: MasterLink,
+        name: Option<String>,
+    ) -> Self {
+        let (map, replication) = (control.map.clone(), control.replication);
+        let shards = map.owned_by(server).map(|shard| shard.id).collect();
+        Self { server, shards, map, replication, control, link, name }
+    }
+
+    /// Whether the master's idea of this server fits its data directory. Where shards have several
+    /// replicas the map says which are kept where, whatever the directory was made for.
     pub(super) fn check_shards(
         &self,
         environment: &Arc<dyn Environment>,
         config: &ServerConfig,
     ) -> Result<(), ServerError> {
+        if self.replication != ReplicationFactor::ONE {
+            self.tell_what_is_waited_for();
+            return Ok(());
+        }
         if self.shards.len() == usize::from(environment.shards()) {
             return Ok(());
         }
@@ -48,6 +69,19 @@ impl ClusterPlace {
         })
     }
 
+    fn tell_what_is_waited_for(&self) {
+        let (servers, needed) = (self.map.servers().len(), self.replication.replicas());
+        if servers < needed {
+            let missing = needed - servers;
+            tracing::warn!(
+                servers,
+                replication = needed,
+                "the cluster keeps {needed} copies of each shard and has {servers} of the servers \
+                 for them: nothing is served until {missing} more have joined"
+            );
+        }
+    }
+
     /// A client id that was never used.
     pub(super) fn client(&mut self) -> Result<ClientId, ServerError> {
         match self.link.client_id() {
@@ -58,6 +92,19 @@ impl ClusterPlace {
             Err(error) => Err(ServerError::part(error)),
         }
     }
+}
+
+/// Whether a server with this configuration may join a cluster that keeps so many copies of each
+/// shard. One that asks for a single copy takes what there is.
+fn check_replication(config: &ServerConfig, found: ReplicationFactor) -> Result<(), ServerError> {
+    let asked = config.replication;
+    if asked != ReplicationFactor::ONE && asked != found {
+        return Err(ServerError::Replication { asked, found });
+    }
+    if found != ReplicationFactor::ONE && config.log == DeviceKind::None {
+        return Err(ServerError::ReplicationWithoutLog { replication: found });
+    }
+    Ok(())
 }
 
 /// Where the master is.
@@ -98,20 +145,24 @@ fn join_on_etcd(
     let founding = Founding {
         cluster: ClusterId::new(environment.draw()),
         shards: config.cluster_shards.unwrap_or(shards_wanted),
-        replication: ReplicationFactor::ONE,
+        replication: config.replication,
         hash_seed: HashSeed(environment.draw()),
     };
     let prefix = etcd_prefix(name.as_deref().unwrap_or(UNNAMED_CLUSTER));
     let mut master = environment.open_etcd(members, prefix, founding)?;
-    let command = MasterCommand::RegisterServer {
+    let registering = MasterCommand::RegisterServer {
         cluster: known,
         directory: environment.directory(),
         addresses,
         shards_wanted,
     };
-    let answer = master.execute(command).map_err(|failure| failed(failure.to_string()))?;
-    let MasterAnswer::Server { server, hash_seed, shards, map } = answer else {
-        return Err(failed("it answered something else than asked".to_owned()));
+    let mut ask = |command| master.execute(command).map_err(|failure| failed(failure.to_string()));
+    let MasterAnswer::Control(found) = ask(MasterCommand::FetchControl)? else {
+        return Err(failed(MISUNDERSTOOD.to_owned()));
+    };
+    check_replication(config, found.replication)?;
+    let MasterAnswer::Server { server, hash_seed, map, .. } = ask(registering)? else {
+        return Err(failed(MISUNDERSTOOD.to_owned()));
     };
     environment.save_cluster(map.cluster())?;
     if let Some(name) = name.as_deref().filter(|_| known == ClusterId::ZERO) {
@@ -119,14 +170,23 @@ fn join_on_etcd(
     }
     manifest.keep_seed(hash_seed, master_address(config))?;
     let command = MasterCommand::RegisterClient { count: limits::CLIENT_BLOCK };
-    let answer = master.execute(command).map_err(|failure| failed(failure.to_string()))?;
-    let MasterAnswer::Clients(clients) = answer else {
-        return Err(failed("it answered something else than asked".to_owned()));
+    let MasterAnswer::Clients(clients) = ask(command)? else {
+        return Err(failed(MISUNDERSTOOD.to_owned()));
     };
-    let worker = EtcdWorker::begin(master, server, map.version())
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(ClusterPlace { server, shards, map, link: MasterLink::etcd(worker, clients), name })
+    let MasterAnswer::Control(control) = ask(MasterCommand::FetchControl)? else {
+        return Err(failed(MISUNDERSTOOD.to_owned()));
+    };
+    let follower = ServedServer {
+        server,
+        known: control.map.version(),
+        is_replicated: control.replication != ReplicationFactor::ONE,
+    };
+    let worker = EtcdWorker::begin(master, follower).map_err(|error| failed(error.to_string()))?;
+    Ok(ClusterPlace::new(server, control, MasterLink::etcd(worker, clients), name))
 }
+
+/// What is said of a master whose answer does not fit the question.
+const MISUNDERSTOOD: &str = "it answered something else than asked";
 
 /// The exchange by which this server would join the cluster of a master elsewhere.
 pub(crate) fn joining(
@@ -142,7 +202,11 @@ pub(crate) fn joining(
         wanted.check(&environment.cluster_place(name.is_some()), cluster, name.as_deref())?;
     }
     let place = environment.cluster_place(false);
-    Ok(Joining::new((cluster, place), wanted, directory, addresses, environment.shards()))
+    let config = config.clone();
+    let check = move |found| check_replication(&config, found).map_err(|error| error.to_string());
+    let joining =
+        Joining::new((cluster, place), wanted, directory, addresses, environment.shards());
+    Ok(joining.checking(check))
 }
 
 /// Joins the cluster of a master elsewhere, or brings up the one in this process.
@@ -152,8 +216,9 @@ pub(super) fn join_cluster(
     manifest: &Manifest,
     addresses: ServerAddresses,
 ) -> Result<ClusterPlace, ServerError> {
-    let directory = environment.directory();
-    let shards_wanted = environment.shards();
+    if config.replication != ReplicationFactor::ONE {
+        check_replication(config, config.replication)?;
+    }
     if let MasterPlace::Etcd(members) = &config.master {
         return join_on_etcd(config, members, environment, manifest, addresses);
     }
@@ -167,8 +232,15 @@ pub(super) fn join_cluster(
         }
         let link = MasterLink::remote(address, registration.clients);
         manifest.keep_seed(registration.hash_seed, master_address(config))?;
-        let (server, shards, map) = (registration.server, registration.shards, registration.map);
-        return Ok(ClusterPlace { server, shards, map, link, name });
+        return Ok(ClusterPlace::new(registration.server, registration.control, link, name));
+    }
+    if let Some(master) = environment.open_master()? {
+        let cluster = environment.load_cluster()?;
+        let link = MasterLink::shared(master);
+        let command = registering(cluster, environment, addresses);
+        let place = join_here(link, command, manifest, config, None)?;
+        environment.save_cluster(place.map.cluster())?;
+        return Ok(place);
     }
     let master = match environment.load_master()? {
         Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
@@ -178,7 +250,8 @@ pub(super) fn join_cluster(
         None => {
             let (cluster, seed) =
                 (ClusterId::new(environment.draw()), HashSeed(environment.draw()));
-            Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed)
+            let shards = config.cluster_shards.unwrap_or_else(|| environment.shards());
+            Master::create_replicated(cluster, shards, config.replication, seed)
                 .map_err(ServerError::part)?
         }
     };
@@ -193,13 +266,44 @@ pub(super) fn join_cluster(
             if name.is_some() { environment.cluster_place(true) } else { environment.place() };
         wanted.check(&place, cluster, name.as_deref())?;
     }
-    let mut link = MasterLink::embedded(master, Arc::clone(environment));
-    let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
-    match link.execute(command).map_err(ServerError::part)? {
-        (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {
-            manifest.keep_seed(hash_seed, master_address(config))?;
-            Ok(ClusterPlace { server, shards, map, link, name })
-        }
-        _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
+    let link = MasterLink::embedded(master, Arc::clone(environment));
+    let command = registering(cluster, environment, addresses);
+    join_here(link, command, manifest, config, name)
+}
+
+fn registering(
+    cluster: ClusterId,
+    environment: &Arc<dyn Environment>,
+    addresses: ServerAddresses,
+) -> MasterCommand {
+    MasterCommand::RegisterServer {
+        cluster,
+        directory: environment.directory(),
+        addresses,
+        shards_wanted: environment.shards(),
     }
+}
+
+/// Registers with the master that is asked directly.
+fn join_here(
+    mut link: MasterLink,
+    command: MasterCommand,
+    manifest: &Manifest,
+    config: &ServerConfig,
+    name: Option<String>,
+) -> Result<ClusterPlace, ServerError> {
+    let fetch = |link: &mut MasterLink| match link.ask(MasterCommand::FetchControl) {
+        Ok(MasterAnswer::Control(control)) => Ok(control),
+        Ok(_) => Err(ServerError::Internal(MISUNDERSTOOD.to_owned())),
+        Err(error) => Err(ServerError::part(error)),
+    };
+    check_replication(config, fetch(&mut link)?.replication)?;
+    let MasterAnswer::Server { server, hash_seed, .. } =
+        link.ask(command).map_err(ServerError::part)?
+    else {
+        return Err(ServerError::Internal(MISUNDERSTOOD.to_owned()));
+    };
+    manifest.keep_seed(hash_seed, master_address(config))?;
+    let control = fetch(&mut link)?;
+    Ok(ClusterPlace::new(server, control, link, name))
 }

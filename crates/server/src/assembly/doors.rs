@@ -118,6 +118,8 @@ fn native_nets(
         let net = NetConfig {
             name: format!("native-{thread}"),
             owner: None,
+            // Of a replica, the longest batch that a log takes.
+            max_frame_bytes: timestone_wire::limits::MAX_FRAME_BYTES,
             share_with,
             max_connections: max_connections(config),
             // Clients that leave have been answered, or wait for nothing more.

@@ -14,6 +14,7 @@ mod doors;
 mod observed;
 mod plan;
 mod primary;
+mod replicas;
 mod time;
 
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
 use timestone_clock::Clock;
-use timestone_cluster::ShardMap;
+use timestone_cluster::{ReplicationFactor, ShardMap};
 use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
@@ -35,6 +36,7 @@ use crate::limits;
 use crate::manifest::Manifest;
 use crate::memory::Budget;
 use crate::node::{Embedded, NearDoor, NodeParts, NodeStage};
+use crate::replica_gauges::ReplicaGauges;
 use clients::Clients;
 pub(crate) use cluster::joining;
 use cluster::{ClusterPlace, join_cluster};
@@ -143,14 +145,14 @@ pub(crate) fn assemble_on(
     let budget = budget_of(config);
     let sizes = SizeConfig { cache_bytes: budget.cache, ..config.sizes.clone() };
     let config = &ServerConfig { sizes, ..config.clone() };
-    let ground = Ground {
+    let mut ground = Ground {
         config,
         environment: &environment,
         clock: environment.clock(),
         memory: budget.memory(),
         // Before anything is created that could stand in for what is missing.
         manifest: Manifest::open(&environment, &config.accept_loss)?,
-        plan: StagePlan::new(usize::from(environment.shards()), config.thread_count()),
+        plan: StagePlan::new(config.thread_count()),
     };
     // Addresses first: the master must be told where this server is.
     let mut doors = Doors::open(&ground)?;
@@ -161,16 +163,20 @@ pub(crate) fn assemble_on(
         ground.clock.begin_anew();
     }
     place.check_shards(&environment, config)?;
-    let stage_of: Vec<(ShardId, StageId)> = place
-        .shards
-        .iter()
-        .zip(0..)
-        .map(|(&shard, index)| (shard, ground.plan.shard(index)))
-        .collect();
+    let here: Vec<ShardId> = if place.replication != ReplicationFactor::ONE {
+        place.map.shards().iter().map(|entry| entry.id).collect()
+    } else {
+        place.shards.clone()
+    };
+    ground.plan.has_shards(here.len());
+    let stage_of: Vec<(ShardId, StageId)> =
+        here.into_iter().zip(0..).map(|(shard, index)| (shard, ground.plan.shard(index))).collect();
     doors.announce(&stage_of, ground.plan.node());
 
     let mut slots = StageSlots::new(&ground.plan);
-    let primaries = primary::build(&ground, &place, &stage_of, &mut slots)?;
+    let build =
+        if place.replication != ReplicationFactor::ONE { replicas::build } else { primary::build };
+    let primaries = build(&ground, &place, &stage_of, &mut slots)?;
     let nets = doors.put(&ground.plan, &mut slots);
     let gauges = &primaries.gauges;
     let clients =
@@ -189,6 +195,7 @@ pub(crate) fn assemble_on(
         started: ground.clock.now(),
         clock: Arc::clone(&ground.clock),
         shards: primaries.gauges,
+        replicas: primaries.replicas.clone(),
         logs: primaries.log_gauges,
         gateways: clients.latencies,
         unreached: clients.unreached,
@@ -201,7 +208,7 @@ pub(crate) fn assemble_on(
         budget,
         memory: Arc::clone(&ground.memory),
     });
-    put_node(&ground, place, &observed, &stage_of, &mut slots);
+    put_node(&ground, place, &observed, (&stage_of, primaries.replicas), &mut slots);
 
     let (stages, used) = slots.finish();
     let mut layout = Layout::new(ground.plan.threads_of(config.layout, &used));
@@ -256,7 +263,7 @@ fn put_node(
     ground: &Ground<'_>,
     place: ClusterPlace,
     observed: &Arc<Observed>,
-    stage_of: &[(ShardId, StageId)],
+    (stage_of, replicas): (&[(ShardId, StageId)], Vec<Arc<ReplicaGauges>>),
     slots: &mut StageSlots,
 ) {
     let (plan, manifest) = (&ground.plan, &ground.manifest);
@@ -272,6 +279,9 @@ fn put_node(
     let node = NodeStage::new(NodeParts {
         server: place.server,
         map: Arc::new(place.map),
+        control: Arc::new(place.control),
+        replicas,
+        detection: ground.config.tuning().detection,
         cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),

@@ -15,6 +15,7 @@ use timestone_wal::DeviceKind;
 
 use crate::gauges::LogGauges;
 use crate::memory::Budget;
+use crate::replica_gauges::ReplicaGauges;
 
 /// What can be looked at from outside the stages.
 pub(crate) struct Observed {
@@ -22,6 +23,8 @@ pub(crate) struct Observed {
     pub(crate) started: Timestamp,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) shards: Vec<Arc<ShardGauges>>,
+    /// Of a cluster whose shards have several replicas.
+    pub(crate) replicas: Vec<Arc<ReplicaGauges>>,
     pub(crate) logs: Vec<Arc<LogGauges>>,
     pub(crate) gateways: Vec<Arc<CommandLatencies>>,
     /// By gateway: how many shards of the cluster it does not reach.

@@ -1,7 +1,7 @@
 //! Which stage has which number, and which thread runs it.
 //!
 //! ```text
-//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ embedded clients 1 a thread
+//!   stage ids:  log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ embedded clients 1 a thread │ node │ shards
 //!   thread i:   native net i, RESP net i, gateway i, embedded client i, shards s with s mod T = i, log i          (fused)
 //!   one more:   node
 //! ```
@@ -21,8 +21,14 @@ pub(crate) struct StagePlan {
 }
 
 impl StagePlan {
-    pub(super) const fn new(shards: usize, threads: usize) -> Self {
-        Self { shards, threads }
+    /// How many shards there are is known when the cluster was joined.
+    pub(super) const fn new(threads: usize) -> Self {
+        Self { shards: 0, threads }
+    }
+
+    /// The plan with so many shards.
+    pub(super) const fn has_shards(&mut self, shards: usize) {
+        self.shards = shards;
     }
 
     fn id(index: usize) -> StageId {
@@ -30,31 +36,31 @@ impl StagePlan {
     }
 
     pub(super) fn shard(&self, index: usize) -> StageId {
-        Self::id(index)
+        Self::id(5 * self.threads + 1 + index)
     }
 
     pub(super) fn log(&self, thread: usize) -> StageId {
-        Self::id(self.shards + thread)
+        Self::id(thread)
     }
 
     pub(super) fn native(&self, thread: usize) -> StageId {
-        Self::id(self.shards + self.threads + thread)
+        Self::id(self.threads + thread)
     }
 
     pub(super) fn resp(&self, thread: usize) -> StageId {
-        Self::id(self.shards + 2 * self.threads + thread)
+        Self::id(2 * self.threads + thread)
     }
 
     pub(super) fn gateway(&self, thread: usize) -> StageId {
-        Self::id(self.shards + 3 * self.threads + thread)
+        Self::id(3 * self.threads + thread)
     }
 
     pub(super) fn embedded_client(&self, thread: usize) -> StageId {
-        Self::id(self.shards + 4 * self.threads + thread)
+        Self::id(4 * self.threads + thread)
     }
 
     pub(super) fn node(&self) -> StageId {
-        Self::id(self.shards + 5 * self.threads)
+        Self::id(5 * self.threads)
     }
 
     const fn total(&self) -> usize {
@@ -106,7 +112,9 @@ impl StagePlan {
                 self.embedded_client(thread),
             ];
             stages.extend(
-                (0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id),
+                (0..self.shards)
+                    .filter(|&shard| self.thread_of(shard) == thread)
+                    .map(|shard| self.shard(shard)),
             );
             stages.push(self.log(thread));
             stages.retain(|stage| used[stage.index()]);

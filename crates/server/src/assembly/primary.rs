@@ -18,7 +18,8 @@ use crate::config::StageLayout;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::manifest::Beginning;
-use crate::restart::{open_stores, replay_logs};
+use crate::replica_gauges::ReplicaGauges;
+use crate::restart::{LogStages, ReplayedInto, StoreOpener, replay_logs};
 use crate::shard_stage::ShardStage;
 use crate::shared_shard::{CalledShard, SharedShard};
 
@@ -30,6 +31,8 @@ pub(super) struct Primaries {
     /// The shards of each thread, for the gateway of the thread; none where stages have threads of
     /// their own.
     pub(super) called: Vec<Vec<CalledShard>>,
+    /// What replicas tell, where shards have several.
+    pub(super) replicas: Vec<Arc<ReplicaGauges>>,
 }
 
 /// Recovers this server's shards, and puts their stages and those of the logs in place.
@@ -41,16 +44,10 @@ pub(super) fn build(
 ) -> Result<Primaries, ServerError> {
     let Ground { config, environment, clock, plan, manifest, .. } = ground;
     let tuning = config.tuning();
-    let mut replays = open_stores(
-        config,
-        &***environment,
-        manifest,
-        &tuning,
-        &place.shards,
-        place.map.cluster(),
-    )?;
-    let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, &mut replays)?;
-    let past = begin_run(ground, &replays)?;
+    let mut replays = opener(ground, place, place.shards.len()).open_all(&place.shards)?;
+    let into = ReplayedInto::Shards(&mut replays);
+    let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, into)?;
+    let past = begin_run(ground, &replays.iter().collect::<Vec<_>>())?;
     let left = Arc::new(manifest.own_clients());
     let log_stages: Vec<StageId> = (0..logs.len()).map(|thread| plan.log(thread)).collect();
     let mut gauges = Vec::new();
@@ -88,6 +85,28 @@ pub(super) fn build(
         }
         slots.put(plan.shard(index), ShardStage::new(shard, shared));
     }
+    let log_gauges = put_logs(logs, plan, slots);
+    Ok(Primaries { gauges, log_gauges, log_stages, called, replicas: Vec::new() })
+}
+
+/// What opens the stores of this server, which has so many shards.
+pub(super) fn opener(ground: &Ground<'_>, place: &ClusterPlace, shards: usize) -> StoreOpener {
+    StoreOpener {
+        config: ground.config.clone(),
+        environment: Arc::clone(ground.environment),
+        manifest: Arc::clone(&ground.manifest),
+        tuning: ground.config.tuning(),
+        cluster: place.map.cluster(),
+        shards,
+    }
+}
+
+/// Puts the stages of the logs in place; their figures.
+pub(super) fn put_logs(
+    logs: LogStages,
+    plan: &StagePlan,
+    slots: &mut StageSlots,
+) -> Vec<Arc<LogGauges>> {
     let mut log_gauges = Vec::new();
     for (thread, (stage, gauges)) in logs.into_iter().enumerate() {
         if !stage.is_blank() {
@@ -95,26 +114,26 @@ pub(super) fn build(
         }
         slots.put(plan.log(thread), stage);
     }
-    Ok(Primaries { gauges, log_gauges, log_stages, called })
+    log_gauges
 }
 
 /// Begins this run's time, and tells the manifest that it begins.
-fn begin_run(ground: &Ground<'_>, replays: &[Replay]) -> Result<Past, ServerError> {
+pub(super) fn begin_run(ground: &Ground<'_>, replays: &[&Replay]) -> Result<Past, ServerError> {
     let (clock, manifest) = (&ground.clock, &ground.manifest);
     let lived_until = replays
         .iter()
-        .map(Replay::lived_until)
+        .map(|replay| replay.lived_until())
         .max()
         .unwrap_or_default()
         .max(manifest.lived_until());
     begin_time(&**clock, lived_until);
-    let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
+    let youngest = replays.iter().map(|replay| replay.youngest()).max().unwrap_or_default();
     manifest.begin_run(&Beginning {
         has_log: ground.config.log != DeviceKind::None,
         now: clock.now(),
         youngest: youngest.max(lived_until),
         lived_until,
-        bound: replays.iter().map(Replay::bound).max().unwrap_or_default(),
+        bound: replays.iter().map(|replay| replay.bound()).max().unwrap_or_default(),
     })
 }
 

@@ -138,6 +138,9 @@ impl NodeStage {
         figures
             .extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
+        if self.maps.is_replicated() {
+            self.replication_figures(&mut figures);
+        }
         self.answer(ctx, reply_to, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
             for (name, value) in &figures {

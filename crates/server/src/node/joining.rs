@@ -1,13 +1,16 @@
 //! How a process registers with a master in another process, without I/O: frames out, frames in.
 //!
 //! ```text
-//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
+//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      FetchControl ──►   ◄── Control (may it join?)      RegisterServer ──►   ◄── Server{id, shards, map}      FetchControl ──►   ◄── Control (where shards have several copies)      RegisterClient ──►   ◄── Clients
 //! ```
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use timestone_cluster::{
-    ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
+    ClientIdBlock, ControlState, DirectoryId, MasterAnswer, MasterCommand, ReplicationFactor,
+    ServerAddresses, ServerId, ShardMap,
 };
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 use timestone_wire::{
@@ -28,14 +31,19 @@ pub struct Registration {
     pub shards: Vec<ShardId>,
     /// The shard map.
     pub map: ShardMap,
+    /// The configurations of its shards, and how many replicas each is to have.
+    pub control: ControlState,
     /// Client ids to hand out.
     pub clients: ClientIdBlock,
     /// The cluster's name, if it was asked for (because a name was expected) and there is one.
     pub cluster_name: Option<String>,
 }
 
+/// Whether a process may join a cluster that keeps so many copies of each shard; the reason why not.
+type CheckReplication = dyn Fn(ReplicationFactor) -> Result<(), String> + Send + Sync;
+
 /// A process that wants to join a cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Joining {
     cluster: ClusterId,
     /// What says that it is this cluster.
@@ -45,8 +53,17 @@ pub struct Joining {
     addresses: ServerAddresses,
     shards: u16,
     found: (ClusterId, Option<String>),
-    server: Option<(ServerId, HashSeed, Vec<ShardId>, ShardMap)>,
+    server: Option<(ServerId, HashSeed)>,
+    is_replicated: bool,
+    control: Option<ControlState>,
+    check: Arc<CheckReplication>,
     asked: Asked,
+}
+
+impl fmt::Debug for Joining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joining").field("asked", &self.asked).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +71,9 @@ enum Asked {
     Nothing,
     Hello,
     Status,
+    Replication,
     Server,
+    Control,
     Clients,
 }
 
@@ -85,8 +104,20 @@ impl Joining {
             shards,
             found,
             server: None,
+            is_replicated: false,
+            control: None,
+            check: Arc::new(|_| Ok(())),
             asked: Asked::Nothing,
         }
+    }
+
+    /// The same, only if the cluster's number of copies passes `check`.
+    pub(crate) fn checking(
+        mut self,
+        check: impl Fn(ReplicationFactor) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.check = Arc::new(check);
+        self
     }
 
     /// Begins on a new connection.
@@ -110,7 +141,7 @@ impl Joining {
                 let welcome = parse::<Welcome<'_>, _>(bytes, |welcome| Ok(welcome.cluster));
                 self.found.0 = welcome.map_err(|refused| self.explained(refused))?;
                 if self.wanted.is_none() {
-                    return Ok(self.ask_for_shards());
+                    return Ok(self.ask_for_replication());
                 }
                 self.asked = Asked::Status;
                 let mut out = Vec::new();
@@ -133,31 +164,62 @@ impl Joining {
                          right name, or another --master"
                     ));
                 }
-                Ok(self.ask_for_shards())
+                Ok(self.ask_for_replication())
             }
+            Asked::Replication => match master_answer(bytes)? {
+                MasterAnswer::Control(control) => {
+                    (self.check)(control.replication)?;
+                    self.is_replicated = control.replication != ReplicationFactor::ONE;
+                    Ok(self.ask_for_shards())
+                }
+                _ => Err(misunderstood()),
+            },
             Asked::Server => match master_answer(bytes)? {
-                MasterAnswer::Server { server, hash_seed, shards, map } => {
-                    self.server = Some((server, hash_seed, shards, map));
-                    self.asked = Asked::Clients;
-                    Ok(ask(&MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }))
+                MasterAnswer::Server { server, hash_seed, map, .. } => {
+                    self.server = Some((server, hash_seed));
+                    if self.is_replicated {
+                        self.asked = Asked::Control;
+                        return Ok(ask(&MasterCommand::FetchControl));
+                    }
+                    self.control = Some(ControlState::of_single_copies(map));
+                    Ok(self.ask_for_clients())
                 }
                 _ => Err(misunderstood()),
             },
-            Asked::Clients => match (master_answer(bytes)?, self.server.take()) {
-                (MasterAnswer::Clients(clients), Some((server, hash_seed, shards, map))) => {
-                    let cluster_name = self.found.1.take();
-                    Ok(JoinStep::Joined(Registration {
-                        server,
-                        hash_seed,
-                        shards,
-                        map,
-                        clients,
-                        cluster_name,
-                    }))
+            Asked::Control => match master_answer(bytes)? {
+                MasterAnswer::Control(control) => {
+                    self.control = Some(control);
+                    Ok(self.ask_for_clients())
                 }
                 _ => Err(misunderstood()),
             },
+            Asked::Clients => {
+                let MasterAnswer::Clients(clients) = master_answer(bytes)? else {
+                    return Err(misunderstood());
+                };
+                self.joined(clients).map(JoinStep::Joined)
+            }
         }
+    }
+
+    fn ask_for_clients(&mut self) -> JoinStep {
+        self.asked = Asked::Clients;
+        ask(&MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK })
+    }
+
+    fn joined(&mut self, clients: ClientIdBlock) -> Result<Registration, String> {
+        let (server, hash_seed) = self.server.take().ok_or_else(misunderstood)?;
+        let control = self.control.take().ok_or_else(misunderstood)?;
+        let map = control.map.clone();
+        Ok(Registration {
+            server,
+            hash_seed,
+            shards: map.owned_by(server).map(|shard| shard.id).collect(),
+            map,
+            control,
+            clients,
+            cluster_name: self.found.1.take(),
+        })
     }
 
     /// A refused greeting, with whence we have the cluster that we greeted as a part of.
@@ -170,6 +232,12 @@ impl Joining {
             "{refused}; {place} says that this data directory belongs to cluster {:016x}",
             self.cluster.get()
         )
+    }
+
+    /// A process that may not join must not be registered: it would be given replicas.
+    fn ask_for_replication(&mut self) -> JoinStep {
+        self.asked = Asked::Replication;
+        ask(&MasterCommand::FetchControl)
     }
 
     fn ask_for_shards(&mut self) -> JoinStep {

@@ -42,6 +42,12 @@ impl Links {
         self.owner = Some(owner);
     }
 
+    /// Whether a connection is being made, for which frames wait.
+    pub(crate) fn is_dialling(&self, address: SocketAddr) -> bool {
+        let link = self.links.get(&address);
+        link.is_some_and(|link| link.reply_to.is_none() && link.dial.is_some())
+    }
+
     /// What to tell which net stage so that `bytes` reach `address`.
     pub(crate) fn send(
         &mut self,

@@ -1,7 +1,7 @@
 //! Where the master is, and how this process asks it.
 //!
-//! Embedded: its core runs here, and its state is replaced durably before an answer that depends on
-//! it leaves. In another process, or on etcd: asked over the wire, or by a worker's thread; client
+//! Here: its core runs in this process, and its state is replaced durably before an answer that
+//! depends on it leaves; or the environment has one that is asked directly. In another process, or on etcd: asked over the wire, or by a worker's thread; client
 //! ids are fetched in blocks, other commands are relayed.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use timestone_cluster::{
-    ClientIdBlock, ClusterError, EmbeddedMaster, Master, MasterAnswer, MasterCommand,
-    MasterFailure, MasterService, ShardMap,
+    ClientIdBlock, ClusterError, EmbeddedMaster, MapVersion, Master, MasterAnswer, MasterCommand,
+    MasterFailure, MasterService, ServerId, ShardMap, Term,
 };
 use timestone_etcd::{EtcdWorker, MasterNews};
 use timestone_seda::ReplyAddress;
-use timestone_types::ClientId;
+use timestone_types::{ClientId, Timestamp};
 use timestone_wire::{ErrorCode, ProtocolVersion, RequestId};
 
 use super::joining::{JoinStep, Joining, Registration};
@@ -55,9 +55,21 @@ impl MasterError {
 }
 
 enum MasterAccess {
-    Embedded(Box<EmbeddedMaster>),
-    Remote { address: SocketAddr, asking: bool },
-    Etcd { worker: EtcdWorker, asking: bool },
+    /// Asked directly. One that is shared is changed by other processes as well.
+    Here {
+        master: Box<dyn MasterService>,
+        is_shared: bool,
+        /// The version of the map that it has told last.
+        told: MapVersion,
+    },
+    Remote {
+        address: SocketAddr,
+        asking: bool,
+    },
+    Etcd {
+        worker: EtcdWorker,
+        asking: bool,
+    },
 }
 
 /// The way to the master.
@@ -75,7 +87,16 @@ impl MasterLink {
         let save =
             move |bytes: &[u8]| environment.save_master(bytes).map_err(|error| error.to_string());
         let master = EmbeddedMaster::new(master, crate::limits::SERVER_LEASE, save);
-        Self::new(MasterAccess::Embedded(Box::new(master)))
+        Self::here(Box::new(master), false)
+    }
+
+    /// The environment's master, which other processes ask as well.
+    pub(crate) fn shared(master: Box<dyn MasterService>) -> Self {
+        Self::here(master, true)
+    }
+
+    fn here(master: Box<dyn MasterService>, is_shared: bool) -> Self {
+        Self::new(MasterAccess::Here { master, is_shared, told: MapVersion::ZERO })
     }
 
     pub(crate) fn remote(address: SocketAddr, clients: ClientIdBlock) -> Self {
@@ -100,14 +121,20 @@ impl MasterLink {
         }
     }
 
-    pub(crate) const fn is_embedded(&self) -> bool {
-        matches!(self.place, MasterAccess::Embedded(_))
+    /// Whether the master is asked directly.
+    pub(crate) const fn is_here(&self) -> bool {
+        matches!(self.place, MasterAccess::Here { .. })
+    }
+
+    /// Whether the master is asked directly, and others change it as well.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.place, MasterAccess::Here { is_shared: true, .. })
     }
 
     /// The master's address, when it is in another process.
     pub(crate) const fn address(&self) -> Option<SocketAddr> {
         match self.place {
-            MasterAccess::Embedded(_) | MasterAccess::Etcd { .. } => None,
+            MasterAccess::Here { .. } | MasterAccess::Etcd { .. } => None,
             MasterAccess::Remote { address, .. } => Some(address),
         }
     }
@@ -135,25 +162,50 @@ impl MasterLink {
         true
     }
 
-    /// Executes a command at the embedded master: the answer, and the map if it changed.
+    /// Executes a command at the master that is here: the answer, and the map if it has changed.
     pub(crate) fn execute(
         &mut self,
         command: MasterCommand,
     ) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
-        let MasterAccess::Embedded(master) = &mut self.place else {
+        let answer = self.ask(command)?;
+        Ok((answer, self.newer_map()?))
+    }
+
+    /// The same; a change of the map is told another time.
+    pub(crate) fn ask(&mut self, command: MasterCommand) -> Result<MasterAnswer, MasterError> {
+        let MasterAccess::Here { master, .. } = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
-        let before = master.master().map().version();
-        let answer = master.execute(command)?;
-        let map = master.map_above(before)?;
-        Ok((answer, map))
+        Ok(master.execute(command)?)
+    }
+
+    /// The map of the master that is here, if it has changed since it was told last.
+    pub(crate) fn newer_map(&mut self) -> Result<Option<ShardMap>, MasterError> {
+        let MasterAccess::Here { master, told, .. } = &mut self.place else {
+            return Err(MasterError::Elsewhere);
+        };
+        let map = master.map_above(*told)?;
+        *told = map.as_ref().map_or(*told, ShardMap::version);
+        Ok(map)
+    }
+
+    /// This server wants to be the controller, or to stay it, at the master that is here: the term
+    /// for which it is.
+    pub(crate) fn campaign(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+    ) -> Result<Option<Term>, MasterError> {
+        let MasterAccess::Here { master, .. } = &mut self.place else {
+            return Err(MasterError::Elsewhere);
+        };
+        Ok(master.campaign(now, server)?)
     }
 
     /// A client id never used before; `None` when the next block must be fetched first.
     pub(crate) fn client_id(&mut self) -> Result<Option<ClientId>, MasterError> {
-        if self.is_embedded() {
-            let (answer, _) = self.execute(MasterCommand::RegisterClient { count: 1 })?;
-            return match answer {
+        if self.is_here() {
+            return match self.ask(MasterCommand::RegisterClient { count: 1 })? {
                 MasterAnswer::Clients(block) => Ok(Some(block.first)),
                 _ => Err(MasterError::Elsewhere),
             };
@@ -210,7 +262,8 @@ impl MasterLink {
         self.relayed.remove(&number.get())
     }
 
-    fn number(&mut self) -> RequestId {
+    /// A number under which nothing was asked yet.
+    pub(crate) fn number(&mut self) -> RequestId {
         let number = RequestId::new(self.next_number);
         self.next_number += 1;
         number

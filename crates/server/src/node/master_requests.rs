@@ -1,61 +1,24 @@
 //! Commands for the master: carried out here, or relayed to the process that has it or to the
-//! worker that asks etcd; and the map of shards, which is asked for now and then.
+//! worker that asks etcd.
 
-use std::sync::Arc;
-
-use timestone_cluster::{
-    ClientIdBlock, ClusterError, MasterAnswer, MasterCommand, ShardMap, StoreKind,
-};
-use timestone_etcd::MasterNews;
-use timestone_seda::{Context, FrameBatch, ReplyAddress, StageId};
-use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, MapIs, MasterReply, Message,
-};
+use timestone_cluster::{ClientIdBlock, ClusterError, MasterAnswer, MasterCommand, StoreKind};
+use timestone_seda::{Context, FrameBatch, ReplyAddress};
+use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, MasterReply, Message};
 
 use super::NodeStage;
-use super::maps::{NEWS_INTERVAL, PULL_INTERVAL};
 use super::master::MasterError;
 use crate::event::Event;
 
 impl NodeStage {
-    /// Asks the master for its map, when that is due.
-    pub(super) fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
-        if self.master.is_on_etcd() {
-            self.maps.wants(ctx.now(), NEWS_INTERVAL);
-            return self.hear_etcd(ctx);
-        }
-        let Some(address) = self.master.address() else { return };
-        if !self.maps.wants(ctx.now(), PULL_INTERVAL) {
-            return;
-        }
-        let mut out = ctx.take_buffer();
-        wire::MapPull {}.encode(&Envelope::default(), &mut out);
-        self.send_to(ctx, address, out);
-    }
-
-    /// Takes what the worker that asks etcd has to tell.
-    fn hear_etcd(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some(news) = self.master.news() {
-            match news {
-                MasterNews::Map(map) => self.set_map(ctx, map),
-                MasterNews::Answered(number, done) => {
-                    let number = wire::RequestId::new(number);
-                    self.etcd_answered(ctx, number, done.map_err(MasterError::from));
-                }
-            }
-        }
-        // Greetings wait while etcd is silent: it is asked until it answers.
-        if !self.master.waiting.is_empty() {
-            self.ask_for_clients(ctx);
-        }
-    }
-
-    fn etcd_answered(
+    pub(super) fn etcd_answered(
         &mut self,
         ctx: &mut Context<'_, Event>,
         number: wire::RequestId,
         done: Result<MasterAnswer, MasterError>,
     ) {
+        if let Some(asked) = self.controlling.asked(number) {
+            return self.controller_answered(ctx, asked, done);
+        }
         let Some((reply_to, request)) = self.master.relayed(number) else {
             return match done {
                 Ok(MasterAnswer::Clients(block)) => self.clients_came(ctx, block),
@@ -90,30 +53,6 @@ impl NodeStage {
             }
         }
         self.outgoing.send(ctx, reply_to.stage, Event::FrameBatch(FrameBatch::new(reply_to, out)));
-    }
-
-    /// Whoever asks is told the map.
-    pub(super) fn answer_map(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        reply_to: ReplyAddress,
-        frame: &Frame<'_>,
-    ) {
-        let mut map = Vec::new();
-        self.maps.map().encode(&mut map);
-        self.answer(ctx, reply_to, frame, |envelope, out| {
-            MapIs { map: &map }.encode(envelope, out)
-        });
-    }
-
-    /// Tells shards and gateways of a newer map.
-    pub(super) fn set_map(&mut self, ctx: &mut Context<'_, Event>, map: ShardMap) {
-        let Some(map) = self.maps.change(map) else { return };
-        let shards = self.shard_stages.iter().map(|&(_, stage)| stage);
-        let told: Vec<StageId> = shards.chain(self.gateways.iter().copied()).collect();
-        for stage in told {
-            self.outgoing.send(ctx, stage, Event::MapChanged(Arc::clone(&map)));
-        }
     }
 
     /// One of our own stages is about to be given client ids, in place of those that ended when it
@@ -158,15 +97,16 @@ impl NodeStage {
             }
         };
         let done = match command {
-            // No shard can follow a change of its primary yet.
+            // The controller asks from within the process that it runs in.
             Ok(command) if command.is_of_controllers() => {
-                let words = "changes of shards are not served over the wire by this version";
+                let words =
+                    "changes of shards are the controller's business, and not served over the wire";
                 return self.answer(ctx, reply_to, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out)
                 });
             }
             Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
-            Ok(command) if self.master.is_embedded() => self.master.execute(command),
+            Ok(command) if self.master.is_here() => self.master.execute(command),
             Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),
         };
@@ -174,6 +114,7 @@ impl NodeStage {
             Ok((answer, map)) => {
                 if let Some(map) = map {
                     self.set_map(ctx, map);
+                    self.refresh_control(ctx);
                 }
                 self.note_clients(reply_to, &answer);
                 let mut bytes = Vec::new();
@@ -212,7 +153,7 @@ impl NodeStage {
     }
 
     /// Asks the master that is not in this process.
-    fn ask_elsewhere(
+    pub(super) fn ask_elsewhere(
         &mut self,
         ctx: &mut Context<'_, Event>,
         number: wire::RequestId,
@@ -248,8 +189,10 @@ impl NodeStage {
                 Event::FrameBatch(FrameBatch::new(reply_to, out)),
             );
         }
-        if let Some(MasterAnswer::Clients(block)) = answer {
-            self.clients_came(ctx, block);
+        match answer {
+            Some(MasterAnswer::Clients(block)) => self.clients_came(ctx, block),
+            Some(MasterAnswer::Control(control)) => self.set_control(ctx, control),
+            _ => {}
         }
     }
 

@@ -3,20 +3,25 @@
 //! ```text
 //!   client ── Hello ──► node ── Welcome{client id, map} ──► client
 //!   anybody ─ MapPull, MasterAsk, NodeStatus ──► node ──► embedded master │ master in another process
+//!   other servers ── Heartbeat ──► node ──► controller, if this server is it ──► master
 //!   shard ── Freeze, Decide for a shard elsewhere ──► node ── connection ──► that shard's server, and its answers back
 //! ```
 //! It runs on a thread of its own, because it may block: the embedded master's state is written and
 //! synced before an answer that depends on it leaves. Nothing of the data path passes through here
 //! on a single node. Source: docs/protocol/membership.md, "The master".
 
+mod controlling;
+mod following;
+mod heartbeats;
 mod hello;
 mod joining;
 mod life;
-mod links;
+pub(crate) mod links;
 mod maps;
 mod master;
 mod master_requests;
 mod parts;
+mod replication_status;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,6 +37,8 @@ use timestone_wire::{
 };
 
 use crate::event::Event;
+use crate::node::controlling::Controlling;
+use crate::node::heartbeats::Heartbeats;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
 use crate::node::life::NodeLife;
 use crate::node::links::Links;
@@ -47,6 +54,8 @@ pub(crate) struct NodeStage {
     cluster_name: Option<String>,
     master: MasterLink,
     links: Links,
+    heartbeats: Heartbeats,
+    controlling: Controlling,
     shard_stages: Vec<(ShardId, StageId)>,
     doors: Vec<NearDoor>,
     gateways: Vec<StageId>,
@@ -63,10 +72,12 @@ impl NodeStage {
     pub(crate) fn new(parts: NodeParts) -> Self {
         Self {
             server: parts.server,
-            maps: Maps::new(parts.map, parts.shared_map),
+            maps: Maps::new(parts.map, parts.control, parts.shared_map),
             cluster_name: parts.cluster_name,
             master: parts.master,
             links: Links::new(parts.net),
+            heartbeats: Heartbeats::new(parts.replicas, parts.detection),
+            controlling: Controlling::new(parts.detection),
             shard_stages: parts.shard_stages,
             doors: parts.doors,
             gateways: parts.gateways,
@@ -110,6 +121,7 @@ impl NodeStage {
             Kind::MapPull => self.answer_map(ctx, reply_to, frame),
             Kind::MasterAsk => self.master_ask(ctx, reply_to, frame),
             Kind::NodeStatus => self.status(ctx, reply_to, frame),
+            Kind::Heartbeat => self.heartbeat(ctx, reply_to, frame),
             // Answers count from those that were asked: a client could tell this process of another
             // map, and its shards of decisions.
             kind if kind.is_reply() => {
@@ -245,6 +257,9 @@ impl Stage<Event> for NodeStage {
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.links.set_owner(ctx.stage());
         self.life.begin(ctx.now());
+        if self.maps.is_replicated() {
+            self.tell_control(ctx);
+        }
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
@@ -274,13 +289,17 @@ impl Stage<Event> for NodeStage {
         if ctx.is_shutting_down() {
             self.stopping.store(true, Ordering::Relaxed);
         } else {
-            self.pull_map(ctx);
+            self.follow_master(ctx);
+            self.beat(ctx);
+            self.control(ctx);
         }
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let map = (!self.master.is_embedded()).then_some(self.maps.next_pull());
-        [map, self.life.deadline()].into_iter().flatten().min()
+        let map = self.follows().then_some(self.maps.next_pull());
+        let beat = self.maps.is_replicated().then_some(self.heartbeats.next());
+        let deadlines = [map, beat, self.control_deadline(), self.life.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn drained(&self) -> bool {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use timestone_clock::Clock;
-use timestone_cluster::{ServerId, ShardMap};
+use timestone_cluster::{ControlState, ServerId, ShardMap};
 use timestone_seda::{NetMetrics, StageId};
 use timestone_types::ShardId;
 
 use super::MasterLink;
 use crate::manifest::Manifest;
+use crate::replica_gauges::ReplicaGauges;
 
 /// The stages whose clients end with this process, and where these are written down for the next
 /// one.
@@ -39,6 +41,12 @@ impl NearDoor {
 pub(crate) struct NodeParts {
     pub(crate) server: ServerId,
     pub(crate) map: Arc<ShardMap>,
+    /// The configurations of its shards.
+    pub(crate) control: Arc<ControlState>,
+    /// What the replicas of this process tell, if shards have several.
+    pub(crate) replicas: Vec<Arc<ReplicaGauges>>,
+    /// A server that is not heard for as long is lost.
+    pub(crate) detection: Duration,
     /// The cluster's name, if it has one.
     pub(crate) cluster_name: Option<String>,
     pub(crate) master: MasterLink,

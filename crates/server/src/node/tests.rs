@@ -1,7 +1,12 @@
 //! Tests of the node stage, driven by hand.
 
+mod replicated;
+
+use std::time::Duration;
+
 use timestone_cluster::{
-    ClientIdBlock, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ShardMap,
+    ClientIdBlock, ControlState, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
+    ShardMap,
 };
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{ConnectionId, ConnectionView, DialId, Generation};
@@ -175,9 +180,13 @@ fn a_run_that_forgets_its_last_moments_is_noticed() {
 
 /// A node of these, whose server has no shards and no gateways.
 fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> NodeParts {
+    let control = ControlState::of_single_copies(ShardMap::clone(&map));
     NodeParts {
         server: ServerId::new(1),
         map: Arc::clone(&map),
+        control: Arc::new(control),
+        replicas: Vec::new(),
+        detection: Duration::from_millis(500),
         cluster_name: None,
         master,
         net: None,

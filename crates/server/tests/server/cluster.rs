@@ -1,6 +1,8 @@
-//! The name of a cluster: given once, checked wherever it is said again.
+//! What is given to a cluster once, and checked wherever it is said again: its name, and how many
+//! copies it keeps of each shard.
 
-use timestone_server::{MasterPlace, Server, ServerConfig};
+use timestone_cluster::ReplicationFactor;
+use timestone_server::{DeviceKind, MasterPlace, Server, ServerConfig};
 
 use crate::running::config;
 
@@ -46,4 +48,38 @@ fn a_server_of_another_cluster_does_not_start() {
     for fine in [Some("blue"), Some(id.as_str()), None] {
         Server::start(&named(&first, fine)).unwrap().shutdown().unwrap();
     }
+}
+
+#[test]
+fn a_server_that_does_not_fit_the_replication_is_refused_and_not_registered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let factor = |copies| ReplicationFactor::new(copies).unwrap();
+    let with = |data: &std::path::Path, copies| ServerConfig {
+        replication: factor(copies),
+        log: DeviceKind::Ssd,
+        ..config(data)
+    };
+    let error = refusal(&ServerConfig { log: DeviceKind::None, ..with(&first, 3) });
+    assert!(error.contains("keeps 3 copies") && error.contains("--log none"), "{error}");
+    let server = Server::start(&with(&first, 3)).unwrap();
+    let join = |config| {
+        let master = MasterPlace::Remote(server.addresses().native.unwrap());
+        ServerConfig { master, ..config }
+    };
+    let error = refusal(&join(with(&second, 5)));
+    assert!(error.contains("--replication says 5, but the cluster keeps 3"), "{error}");
+    let error = refusal(&join(ServerConfig { log: DeviceKind::None, ..with(&second, 1) }));
+    assert!(error.contains("keeps 3 copies") && error.contains("--log none"), "{error}");
+    assert_eq!(server.shard_map().servers().len(), 1, "nobody was registered");
+    let is_free = |shard: &timestone_cluster::ShardEntry| shard.primary.is_none();
+    assert!(server.shard_map().shards().iter().all(is_free), "nobody serves alone");
+    // Who says nothing takes what there is.
+    let other = Server::start(&join(with(&second, 1))).unwrap();
+    assert_eq!(server.shard_map().servers().len(), 2);
+    other.shutdown().unwrap();
+    server.shutdown().unwrap();
+    let error = refusal(&with(&first, 5));
+    assert!(error.contains("--replication says 5, but the cluster keeps 3"), "{error}");
+    Server::start(&with(&first, 3)).unwrap().shutdown().unwrap();
 }

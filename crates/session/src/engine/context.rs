@@ -15,6 +15,7 @@ use timestone_types::{AbortReason, ClientId, ShardId, Timestamp, TxnId, TxnOutco
 use super::frames::{self, Route};
 use super::identity::Identity;
 use super::jitter::Jitter;
+use super::map_pulls::MapPulls;
 use super::number::{self, Asker, Number};
 use super::replies::Fault;
 use super::reports::Report;
@@ -25,6 +26,15 @@ use super::slab::SlabKey;
 use super::timing::Timing;
 use super::unknown::UnknownOutcomes;
 use crate::{EngineConfig, EngineStats, Routes, SessionError, limits};
+
+/// What is asked again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Again {
+    /// What this shard was asked: its connection is new.
+    Of(ShardIndex),
+    /// What the shards were asked that the newest map has in another epoch or at another server.
+    Moved,
+}
 
 /// See the module's description.
 #[derive(Debug)]
@@ -37,6 +47,7 @@ pub(crate) struct Context {
     pub(super) unknown: UnknownOutcomes,
     pub(super) timing: Timing,
     pub(super) jitter: Jitter,
+    pub(super) pulls: MapPulls,
     pub(super) stats: EngineStats,
     /// Pings sent, for their numbers.
     pings: u32,
@@ -141,6 +152,14 @@ impl Context {
         self.shards.at(shard).is_known
     }
 
+    /// Whether what was asked of a shard is to be asked again.
+    pub(crate) fn is_asked_again(&self, again: Again, shard: ShardIndex) -> bool {
+        match again {
+            Again::Of(one) => one == shard,
+            Again::Moved => self.shards.at(shard).has_moved,
+        }
+    }
+
     /// Whether a shard's server can be reached at all.
     ///
     /// # Errors
@@ -199,10 +218,14 @@ impl Context {
             Fault::Busy { retry_after } => {
                 Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(pause))
             }
+            Fault::NotServing { retry_after } => {
+                let own = pause.min(limits::MAX_UNSERVED_PAUSE);
+                Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(own))
+            }
             Fault::Prepared { .. } => Some(pause),
             Fault::WrongRoute => {
                 self.shards.miss_route();
-                Some(pause)
+                Some(pause.min(limits::MAX_UNSERVED_PAUSE))
             }
             _ => None,
         }
@@ -354,6 +377,7 @@ impl Context {
             unknown: UnknownOutcomes::default(),
             timing: Timing::new(),
             jitter: Jitter::new(seed),
+            pulls: MapPulls::default(),
             stats: EngineStats::default(),
             pings: 0,
         }

@@ -4,7 +4,7 @@
 //! shard or unreadable is counted and ignored: networks repeat and reorder, and no peer may bring
 //! the engine down.
 
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{ShardId, Timestamp, is_planted};
 use timestone_wire::{self as wire, ClockIs, Frame, Frames, Message as _, WireError};
 
 use super::Engine;
@@ -51,7 +51,10 @@ impl<M: Manager> Engine<M> {
     fn take(&mut self, from: ShardIndex, frame: &Frame<'_>) -> Option<()> {
         let context = &mut self.context;
         debug_assert!(from.0 < context.shards.count(), "a frame from a shard without an index");
-        context.shards.heard(from);
+        let is_older = context.shards.is_of_older_epoch(from, frame.envelope().epoch);
+        if !is_older {
+            context.shards.heard(from);
+        }
         if frame.kind() == wire::Kind::ClockIs {
             let reading = ClockIs::decode(frame).ok()?;
             context.timing.compare(reading.now);
@@ -60,17 +63,28 @@ impl<M: Manager> Engine<M> {
         }
         let request = frame.envelope().request.get();
         let reply = replies::read(frame).ok();
-        // Where input waits for its turn, a server refuses without a look at its clock.
-        if matches!(reply, Some(Reply::Fault(Fault::Busy { .. }))) {
-            context.shards.refused(from, request);
-        } else {
-            context.shards.answered(from, request);
+        match reply {
+            // Where input waits for its turn, a server refuses without a look at its clock.
+            Some(Reply::Fault(Fault::Busy { .. })) => context.shards.refused(from, request),
+            Some(Reply::Fault(Fault::NotServing { .. } | Fault::WrongRoute)) => {
+                context.shards.refused(from, request);
+                context.shards.doubt(from);
+            }
+            _ => {
+                context.shards.answered(from, request);
+                if !is_older {
+                    context.shards.trust(from);
+                }
+            }
         }
-        let reply = reply.filter(Reply::is_of_this_age)?;
+        let mut reply = reply.filter(Reply::is_of_this_age)?;
         if number::is_ping(request) {
             return Some(());
         }
         let number = Number::unpack(request);
+        if is_older && !is_planted!(LateAnswerOfDeposed) {
+            reply = reply.in_older_epoch(number.asker)?;
+        }
         match number.asker {
             Asker::Read | Asker::Commit => self.manager.deliver(context, from, number, reply),
             Asker::Single => self.singles.deliver(context, from, number, frame, reply),

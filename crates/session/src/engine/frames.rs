@@ -4,7 +4,8 @@
 use timestone_cluster::MapVersion;
 use timestone_types::{ClientId, Epoch, Sequence, ShardId, Timestamp, TxnId};
 use timestone_wire::{
-    Condition, Envelope, Get, Message, Ping, ReadAt, Report, RequestId, Status, Write, WriteAction,
+    self as wire, Condition, Envelope, Get, Message, Ping, ReadAt, Report, RequestId, Status,
+    Write, WriteAction,
 };
 
 use super::singles::record::{Expected, Single, Want};
@@ -75,6 +76,13 @@ pub(crate) fn write(route: Route, single: &Single, wait: bool, out: &mut Vec<u8>
 /// A question about a transaction.
 pub(crate) fn status(route: Route, txn: TxnId, out: &mut Vec<u8>) {
     Status { txn }.encode(&route.into(), out);
+}
+
+/// A frame that the host wrote, perhaps when the map was another one.
+pub(crate) fn again(route: Route, frame: &[u8], out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(frame);
+    wire::restamp(&mut out[begin..], route.epoch, MapVersion::new(route.map_version));
 }
 
 /// A question for nothing but a sign of life, and with it a reading of the server's clock.

@@ -33,6 +33,7 @@ mod direct;
 pub(crate) mod frames;
 pub(crate) mod identity;
 mod jitter;
+mod map_pulls;
 pub(crate) mod number;
 pub(crate) mod offset;
 pub(crate) mod replies;

@@ -10,6 +10,7 @@ use timestone_wire::{
     Value, Verdict, Vote, WireError, Written,
 };
 
+use super::number::Asker;
 use crate::{SessionError, TxnStatus, ValueView, limits};
 
 /// A read's answer as it came.
@@ -27,8 +28,8 @@ pub(crate) struct ReadAnswer<'a> {
 pub(crate) enum Reply<'a> {
     /// A read's answer.
     Value(ReadAnswer<'a>),
-    /// A participant's vote, for one commit timestamp.
-    Vote { txn: TxnId, commit: Timestamp, vote: participant::Vote },
+    /// A participant's vote, for one commit timestamp. A `late` one was given in an older epoch.
+    Vote { txn: TxnId, commit: Timestamp, vote: participant::Vote, late: bool },
     /// A single-key write's answer; the previous value where it was asked for or the condition
     /// failed.
     Written { commit: Timestamp, vote: participant::Vote, previous: ValueView<'a> },
@@ -55,7 +56,7 @@ pub(crate) fn read<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, WireError> {
         }
         Kind::Vote => {
             let Vote { txn, commit, verdict } = Vote::decode(frame)?;
-            Reply::Vote { txn, commit, vote: vote_of(verdict) }
+            Reply::Vote { txn, commit, vote: vote_of(verdict), late: false }
         }
         Kind::Written => {
             let written = Written::decode(frame)?;
@@ -108,6 +109,35 @@ impl Reply<'_> {
     }
 }
 
+impl<'a> Reply<'a> {
+    /// What is left of an answer that was given in an older epoch than the one in which its shard is
+    /// known to be, perhaps by a primary that was deposed: what it says for good stands in the
+    /// records that the new primary has merged, and is true in every epoch. The rest rests on what
+    /// one primary knew, and the new one may know more.
+    pub(crate) fn in_older_epoch(self, asker: Asker) -> Option<Self> {
+        use participant::Vote::{Decided, Later, No, Yes};
+        match self {
+            // A snapshot lies below the lease that it was read under, and the new primary lets
+            // nothing in there.
+            Self::Value(_) => Some(self).filter(|_| asker == Asker::Read),
+            Self::Vote { txn, commit, vote: vote @ (Yes | No(_) | Decided(_)), .. } => {
+                Some(Self::Vote { txn, commit, vote, late: true })
+            }
+            Self::Written { vote: Yes | No(_) | Decided(_), .. }
+            | Self::Acked { .. }
+            | Self::Status { status: TxnStatus::Committed(_) | TxnStatus::Aborted, .. } => {
+                Some(self)
+            }
+            Self::Fault(_) => Some(Self::Fault(Fault::NotServing { retry_after: Duration::ZERO })),
+            Self::Vote { vote: Later(_), .. }
+            | Self::Written { vote: Later(_), .. }
+            | Self::Status { .. }
+            | Self::WriteSetWanted { .. }
+            | Self::Other => None,
+        }
+    }
+}
+
 const fn latest_of(vote: participant::Vote) -> Timestamp {
     match vote {
         participant::Vote::Later(at) | participant::Vote::Decided(TxnOutcome::Committed(at)) => at,
@@ -119,7 +149,7 @@ const fn latest_of(vote: participant::Vote) -> Timestamp {
 impl From<TxnState> for TxnStatus {
     fn from(state: TxnState) -> Self {
         match state {
-            TxnState::Unknown => Self::Unknown,
+            TxnState::Unknown | TxnState::Forgotten => Self::Unknown,
             TxnState::Prepared(at) => Self::Prepared(at),
             TxnState::Committed(at) => Self::Committed(at),
             TxnState::Aborted => Self::Aborted,
@@ -130,8 +160,11 @@ impl From<TxnState> for TxnStatus {
 /// Why a request was not served, by what the engine does about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault<'a> {
-    /// Overload, or not ready: ask again after a while.
+    /// Overload: ask again after a while.
     Busy { retry_after: Duration },
+    /// Whoever was asked does not serve the shard at present: ask again after a while, and look for
+    /// a newer map meanwhile.
+    NotServing { retry_after: Duration },
     /// The shard or its epoch is another one: fetch the map, ask again.
     WrongRoute,
     /// The snapshot is below the watermark.
@@ -151,8 +184,11 @@ pub(crate) enum Fault<'a> {
 impl<'a> From<ErrorReply<'a>> for Fault<'a> {
     fn from(error: ErrorReply<'a>) -> Self {
         match error.code {
-            ErrorCode::Busy | ErrorCode::Unavailable | ErrorCode::Timeout => {
+            ErrorCode::Busy | ErrorCode::Timeout => {
                 Self::Busy { retry_after: error.retry_after().unwrap_or_default() }
+            }
+            ErrorCode::Unavailable => {
+                Self::NotServing { retry_after: error.retry_after().unwrap_or_default() }
             }
             ErrorCode::WrongShard | ErrorCode::StaleEpoch => Self::WrongRoute,
             ErrorCode::SnapshotTooOld => {
@@ -168,8 +204,7 @@ impl<'a> From<ErrorReply<'a>> for Fault<'a> {
 }
 
 impl Fault<'_> {
-    /// Whether the server serves, and has no room for this. One that is not serving yet gives no
-    /// hint when to come again.
+    /// Whether the server serves, and has no room for this.
     pub(crate) const fn lacks_room(&self) -> bool {
         matches!(self, Self::Busy { retry_after } if !retry_after.is_zero())
     }
@@ -178,7 +213,9 @@ impl Fault<'_> {
 impl From<Fault<'_>> for SessionError {
     fn from(fault: Fault<'_>) -> Self {
         match fault {
-            Fault::Busy { retry_after } => Self::Busy { retry_after },
+            Fault::Busy { retry_after } | Fault::NotServing { retry_after } => {
+                Self::Busy { retry_after }
+            }
             Fault::WrongRoute => Self::NoShard,
             Fault::ClockAhead { lead } => Self::ClockAhead { lead },
             Fault::SessionEnded => Self::SessionEnded,

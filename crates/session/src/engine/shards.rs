@@ -47,9 +47,20 @@ pub(crate) struct Shard {
     sent_bytes: usize,
     /// When the first request was sent since a frame came from there.
     asked: Option<Timestamp>,
+    /// Its server does not serve it, as it says, or is silent: it may be another one's by now.
+    is_doubtful: bool,
+    /// The newest map has it in another epoch, or at another server, than the one before.
+    pub(crate) has_moved: bool,
     /// What answers tell of the clock of its server.
     pub(crate) offset: OffsetProbe,
     is_dirty: bool,
+}
+
+impl Shard {
+    /// Whether it is to be asked things, and nobody is known to serve it.
+    const fn is_missed(&self) -> bool {
+        self.is_known && self.elsewhere.is_none() && (!self.is_up || self.is_doubtful)
+    }
 }
 
 /// All shards: the route from a key to its shard, an outbox for each, and what their connections
@@ -61,7 +72,10 @@ pub struct Shards {
     indexes: Vec<u16>,
     dirty: Vec<ShardIndex>,
     routes: Routes,
-    wants_routes: bool,
+    /// A server has told that the routes are outdated.
+    are_outdated: bool,
+    /// How many shards have no connection to a server that serves them.
+    missed: usize,
     /// How many servers the present map has.
     servers: usize,
     /// The latest reading of the batch that is being taken, and whose it is.
@@ -87,6 +101,7 @@ impl Shards {
             let elsewhere = self.unreached(self.table[raw].id);
             self.table[raw].elsewhere = elsewhere;
         }
+        self.count_missed();
         self.assert_sound();
     }
 
@@ -157,7 +172,7 @@ impl Shards {
     /// follow.
     pub fn routes_are_of(&mut self, version: MapVersion) -> bool {
         let current = version.get() <= self.routes.version();
-        self.wants_routes &= !current;
+        self.are_outdated &= !current;
         self.assert_sound();
         current
     }
@@ -165,14 +180,16 @@ impl Shards {
     /// Tells that the routes leave a shard without a server: newer ones may name one.
     pub fn miss_route(&mut self) {
         self.assert_sound();
-        self.wants_routes = true;
+        self.are_outdated = true;
     }
 
-    /// Whether some server said that the routes are outdated; cleared by
-    /// [`crate::Engine::set_routes`].
+    /// Whether a newer map is to be asked for, again and again: some server said that the routes are
+    /// outdated, or a shard has no connection, or its server does not serve it or is silent. Ends
+    /// with a newer map ([`crate::Engine::set_routes`]), or when the shards answer.
+    #[inline]
     #[must_use]
     pub const fn wants_routes(&self) -> bool {
-        self.wants_routes
+        self.are_outdated || self.missed > 0
     }
 
     /// Whether an answer was delivered whose arrival tells something of its server's clock: the
@@ -228,7 +245,8 @@ impl Shards {
             indexes: Vec::new(),
             dirty: Vec::new(),
             routes: Routes::new(0, Vec::new(), |_| None),
-            wants_routes: false,
+            are_outdated: false,
+            missed: 0,
             servers: 0,
             reading: None,
             peer: None,
@@ -243,18 +261,27 @@ impl Shards {
     pub(crate) fn update(&mut self, routes: Routes) {
         assert!(routes.version() >= self.routes.version(), "an older map is never followed");
         for shard in &mut self.table {
-            shard.is_known = false;
+            (shard.is_known, shard.has_moved) = (false, false);
         }
+        let known = self.table.len();
         for &(id, epoch) in routes.shards() {
             // No frame comes from a shard of this number, and no index is left for it.
             if id == wire::SERVER_ITSELF {
                 continue;
             }
-            let shard = self.index_or_insert(id);
-            let shard = &mut self.table[shard.index()];
-            shard.epoch = shard.epoch.max(epoch);
+            let index = self.index_or_insert(id).index();
+            let (shard, server) = (&mut self.table[index], routes.server_of(id));
             shard.is_known = true;
-            shard.server = routes.server_of(id);
+            shard.has_moved = index >= known || epoch > shard.epoch || server != shard.server;
+            if server != shard.server {
+                // What is known is of another one's clock.
+                shard.offset = OffsetProbe::default();
+            }
+            if shard.has_moved {
+                shard.is_doubtful = false;
+            }
+            shard.epoch = shard.epoch.max(epoch);
+            shard.server = server;
         }
         self.servers = routes.servers();
         self.slots = routes
@@ -262,8 +289,14 @@ impl Shards {
             .map(|owner| owner.and_then(|id| self.index_of(id)).map_or(NOBODY, |shard| shard.0))
             .collect();
         self.routes = routes;
-        self.wants_routes = false;
+        self.are_outdated = false;
+        self.count_missed();
         self.assert_sound();
+    }
+
+    /// Counts the shards anew that nobody serves, as far as is known here.
+    fn count_missed(&mut self) {
+        self.missed = self.table.iter().filter(|shard| shard.is_missed()).count();
     }
 
     /// What a shard that cannot be reached is called until somebody names its server.
@@ -289,6 +322,8 @@ impl Shards {
             outbox: Vec::new(),
             sent_bytes: 0,
             asked: None,
+            is_doubtful: false,
+            has_moved: true,
             offset: OffsetProbe::default(),
             is_dirty: false,
         });
@@ -410,8 +445,50 @@ impl Shards {
     #[inline]
     pub(crate) fn saw_map(&mut self, version: MapVersion) {
         let is_newer = version.get() > self.routes.version();
-        self.wants_routes |= is_newer;
-        debug_assert!(self.wants_routes || !is_newer, "routes that are outdated are asked for");
+        self.are_outdated |= is_newer;
+        debug_assert!(self.are_outdated || !is_newer, "routes that are outdated are asked for");
+    }
+
+    /// Whether an answer was given in an older epoch than the one that the map names for its shard.
+    /// Not every refusal names an epoch.
+    #[inline]
+    pub(crate) fn is_of_older_epoch(&self, shard: ShardIndex, epoch: Epoch) -> bool {
+        epoch < self.at(shard).epoch && epoch != Epoch::ZERO
+    }
+
+    /// A shard's server does not serve it, as it says: whether, or not yet, the newest map tells.
+    pub(crate) fn doubt(&mut self, shard: ShardIndex) {
+        self.at_mut(shard).is_doubtful = true;
+        self.count_missed();
+        debug_assert!(self.wants_routes() || !self.at(shard).is_known || !self.reaches(shard));
+    }
+
+    /// A shard's server has served a request.
+    #[inline]
+    pub(crate) fn trust(&mut self, shard: ShardIndex) {
+        if self.at(shard).is_doubtful {
+            self.at_mut(shard).is_doubtful = false;
+            self.count_missed();
+        }
+    }
+
+    /// Doubts a shard that owes an answer and is silent.
+    pub(crate) fn suspect(&mut self, now: Timestamp, shard: ShardIndex) {
+        let asked = self.at(shard).asked;
+        if asked.is_some_and(|asked| now.since(asked) >= limits::SUSPECT_AFTER) {
+            self.doubt(shard);
+        }
+    }
+
+    fn reaches(&self, shard: ShardIndex) -> bool {
+        self.at(shard).elsewhere.is_none()
+    }
+
+    /// A shard's connection stands.
+    pub(crate) fn up(&mut self, shard: ShardIndex) {
+        self.at_mut(shard).is_up = true;
+        self.count_missed();
+        self.assert_sound();
     }
 
     /// A batch of answers begins. What was read for an earlier one does not belong to it.
@@ -461,6 +538,7 @@ impl Shards {
         shard.outbox.clear();
         shard.asked = None;
         shard.offset.lost();
+        self.count_missed();
         self.assert_sound();
     }
 
@@ -473,6 +551,8 @@ impl Shards {
         }
         let dirty = self.table.iter().filter(|shard| shard.is_dirty).count();
         assert_eq!(dirty, self.dirty.len(), "a shard is dirty and not listed, or listed twice");
+        let missed = self.table.iter().filter(|shard| shard.is_missed()).count();
+        assert_eq!(missed, self.missed, "a shard that nobody serves is not counted");
         for (index, shard) in (0..=u16::MAX).map(ShardIndex).zip(&self.table) {
             assert_eq!(self.index_of(shard.id), Some(index), "{} has another index", shard.id);
             let is_idle = shard.outbox.is_empty() && shard.asked.is_none();

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use timestone_types::{ClientId, ShardId, Timestamp};
 
+use super::context::Again;
 use super::reports::Reports;
 use super::shards::{ShardIndex, Shards};
 use super::{Engine, EngineStats};
@@ -46,23 +47,24 @@ impl<M: Manager> Engine<M> {
     pub fn connected(&mut self, now: Timestamp, shard: ShardId) {
         self.context.timing.advance(now);
         let Some(shard) = self.context.shards.index_of(shard) else { return };
-        self.context.shards.at_mut(shard).is_up = true;
-        self.manager.ask_again(&mut self.context, Some(shard));
-        self.singles.ask_again(&mut self.context, Some(shard));
+        self.context.shards.up(shard);
+        self.manager.ask_again(&mut self.context, Again::Of(shard));
+        self.singles.ask_again(&mut self.context, Again::Of(shard));
         self.report(Some(shard), false);
         self.assert_all_sound();
     }
 
-    /// A newer shard map: what waits for it is asked at the right place. An older one is ignored.
+    /// A newer shard map: what was asked of shards that have another epoch or server in it is asked
+    /// again there, under its own identity. An older one is ignored.
     pub fn set_routes(&mut self, now: Timestamp, routes: Routes) {
         self.context.timing.advance(now);
         if routes.version() < self.context.shards.routes().version() {
             return;
         }
         self.context.shards.update(routes);
-        self.manager.follow_routes(&self.context);
-        self.manager.ask_again(&mut self.context, None);
-        self.singles.ask_again(&mut self.context, None);
+        self.manager.follow_routes(&mut self.context);
+        self.manager.ask_again(&mut self.context, Again::Moved);
+        self.singles.ask_again(&mut self.context, Again::Moved);
         self.assert_all_sound();
     }
 
@@ -178,6 +180,7 @@ impl<M: Manager> Engine<M> {
                 context.append_report(shard, &report, is_closing);
                 if !is_closing {
                     context.ask_clock(shard);
+                    context.shards.suspect(now, shard);
                 }
             }
         }

@@ -15,7 +15,7 @@ use core::fmt;
 
 use timestone_types::{Expiry, KeyspaceId, Timestamp};
 
-use crate::engine::context::Context;
+use crate::engine::context::{Again, Context};
 use crate::engine::number::Number;
 use crate::engine::replies::Reply;
 use crate::engine::reports::Reports;
@@ -118,10 +118,10 @@ pub(crate) trait Manager: fmt::Debug {
     fn sweep(&mut self, context: &mut Context);
 
     /// The map is another one: keys may be elsewhere.
-    fn follow_routes(&mut self, context: &Context);
+    fn follow_routes(&mut self, context: &mut Context);
 
-    /// What was sent to this shard, or to any, may be lost; it can be reached again.
-    fn ask_again(&mut self, context: &mut Context, shard: Option<ShardIndex>);
+    /// What was sent to shards whose connection is new, or that have moved, may be lost.
+    fn ask_again(&mut self, context: &mut Context, again: Again);
 
     /// A session was closed: its open transactions are forgotten.
     fn close_session(&mut self, context: &mut Context, session: SlabKey);

@@ -6,6 +6,7 @@
 mod broken_peer;
 mod clocks;
 mod commits;
+mod failover;
 mod failures;
 mod hostile;
 mod singles;

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use timestone_session::{
     Condition, EngineConfig, Mutation, OpId, RequestOptions, SessionError, SessionId, Step,
-    TxnHandle,
+    TxnHandle, TxnStatus,
 };
-use timestone_types::{Expiry, TxnId};
+use timestone_types::{Expiry, ShardId, TxnId};
+use timestone_wire::ErrorCode;
 
 use crate::Requests;
+use crate::failover::{announce, status};
 use crate::world::{Application, Outcome, SPACE, World, world_with};
-use timestone_testkit::{ReferenceShard, Weather};
+use timestone_testkit::{Deposed, ReferenceShard, Weather};
 
 const ACCOUNTS: usize = 12;
 const START: u64 = 100;
@@ -96,8 +98,49 @@ impl Clerk {
     }
 }
 
+/// What a storm does to one shard beside the weather.
+type Blow = fn(&mut World, usize);
+
+/// Its connection is cut, or stands again.
+fn cut_or_mend(world: &mut World, shard: usize) {
+    world.cut[shard] = !world.cut[shard];
+}
+
+/// Another primary takes over, and is announced some time later, perhaps before it serves; the old
+/// one does what old ones do.
+fn fail_over(world: &mut World, shard: usize) {
+    announce(world);
+    let id = ShardId::new(shard as u16);
+    let old = match world.random(4) {
+        0 => Deposed::Silent,
+        1 => Deposed::Unaware,
+        2 => Deposed::Refuses(ErrorCode::StaleEpoch),
+        _ => Deposed::Refuses(ErrorCode::Unavailable),
+    };
+    if world.random(2) == 0 {
+        world.host.engine.disconnected(world.now, id);
+    }
+    world.fail_over(shard, old);
+    if world.random(2) == 0 {
+        let pause = Duration::from_millis(world.random(1_500));
+        world.shards[shard].serves_from = world.now.saturating_add(pause);
+    }
+    if world.random(3) == 0 {
+        announce(world);
+    }
+}
+
 #[test]
 fn money_is_neither_made_nor_lost_in_foul_weather() {
+    money_is_neither_made_nor_lost(cut_or_mend);
+}
+
+#[test]
+fn money_is_neither_made_nor_lost_when_shards_fail_over() {
+    money_is_neither_made_nor_lost(fail_over);
+}
+
+fn money_is_neither_made_nor_lost(blow: Blow) {
     let mut commits = 0;
     for seed in seeds() {
         let mut world = world_with(3, EngineConfig::default(), seed);
@@ -114,7 +157,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
             world.pass(Duration::from_millis(1));
             if world.random(400) == 0 {
                 let shard = world.random(3) as usize;
-                world.cut[shard] = !world.cut[shard];
+                blow(&mut world, shard);
             }
             while let Some((op, outcome)) = world.host.done.pop_front() {
                 let Some(at) = clerks.iter().position(|clerk| clerk.waits_for == op) else {
@@ -137,6 +180,7 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
         }
         *world.weather() = Weather::FAIR;
         world.cut = vec![false; 3];
+        announce(&mut world);
         world.pass(Duration::from_secs(40));
         assert_eq!(world.host.engine.unresolved(), 0, "seed {seed}");
         assert!(world.shards.iter().all(ReferenceShard::is_settled), "seed {seed}");
@@ -162,12 +206,27 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
 
 #[test]
 fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
+    a_counter_counts_every_acknowledged_raise_once(0, fail_over);
+}
+
+#[test]
+fn a_counter_counts_every_acknowledged_raise_once_when_its_shard_fails_over() {
+    a_counter_counts_every_acknowledged_raise_once(3, fail_over);
+}
+
+/// Of so many raises, one is met by a blow, if any is.
+fn a_counter_counts_every_acknowledged_raise_once(rarity: u64, blow: Blow) {
     for seed in seeds() {
         let mut world = world_with(2, EngineConfig::default(), seed);
         *world.weather() = Weather::FOUL;
         let session = world.session();
         let (mut value, mut raised, mut unknown) = (None::<Vec<u8>>, 0u64, 0u64);
+        let mut unknown_ones = Vec::new();
         for _ in 0..30 {
+            if rarity > 0 && world.random(rarity) == 0 {
+                let shard = world.place_of(b"n");
+                blow(&mut world, shard);
+            }
             let next = (amount(value.as_deref()) + 1).to_le_bytes();
             let op = world.op();
             let mutation = Mutation::Put { value: &next, expires_at: Expiry::NEVER };
@@ -181,8 +240,12 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
             assert!(matches!(step, Ok(Step::Pending(_))));
             match world.wait(op) {
                 Outcome::Written(..) => raised += 1,
-                Outcome::Unknown(_) => unknown += 1,
-                Outcome::Aborted { .. } => {}
+                Outcome::Unknown(txn) => {
+                    unknown += 1;
+                    unknown_ones.push(txn);
+                }
+                Outcome::Aborted { .. }
+                | Outcome::Failed(SessionError::DeadlineExceeded | SessionError::Busy { .. }) => {}
                 other => panic!("seed {seed}: {other:?}"),
             }
             value = loop {
@@ -191,10 +254,18 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
                 {
                     break value;
                 }
+                announce(&mut world);
             };
         }
         *world.weather() = Weather::FAIR;
+        announce(&mut world);
         world.pass(Duration::from_secs(20));
+        for txn in unknown_ones {
+            let is_done = world.shards.iter().any(|shard| shard.executed.contains_key(&txn));
+            let told = status(&mut world, txn);
+            let is_told = matches!(told, TxnStatus::Committed(_));
+            assert_eq!(is_told, is_done, "seed {seed}: {txn} is told as {told:?}");
+        }
         let counted = amount(world.shard_of(b"n").latest(b"n")) - START;
         assert!(
             counted >= raised && counted <= raised + unknown,

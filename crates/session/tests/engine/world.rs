@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use timestone_cluster::MapVersion;
 use timestone_session::{
     Abort, Engine, EngineConfig, KeyName, OpId, OpResult, Routes, SessionError, SessionId, Step,
     TxnStatus,
@@ -65,6 +66,10 @@ impl From<OpResult<'_>> for Outcome {
 pub(crate) struct Client {
     pub(crate) engine: Engine,
     pub(crate) done: VecDeque<(OpId, Outcome)>,
+    /// The newest map, where somebody tells it to who asks.
+    pub(crate) newest: Option<Routes>,
+    /// How often the map was asked for.
+    pub(crate) pulls: u32,
     next_op: u64,
 }
 
@@ -73,6 +78,24 @@ impl Client {
         while let Some(done) = self.engine.next_done() {
             let outcome = done.result.into();
             self.done.push_back((done.op, outcome));
+        }
+    }
+
+    /// Asks for the map when the engine wants it; connects where the newest one has the shards.
+    fn look_for_map(&mut self, now: Timestamp) {
+        if self.engine.begin_pull(now).is_none() {
+            return;
+        }
+        self.pulls += 1;
+        let Some(newest) = &self.newest else { return };
+        let version = MapVersion::new(newest.version());
+        if !self.engine.shards_mut().routes_are_of(version) {
+            self.engine.set_routes(now, newest.clone());
+            for &(shard, _) in newest.shards() {
+                if !self.engine.shards().is_connected(shard) {
+                    self.engine.connected(now, shard);
+                }
+            }
         }
     }
 
@@ -97,11 +120,12 @@ impl Host for Client {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.engine.next_deadline()
+        self.engine.next_deadline().into_iter().chain(self.engine.next_pull()).min()
     }
 
     fn tick(&mut self, now: Timestamp) {
         self.engine.tick(now);
+        self.look_for_map(now);
         self.collect();
     }
 }
@@ -121,7 +145,11 @@ pub(crate) fn world(shards: u16) -> World {
 
 pub(crate) fn world_with(shards: u16, config: EngineConfig, seed: u64) -> World {
     let engine = Engine::new(config, ClientId::new(3), routes(1, shards, 1), seed);
-    World::new(Client { engine, done: VecDeque::new(), next_op: 1 }, shards, seed)
+    World::new(
+        Client { engine, done: VecDeque::new(), newest: None, pulls: 0, next_op: 1 },
+        shards,
+        seed,
+    )
 }
 
 /// What applications do with an engine.

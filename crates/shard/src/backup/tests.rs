@@ -12,6 +12,7 @@ use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{FrameBatch, Stage};
 use timestone_store::{Mftl, MftlConfig};
+use timestone_txn::participant::Config;
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
 use timestone_wal::{BatchRecords, LogRecord};
@@ -83,6 +84,7 @@ fn recovering(now: Timestamp) -> Recovering {
         logs: vec![LOG],
         clock: Arc::new(ManualClock::new(now)),
         past: Past { outage: Some(Duration::from_millis(50)), ..Past::default() },
+        participant: Config { has_replicas: true, ..Config::default() },
         ..Recovering::alone(SHARD, LogPlace::Stage(LOG), now)
     }
 }
@@ -385,7 +387,8 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
     for key in 0..KEYS {
         assert_eq!(served.read(key), known.values.get(&key).copied(), "key {key}");
     }
-    // It goes on.
+    // It goes on, when the lease of the last primary is over.
+    served.pass(1_000);
     for _ in 0..10 {
         step(dice, &mut served, &mut known);
     }

@@ -39,7 +39,11 @@ impl Parts<'_> {
         debug_assert_eq!(request.purpose, RequestPurpose::Get, "only a get reads");
         let (reply_to, envelope) = (request.reply_to, request.envelope);
         let found = self.store.get_as_of(key, at, judged, read_token(token));
-        if let Err(refusal) = expiry::check(&expiry, snapshot, &found) {
+        let may_tell = match asked {
+            wire::ReadAt::Snapshot(_) => Ok(()),
+            wire::ReadAt::Latest(_) => self.driver.check_present(),
+        };
+        if let Err(refusal) = may_tell.and_then(|()| expiry::check(&expiry, snapshot, &found)) {
             return self.requests.refuse(ctx, token, &refusal);
         }
         match found {
@@ -162,8 +166,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be
-    /// in doubt whether it has expired.
+    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, be in
+    /// doubt whether it has expired, or not be the latest any more at another primary.
     fn may_answer(
         &self,
         at: Timestamp,
@@ -172,6 +176,9 @@ impl Parts<'_> {
         found: &ReadOutcome,
     ) -> Result<(), Refusal> {
         self.driver.collected().check(at)?;
+        if snapshot == Timestamp::MAX {
+            self.driver.check_present()?;
+        }
         expiry::check_read(rule, snapshot, found)
     }
 

@@ -236,6 +236,11 @@ impl Requests {
             ),
             "there is no vote about a read"
         );
+        if request.is_strict_read
+            && let Err(refusal) = driver.check_present()
+        {
+            return self.refuse(ctx, token, &refusal);
+        }
         if purpose == RequestPurpose::Write && driver.is_waited_out(ctx.now(), &vote) {
             return self.refuse(ctx, token, &Refusal::Recovering);
         }

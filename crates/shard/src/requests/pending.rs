@@ -71,6 +71,8 @@ pub(crate) struct Request {
     /// The envelope of its answer.
     pub(crate) envelope: Envelope,
     pub(crate) purpose: RequestPurpose,
+    /// It is the prepare of a transaction that only read: its vote tells what is there now.
+    pub(crate) is_strict_read: bool,
     /// Its frame, when it had to wait.
     pub(crate) frame: Vec<u8>,
     pub(crate) read: PendingRead,
@@ -221,6 +223,7 @@ impl OpenRequests {
                     reply_to,
                     envelope,
                     purpose,
+                    is_strict_read: false,
                     frame: Vec::new(),
                     read: PendingRead::default(),
                     write: PendingWrite::default(),
@@ -235,7 +238,7 @@ impl OpenRequests {
         assert!(!slot.live, "a free place is not in use");
         slot.reply_to = reply_to;
         slot.envelope = envelope;
-        slot.purpose = purpose;
+        (slot.purpose, slot.is_strict_read) = (purpose, false);
         (slot.asked, slot.timed) = (self.now, timed);
         slot.live = true;
         slot.uses = slot.uses.wrapping_add(1);

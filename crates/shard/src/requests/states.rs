@@ -39,5 +39,6 @@ pub(crate) const fn state_of_frozen(state: FrozenState) -> TxnState {
         FrozenState::Prepared(at) => TxnState::Prepared(at),
         FrozenState::Decided(outcome) => state_of_outcome(outcome),
         FrozenState::Finished => TxnState::Unknown,
+        FrozenState::Forgotten => TxnState::Forgotten,
     }
 }

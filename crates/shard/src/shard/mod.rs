@@ -26,6 +26,8 @@ mod hesitant;
 #[cfg(test)]
 mod in_memory;
 mod outputs;
+#[cfg(test)]
+mod replicated;
 mod request;
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -134,7 +136,7 @@ impl Shard {
             shard,
             seed,
             store,
-            driver: Driver::new(participant, outputs, with.clock),
+            driver: Driver::new(participant, outputs, with.clock, with.participant.has_replicas),
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
             items: Items::new(seed),
@@ -287,6 +289,14 @@ impl Shard {
         }
     }
 
+    /// Tells the participant how wrong the clock may be, where that matters.
+    fn follow_clock_error(&mut self, ctx: &mut Turn<'_>) {
+        if let Some(bound) = self.driver.follow_error() {
+            self.step(ctx, participant::Input::ClockError { bound }, None);
+        }
+        self.driver.assert_carried_out();
+    }
+
     /// Whether decisions, or aborts, would be lost with this run.
     fn owes(&mut self, ctx: &mut Turn<'_>, input: participant::Input<'_>) -> (bool, bool) {
         let answer = self.driver.ask(ctx.now(), input);
@@ -361,6 +371,7 @@ impl Shard {
     /// Begins to serve; once, before anything else.
     pub fn start(&mut self, ctx: &mut Turn<'_>) {
         self.store.begin_batch(self.log_records.open_batch().get());
+        self.follow_clock_error(ctx);
         self.step(ctx, participant::Input::RecoveryDone, None);
         self.step(ctx, participant::Input::Tick, None);
         self.driver.assert_carried_out();
@@ -372,6 +383,7 @@ impl Shard {
         if let Some(back) = self.driver.follow_clock() {
             self.step(ctx, participant::Input::ClockHeld { back }, None);
         }
+        self.follow_clock_error(ctx);
         self.requests.set_now(ctx.now());
     }
 

@@ -111,6 +111,9 @@ impl Shard {
                 self.parts().2.scan_now(ctx, token, at, as_of, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
+                if let Err(refusal) = self.driver.check_present() {
+                    return self.requests.refuse(ctx, token, &refusal);
+                }
                 self.requests.answer(ctx, token, |envelope, out| {
                     wire::NewestIs { at }.encode(envelope, out)
                 });

@@ -220,6 +220,9 @@ impl Shard {
         if !items.look_up((token, wait), frame, (body, keys), &mut parts) {
             return Ok(());
         }
+        if let Some(request) = parts.requests.get_mut(token) {
+            request.is_strict_read = prepare.single && body.writes().next().is_none();
+        }
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
@@ -423,6 +426,7 @@ impl Shard {
                     TxnState::Committed(at) => FrozenState::Decided(TxnOutcome::Committed(at)),
                     TxnState::Aborted => FrozenState::Decided(TxnOutcome::Aborted),
                     TxnState::Unknown => FrozenState::Finished,
+                    TxnState::Forgotten => FrozenState::Forgotten,
                 };
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::FreezeAnswer { from, txn: answer.txn, state }, None);
@@ -432,7 +436,7 @@ impl Shard {
                 let outcome = match is.state {
                     TxnState::Committed(at) => TxnOutcome::Committed(at),
                     TxnState::Aborted => TxnOutcome::Aborted,
-                    TxnState::Prepared(_) | TxnState::Unknown => return,
+                    TxnState::Prepared(_) | TxnState::Unknown | TxnState::Forgotten => return,
                 };
                 let (from, state) = (frame.envelope().shard, FrozenState::Decided(outcome));
                 self.step(ctx, Input::FreezeAnswer { from, txn: is.txn, state }, None);

@@ -21,6 +21,16 @@ struct DataState {
     /// Walks of the whole ring.
     walked: u64,
     found: BTreeMap<KeyIndex, Seen>,
+    /// What is found when everything is read again.
+    again: Option<Again>,
+}
+
+/// Everything is read once more, from other replicas.
+#[derive(Debug, Default)]
+struct Again {
+    found: BTreeMap<KeyIndex, Seen>,
+    /// Whether it must be the same.
+    is_compared: bool,
 }
 
 /// See the module.
@@ -85,9 +95,26 @@ impl KnownData {
         self.lock().walked
     }
 
-    /// A key held this in the end.
+    /// A key held this in the end, or at another replica then.
     pub(crate) fn found(&self, key: KeyIndex, seen: Seen) {
-        self.lock().found.insert(key, seen);
+        let mut state = self.lock();
+        let DataState { found, again, .. } = &mut *state;
+        again.as_mut().map_or(found, |again| &mut again.found).insert(key, seen);
+    }
+
+    /// Everything is going to be read again. `same`: and must be what it was.
+    pub(crate) fn read_again(&self, same: bool) {
+        self.lock().again = Some(Again { found: BTreeMap::new(), is_compared: same });
+    }
+
+    /// What was not the same when everything was read again.
+    pub(crate) fn difference(&self) -> Option<String> {
+        let state = self.lock();
+        let again = state.again.as_ref().filter(|again| again.is_compared)?;
+        let differs = |key: &&KeyIndex| again.found.get(key) != state.found.get(key);
+        let key = state.found.keys().chain(again.found.keys()).find(differs)?;
+        let (before, now) = (state.found.get(key), again.found.get(key));
+        Some(format!("key {} holds {before:?} at one replica and {now:?} at another", key.0))
     }
 
     pub(crate) fn all_found(&self) -> BTreeMap<KeyIndex, Seen> {

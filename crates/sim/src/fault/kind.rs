@@ -83,10 +83,24 @@ pub enum FaultKind {
     /// A client dies, and the one that takes its place begins with a clock that is too far behind
     /// to be believed.
     LateClock,
+    /// A server is cut off from all other servers; clients reach it.
+    CutFromServers,
+    /// A server is cut off from all clients; other servers reach it.
+    CutFromClients,
+    /// The master outside of the servers answers nobody.
+    MasterGone,
+    /// A server dies and does not come back.
+    Death,
+    /// A server dies with its data directory. An empty one takes its place, which is another server
+    /// to the cluster.
+    LostDirectory,
+    /// A server dies and loses its flash and its logs, but not the small files beside them: it
+    /// comes back as the same server, which knows that it has lost them.
+    LostDevices,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 33] = [
+const KINDS: [(FaultKind, &str); 39] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -120,6 +134,12 @@ const KINDS: [(FaultKind, &str); 33] = [
     (FaultKind::LyingSync, "lying-sync"),
     (FaultKind::StalledReader, "stalled-reader"),
     (FaultKind::LateClock, "late-clock"),
+    (FaultKind::CutFromServers, "cut-from-servers"),
+    (FaultKind::CutFromClients, "cut-from-clients"),
+    (FaultKind::MasterGone, "master-gone"),
+    (FaultKind::Death, "death"),
+    (FaultKind::LostDirectory, "lost-directory"),
+    (FaultKind::LostDevices, "lost-devices"),
 ];
 
 impl FaultKind {
@@ -141,6 +161,46 @@ impl FaultKind {
         matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite | Self::LostWrite)
     }
 
+    /// Whether it takes a copy of what was acknowledged: where there are others, all is promised
+    /// nevertheless, as long as they are not taken before it is replaced.
+    #[must_use]
+    pub const fn takes_a_copy(self) -> bool {
+        matches!(self, Self::Death | Self::LostDirectory | Self::LostDevices)
+    }
+
+    /// Whether it is for clusters whose servers stand in for each other, or whose master is none of
+    /// them: no seed draws it for others.
+    #[must_use]
+    pub(crate) const fn is_of_failover(self) -> bool {
+        self.takes_a_copy()
+            || matches!(self, Self::CutFromServers | Self::CutFromClients | Self::MasterGone)
+    }
+
+    /// Whether a server that it strikes may be of no use to others.
+    #[must_use]
+    pub(crate) const fn takes_a_server(self) -> bool {
+        self.takes_a_copy()
+            || matches!(
+                self,
+                Self::Kill
+                    | Self::PowerCut
+                    | Self::Stop
+                    | Self::Pause
+                    | Self::Cut
+                    | Self::CutOneWay
+                    | Self::Isolate
+                    | Self::CutFromServers
+                    | Self::CutFromClients
+                    | Self::SlowDisk
+                    | Self::LogFailure
+                    | Self::FlashFailure
+                    | Self::Full
+                    | Self::MemoryPressure
+                    | Self::ClockGlitch
+                    | Self::LyingSync
+            )
+    }
+
     /// Whether it may keep a decision from those who wait for it for long.
     #[must_use]
     pub(crate) const fn delays_messages(self) -> bool {
@@ -152,6 +212,8 @@ impl FaultKind {
                 | Self::CutOneWay
                 | Self::Isolate
                 | Self::MasterCut
+                | Self::CutFromServers
+                | Self::CutFromClients
                 | Self::BlackHole
                 | Self::Loss
                 | Self::SlowNetwork
@@ -198,6 +260,9 @@ impl FaultKind {
                 Duration::from_secs(2)
             }
             Self::ClockStop => Duration::from_millis(200),
+            Self::CutFromServers | Self::CutFromClients | Self::MasterGone => {
+                Duration::from_secs(3)
+            }
             _ => Duration::from_millis(500),
         }
     }

@@ -83,6 +83,23 @@ impl Injector {
         true
     }
 
+    /// The master outside answers nobody, and half of the time was asked something just before.
+    /// Whether there is one, and it answered until now.
+    pub(super) fn lose_master(
+        &mut self,
+        world: &mut World,
+        length: Duration,
+        dice: &mut Dice,
+    ) -> bool {
+        let asked = dice.chance(0.5);
+        if world.master.as_ref().is_none_or(|master| master.is_gone()) {
+            return false;
+        }
+        world.set_master_gone(Some(asked));
+        self.undo_at(world, length, Undo::Master);
+        true
+    }
+
     pub(super) fn worsen_network(
         &mut self,
         world: &mut World,

@@ -13,6 +13,8 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 const FINISH_TIMEOUT: Duration = Duration::from_secs(90);
 /// And everything must have been read.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Replicas must have become primaries by then.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ScenarioRun {
     /// Finds what must not be, whatever the phase is.
@@ -25,6 +27,10 @@ impl ScenarioRun {
                     && self.injector.is_calm(&self.world)
                     && !self.clocks_lag(),
             );
+        }
+        if !matches!(self.phase, RunPhase::SettingUp | RunPhase::Auditing | RunPhase::Moving) {
+            let unserved = self.failovers.look(&self.world, &self.injector);
+            self.findings.extend(unserved);
         }
         let unread = self.watch_unread();
         self.findings.extend(unread);
@@ -65,7 +71,9 @@ impl ScenarioRun {
 
     /// The cluster comes up.
     pub(super) fn set_up(&mut self) -> bool {
-        if self.world.processes.iter().all(crate::process::Process::is_up) {
+        if self.world.processes.iter().all(crate::process::Process::is_up)
+            && self.world.is_complete()
+        {
             self.begin_task(crate::session::load);
             self.enter(RunPhase::Loading);
         } else if self.waited() > SETUP_TIMEOUT {
@@ -195,10 +203,39 @@ impl ScenarioRun {
     /// Everything is read.
     pub(super) fn auditing(&mut self) -> bool {
         if self.board.live() == 0 {
-            return true;
+            return self.read_all();
         }
         if self.waited() > AUDIT_TIMEOUT {
             return self.stuck("after the faults, the data cannot be read", Vec::new());
+        }
+        false
+    }
+
+    /// Everything was read. Whether that is the end.
+    fn read_all(&mut self) -> bool {
+        if let Some(differs) = self.board.data.difference() {
+            self.findings.push(Finding::new("copies", differs));
+        }
+        if !self.copies.next_round(&self.world) {
+            return true;
+        }
+        self.enter(RunPhase::Moving);
+        false
+    }
+
+    /// Other replicas become primaries.
+    pub(super) fn moving(&mut self) -> bool {
+        let open = self.copies.move_on(&self.world);
+        if open.is_empty() {
+            // What expires may have done so since.
+            let expires =
+                self.board.work.spec().expire_percent > 0 || self.board.settings.expires.is_some();
+            self.board.data.read_again(!expires);
+            let keys = self.board.recorder.written_keys();
+            self.begin_task(move |db, board| crate::session::audit(db, board, keys));
+            self.enter(RunPhase::Auditing);
+        } else if self.waited() > MOVE_TIMEOUT {
+            return self.stuck("in calm, replicas do not become primaries", open);
         }
         false
     }

@@ -59,6 +59,8 @@ pub struct RunReport {
     pub changes: BTreeMap<RestartChange, u64>,
     /// Connections that servers closed because their clients read nothing for too long.
     pub stalled: u64,
+    /// How often another server became primary of a shard, until everything came to rest.
+    pub failovers: u64,
     /// How it ran until the sessions were told to end.
     pub pace: Pace,
     /// Transactions that checkers looked at.

@@ -53,7 +53,7 @@ impl Watchdog {
             }
         }
         let truth = Timestamp::from_nanos(EPOCH.as_nanos() + now.as_nanos());
-        for (id, figures) in world.processes.figures() {
+        for (id, figures) in world.figures() {
             let (process, watched) = (&world.processes[id], &self.watched[id.0 as usize]);
             let lag = truth.since(figures.watermark);
             if now.since(watched.up_since) > allowed && lag > allowed {

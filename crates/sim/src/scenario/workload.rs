@@ -89,6 +89,12 @@ pub struct DemandsPart {
     /// own; unbounded when left out. Prepared transactions may wait for a server that is gone, so
     /// it is for those of one shard.
     pub watermark_lag: Option<TimeSpan>,
+    /// For shards with several replicas: how long one may be without a primary that serves, as long
+    /// as no more servers are in a bad way than there are to spare. Faults then leave as many well.
+    pub failover_within: Option<TimeSpan>,
+    /// How many times at least another server must become primary of a shard: a run in which fewer
+    /// do has not tried what it is for.
+    pub failovers: u64,
 }
 
 impl Default for WorkloadPart {
@@ -121,6 +127,8 @@ read_grouped!(WorkloadPart, WorkloadKey {
     Deadline => demands.deadline,
     OutcomesKnown => demands.outcomes_known,
     WatermarkLag => demands.watermark_lag,
+    FailoverWithin => demands.failover_within,
+    Failovers => demands.failovers,
     Singles => registers.singles,
     Expires => registers.expires,
     Large => registers.large,

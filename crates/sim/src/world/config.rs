@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
+use timestone_cluster::ReplicationFactor;
 use timestone_costmodel::{Costs, DevicePace, Stopwatch};
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
@@ -42,6 +43,10 @@ pub(crate) struct ClientsTime {
 pub(crate) struct Members {
     pub(crate) servers: u32,
     pub(crate) shards_per_server: u16,
+    /// Replicas of each shard.
+    pub(crate) replication: ReplicationFactor,
+    /// Whether the master is none of the servers.
+    pub(crate) outside_master: bool,
     pub(crate) clients: u32,
     /// Sessions of each client.
     pub(crate) sessions: u32,
@@ -88,5 +93,15 @@ impl Members {
     /// Shards of all servers.
     pub(crate) const fn shards(&self) -> u32 {
         self.shards_per_server as u32 * self.servers
+    }
+
+    /// Whether shards outlive servers.
+    pub(crate) fn are_replicated(&self) -> bool {
+        self.replication != ReplicationFactor::ONE
+    }
+
+    /// How many servers may be gone at once, with their disks, without the loss of anything.
+    pub(crate) const fn spares(&self) -> usize {
+        self.replication.replicas() / 2
     }
 }

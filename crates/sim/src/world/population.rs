@@ -12,6 +12,7 @@ use super::WorldConfig;
 use super::queue::{EventQueue, Occurrence};
 use crate::clock::{SimClock, TrueTime};
 use crate::environment::SimEnvironment;
+use crate::master::OutsideMaster;
 use crate::network::{ProcessId, address_of};
 use crate::process::{ClientRole, Process, ProcessLife, RedisRole, Role, ServerRole};
 use crate::processes::Processes;
@@ -27,6 +28,8 @@ const RESP_PORT: u16 = 7401;
 pub(super) struct Population<'a> {
     pub(super) config: &'a WorldConfig,
     pub(super) truth: &'a TrueTime,
+    /// Where no server hosts it.
+    pub(super) master: Option<&'a OutsideMaster>,
     pub(super) seed: Seed,
     pub(super) trace: &'a mut Trace,
     pub(super) processes: &'a mut Processes,
@@ -67,6 +70,7 @@ impl Population<'_> {
             clock,
             counter,
             paused: false,
+            is_buried: false,
             planned_crash: None,
             leaving: None,
             scheduled: None,
@@ -90,7 +94,8 @@ impl Population<'_> {
         let id = self.processes.next_id();
         let listen = address_of(id, PORT);
         let config = self.config;
-        let master = if number == 0 {
+        // One that is outside is nobody's to host, and none to dial.
+        let master = if number == 0 || self.master.is_some() {
             MasterPlace::Embedded
         } else {
             MasterPlace::Remote(address_of(ProcessId(0), PORT))
@@ -114,6 +119,7 @@ impl Population<'_> {
             threads: Some(config.machine.threads),
             layout: config.machine.layout,
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
+            replication: config.members.replication,
             log: config.storage.log,
             master,
             tuning: Some(config.storage.tuning.clone()),
@@ -129,7 +135,8 @@ impl Population<'_> {
             clock.clone(),
             config.storage.flash,
             config.storage.pace,
-        );
+        )
+        .mastered_by(self.master.cloned());
         let unlogged = Unlogged::default();
         let role =
             Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));

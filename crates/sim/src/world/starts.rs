@@ -16,16 +16,17 @@ use timestone_types::ShardId;
 use super::population::counter_of;
 use super::queue::Occurrence;
 use super::{World, spin_of};
+use crate::devices::Devices;
 use crate::error::SimError;
 use crate::network::ProcessId;
-use crate::process::{ClientRole, ProcessLife, RedisRole, Role, Serving, SharedNetwork, devices};
+use crate::process::{ClientRole, ProcessLife, RedisRole, Role, Serving, SharedNetwork};
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
 impl World {
     pub(super) fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
-        if !matches!(self.processes[id].life, ProcessLife::Down) {
+        if !matches!(self.processes[id].life, ProcessLife::Down) || self.processes[id].is_buried {
             return Ok(());
         }
         self.network.begin_process(id);
@@ -125,14 +126,14 @@ impl World {
         server.config.accept_loss = AcceptedLoss::Nothing;
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
-        let connections = Box::new(built.connections());
+        let (connections, replicas) = (Box::new(built.connections()), Box::new(built.replicas()));
         if server.starts > 1 {
             let shards: Vec<ShardId> = built.shards.iter().map(|(shard, _)| *shard).collect();
             let total = self.config.members.shards();
             self.board.lose_memory(&shards, u16::try_from(total).unwrap_or(u16::MAX));
         }
-        let devices = devices(&server.environment, &built.shards, &built.logs);
-        let ServerStages { stages, layout, admission, .. } = built;
+        let ServerStages { stages, layout, admission, server: number, shards, logs, .. } = built;
+        let devices = Devices::of(&server.environment, shards, &logs);
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
         let costs =
             Costs::of_process(kinds, &process.counter, self.config.machine.stopwatch.as_ref());
@@ -149,7 +150,9 @@ impl World {
         process.life = ProcessLife::Serving(Box::new(Serving {
             runtime,
             devices,
+            server: number,
             figures,
+            replicas,
             connections,
             caches,
             admission,

@@ -358,7 +358,11 @@ impl Coordinator {
             // Too old for a copy means too old to be remembered: an earlier one may have been
             // promised, and the participants may have committed among themselves since. Only they
             // can tell, if anybody can.
-            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.round.repeated => {
+            Vote::No(reason)
+                if reason.kind == AbortKind::TooOld
+                    && self.round.repeated
+                    && !is_planted!(TooOldIsNo) =>
+            {
                 if self.phase == CommitPhase::Preparing {
                     self.give_up(now, out);
                 }

@@ -42,6 +42,9 @@ impl<V: Validation> Participant<V> {
     #[inline]
     pub(super) fn read(&mut self, now: Timestamp, read: ReadAsked, out: &mut Vec<Output>) {
         let token = read.token;
+        if read.key.latest && !self.shows_present(now, (token, read.wait), out) {
+            return;
+        }
         let (reading, at) = match self.judge_read(now, &read.key, read.at) {
             Ok(judged) => judged,
             Err(refusal) => return out.push(Output::Refuse { token, refusal }),
@@ -113,7 +116,7 @@ impl<V: Validation> Participant<V> {
     }
 
     /// Something at `at` has to wait until a bound above it is durable.
-    fn park_behind_bound(
+    pub(super) fn park_behind_bound(
         &mut self,
         now: Timestamp,
         token: Token,
@@ -173,6 +176,12 @@ impl<V: Validation> Participant<V> {
         // It is a new one, and may stay that until room is made or its key is looked up.
         if !prepare.has_room {
             return out.push(Output::NoRoom { token });
+        }
+        // Who is told that a condition does not hold, or that what it read is the latest, is told of the
+        // present.
+        let tells_present = prepare.leaves_no_trace() || prepare.condition != Lookup::NotNeeded;
+        if tells_present && !self.shows_present(now, (token, prepare.wait), out) {
+            return;
         }
         if prepare.condition == Lookup::Needed {
             let latest =
@@ -257,6 +266,9 @@ impl<V: Validation> Participant<V> {
         if let Err(refusal) = self.horizon.may_commit_at(now, prepare.commit, low_water) {
             return out.push(Output::Refuse { token, refusal });
         }
+        if self.life.waits_for_watermark(&self.horizon.watermark, prepare.commit) {
+            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+        }
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing
         // may be written there any more, or what was deleted since would come back.
         let is_repeat = self.horizon.watermark.was_carried_out(prepare.commit);
@@ -328,7 +340,15 @@ impl<V: Validation> Participant<V> {
     /// one sees no less. A watermark that a restart has put ahead of the clock counts, too: a scan
     /// below it would be refused. So does what was told expired before the restart: it is there as
     /// of earlier snapshots.
-    pub(super) fn newest(&self, token: Token, keyspace: KeyspaceId, latest: Timestamp) -> Output {
+    pub(super) fn newest(
+        &mut self,
+        now: Timestamp,
+        (token, keyspace, latest): (Token, KeyspaceId, Timestamp),
+        out: &mut Vec<Output>,
+    ) {
+        if !self.shows_present(now, (token, Wait::Yes), out) {
+            return;
+        }
         let others = self.life.txns.table.others();
         let promised = others.writers_in(keyspace).map(|one| others.may_commit_at(one)).max();
         let known = promised.unwrap_or_default().max(self.life.validation.newest(keyspace));
@@ -340,6 +360,6 @@ impl<V: Validation> Participant<V> {
             true => Timestamp::ZERO,
             false => latest.max(known).max(watermark).max(self.horizon.expiry.told()),
         };
-        Output::NewestIs { token, at }
+        out.push(Output::NewestIs { token, at });
     }
 }

@@ -24,11 +24,35 @@ use super::table::{Asker, Handle};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PendingRecord {
     Nothing,
-    Promise { record: Handle, txn: TxnId, asker: Asker },
-    AbortedPromise { record: Handle, txn: TxnId, asker: Asker, reason: AbortReason },
-    Committed { record: Handle, txn: TxnId, token: Option<Token> },
-    Aborted { txn: TxnId, then: AfterAbort },
-    Bound { bound: Timestamp, watermark: Timestamp },
+    Promise {
+        record: Handle,
+        txn: TxnId,
+        asker: Asker,
+    },
+    AbortedPromise {
+        record: Handle,
+        txn: TxnId,
+        asker: Asker,
+        reason: AbortReason,
+    },
+    /// A promise that termination has ended.
+    GivenUp {
+        record: Handle,
+        txn: TxnId,
+    },
+    Committed {
+        record: Handle,
+        txn: TxnId,
+        token: Option<Token>,
+    },
+    Aborted {
+        txn: TxnId,
+        then: AfterAbort,
+    },
+    Bound {
+        bound: Timestamp,
+        watermark: Timestamp,
+    },
 }
 
 /// What follows when an abort is durable.

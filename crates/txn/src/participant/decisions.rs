@@ -7,9 +7,11 @@
 //! ```
 //!
 //! A commit is applied at the *decided* timestamp; a key is free only when the put can be read;
-//! waiting reads go before new prepares. An abort frees the keys at once: whoever decided it rests
-//! on a durable no or on frozen states, so that every later question about the transaction has the
-//! same answer, whether or not this participant's record of it survives.
+//! waiting reads go before new prepares. An abort that a coordinator or a peer tells frees the keys at
+//! once: whoever decided it rests on a durable no or on frozen states, so that every later question
+//! about the transaction has the same answer, whether or not this participant's record of it
+//! survives. One that this participant concludes itself frees them when its record is durable
+//! ([`super::termination`]).
 
 use timestone_types::{
     AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared,
@@ -35,8 +37,8 @@ pub(super) struct Decision {
 }
 
 impl<V: Validation> Lifecycle<V> {
-    /// What follows when a record is durable. Tells the transaction whose promise was taken back,
-    /// if that has ended one.
+    /// What follows when a record is durable. Tells the transaction that is aborted by it, if there is
+    /// one.
     pub(super) fn recorded(
         &mut self,
         pending: PendingRecord,
@@ -58,10 +60,22 @@ impl<V: Validation> Lifecycle<V> {
                 out.push(Output::Vote { token, txn, commit, vote: Vote::No(reason) });
                 return slot.map(|_| txn);
             }
+            PendingRecord::GivenUp { record, txn } => {
+                if let Some(slot) = self.txns.alive(record) {
+                    self.release(slot, None, out);
+                    assert!(self.txns.table.record(slot).phase == Phase::Aborting, "and stays so");
+                    let reason = AbortReason::of(AbortKind::Terminated);
+                    self.finish(slot, Fate::Aborted(reason), out);
+                }
+                return Some(txn);
+            }
             PendingRecord::Committed { record, txn, token } => {
                 self.commit_is_durable(record, txn, token, out)
             }
-            PendingRecord::Aborted { txn, then } => self.abort_is_durable(txn, then, out),
+            PendingRecord::Aborted { txn, then } => {
+                self.abort_is_durable(txn, then, out);
+                return Some(txn);
+            }
         }
         None
     }
@@ -164,7 +178,8 @@ impl<V: Validation> Lifecycle<V> {
         }
     }
 
-    /// A decision about something that is decided already.
+    /// A decision about something that is decided already. Only what is durable contradicts it: a
+    /// primary that was deposed may be about to record what its successor has decided otherwise.
     fn answer_decided(
         &mut self,
         decision: &Decision,
@@ -174,12 +189,12 @@ impl<V: Validation> Lifecycle<V> {
     ) {
         let (Some(token), txn) = (decision.token, decision.txn) else { return };
         debug_assert!(self.txns.table.find(txn).is_some(), "what is decided is known");
-        if !agrees {
-            out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
-        } else if durable {
+        if !durable {
+            self.park_asking(txn, token, out);
+        } else if agrees {
             out.push(Output::AckDecision { token, txn });
         } else {
-            self.park_asking(txn, token, out);
+            out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
         }
     }
 
@@ -207,7 +222,7 @@ impl<V: Validation> Lifecycle<V> {
             // Only this participant decides about a transaction of its own, and it does so by its
             // log.
             (Phase::Prepared { .. }, _) if record.single => {
-                self.answer_decided(&decision, false, false, out);
+                self.answer_decided(&decision, false, true, out);
                 false
             }
             (Phase::Prepared { .. }, TxnOutcome::Committed(at)) => {
@@ -271,6 +286,11 @@ impl<V: Validation> Lifecycle<V> {
         let Decision { token, txn, outcome, decided_by } = decision;
         debug_assert!(self.txns.table.find(txn).is_none(), "what is known is decided where it is");
         let Some(token) = token else { return };
+        if let TxnOutcome::Committed(at) = outcome
+            && self.waits_for_watermark(watermark, at)
+        {
+            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+        }
         let forgotten =
             matches!(outcome, TxnOutcome::Committed(at) if !watermark.is_asked_for(now, at));
         if forgotten || self.txns.is_acked(txn) {
@@ -289,6 +309,27 @@ impl<V: Validation> Lifecycle<V> {
         if !self.abort_unseen(now, watermark, unseen, out) {
             out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
+    }
+
+    /// Whether a commit that is not known here lies below a watermark that does not count yet. With
+    /// replicas it is not taken for one that was carried out and forgotten: this primary may have
+    /// been deposed, and the promise be its successor's (rule P14). Nor may it be carried out here any
+    /// more. Whoever tells it does so again.
+    pub(super) fn waits_for_watermark(&self, watermark: &Watermark, at: Timestamp) -> bool {
+        self.config.has_replicas && watermark.is_passing(at) && !is_planted!(WatermarkIsLocal)
+    }
+
+    /// A promise is given up. It holds until the abort is durable, as one that is taken back does.
+    pub(super) fn give_up(&mut self, slot: Holder, out: &mut Vec<Output>) {
+        let table = &mut self.txns.table;
+        let record = table.record_mut(slot);
+        assert!(matches!(record.phase, Phase::Prepared { .. }), "a promise stands");
+        record.phase = Phase::Aborting;
+        let (txn, begin) = (record.txn, record.begin);
+        table.leave_timeouts(slot);
+        let pending = PendingRecord::GivenUp { record: table.handle(slot), txn };
+        let (abort, by) = (Some(AbortKind::Terminated), DecidedBy::Termination);
+        self.log.append(LogIntent::aborted(txn, begin, abort, by), pending, out);
     }
 
     /// Records a transaction that was never seen here as aborted; false when there is no room.

@@ -1,5 +1,5 @@
-//! What time allows: the durable read bound, the watermark, the guard against broken clocks, and as
-//! of when expiry is judged.
+//! What time allows: the durable read bound, the watermark, the guard against broken clocks, as of
+//! when expiry is judged, and, with replicas, when the present may be told.
 //!
 //! ```text
 //!   0 ─────── watermark.durable ── watermark.pledged ───────── now ──── bound.durable ── bound.asked ──▶ t
@@ -24,6 +24,7 @@ use core::time::Duration;
 use timestone_types::{Timestamp, is_planted, limits as shared};
 
 use super::expiry::{ExpiryRule, ExpiryTime};
+use super::present::Present;
 use crate::Refusal;
 use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
 
@@ -234,6 +235,12 @@ impl Watermark {
         at < below && !is_uncertain
     }
 
+    /// Whether a watermark above this timestamp is on its way. One that does not count yet may never
+    /// do so, where another replica has become primary: nothing is concluded from it there.
+    pub(super) fn is_passing(&self, at: Timestamp) -> bool {
+        at >= self.durable && at < self.pledged
+    }
+
     /// Whether the write set of a commit at this timestamp that is not known here is asked for: not
     /// for ever, since who tells the decision may be a peer, which has none. A write set that was
     /// asked for in time is carried out whenever it comes.
@@ -273,11 +280,16 @@ pub(super) struct Horizon {
     pub(super) bound: ReadBound,
     pub(super) watermark: Watermark,
     pub(super) expiry: ExpiryTime,
+    pub(super) present: Present,
     /// How far the physical clock leads the time that this participant is given.
     pub(super) held_back: Duration,
 }
 
 impl Horizon {
+    pub(super) fn new(has_replicas: bool) -> Self {
+        Self { present: Present::new(has_replicas), ..Self::default() }
+    }
+
     /// What holds between inputs.
     #[inline]
     pub(super) fn assert_sound(&self) {

@@ -36,8 +36,10 @@ impl<V: Validation> Participant<V> {
         if is_planted!(ForgottenAborts) {
             self.horizon.watermark.forget_uncertain(now);
         }
+        // Who ends a transaction answers itself first, that it is prepared.
+        let waits = self.horizon.present.is_waiting() && !is_planted!(VotesUnderOldLease);
         while let Some((slot, by)) = self.life.txns.table.first_timeout() {
-            if by > now {
+            if by > now || waits {
                 break;
             }
             self.termination.time_out(now, &mut self.life, slot, out);
@@ -63,8 +65,10 @@ impl<V: Validation> Participant<V> {
         if self.horizon.bound.is_lost() {
             return next;
         }
-        if let Some((_, by)) = self.life.txns.table.first_timeout() {
-            next = next.min(by);
+        match (self.horizon.present.passes_at(), self.life.txns.table.first_timeout()) {
+            (Some(at), _) => next = next.min(at),
+            (None, Some((_, by))) if !self.horizon.present.is_waiting() => next = next.min(by),
+            (None, _) => {}
         }
         next.min(self.horizon.bound.renew_at())
     }
@@ -77,7 +81,7 @@ impl<V: Validation> Participant<V> {
             if let PendingRecord::Bound { bound, watermark } = pending {
                 self.bound_is_durable(now, bound, watermark, out);
             } else if let Some(txn) = self.life.recorded(pending, out) {
-                self.termination.ended(txn);
+                self.termination.abort_is_recorded(txn, out);
             }
         }
     }

@@ -296,8 +296,13 @@ pub enum FrozenState {
     Decided(TxnOutcome),
     /// Finished and acknowledged by everybody. Who is still undecided gets this answer only about a
     /// promise of its last life, of whose decision a crash has left no record: it has acknowledged
-    /// the decision, and forgets the promise.
+    /// the decision, and forgets the promise. At a shard with replicas only a primary that was
+    /// deposed is still undecided then: what it concludes never counts.
     Finished,
+    /// Nothing is known of it, and nothing ever will be: it began below the watermark. Whoever is
+    /// still undecided has not acknowledged a commit, so that there was none; or was deposed, and
+    /// does not count any more. It records the abort, and tells it when that record counts.
+    Forgotten,
 }
 
 impl FrozenState {
@@ -305,7 +310,7 @@ impl FrozenState {
     pub(super) const fn timestamp(self) -> Option<Timestamp> {
         match self {
             Self::Prepared(at) | Self::Decided(TxnOutcome::Committed(at)) => Some(at),
-            Self::Decided(TxnOutcome::Aborted) | Self::Finished => None,
+            Self::Decided(TxnOutcome::Aborted) | Self::Finished | Self::Forgotten => None,
         }
     }
 }
@@ -529,6 +534,12 @@ pub enum Input<'a> {
     ClockHeld {
         /// How far; zero when time follows the clock.
         back: Duration,
+    },
+    /// True time lies within this of the time that is handed in. It matters to a shard with replicas
+    /// alone, which promises nothing of the present before it is told.
+    ClockError {
+        /// How far, either way.
+        bound: Duration,
     },
 }
 

@@ -2,7 +2,7 @@
 //! remembers what replays need.
 //!
 //! ```text
-//!   Input ──▶ step ─┬─ admission.rs     the clock guard, the watermark, the read bound
+//!   Input ──▶ step ─┬─ admission.rs     the clock guard, the watermark, the read bound (present.rs: replicas)
 //!                   │     └─▶ life.rs   promises.rs, decisions.rs, at_once.rs: one transaction from prepare to outcome
 //!                   │           └─▶ crate::validation   rules about keys
 //!                   ├─ termination.rs   when the client is silent       ├─ propagation.rs  telling commits
@@ -34,6 +34,7 @@ mod input;
 mod life;
 mod log_lost;
 mod output;
+mod present;
 mod promises;
 mod propagation;
 mod recovery;
@@ -80,6 +81,10 @@ pub struct Config {
     pub history: Duration,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
+    /// The shard has other replicas, one of which may become primary without this one's knowing, or
+    /// may have been primary before: what promises the present goes by true time. Whoever says so
+    /// tells how wrong the clock is ([`Input::ClockError`]).
+    pub has_replicas: bool,
 }
 
 impl Default for Config {
@@ -89,6 +94,7 @@ impl Default for Config {
             vote_later: true,
             history: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
+            has_replicas: false,
         }
     }
 }
@@ -142,7 +148,7 @@ impl<V: Validation> Participant<V> {
     pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
             recovery: Some(LogReplay::default()),
-            horizon: Horizon::default(),
+            horizon: Horizon::new(config.has_replicas),
             life: Lifecycle::new(validation, config),
             termination: Termination::new(shard),
             propagation: Propagation::new(shard, config.decision_timeout),
@@ -156,9 +162,11 @@ impl<V: Validation> Participant<V> {
             return self.step_in_recovery(now, input, out);
         }
         self.horizon.assert_sound();
-        let watermark = &self.horizon.watermark;
+        if self.horizon.present.is_waiting() && self.waits_for_present(now, &input, out) {
+            return;
+        }
         if self.horizon.bound.is_lost()
-            && answer_without_log(&self.life.txns, watermark.durable(), &input, out)
+            && answer_without_log(&self.life, &self.horizon.watermark, &input, out)
         {
             return;
         }
@@ -196,10 +204,11 @@ impl<V: Validation> Participant<V> {
                 self.scan(now, ScanAsked { token, keyspace, at, wait }, out)
             }
             Input::Newest { token, keyspace, latest } => {
-                out.push(self.newest(token, keyspace, latest))
+                self.newest(now, (token, keyspace, latest), out)
             }
             Input::LogLost => self.lose_log(out),
             Input::ClockHeld { back } => self.horizon.held_back = back,
+            Input::ClockError { bound } => self.horizon.present.set_error(bound),
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
             Input::Status { .. }
             | Input::Terminate { .. }
@@ -315,6 +324,7 @@ impl<V: Validation> Participant<V> {
                 self.horizon.held_back = back;
                 return;
             }
+            Input::ClockError { bound } => return self.horizon.present.set_error(bound),
             Input::DirectRead { .. } | Input::DirectWrite(_) => {
                 return out.push(Output::Direct(DirectAnswer::Indirect));
             }

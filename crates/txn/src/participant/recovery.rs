@@ -182,6 +182,7 @@ impl LogReplay {
             horizon.bound.begin(known, bound);
         }
         horizon.watermark.begin(now, self.watermark, self.certain, bound);
+        horizon.present.begin(durable);
         if !is_planted!(ForgottenExpiry) {
             horizon.expiry = ExpiryTime::after(durable, bound, now);
         }

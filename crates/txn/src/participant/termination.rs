@@ -4,6 +4,7 @@
 //!   decision timeout ──▶ lowest participant? ──yes──▶ Collecting ──answers──▶ decided, told to all
 //!                              └──no──▶ AskedLowest ──still nothing──▶ Collecting
 //!                                            └──it knows the outcome──▶ decided, told to all
+//!   an abort: Ending ──the record counts──▶ keys are free, told to all
 //! ```
 //!
 //! *Answering freezes*: who says "prepared at t" promises no later timestamp from then on (a
@@ -12,8 +13,14 @@
 //! the same whoever acts: any decision seen → that; all prepared at the same timestamp → commit;
 //! anything else → abort. Answers of shards that take no part are not counted.
 //!
-//! Invariant: an effort is about a transaction in flight; it ends when that is decided or taken
-//! back ([`Termination::ended`]).
+//! A shard that has *forgotten* the transaction says so. Its commit would have been acknowledged by
+//! everybody who counts, so whoever is still prepared gives up. It may be a primary that was
+//! deposed, though, whose successor has committed. So an abort is recorded first, and the promise
+//! holds, and nobody is told, until that record counts: a deposed primary's never does (rule P15).
+//!
+//! Invariant: an effort is about a transaction in flight, or whose abort is on its way to the log;
+//! it ends when that is decided or taken back ([`Termination::ended`]), or recorded
+//! ([`Termination::abort_is_recorded`]).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -38,6 +45,8 @@ use crate::validation::Validation;
 enum Role {
     AskedLowest,
     Collecting,
+    /// It is aborted, which the others are told when it is recorded.
+    Ending,
 }
 
 /// The effort to end one transaction.
@@ -49,6 +58,21 @@ struct Effort {
     answers: Vec<Option<FrozenState>>,
     role: Role,
     pause: Duration,
+}
+
+impl Effort {
+    /// About a transaction that was not seen here, and whose abort is on its way to the log.
+    fn ending(begin: Timestamp, participants: &[ShardId]) -> Self {
+        let (answers, pause) = (vec![None; participants.len()], Duration::ZERO);
+        let participants = participants.to_vec();
+        Self { begin, participants, answers, role: Role::Ending, pause }
+    }
+
+    /// Tells the other participants.
+    fn tell(&self, own: ShardId, txn: TxnId, outcome: TxnOutcome, out: &mut Vec<Output>) {
+        let others = self.participants.iter().copied().filter(|&one| one != own);
+        out.extend(others.map(|to| Output::TellDecision { to, txn, outcome }));
+    }
 }
 
 /// A request for the end of a transaction. See [`super::Input::Terminate`].
@@ -81,6 +105,15 @@ impl Termination {
         let ended = self.efforts.remove(&txn);
         let is_sound = |effort: Effort| effort.answers.len() == effort.participants.len();
         debug_assert!(ended.is_none_or(is_sound), "each has its answer");
+    }
+
+    /// The abort of a transaction counts: the others are told, if that was waited for.
+    pub(super) fn abort_is_recorded(&mut self, txn: TxnId, out: &mut Vec<Output>) {
+        if let Some(effort) = self.efforts.remove(&txn)
+            && effort.role == Role::Ending
+        {
+            effort.tell(self.shard, txn, TxnOutcome::Aborted, out);
+        }
     }
 
     /// The oldest promise has waited too long.
@@ -163,6 +196,9 @@ impl Termination {
         out: &mut Vec<Output>,
     ) -> bool {
         let Some(effort) = self.efforts.get_mut(&txn) else { return false };
+        if effort.role == Role::Ending {
+            return true;
+        }
         if effort.role == Role::AskedLowest {
             let pause = effort.pause;
             match life.txns.table.find(txn) {
@@ -206,17 +242,26 @@ impl Termination {
             Role::AskedLowest => {
                 matches!(state, FrozenState::Decided(_)) && !is_planted!(IgnoredEnds)
             }
+            Role::Ending => false,
         };
         if !counts {
             return;
         }
         let Some(index) = effort.participants.iter().position(|&one| one == from) else { return };
-        if state == FrozenState::Finished {
-            return self.forget_finished(life, txn, out);
-        }
         debug_assert!(effort.answers.len() == effort.participants.len(), "each has its answer");
-        effort.answers[index] = Some(state);
-        self.judge(life, txn, out);
+        match state {
+            FrozenState::Finished if !life.config.has_replicas => {
+                self.forget_finished(life, txn, out)
+            }
+            FrozenState::Forgotten if is_planted!(TakesForgottenForAborted) => {
+                self.decide_now(life, txn, TxnOutcome::Aborted, out)
+            }
+            FrozenState::Finished | FrozenState::Forgotten => self.give_up(life, txn, out),
+            FrozenState::Prepared(_) | FrozenState::Decided(_) => {
+                effort.answers[index] = Some(state);
+                self.judge(life, txn, out);
+            }
+        }
     }
 
     /// A peer knows that everybody has acknowledged the decision, this shard as well. It can have
@@ -253,16 +298,44 @@ impl Termination {
                     .any(|answer| matches!(answer, FrozenState::Decided(_))),
             "all have answered, or one knows the end"
         );
-        let own = self.shard;
-        let others: Vec<ShardId> =
-            effort.participants.iter().copied().filter(|&one| one != own).collect();
+        match outcome {
+            TxnOutcome::Committed(_) => self.decide_now(life, txn, outcome, out),
+            TxnOutcome::Aborted => self.give_up(life, txn, out),
+        }
+    }
+
+    /// Decides, and tells the others at once: that rests on what counts already.
+    fn decide_now<V: Validation>(
+        &mut self,
+        life: &mut Lifecycle<V>,
+        txn: TxnId,
+        outcome: TxnOutcome,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(effort) = self.efforts.remove(&txn) else { return };
+        debug_assert!(effort.role != Role::Ending, "an end is on its way once");
         if let Some(place) = life.txns.table.find(txn) {
             let decided_by = DecidedBy::Termination;
-            if life.decide(place, Decision { token: None, txn, outcome, decided_by }, out) {
-                self.ended(txn);
-            }
+            life.decide(place, Decision { token: None, txn, outcome, decided_by }, out);
         }
-        out.extend(others.into_iter().map(|to| Output::TellDecision { to, txn, outcome }));
+        effort.tell(self.shard, txn, outcome, out);
+    }
+
+    /// It is aborted. The promise holds until that counts, and nobody is told before: this primary
+    /// may have been deposed, and its successor have committed.
+    fn give_up<V: Validation>(
+        &mut self,
+        life: &mut Lifecycle<V>,
+        txn: TxnId,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(TxnPlace::Flight(slot)) = life.txns.table.find(txn) else { return };
+        if !matches!(life.txns.table.record(slot).phase, Phase::Prepared { .. }) {
+            return;
+        }
+        let Some(effort) = self.efforts.get_mut(&txn) else { return };
+        effort.role = Role::Ending;
+        life.give_up(slot, out);
     }
 
     /// A question from a backup coordinator. Every state is durable before it is told, and told
@@ -303,10 +376,14 @@ impl Termination {
                 }
             }
             None if life.txns.is_acked(txn) => return out.push(answer(FrozenState::Finished)),
-            // Below the watermark no prepare is let in any more: aborted, and no record is needed
-            // to keep it so, unless a commit would be carried out there all the same.
+            None if is_planted!(SaysNothingOfForgotten) && begin < watermark.durable() => {
+                return out.push(Output::Ignored { token });
+            }
+            // Below the watermark no prepare is let in any more, unless a commit would be carried
+            // out there all the same. What became of it is not known. It may have been committed:
+            // then everybody has acknowledged that.
             None if begin < watermark.durable() && !watermark.is_uncertain_after(begin) => {
-                return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
+                return out.push(answer(FrozenState::Forgotten));
             }
             None if keeps_moving => {
                 return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
@@ -355,9 +432,7 @@ impl Termination {
                 if !life.abort_unseen(now, watermark, unseen(txn, begin), out) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
-                let others = participants.iter().copied().filter(|&one| one != self.shard);
-                let outcome = TxnOutcome::Aborted;
-                out.extend(others.map(|to| Output::TellDecision { to, txn, outcome }));
+                self.efforts.insert(txn, Effort::ending(begin, participants));
             }
         }
         match life.txns.status_of(txn) {

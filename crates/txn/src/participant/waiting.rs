@@ -1,10 +1,11 @@
-//! Everything that waits: for another transaction's decision, for the durable read bound, for
-//! durability, for a deadline.
+//! Everything that waits: for another transaction's decision, for the durable read bound, for the
+//! leases of earlier primaries, for durability, for a deadline.
 //!
 //! ```text
 //!   reads and scans ─▶ record.waiters.reads  ┐
 //!   prepares        ─▶ record.waiters.others ┴─ woken when the record frees its keys: reads first, then prepares
 //!   anything        ─▶ behind_bound             woken when a higher read bound is durable
+//!   about now       ─▶ for_present              woken when no earlier primary may answer any more
 //!   questions       ─▶ asking                   woken when the transaction that they are about is durable or decided
 //! ```
 //!
@@ -55,6 +56,7 @@ pub(super) struct Waiting {
     free: Vec<u32>,
     timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     behind_bound: Vec<(Token, Wait)>,
+    for_present: Vec<(Token, Wait)>,
     /// How many wait for a point in time.
     for_time: usize,
     asking: Vec<(TxnId, Token)>,
@@ -69,6 +71,7 @@ impl Waiting {
     pub(super) fn len(&self) -> usize {
         self.waiters.len() - self.free.len()
             + self.behind_bound.len()
+            + self.for_present.len()
             + self.asking.len()
             + self.for_time
     }
@@ -228,6 +231,19 @@ impl Waiting {
     pub(super) fn wake_behind_bound(&mut self, out: &mut Vec<Output>) {
         debug_assert!(self.behind_bound.len() <= MAX_WAITING, "so many may wait, and no more");
         for (token, wait) in self.behind_bound.drain(..) {
+            out.push(Output::Again { token, wait });
+        }
+    }
+
+    /// Lets an input wait until no earlier primary may answer any more.
+    pub(super) fn park_for_present(&mut self, token: Token, wait: Wait) {
+        debug_assert!(!self.is_full(), "there is room for whoever may wait");
+        self.for_present.push((token, wait));
+    }
+
+    pub(super) fn wake_for_present(&mut self, out: &mut Vec<Output>) {
+        debug_assert!(self.for_present.len() <= MAX_WAITING, "so many may wait, and no more");
+        for (token, wait) in self.for_present.drain(..) {
             out.push(Output::Again { token, wait });
         }
     }

@@ -184,6 +184,13 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::ForgottenToldExpiry,
     Bug::UnsettledExpiry,
     Bug::ForgottenSessions,
+    Bug::ReadsAboveLease,
+    Bug::ReadsUnderOldLease,
+    Bug::VotesUnderOldLease,
+    Bug::TakesForgottenForAborted,
+    Bug::SaysNothingOfForgotten,
+    Bug::TooOldIsNo,
+    Bug::WatermarkIsLocal,
 ];
 
 /// The bug of that name.

@@ -105,6 +105,7 @@ fn show_state(state: FrozenState) -> String {
         FrozenState::Prepared(at) => format!("prepared@{}", show_time(at)),
         FrozenState::Decided(outcome) => show_outcome(outcome),
         FrozenState::Finished => "finished".into(),
+        FrozenState::Forgotten => "forgotten".into(),
     }
 }
 
@@ -415,7 +416,9 @@ impl World {
             "at" => self.now = ms(rest[0]),
             "shards" => {
                 for shard in 1..=rest[0].parse().unwrap() {
-                    let mut stage: Stage = Stage::new(ShardId::new(shard), Config::default());
+                    let has_replicas = rest.contains(&"replicated");
+                    let config = Config { has_replicas, ..Config::default() };
+                    let mut stage: Stage = Stage::new(ShardId::new(shard), config);
                     let events = stage.recover(self.now);
                     self.stages.insert(shard, stage);
                     self.absorb(shard, events);
@@ -471,6 +474,16 @@ impl World {
                 let events =
                     stage.hold_clock(now, Duration::from_millis(words.0[0].parse().unwrap()));
                 return self.absorb(shard, events);
+            }
+            "error" => {
+                let bound = Duration::from_millis(words.0[0].parse().unwrap());
+                let events = stage.set_clock_error(now, bound);
+                return self.absorb(shard, events);
+            }
+            "may-answer" => {
+                let verdict = stage.core.check_present(ms(words.0[0]), stage.clock_error);
+                let text = verdict.map_or_else(show_refusal, |()| "may answer".into());
+                return self.print(&format!("s{shard}"), &text);
             }
             "dark" => {
                 stage.core =
@@ -588,10 +601,13 @@ impl World {
             "answer" => {
                 let state = match words.value("prepared") {
                     Some(at) => FrozenState::Prepared(ms(at)),
+                    None if words.has("forgotten") => FrozenState::Forgotten,
+                    None if words.has("finished") => FrozenState::Finished,
                     None => FrozenState::Decided(words.outcome()),
                 };
                 Request::FreezeAnswer { from: words.shard("from"), txn: txn(), state }
             }
+            "answer-decision" => Request::DecisionAcked { from: words.shard("from"), txn: txn() },
             "scan" => {
                 let at = ms(words.0[1].trim_start_matches('@'));
                 Request::RaiseFloor {

@@ -151,6 +151,8 @@ pub struct Stage<V: Validation = Timestamps> {
     pub raised: Option<Timestamp>,
     /// At the next recovery, the participant is told when its run begins, as servers do.
     pub tells_beginning: bool,
+    /// How wrong the clock is, where that matters.
+    pub clock_error: Duration,
 }
 
 pub fn hash(key: &Key) -> KeyHash {
@@ -181,6 +183,7 @@ impl<V: Validation + Default> Stage<V> {
             hold_apply: false,
             raised: None,
             tells_beginning: false,
+            clock_error: Duration::ZERO,
         }
     }
 
@@ -255,6 +258,9 @@ impl<V: Validation + Default> Stage<V> {
         self.to_apply.clear();
         self.log.truncate(self.synced);
         let mut out = Vec::new();
+        if self.config.has_replicas {
+            self.core.step(now, Input::ClockError { bound: self.clock_error }, &mut out);
+        }
         if let Some(at) = self.raised.take() {
             for record in [
                 Recovered::ReadBound { bound: at, watermark: at },
@@ -384,6 +390,12 @@ impl<V: Validation + Default> Stage<V> {
     /// The physical clock leads the participant's time by so much.
     pub fn hold_clock(&mut self, now: Timestamp, back: Duration) -> Vec<Event> {
         self.feed(now, |core, now, out| core.step(now, Input::ClockHeld { back }, out))
+    }
+
+    /// The clock is wrong by so much at most.
+    pub fn set_clock_error(&mut self, now: Timestamp, bound: Duration) -> Vec<Event> {
+        self.clock_error = bound;
+        self.feed(now, |core, now, out| core.step(now, Input::ClockError { bound }, out))
     }
 
     fn feed(

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use timestone_cluster::MapVersion;
+use timestone_cluster::{MapVersion, ServerId};
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
     Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
-const TO: Envelope = Envelope {
+pub(crate) const TO: Envelope = Envelope {
     shard: ShardId::new(0x0201),
     epoch: Epoch::new(0x0605_0403),
     request: RequestId::new(0x0e0d_0c0b_0a09_0807),
@@ -21,11 +21,11 @@ const TO_HEX: &str = "0102 03040506 0708090a0b0c0d0e 0f101112";
 const TXN: TxnId = TxnId::new(ClientId::new(0x11), Sequence::new(0x22));
 const TXN_HEX: &str = "11000000 2200000000000000";
 
-const fn at(nanos: u64) -> Timestamp {
+pub(crate) const fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-fn assert_bytes(bytes: &[u8], kind_and_flags: &str, body: &str) {
+pub(crate) fn assert_bytes(bytes: &[u8], kind_and_flags: &str, body: &str) {
     let body: String = body.split_whitespace().collect();
     let length = 24 + body.len() / 2;
     let expected = format!("{:08x}{kind_and_flags}{TO_HEX}{body}", (length as u32).swap_bytes())
@@ -186,6 +186,7 @@ fn decisions_reports_and_states() {
         (TxnState::Prepared(at(1)), "01 0100000000000000"),
         (TxnState::Committed(at(2)), "02 0200000000000000"),
         (TxnState::Aborted, "03 0000000000000000"),
+        (TxnState::Forgotten, "04 0000000000000000"),
     ] {
         out.clear();
         StatusIs { txn: TXN, state }.encode(&TO, &mut out);
@@ -257,6 +258,22 @@ fn a_reading_of_the_clock() {
 }
 
 #[test]
+fn heartbeats_and_checkpoints() {
+    let mut out = Vec::new();
+    Heartbeat { beat: b"beat" }.encode(&TO, &mut out);
+    assert_bytes(&out, "1700", "04000000 62656174");
+    out.clear();
+    HeartbeatAck {}.encode(&TO, &mut out);
+    assert_bytes(&out, "9300", "");
+    out.clear();
+    CheckpointAsk { from: ServerId::new(0x0403_0201), after: b"" }.encode(&TO, &mut out);
+    assert_bytes(&out, "1800", "01020304 00000000");
+    out.clear();
+    CheckpointPart { last: true, cursor: b"c", part: b"part" }.encode(&TO, &mut out);
+    assert_bytes(&out, "9400", "01 01000000 04000000 63 70617274");
+}
+
+#[test]
 fn lists() {
     let mut out = Vec::new();
     let mut list = StatusListWriter::begin(&TO, &mut out);
@@ -319,6 +336,17 @@ fn the_documentation_shows_the_codes_tables() {
     assert!(
         documented.contains(&format!("a `Hello` of at most {} bytes", spaced(Hello::MAX_BYTES))),
         "the longest hello"
+    );
+    assert!(
+        documented.contains(&format!("at most {} bytes,\nwhich", spaced(limits::MAX_BATCH_BYTES))),
+        "the longest batch"
+    );
+    let cursor = spaced(limits::MAX_CURSOR_BYTES);
+    let part = spaced(limits::MAX_CHECKPOINT_PART_BYTES);
+    assert!(
+        documented
+            .contains(&format!("Cursors (at most {cursor} bytes) and parts (at most {part})")),
+        "the longest part of a checkpoint"
     );
     let tables = tables();
     for part in tables.split("\n\n") {

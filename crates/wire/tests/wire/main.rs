@@ -4,6 +4,7 @@
 
 mod damage;
 mod golden;
+mod replica;
 mod resp;
 mod round_trip;
 mod sample;

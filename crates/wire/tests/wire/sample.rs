@@ -3,12 +3,15 @@
 use timestone_cluster::{
     MapVersion, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
 };
+use timestone_replication::ReplicaId;
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
     Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
+
+use crate::replica;
 
 /// Enough randomness for shapes; every failure names its seed.
 pub(crate) struct Source(Dice);
@@ -87,10 +90,11 @@ impl Source {
     }
 
     pub(crate) fn state(&mut self) -> TxnState {
-        match self.below(4) {
+        match self.below(5) {
             0 => TxnState::Unknown,
             1 => TxnState::Prepared(self.time()),
             2 => TxnState::Committed(self.time()),
+            3 => TxnState::Forgotten,
             _ => TxnState::Aborted,
         }
     }
@@ -273,6 +277,19 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
             MasterAsk { command: &command }.encode(to, out);
         }
         Kind::Ping => Ping {}.encode(to, out),
+        Kind::ReplicaAsk | Kind::ReplicaAnswer => {
+            let message = replica::message(source, kind);
+            replica::encode(to, ReplicaId(source.next() as u32), &message, out);
+        }
+        Kind::Heartbeat => Heartbeat { beat: &long }.encode(to, out),
+        Kind::CheckpointAsk => {
+            let from = ServerId::new(source.next() as u32);
+            CheckpointAsk { from, after: if flag { &short[..] } else { &[] } }.encode(to, out);
+        }
+        Kind::HeartbeatAck => HeartbeatAck {}.encode(to, out),
+        Kind::CheckpointPart => {
+            CheckpointPart { last: flag, cursor: &short, part: &long }.encode(to, out);
+        }
         Kind::Welcome => {
             let (cluster, map) = (ClusterId::new(source.next()), source.map_bytes());
             let near = source.shards();

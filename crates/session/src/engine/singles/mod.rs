@@ -16,7 +16,7 @@ pub(crate) mod record;
 use timestone_types::{Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared};
 
 use self::record::{Single, SingleResult, Want, WriteOptions};
-use super::context::Context;
+use super::context::{Again, Context};
 use super::frames;
 use super::number::Asker;
 use super::reports::Reports;
@@ -248,7 +248,7 @@ impl Singles {
             Want::Get => frames::latest_read(route, client, single, wait, out),
             Want::Put | Want::Delete => frames::write(route, single, wait, out),
             Want::Status => frames::status(route, single.id, out),
-            Want::Ask => out.extend_from_slice(single.bytes.all()),
+            Want::Ask => frames::again(route, single.bytes.all(), out),
         }
         true
     }
@@ -302,21 +302,15 @@ impl Singles {
         self.send(context, index);
     }
 
-    /// Asks everything again that waits for this shard (or for any), because its connection or the
-    /// map is new.
-    pub(super) fn ask_again(&mut self, context: &mut Context, shard: Option<ShardIndex>) {
-        let concerns = |other: ShardIndex| shard.is_none_or(|shard| shard == other);
+    /// Asks everything again that waits for shards whose connection is new, or that have moved.
+    pub(super) fn ask_again(&mut self, context: &mut Context, again: Again) {
         for index in 0..self.0.slots() {
-            if self.0.key(index).is_none() {
+            if self.0.key(index).is_none() || self.0.at(index).is_settled {
                 continue;
             }
             let single = self.0.at_mut(index);
-            let is_concerned =
-                concerns(single.shard) || single.poll.silent.iter().any(|&silent| concerns(silent));
-            if single.is_settled || !is_concerned {
-                continue;
-            }
-            if shard.is_none() {
+            let before = single.shard;
+            if matches!(again, Again::Moved) {
                 // Which shards there are may have changed, and all of them are asked.
                 single.poll.silent.retain(|&silent| context.has(silent));
                 if !single.bytes.key().is_empty() {
@@ -324,7 +318,11 @@ impl Singles {
                     single.shard = owner.unwrap_or(single.shard);
                 }
             }
-            self.repeat(context, index);
+            let mut asked = single.poll.silent.iter().copied().chain([single.shard]);
+            let is_concerned = asked.any(|shard| context.is_asked_again(again, shard));
+            if is_concerned || single.shard != before {
+                self.repeat(context, index);
+            }
             self.assert_one(index);
         }
     }

@@ -8,6 +8,7 @@
 
 use core::mem;
 
+use timestone_txn::Refusal;
 use timestone_txn::coordinator::{CommitKind, CommitResult, Input, Output};
 use timestone_txn::participant::Vote;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
@@ -16,7 +17,7 @@ use super::Timestamps;
 use super::frames::{self, PrepareAs};
 use super::record::{Ending, Phase, TxnResult};
 use crate::cache::Cache;
-use crate::engine::context::Context;
+use crate::engine::context::{Again, Context};
 use crate::engine::frames::Route;
 use crate::engine::number::Asker;
 use crate::engine::replies::{Fault, Reply};
@@ -121,10 +122,11 @@ impl<C: Cache> Timestamps<C> {
 
     fn carry_out(&mut self, context: &mut Context, index: u32) {
         let mut outputs = mem::take(&mut self.outputs);
+        let mut is_unsent = false;
         for output in outputs.drain(..) {
             match output {
                 Output::Prepare { to, commit, single } => {
-                    self.send_prepare(context, index, to, commit, single);
+                    is_unsent |= !self.send_prepare(context, index, to, commit, single);
                 }
                 Output::SendWriteSet { to, commit } => {
                     self.send_write_set(context, index, to, commit);
@@ -147,10 +149,26 @@ impl<C: Cache> Timestamps<C> {
         }
         debug_assert!(self.outputs.is_empty(), "a coordinator was asked by another's output");
         self.outputs = outputs;
+        if is_unsent {
+            self.wait_for_connections(context, index);
+        }
         let commit = &mut self.txns.at_mut(index).commit;
         commit.due = commit.coordinator.next_deadline().unwrap_or(Timestamp::MAX);
         context.wake_at(commit.due);
         self.txns.release_if_over(index);
+    }
+
+    /// A prepare was not sent, for want of a connection: its shard cannot take it for now, and is asked
+    /// again until the deadline, as one that says so itself. The others hold their promises for it.
+    fn wait_for_connections(&mut self, context: &Context, index: u32) {
+        let commit = &mut self.txns.at_mut(index).commit;
+        for &from in &commit.participants {
+            if context.index_of(from).is_none_or(|shard| !context.is_connected(shard)) {
+                let input = Input::Refused { from, refusal: Refusal::Recovering };
+                commit.coordinator.step(context.now(), input, &mut self.outputs);
+            }
+        }
+        assert!(self.outputs.is_empty(), "who waits for a connection does nothing");
     }
 
     /// Room for one frame of a commit to a participant, when there is a connection.
@@ -166,6 +184,7 @@ impl<C: Cache> Timestamps<C> {
         Some((shard, route, out))
     }
 
+    /// Whether there is a connection to send it on.
     fn send_prepare(
         &mut self,
         context: &mut Context,
@@ -173,15 +192,15 @@ impl<C: Cache> Timestamps<C> {
         to: ShardId,
         commit: Timestamp,
         one_phase: bool,
-    ) {
+    ) -> bool {
         let txn = self.txns.at_mut(index);
         debug_assert!(commit > txn.begin, "{} would commit before it began", txn.commit.id);
         txn.commit.highest = txn.commit.highest.max(commit);
         let wait = context.config().wait;
-        if let Some((shard, route, out)) = self.request(context, index, to) {
-            let how = PrepareAs { shard, commit, one_phase, wait };
-            frames::prepare(route, self.txns.at(index), &how, out);
-        }
+        let Some((shard, route, out)) = self.request(context, index, to) else { return false };
+        let how = PrepareAs { shard, commit, one_phase, wait };
+        frames::prepare(route, self.txns.at(index), &how, out);
+        true
     }
 
     fn send_write_set(
@@ -276,18 +295,19 @@ impl<C: Cache> Timestamps<C> {
         }
     }
 
-    /// What was sent to this participant, or to any, may be lost.
-    pub(super) fn tell_of_loss(
-        &mut self,
-        context: &mut Context,
-        index: u32,
-        shard: Option<ShardIndex>,
-    ) {
+    /// What was sent to participants whose connection is new, or that have moved, may be lost. Where
+    /// shards move one after another, rounds are not used up by it.
+    pub(super) fn tell_of_loss(&mut self, context: &mut Context, index: u32, again: Again) {
         debug_assert!(!self.txns.at(index).is_open(), "an open transaction has no coordinator");
         let mut at = 0;
         while let Some(&from) = self.txns.at(index).commit.participants.get(at) {
-            let is_concerned = shard.is_none_or(|shard| context.id_of(shard) == from);
+            let shard = context.index_of(from);
+            let is_concerned = shard.is_some_and(|shard| context.is_asked_again(again, shard));
             if is_concerned && self.txns.at(index).commit.is_owing {
+                if matches!(again, Again::Moved) {
+                    let refusal = Refusal::Recovering;
+                    self.coordinate(context, index, Input::Refused { from, refusal });
+                }
                 self.coordinate(context, index, Input::Disconnected { from });
             }
             if self.txns.key(index).is_none() {
@@ -312,7 +332,9 @@ impl<C: Cache> Timestamps<C> {
         let (own, from) = (txn.commit.id, context.id_of(from));
         debug_assert!(txn.commit.participants.is_sorted(), "{own} has its participants twice");
         let input = match reply {
-            Reply::Vote { txn, commit, vote } if txn == own => {
+            // The validation of what was only read leaves no record: an old primary's binds nobody.
+            Reply::Vote { late: true, .. } if txn.keys.writes() == 0 => return None,
+            Reply::Vote { txn, commit, vote, .. } if txn == own => {
                 context.stats().later_rounds += u64::from(matches!(vote, Vote::Later(_)));
                 Input::Vote { from, commit, vote, step: context.later_step() }
             }
@@ -330,7 +352,7 @@ impl<C: Cache> Timestamps<C> {
                 if let Fault::Other { .. } = fault {
                     txn.commit.fault = Some(fault.into());
                 }
-                Input::Refused { from, refusal: fault.refusal()? }
+                Input::Refused { from, refusal: fault.refusal() }
             }
             _ => return None,
         };

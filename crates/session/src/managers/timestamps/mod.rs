@@ -35,7 +35,7 @@ use self::record::{Phase, Txn, TxnResult};
 use self::table::Txns;
 use super::Manager;
 use crate::cache::{Cache, NoCache};
-use crate::engine::context::Context;
+use crate::engine::context::{Again, Context};
 use crate::engine::number::{Asker, Number};
 use crate::engine::replies::Reply;
 use crate::engine::reports::Reports;
@@ -269,7 +269,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         }
     }
 
-    fn follow_routes(&mut self, context: &Context) {
+    fn follow_routes(&mut self, context: &mut Context) {
         for index in 0..self.txns.slots() {
             if self.txns.key(index).is_none() || !self.txns.at(index).is_open() {
                 continue;
@@ -279,22 +279,28 @@ impl<C: Cache> Manager for Timestamps<C> {
                 if keys.entry(at).write == PendingWrite::Fence {
                     continue;
                 }
-                if let Some(shard) = context.owner_of(keys.key(at).key) {
-                    keys.entry_mut(at).shard = shard;
+                let owner = context.owner_of(keys.key(at).key);
+                let entry = keys.entry_mut(at);
+                if let Some(shard) = owner.filter(|&shard| shard != entry.shard) {
+                    entry.shard = shard;
+                    if matches!(entry.read, ReadState::Asked(_)) {
+                        entry.asked.due = context.now();
+                        context.wake_at(entry.asked.due);
+                    }
                 }
             }
             self.txns.assert_one(index);
         }
     }
 
-    fn ask_again(&mut self, context: &mut Context, shard: Option<ShardIndex>) {
+    fn ask_again(&mut self, context: &mut Context, again: Again) {
         for index in 0..self.txns.slots() {
             if self.txns.key(index).is_none() {
                 continue;
             }
             match self.txns.at(index).phase {
-                Phase::Open => self.txns.repeat_reads(context, index, shard),
-                Phase::Committing | Phase::Told => self.tell_of_loss(context, index, shard),
+                Phase::Open => self.txns.repeat_reads(context, index, again),
+                Phase::Committing | Phase::Told => self.tell_of_loss(context, index, again),
                 Phase::Closed => {}
             }
             self.txns.assert_one(index);

@@ -7,7 +7,7 @@ use super::keys::ReadState;
 use super::record::Ending;
 use super::table::Txns;
 use crate::cache::Cache;
-use crate::engine::context::Context;
+use crate::engine::context::{Again, Context};
 use crate::engine::number::Asker;
 use crate::engine::replies::{Fault, Reply};
 use crate::engine::results::ResultAt;
@@ -123,20 +123,15 @@ impl Txns {
         }
     }
 
-    /// Asks again what this shard (or any) was asked.
-    pub(super) fn repeat_reads(
-        &mut self,
-        context: &mut Context,
-        index: u32,
-        shard: Option<ShardIndex>,
-    ) {
+    /// Asks again what shards were asked whose connection is new, or that have moved.
+    pub(super) fn repeat_reads(&mut self, context: &mut Context, index: u32, again: Again) {
         debug_assert!(self.at(index).is_open(), "a read is under way after the end");
         if self.at(index).asked == 0 {
             return;
         }
         for at in 0..self.at(index).keys.len() {
             let entry = self.at(index).keys.entry(at);
-            let is_concerned = shard.is_none_or(|shard| shard == entry.shard);
+            let is_concerned = context.is_asked_again(again, entry.shard);
             if matches!(entry.read, ReadState::Asked(_)) && is_concerned {
                 self.repeat_read(context, index, at);
             }

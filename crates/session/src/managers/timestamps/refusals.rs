@@ -49,13 +49,13 @@ impl From<Refusal> for Fault<'_> {
 }
 
 impl Fault<'_> {
-    /// The same as a participant of the transaction core would say it; `None` when there is nothing
-    /// to do but to wait for the map. A refusal that waiting does not mend sends the coordinator to
-    /// ask for termination, so that nothing stays promised.
-    pub(crate) const fn refusal(&self) -> Option<Refusal> {
-        Some(match *self {
+    /// The same as a participant of the transaction core would say it. Whoever does not serve the
+    /// shard cannot take a prepare for now. A refusal that waiting does not mend sends the coordinator
+    /// to ask for termination, so that nothing stays promised.
+    pub(crate) const fn refusal(&self) -> Refusal {
+        match *self {
             Self::Busy { .. } => Refusal::Busy,
-            Self::WrongRoute => return None,
+            Self::NotServing { .. } | Self::WrongRoute => Refusal::Recovering,
             Self::TooOld { watermark } => Refusal::TooOld { watermark },
             Self::ClockAhead { lead } => Refusal::ClockAhead { lead },
             Self::Prepared { other } => Refusal::Prepared { other },
@@ -63,7 +63,7 @@ impl Fault<'_> {
             // About a transaction: what the shard was told contradicts what it has recorded.
             Self::Other { code: ErrorCode::Internal, .. } => Refusal::Contradiction,
             Self::Terminating | Self::Other { .. } => Refusal::Terminating,
-        })
+        }
     }
 
     /// How a transaction ends that was refused so before anything was promised: as an abort with
@@ -71,7 +71,9 @@ impl Fault<'_> {
     pub(crate) fn ending(&self) -> Result<Ending, AbortReason> {
         let aborted = |kind, at, other| AbortReason { kind, item: None, other, at };
         match *self {
-            Self::Busy { retry_after } => Ok(Ending::Busy { retry_after }),
+            Self::Busy { retry_after } | Self::NotServing { retry_after } => {
+                Ok(Ending::Busy { retry_after })
+            }
             Self::ClockAhead { lead } => Ok(Ending::ClockAhead { lead }),
             Self::SessionEnded => Ok(Ending::SessionEnded),
             Self::TooOld { watermark } => Err(aborted(AbortKind::TooOld, watermark, None)),

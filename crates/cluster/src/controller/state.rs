@@ -1,0 +1,106 @@
+//! What the controller knows of replicas: who is lost, who follows, who serves, who failed to lead.
+
+use timestone_types::{Epoch, ShardId, Timestamp};
+
+use super::Controller;
+use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardEntry};
+
+impl Controller {
+    /// Notes since when each replica of a shard is lost, not in its epoch, or not told of; and
+    /// whether its primary could not lead.
+    pub(super) fn note_replicas(&mut self, now: Timestamp, entry: &ShardEntry) {
+        for &server in &entry.replicas {
+            let (key, is_alive) = ((entry.id, server), self.servers.is_alive(now, server));
+            let is_unfit = self.is_lost(now, server)
+                || (is_alive && self.installed(entry.id, server) != entry.epoch);
+            if is_unfit {
+                self.unfit_since.entry(key).or_insert(now);
+            } else {
+                self.unfit_since.remove(&key);
+            }
+            if is_alive && !self.replicas.contains_key(&key) {
+                self.untold_since.entry(key).or_insert(now);
+            } else {
+                self.untold_since.remove(&key);
+            }
+        }
+        match self.claim(now, entry) {
+            ReplicaClaim::Serves => {
+                self.could_not_lead.retain(|(shard, _), _| *shard != entry.id);
+            }
+            ReplicaClaim::CannotLead => {
+                self.could_not_lead.insert((entry.id, entry.primary), entry.epoch);
+            }
+            ReplicaClaim::None | ReplicaClaim::NeedsEpoch => {}
+        }
+    }
+
+    /// What the primary of a shard says of the shard's epoch.
+    pub(super) fn claim(&self, now: Timestamp, entry: &ShardEntry) -> ReplicaClaim {
+        let status = self.replicas.get(&(entry.id, entry.primary));
+        match status.filter(|_| self.servers.is_alive(now, entry.primary)) {
+            Some(status)
+                if timestone_types::is_planted!(ConfirmsInstalled)
+                    && status.installed == entry.epoch =>
+            {
+                ReplicaClaim::Serves
+            }
+            Some(status) => status.claim_of(entry.epoch),
+            None => ReplicaClaim::None,
+        }
+    }
+
+    /// Whether this controller has listened for a whole detection time without a pause.
+    pub(super) fn has_listened(&self, now: Timestamp) -> bool {
+        let since = self.listening.map(|(since, _)| since);
+        since.is_some_and(|since| now >= since.saturating_add(self.limits.detection))
+    }
+
+    /// Whether a server is silent although this controller has listened for long enough.
+    pub(super) fn is_lost(&self, now: Timestamp, server: ServerId) -> bool {
+        self.has_listened(now) && !self.servers.is_alive(now, server)
+    }
+
+    /// Whether the replica of a shard at this server is lost: with the server, or alone, when the
+    /// server has told nothing of it for a whole detection time.
+    pub(super) fn is_lost_replica(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
+        let untold = self
+            .untold_since
+            .get(&(shard, server))
+            .is_some_and(|since| now >= since.saturating_add(self.limits.detection));
+        self.is_lost(now, server) || (untold && self.servers.is_alive(now, server))
+    }
+
+    /// The epoch that a server has installed of a shard.
+    pub(super) fn installed(&self, shard: ShardId, server: ServerId) -> Epoch {
+        self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
+    }
+
+    /// Whether a server is alive and has state of the shard that counts. Before a shard has served,
+    /// having none is all that there is to have.
+    pub(super) fn can_answer(
+        &self,
+        now: Timestamp,
+        shard: ShardId,
+        server: ServerId,
+        normal: &NormalConfiguration,
+    ) -> bool {
+        let is_told = self.replicas.contains_key(&(shard, server));
+        self.servers.is_alive(now, server)
+            && is_told
+            && (normal.has_never_served() || self.installed(shard, server) != Epoch::ZERO)
+    }
+
+    /// Whether a replica follows its shard.
+    pub(super) fn is_fit(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
+        let status = self.replicas.get(&(entry.id, server));
+        self.servers.is_alive(now, server)
+            && status.is_some_and(|status| {
+                status.installed == entry.epoch && status.lag_records <= self.limits.max_lag_records
+            })
+    }
+
+    pub(super) fn normal_is_current(entry: &ShardEntry, normal: &NormalConfiguration) -> bool {
+        entry.epoch == normal.epoch
+    }
+}

@@ -1,0 +1,128 @@
+//! What servers tell of themselves and their replicas, several times within a detection time.
+//!
+//! Its bytes travel inside `wire`'s heartbeat frames (docs/formats/cluster.md). Source:
+//! docs/protocol/membership.md, "Heartbeats". What is deliberately absent: how often it is told,
+//! and to whom.
+
+use timestone_types::{Epoch, ShardId};
+
+use crate::codec::{Cursor, put_count, put_u8, put_u16, put_u32, put_u64};
+use crate::limits::MAX_SHARDS;
+use crate::{ClusterError, ServerId};
+
+/// What a replica says of the epoch that it has promised.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub enum ReplicaClaim {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is the primary, and serves: it and f backups have installed the epoch's table.
+    Serves,
+    /// It is to be the primary, and had promised the epoch before, perhaps before a restart: it may
+    /// lead another one only.
+    NeedsEpoch,
+    /// It is to be the primary, and nobody that answers has what it lacks.
+    CannotLead,
+}
+
+impl ReplicaClaim {
+    const fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Serves => 1,
+            Self::NeedsEpoch => 2,
+            Self::CannotLead => 3,
+        }
+    }
+
+    const fn numbered(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::None),
+            1 => Some(Self::Serves),
+            2 => Some(Self::NeedsEpoch),
+            3 => Some(Self::CannotLead),
+            _ => None,
+        }
+    }
+}
+
+/// What a server tells of one of its replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicaStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// The epoch below which it refuses everything.
+    pub promised: Epoch,
+    /// What it says of that epoch.
+    pub claim: ReplicaClaim,
+    /// The last epoch whose table it has installed durably; [`Epoch::ZERO`] if it has no state that
+    /// counts.
+    pub installed: Epoch,
+    /// How many of the shard's records it lacks, as far as it knows.
+    pub lag_records: u64,
+}
+
+impl ReplicaStatus {
+    /// The bytes of one.
+    const BYTES: usize = 19;
+
+    /// What it says of this epoch.
+    #[must_use]
+    pub fn claim_of(&self, epoch: Epoch) -> ReplicaClaim {
+        if self.promised == epoch { self.claim } else { ReplicaClaim::None }
+    }
+}
+
+/// A server is alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heartbeat {
+    /// The server.
+    pub server: ServerId,
+    /// All its replicas, by ascending shard. One that can keep nothing any more, because its log or
+    /// its device has failed, is left out.
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+impl Heartbeat {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.server.get());
+        put_count(out, self.replicas.len());
+        for status in &self.replicas {
+            put_u16(out, status.shard.get());
+            put_u32(out, status.promised.get());
+            put_u8(out, status.claim.number());
+            put_u32(out, status.installed.get());
+            put_u64(out, status.lag_records);
+        }
+    }
+
+    /// Reads what [`Heartbeat::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`ClusterError::Malformed`] for bytes that do not follow the layout, and for shards that are
+    /// not ascending.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
+        let mut cursor = Cursor::new("a heartbeat", bytes);
+        let server = ServerId::new(cursor.u32()?);
+        let count = cursor.count(usize::from(MAX_SHARDS), ReplicaStatus::BYTES)?;
+        let mut replicas: Vec<ReplicaStatus> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let status = decode_status(&mut cursor)?;
+            if replicas.last().is_some_and(|last| last.shard >= status.shard) {
+                return Err(cursor.fail("its shards are not ascending"));
+            }
+            replicas.push(status);
+        }
+        cursor.finish()?;
+        Ok(Self { server, replicas })
+    }
+}
+
+fn decode_status(cursor: &mut Cursor<'_>) -> Result<ReplicaStatus, ClusterError> {
+    let (shard, promised) = (ShardId::new(cursor.u16()?), Epoch::new(cursor.u32()?));
+    let claim = cursor.u8()?;
+    let claim = ReplicaClaim::numbered(claim).ok_or_else(|| cursor.fail("a claim is unknown"))?;
+    let (installed, lag_records) = (Epoch::new(cursor.u32()?), cursor.u64()?);
+    Ok(ReplicaStatus { shard, promised, claim, installed, lag_records })
+}

@@ -1,0 +1,258 @@
+//! The cluster's controller, while this server is it: where the master is in this process always,
+//! on etcd and at a master of the environment while the server holds the controller's lease.
+//!
+//! ```text
+//!   campaign ─► term ─► Controller ◄── heartbeats, time, the master's state
+//!                           └─► Fetch, Change, Confirm ─► master, with the term ─► its answer ─► Controller
+//! ```
+//! A controller is begun anew with every term: it listens before it calls anybody lost. What the
+//! master refuses is not proposed again in the same turn. Source: docs/protocol/membership.md, "The
+//! controller".
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_cluster::{
+    ClusterError, ControlState, Controller, ControllerInput, ControllerLimits, ControllerOutput,
+    Heartbeat, MasterAnswer, MasterCommand, Term,
+};
+use timestone_seda::Context;
+use timestone_types::{ShardId, Timestamp};
+use timestone_wire::RequestId;
+
+use super::NodeStage;
+use super::master::MasterError;
+use crate::event::Event;
+
+/// How often the server asks to be the controller, or to stay it.
+const CAMPAIGN_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the master's state is asked for in one step of the controller.
+const MAX_FETCHES: u32 = 4;
+/// Most questions whose answers are waited for.
+const MAX_ASKED: usize = 1024;
+
+/// What was asked of the master for the controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ControllerAsk {
+    term: Term,
+    /// The shard that is to be changed or confirmed; `None`: the master's state.
+    shard: Option<ShardId>,
+}
+
+struct Running {
+    term: Term,
+    controller: Controller,
+    /// Refusals that it has not been told yet.
+    refused: Vec<ShardId>,
+}
+
+/// See the module.
+pub(super) struct Controlling {
+    limits: ControllerLimits,
+    running: Option<Running>,
+    campaign_at: Timestamp,
+    /// What the master is asked by way of a worker, by number.
+    asked: BTreeMap<u64, ControllerAsk>,
+    /// What it did last, in words.
+    last: Option<String>,
+}
+
+impl Controlling {
+    /// For a cluster whose servers are lost after `detection`.
+    pub(super) fn new(detection: Duration) -> Self {
+        Self {
+            limits: ControllerLimits { detection, ..ControllerLimits::default() },
+            running: None,
+            campaign_at: Timestamp::ZERO,
+            asked: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    /// The term for which this server is the controller.
+    pub(super) fn term(&self) -> Option<Term> {
+        self.running.as_ref().map(|running| running.term)
+    }
+
+    /// What the controller did last, in words.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// What was asked under this number, if the controller has asked.
+    pub(super) fn asked(&mut self, number: RequestId) -> Option<ControllerAsk> {
+        self.asked.remove(&number.get())
+    }
+
+    fn deadline(&self) -> Option<Timestamp> {
+        self.running.as_ref().and_then(|running| running.controller.next_deadline())
+    }
+
+    /// What an output comes to: what is asked of the master.
+    fn command(
+        &mut self,
+        term: Term,
+        output: ControllerOutput,
+    ) -> (Option<ShardId>, MasterCommand) {
+        match output {
+            ControllerOutput::Fetch => (None, MasterCommand::FetchControl),
+            ControllerOutput::Change(change) => {
+                tracing::info!(
+                    shard = %change.shard, primary = %change.primary, replicas = ?change.replicas,
+                    after = %change.expected, "the controller changes a shard"
+                );
+                let (shard, primary) = (change.shard, change.primary);
+                self.last = Some(format!("gave shard {shard} primary {primary}"));
+                (Some(shard), MasterCommand::ChangeShard { term, change })
+            }
+            ControllerOutput::Confirm { shard, epoch } => {
+                self.last = Some(format!("confirmed epoch {epoch} of shard {shard}"));
+                (Some(shard), MasterCommand::ConfirmShard { term, shard, epoch })
+            }
+        }
+    }
+}
+
+impl NodeStage {
+    /// Asks to be the controller when that is due, and lets it see that time passes.
+    pub(super) fn control(&mut self, ctx: &mut Context<'_, Event>) {
+        if !self.maps.is_replicated() {
+            return;
+        }
+        let now = ctx.now();
+        if self.master.is_here() && now >= self.controlling.campaign_at {
+            self.controlling.campaign_at = now.saturating_add(CAMPAIGN_INTERVAL);
+            match self.master.campaign(now, self.server) {
+                Ok(term) => self.set_term(ctx, term),
+                Err(error) => tracing::warn!(%error, "it is not known who is the controller"),
+            }
+        }
+        if self.controlling.deadline().is_some_and(|deadline| now >= deadline) {
+            self.step_controller(ctx, ControllerInput::Tick);
+            let running = self.controlling.running.as_mut();
+            for shard in running.map_or(Vec::new(), |one| core::mem::take(&mut one.refused)) {
+                self.step_controller(ctx, ControllerInput::Refused(shard));
+            }
+        }
+    }
+
+    /// When [`NodeStage::control`] has something to do.
+    pub(super) fn control_deadline(&self) -> Option<Timestamp> {
+        let campaigns = self.maps.is_replicated() && self.master.is_here();
+        let campaign = campaigns.then_some(self.controlling.campaign_at);
+        [campaign, self.controlling.deadline()].into_iter().flatten().min()
+    }
+
+    /// This server is the controller for a term, or is not it.
+    pub(super) fn set_term(&mut self, ctx: &mut Context<'_, Event>, term: Option<Term>) {
+        if term == self.controlling.term() {
+            return;
+        }
+        tracing::info!(?term, "the controller's term");
+        let limits = self.controlling.limits;
+        self.controlling.running = term.map(|term| Running {
+            term,
+            controller: Controller::new(limits),
+            refused: Vec::new(),
+        });
+        self.step_controller(ctx, ControllerInput::Tick);
+    }
+
+    pub(super) fn controller_hears(&mut self, ctx: &mut Context<'_, Event>, heartbeat: Heartbeat) {
+        self.step_controller(ctx, ControllerInput::Heard(heartbeat));
+    }
+
+    /// The master's state is another one, perhaps by somebody else.
+    pub(super) fn controller_hears_of(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        control: &Arc<ControlState>,
+    ) {
+        if self.controlling.running.is_some() {
+            let control = Box::new(ControlState::clone(control));
+            self.step_controller(ctx, ControllerInput::Fetched(control));
+        }
+    }
+
+    fn step_controller(&mut self, ctx: &mut Context<'_, Event>, input: ControllerInput) {
+        let mut inputs = VecDeque::from([input]);
+        let (mut has_changed, mut fetches) = (false, 0);
+        while let Some(input) = inputs.pop_front() {
+            has_changed |= matches!(input, ControllerInput::Changed(_));
+            let Some(running) = &mut self.controlling.running else { break };
+            let term = running.term;
+            for output in running.controller.step(ctx.now(), input) {
+                let (shard, command) = self.controlling.command(term, output);
+                let asked = ControllerAsk { term, shard };
+                if !self.master.is_here() {
+                    self.ask_for_controller(ctx, asked, &command);
+                    continue;
+                }
+                fetches += u32::from(shard.is_none());
+                // It asks again after a while, should it make nothing of what it was told.
+                if shard.is_some() || fetches <= MAX_FETCHES {
+                    let done = self.master.ask(command);
+                    inputs.extend(self.controller_input(asked, done));
+                }
+            }
+        }
+        if has_changed && self.master.is_here() {
+            self.look_at_master(ctx);
+        }
+    }
+
+    /// Asks by way of the worker, which answers later.
+    fn ask_for_controller(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        asked: ControllerAsk,
+        command: &MasterCommand,
+    ) {
+        let number = self.master.number();
+        if self.controlling.asked.len() >= MAX_ASKED {
+            self.controlling.asked.pop_first();
+        }
+        self.controlling.asked.insert(number.get(), asked);
+        self.ask_elsewhere(ctx, number, command);
+    }
+
+    /// The worker's answer.
+    pub(super) fn controller_answered(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        asked: ControllerAsk,
+        done: Result<MasterAnswer, MasterError>,
+    ) {
+        if let Some(input) = self.controller_input(asked, done) {
+            self.step_controller(ctx, input);
+        }
+    }
+
+    /// What the controller is told of an answer. One to another term's controller is not for it.
+    fn controller_input(
+        &mut self,
+        asked: ControllerAsk,
+        done: Result<MasterAnswer, MasterError>,
+    ) -> Option<ControllerInput> {
+        let controlling = &mut self.controlling;
+        let running = controlling.running.as_mut().filter(|one| one.term == asked.term)?;
+        match done {
+            Ok(MasterAnswer::Control(control)) => Some(ControllerInput::Fetched(Box::new(control))),
+            Ok(MasterAnswer::Changed(entry)) => Some(ControllerInput::Changed(entry)),
+            Ok(MasterAnswer::Conflict(entry)) => Some(ControllerInput::Conflict(entry)),
+            Ok(_) => None,
+            Err(MasterError::Refused(ClusterError::StaleTerm { current, .. })) => {
+                tracing::info!(term = %asked.term, %current, "another server is the controller");
+                controlling.running = None;
+                None
+            }
+            Err(error) => {
+                tracing::warn!(shard = ?asked.shard, %error, "the master did not do what the \
+                    controller asked; it looks again");
+                running.refused.extend(asked.shard);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What the servers of a cluster tell each other of themselves, several times a second: that they
+//! are alive, and how their replicas are.
+//!
+//! Every server tells every other one, because each may be the controller. Source:
+//! docs/protocol/membership.md, "Heartbeats".
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_cluster::limits::MIN_DETECTION;
+use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus, ServerId};
+use timestone_replication::Step;
+use timestone_seda::{Context, ReplyAddress};
+use timestone_types::Timestamp;
+use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message};
+
+use super::{NodeStage, links};
+use crate::event::Event;
+use crate::replica_gauges::{ReplicaGauges, Wish};
+
+/// How often a server tells at least. Five times within a detection time, if that is more often.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What this server tells.
+pub(super) struct Heartbeats {
+    replicas: Vec<Arc<ReplicaGauges>>,
+    interval: Duration,
+    next: Timestamp,
+}
+
+impl Heartbeats {
+    pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>, detection: Duration) -> Self {
+        replicas.sort_by_key(|gauges| gauges.shard);
+        let interval = HEARTBEAT_INTERVAL.min(detection.max(MIN_DETECTION) / 5);
+        Self { replicas, interval, next: Timestamp::ZERO }
+    }
+
+    /// What this process's replicas tell.
+    pub(super) fn replicas(&self) -> &[Arc<ReplicaGauges>] {
+        &self.replicas
+    }
+
+    /// When the next one is due.
+    pub(super) const fn next(&self) -> Timestamp {
+        self.next
+    }
+
+    fn own(&self, server: ServerId) -> Heartbeat {
+        let replicas = self.replicas.iter().filter_map(|gauges| status_of(gauges)).collect();
+        Heartbeat { server, replicas }
+    }
+}
+
+/// What is told of a replica; nothing of one that can keep nothing.
+fn status_of(gauges: &ReplicaGauges) -> Option<ReplicaStatus> {
+    let standing = gauges.standing();
+    let claim = match (standing.step?, standing.wish) {
+        (Step::Serving, _) => ReplicaClaim::Serves,
+        (_, Wish::NewEpoch) => ReplicaClaim::NeedsEpoch,
+        (_, Wish::OtherPrimary) => ReplicaClaim::CannotLead,
+        (_, Wish::Nothing) => ReplicaClaim::None,
+    };
+    Some(ReplicaStatus {
+        shard: gauges.shard,
+        promised: standing.promised,
+        claim,
+        installed: gauges.installed(),
+        lag_records: gauges.lag(),
+    })
+}
+
+impl NodeStage {
+    /// Tells the others, and itself, when that is due. Where shards have one copy nobody asks.
+    pub(super) fn beat(&mut self, ctx: &mut Context<'_, Event>) {
+        let now = ctx.now();
+        if !self.maps.is_replicated() || now < self.heartbeats.next {
+            return;
+        }
+        self.heartbeats.next = now.saturating_add(self.heartbeats.interval);
+        if self.maps.map().server(self.server).is_none() {
+            return;
+        }
+        let own = self.heartbeats.own(self.server);
+        let mut beat = Vec::new();
+        own.encode(&mut beat);
+        for address in self.others() {
+            // One that waits for its connection says enough: the next one is newer.
+            if self.links.is_dialling(address) {
+                continue;
+            }
+            let mut out = ctx.take_buffer();
+            wire::Heartbeat { beat: &beat }.encode(&Envelope::default(), &mut out);
+            self.send_to(ctx, address, out);
+        }
+        self.controller_hears(ctx, own);
+    }
+
+    /// Where the other servers of the cluster are.
+    fn others(&self) -> Vec<SocketAddr> {
+        let others = self.maps.map().servers().iter().filter(|server| server.id != self.server);
+        let native = others.filter_map(|server| server.addresses.native.as_ref());
+        native.filter_map(|address| links::resolve(address.as_str())).collect()
+    }
+
+    /// A heartbeat of another server.
+    pub(super) fn heartbeat(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        reply_to: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
+        let read = wire::Heartbeat::decode(frame)
+            .map_err(|error| error.to_string())
+            .and_then(|it| Heartbeat::decode(it.beat).map_err(|error| error.to_string()));
+        match read {
+            Ok(heartbeat) => {
+                self.answer(ctx, reply_to, frame, |envelope, out| {
+                    wire::HeartbeatAck {}.encode(envelope, out);
+                });
+                let is_known = self.maps.map().server(heartbeat.server).is_some();
+                if is_known && heartbeat.server != self.server {
+                    self.controller_hears(ctx, heartbeat);
+                }
+            }
+            Err(words) => self.answer(ctx, reply_to, frame, |envelope, out| {
+                ErrorReply::new(ErrorCode::Malformed, &words).encode(envelope, out);
+            }),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a replica has in its log: each log batch is a mark, or a batch of the shard.
+//!
+//! ```text
+//!   log batch (numbered by the replica's own count)
+//!     record 1   Other: mark                             promised epoch, lineage, lease, what counts
+//!                Other: number, epoch, first record, lease of a batch ─► the batch's records follow
+//! ```
+//! Both begin with the first batch of the shard that is still needed from this log: what is below
+//! it is in the store, and counts. The layout is in docs/formats/wal.md.
+
+use std::sync::Arc;
+
+use timestone_replication::{Batch, Entry, Lineage, Mark};
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::record::FIRST_OTHER_KIND;
+use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
+
+use super::bytes::LogBytes;
+
+/// The kind of a record that says which batch follows.
+const BATCH: u8 = FIRST_OTHER_KIND;
+/// The kind of a mark.
+const MARK: u8 = FIRST_OTHER_KIND + 1;
+
+/// Appends the records of an entry; `keep_from` is the first batch that the log is needed for. How
+/// many records they are.
+pub(super) fn encode(entry: &Entry<LogBytes>, keep_from: BatchNumber, out: &mut Vec<u8>) -> u64 {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.extend(keep_from.get().to_le_bytes());
+    match entry {
+        Entry::Batch(batch) => {
+            bytes.extend(batch.number.get().to_le_bytes());
+            bytes.extend(batch.epoch.get().to_le_bytes());
+            bytes.extend(batch.payload.first.get().to_le_bytes());
+            bytes.extend(batch.lease.as_nanos().to_le_bytes());
+            LogRecord::Other { kind: BATCH, bytes: &bytes }.encode(out);
+            out.extend_from_slice(&batch.payload.records);
+            1 + timestone_wal::BatchRecords::new(&batch.payload.records).count() as u64
+        }
+        Entry::Mark(mark) => {
+            bytes.extend(mark.promised.get().to_le_bytes());
+            bytes.extend(mark.lease.as_nanos().to_le_bytes());
+            bytes.extend(mark.counted.get().to_le_bytes());
+            bytes.push(u8::from(mark.lost_before.is_some()));
+            bytes.extend(mark.lost_before.unwrap_or_default().get().to_le_bytes());
+            for (epoch, end) in mark.lineage.epochs() {
+                bytes.extend(epoch.get().to_le_bytes());
+                bytes.extend(end.get().to_le_bytes());
+            }
+            LogRecord::Other { kind: MARK, bytes: &bytes }.encode(out);
+            1
+        }
+    }
+}
+
+/// Reads numbers from the front of a record.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u8(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (first, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*first))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*first))
+    }
+
+    fn number(&mut self) -> Option<BatchNumber> {
+        self.u64().map(BatchNumber::new)
+    }
+
+    fn epoch(&mut self) -> Option<Epoch> {
+        self.u32().map(Epoch::new)
+    }
+
+    fn time(&mut self) -> Option<Timestamp> {
+        self.u64().map(Timestamp::from_nanos)
+    }
+}
+
+/// An entry, and the first batch that the log was needed for when it was written. `records` are
+/// those of one log batch, without the lengths in front. `None`: they are none of a replica's.
+pub(super) fn decode<'a>(
+    mut records: impl Iterator<Item = &'a [u8]>,
+) -> Option<(BatchNumber, Entry<LogBytes>)> {
+    let Ok(LogRecord::Other { kind, bytes }) = LogRecord::decode(records.next()?) else {
+        return None;
+    };
+    let mut fields = Fields(bytes);
+    let keep_from = fields.number()?;
+    let entry = match kind {
+        BATCH => {
+            let (number, epoch) = (fields.number()?, fields.epoch()?);
+            let (first, lease) = (RecordNumber::new(fields.u64()?), fields.time()?);
+            let mut bytes = Vec::new();
+            for record in records {
+                bytes.extend(u32::try_from(record.len()).ok()?.to_le_bytes());
+                bytes.extend_from_slice(record);
+            }
+            let payload = LogBytes { first, records: Arc::new(bytes) };
+            Entry::Batch(Batch { number, epoch, lease, payload })
+        }
+        MARK => {
+            let (promised, lease, counted) = (fields.epoch()?, fields.time()?, fields.number()?);
+            let (has_lost, before) = (fields.u8()? == 1, fields.epoch()?);
+            let mut epochs = Vec::new();
+            while !fields.0.is_empty() {
+                epochs.push((fields.epoch()?, fields.number()?));
+            }
+            let lineage = Lineage::new(epochs)?;
+            let lost_before = has_lost.then_some(before);
+            Entry::Mark(Mark { promised, lineage, lease, counted, lost_before })
+        }
+        _ => return None,
+    };
+    fields.0.is_empty().then_some((keep_from, entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_wal::BatchRecords;
+
+    use super::*;
+
+    fn batch() -> Entry<LogBytes> {
+        let mut records = Vec::new();
+        let bound =
+            LogRecord::ReadBound { bound: Timestamp::from_nanos(7), watermark: Timestamp::ZERO };
+        bound.encode(&mut records);
+        LogRecord::KeepFrom { batch: BatchNumber::new(3) }.encode(&mut records);
+        let payload = LogBytes { first: RecordNumber::new(12), records: Arc::new(records) };
+        let (number, epoch, lease) = (BatchNumber::new(9), Epoch::new(2), Timestamp::from_nanos(7));
+        Entry::Batch(Batch { number, epoch, lease, payload })
+    }
+
+    fn mark() -> Entry<LogBytes> {
+        let epochs = vec![(Epoch::ZERO, BatchNumber::ZERO), (Epoch::new(4), BatchNumber::new(8))];
+        Entry::Mark(Mark {
+            promised: Epoch::new(5),
+            lineage: Lineage::new(epochs).unwrap(),
+            lease: Timestamp::from_nanos(77),
+            counted: BatchNumber::new(8),
+            lost_before: Some(Epoch::new(3)),
+        })
+    }
+
+    fn read(bytes: &[u8]) -> Option<(BatchNumber, Entry<LogBytes>)> {
+        decode(BatchRecords::new(bytes).map(|record| record.unwrap()))
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        for (entry, records) in [(batch(), 3), (mark(), 1)] {
+            let mut bytes = Vec::new();
+            assert_eq!(encode(&entry, BatchNumber::new(6), &mut bytes), records);
+            assert_eq!(read(&bytes), Some((BatchNumber::new(6), entry)));
+        }
+    }
+
+    #[test]
+    fn the_lease_of_a_batch_is_its_highest_read_bound() {
+        let Entry::Batch(batch) = batch() else { panic!("a batch") };
+        assert_eq!(super::super::bytes::lease_in(&batch.payload.records), batch.lease);
+    }
+
+    #[test]
+    fn what_no_replica_wrote_is_no_entry() {
+        let mut plain = Vec::new();
+        LogRecord::KeepFrom { batch: BatchNumber::ZERO }.encode(&mut plain);
+        assert_eq!(read(&plain), None);
+        let mut bytes = Vec::new();
+        encode(&mark(), BatchNumber::ZERO, &mut bytes);
+        let LogRecord::Other { kind, bytes } = LogRecord::decode(&bytes[4..]).unwrap() else {
+            panic!("a mark")
+        };
+        for length in 0..bytes.len() {
+            let mut cut = Vec::new();
+            LogRecord::Other { kind, bytes: &bytes[..length] }.encode(&mut cut);
+            // A lineage may end with any of its epochs, but for none.
+            let ends = length == bytes.len() - 12;
+            assert_eq!(read(&cut).is_some(), ends, "{length}");
+        }
+    }
+}

@@ -1,0 +1,588 @@
+//! The stage of a replica of a shard: as a backup it carries out what the primary has logged; as the
+//! primary it is the shard.
+//!
+//! ```text
+//!   other replicas ─ messages ─► Replica ─┬─ Persist ─► replica_log ─► log stage ─ durable ─► Replica
+//!   configurations ─ Lead ──────►         ├─ Send ────► connections
+//!                                         ├─ Apply ───► Backup ──┐ Serve: becomes the shard
+//!   shard's records ─ Append ───►         └─ Counted ─► Shard ◄──┘ Deposed: becomes a backup again
+//!   clients ─ frames ─► Shard while it serves; else they are told to look for another server
+//! ```
+//! | where | what |
+//! |---|---|
+//! | `mod` | events in, outputs of the core out |
+//! | `role` | what the replica does for its shard: backup, primary, or nothing any more |
+//! | `replica_log` · `entry` · `bytes` | its side of the log, and the layout there |
+//! | `connections` | to the other replicas |
+//! | `refusing` | what clients hear that ask the wrong server |
+//! | `start` | what a start finds, and how a replica begins without anything |
+//!
+//! A server has such a stage for every shard of a cluster with several replicas; most keep nothing
+//! where there are more servers than replicas. Deliberately absent: who is primary, and when
+//! (the master and its controller say so). Rules: docs/protocol/replication.md.
+
+mod bytes;
+mod connections;
+mod entry;
+mod refusing;
+mod replica_log;
+mod role;
+mod start;
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use timestone_cluster::{ControlState, ServerId, ShardMap};
+use timestone_replication::{Batch, Input, Output, Replica, ReplicaId};
+use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
+use timestone_shard::Input as ShardInput;
+use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_wal::BatchNumber;
+use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock};
+
+use crate::event::Event;
+use crate::limits::{COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, STORE_PAUSE};
+use crate::outgoing::Outgoing;
+use crate::replica_gauges::Wish;
+use bytes::{LogBytes, lease_in};
+use connections::Connections;
+pub(crate) use connections::replica_of;
+pub(crate) use replica_log::FoundEntries;
+use replica_log::ReplicaLog;
+use role::{Role, Shown};
+pub(crate) use start::{ReplicaParts, StartedReplica};
+
+/// A replica that is kept here.
+pub(crate) struct Kept {
+    replica: Replica<LogBytes>,
+    log: ReplicaLog,
+    role: Role,
+    /// Batches that count and wait for the backup's store.
+    applies: VecDeque<Batch<LogBytes>>,
+    apply_bytes: usize,
+    /// What the core wants done, in order.
+    outputs: VecDeque<Output<LogBytes>>,
+    /// For the core; emptied by every step.
+    step_outputs: Vec<Output<LogBytes>>,
+    /// When the shard was last asked to append again what holds up memory.
+    copied_at: Timestamp,
+    /// When it had its last turn.
+    turned_at: Timestamp,
+    /// Since when the process ends.
+    ends_since: Option<Timestamp>,
+}
+
+/// See the module.
+pub(crate) struct ReplicaStage {
+    name: String,
+    shard: ShardId,
+    server: ServerId,
+    parts: ReplicaParts,
+    kept: Option<Kept>,
+    connections: Connections,
+    map: Arc<ShardMap>,
+    control: Option<Arc<ControlState>>,
+    /// The last epoch that the core was told to lead.
+    led: Epoch,
+    outgoing: Outgoing,
+}
+
+impl ReplicaStage {
+    /// The stage of a shard; `kept` is what the start has found of it.
+    pub(crate) fn new(
+        (shard, server): (ShardId, ServerId),
+        map: Arc<ShardMap>,
+        kept: Option<Kept>,
+        parts: ReplicaParts,
+    ) -> Self {
+        let mut connections = Connections::new(shard, replica_of(server), parts.net);
+        connections.follow(&map);
+        Self {
+            name: format!("shard-{shard}"),
+            shard,
+            server,
+            parts,
+            kept,
+            connections,
+            map,
+            control: None,
+            led: Epoch::ZERO,
+            outgoing: Outgoing::default(),
+        }
+    }
+
+    /// Hands the core something, and carries out what it wants.
+    fn step(&mut self, ctx: &mut Context<'_, Event>, input: Input<LogBytes>) {
+        if let Some(kept) = &mut self.kept
+            && !kept.role.has_failed()
+        {
+            kept.step(ctx.now(), input);
+            self.carry_out(ctx);
+        }
+    }
+
+    /// Carries out what the core wants, in order; that may make it want more.
+    fn carry_out(&mut self, ctx: &mut Context<'_, Event>) {
+        while let Some(kept) = &mut self.kept
+            && let Some(output) = kept.outputs.pop_front()
+        {
+            match output {
+                Output::Send { to, message } => self.connections.send(to, &message),
+                Output::Persist { ticket, entry } => {
+                    let buffer = ctx.take_buffer();
+                    let (to, event) = kept.log.append(Some(ticket), &entry, buffer);
+                    self.outgoing.send(ctx, to, event);
+                }
+                Output::Apply(batch) => {
+                    kept.log.counts(&batch);
+                    kept.apply_bytes += batch.payload.records.len();
+                    kept.applies.push_back(batch);
+                }
+                Output::Serve { epoch, through, floor } => {
+                    self.serve(ctx, epoch, through, floor);
+                }
+                Output::Counted { through } => {
+                    self.with_shard(ctx, |shard, turn| {
+                        shard.input(turn, ShardInput::LogDurable { batch: through });
+                    });
+                }
+                Output::Deposed { epoch, by } => self.deposed(ctx, epoch, by),
+                Output::NeedsEpoch { epoch } => {
+                    tracing::info!(shard = %self.shard, %epoch, "this epoch was promised already; \
+                        another one is asked for");
+                    self.parts.replica_gauges.set_wish(Wish::NewEpoch);
+                }
+                Output::CannotLead { epoch } => {
+                    tracing::warn!(shard = %self.shard, %epoch, "nobody who answers has all batches \
+                        that count: another replica has to be primary, or one that is away has to \
+                        come back");
+                    self.parts.replica_gauges.set_wish(Wish::OtherPrimary);
+                }
+                Output::Malformed { from } => {
+                    tracing::warn!(shard = %self.shard, replica = %from, "a message that no replica \
+                        sends was dropped");
+                }
+                Output::Behind { replica } => {
+                    tracing::warn!(shard = %self.shard, %replica, "a replica is too far behind: it \
+                        needs a checkpoint, and is not waited for");
+                }
+            }
+        }
+    }
+
+    /// The shard serves from now on.
+    fn serve(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        epoch: Epoch,
+        through: BatchNumber,
+        floor: Timestamp,
+    ) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.take_batches(ctx.now(), self.shard, true);
+        tracing::info!(shard = %self.shard, %epoch, %through, "this server is primary");
+        let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
+        kept.role.promote(floor, through, with);
+        self.with_shard(ctx, |shard, turn| shard.start(turn));
+    }
+
+    /// Another epoch has begun.
+    fn deposed(&mut self, ctx: &mut Context<'_, Event>, epoch: Epoch, by: Epoch) {
+        let Some(kept) = &mut self.kept else { return };
+        if !kept.role.is_primary() {
+            return;
+        }
+        tracing::info!(shard = %self.shard, %epoch, %by, "this server is primary no more");
+        let counted = kept.replica.counted();
+        kept.role.depose(ctx.now(), self.shard, self.parts.log, (&kept.log, counted));
+    }
+
+    /// Calls the shard, if it serves here, and carries out what it wants.
+    fn with_shard(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        run: impl FnOnce(&mut timestone_shard::Shard, &mut timestone_shard::Turn<'_>),
+    ) {
+        let Some(kept) = &mut self.kept else { return };
+        let Some(mut outputs) = kept.role.call(ctx, !self.outgoing.is_empty(), run) else { return };
+        for output in outputs.drain(..) {
+            match output {
+                timestone_shard::Output::Answer(frame_batch) => {
+                    let to = frame_batch.reply_to.stage;
+                    self.outgoing.send(ctx, to, Event::FrameBatch(frame_batch));
+                }
+                timestone_shard::Output::ToPeer { to, frame_batch } => {
+                    if ctx.send(to, Event::FrameBatch(frame_batch)).is_err() {
+                        tracing::debug!(shard = self.name, %to, "a message to another shard found \
+                            its queue full");
+                    }
+                }
+                timestone_shard::Output::LogAppend { append, .. } => {
+                    let (number, lease) = (append.head.batch, lease_in(&append.bytes));
+                    let records = Arc::new(append.bytes);
+                    let payload = LogBytes { first: append.head.first, records };
+                    kept.step(ctx.now(), Input::Append { number, lease, payload });
+                }
+                timestone_shard::Output::LogRelease { keep_from, .. } => {
+                    kept.role.needs_from(keep_from);
+                }
+            }
+        }
+        kept.role.give_back(outputs);
+        self.carry_out(ctx);
+    }
+
+    /// Follows the master: who keeps the shard, and who is its primary.
+    fn follow(&mut self, ctx: &mut Context<'_, Event>, control: Arc<ControlState>) {
+        self.follow_map(ctx, Arc::new(control.map.clone()));
+        let position = control.map.shards().iter().position(|entry| entry.id == self.shard);
+        let entry = position.map(|index| (&control.map.shards()[index], &control.normal[index]));
+        let Some((entry, normal)) = entry else { return };
+        if entry.replicas.contains(&self.server) && self.kept.is_none() {
+            self.begin(ctx);
+        }
+        // A set that a replica has left serves as long as it can acknowledge anything.
+        let is_enough = entry.replicas.len() >= control.replication.quorum();
+        if entry.primary == self.server && is_enough && entry.epoch > self.led {
+            self.led = entry.epoch;
+            self.parts.replica_gauges.set_wish(Wish::Nothing);
+            let ids = |servers: &[ServerId]| -> Vec<ReplicaId> {
+                servers.iter().map(|&server| replica_of(server)).collect()
+            };
+            let (epoch, replicas) = (entry.epoch, ids(&entry.replicas));
+            let mut previous = vec![ids(&normal.replicas), replicas.clone()];
+            previous.dedup();
+            self.step(ctx, Input::Lead { epoch, replicas, previous });
+        }
+        self.control = Some(control);
+    }
+
+    fn follow_map(&mut self, ctx: &mut Context<'_, Event>, map: Arc<ShardMap>) {
+        if map.version() < self.map.version() {
+            return;
+        }
+        self.connections.follow(&map);
+        self.map = map;
+        let map = Arc::clone(&self.map);
+        // What it serves in another epoch than the master says it serves for a moment longer: its
+        // answers say in which.
+        let epoch = self.kept.as_ref().and_then(|kept| kept.role.serves_in());
+        if epoch.is_some() && epoch == map.epoch(self.shard) {
+            self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::MapChanged(map)));
+        }
+    }
+
+    /// Begins to keep the shard, with nothing.
+    fn begin(&mut self, ctx: &mut Context<'_, Event>) {
+        let shard = self.shard;
+        match self.parts.begin(shard, replica_of(self.server), ctx.now()) {
+            Ok(kept) => self.kept = Some(kept),
+            Err(error) => tracing::error!(%shard, %error, "this server is to keep a replica of a \
+                shard, and cannot; it counts as lost for it. Remove the cause, and restart it"),
+        }
+    }
+
+    /// Frames of one connection, or of another stage.
+    fn frame_batch(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
+        let is_dialled = self.connections.heard(ctx.now(), frame_batch.reply_to);
+        let first = Frames::new(without_clock(&frame_batch.bytes)).next();
+        let kind = first.and_then(Result::ok).map(|frame| frame.kind());
+        match kind {
+            // What else comes over the own connections is a welcome, or the door's refusal.
+            _ if is_dialled || kind == Some(Kind::ReplicaAsk) => {
+                for frame in Frames::new(&frame_batch.bytes) {
+                    let Ok(frame) = frame else { break };
+                    self.message(ctx, (frame_batch.reply_to, is_dialled), &frame);
+                }
+                ctx.finish_frame_batch(frame_batch);
+            }
+            _ if self.kept.as_ref().is_some_and(Kept::takes_frames) => {
+                self.with_shard(ctx, |shard, turn| {
+                    shard.input(turn, ShardInput::FrameBatch(frame_batch));
+                });
+            }
+            _ => self.refuse(ctx, frame_batch),
+        }
+    }
+
+    /// A message of another replica.
+    fn message(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        (over, is_dialled): (ReplyAddress, bool),
+        frame: &Frame<'_>,
+    ) {
+        // Answers count from those that were asked.
+        let is_meant = match frame.kind() {
+            Kind::ReplicaAsk => !is_dialled,
+            Kind::ReplicaAnswer => is_dialled,
+            _ => false,
+        };
+        if !is_meant {
+            return;
+        }
+        let own = |batch: timestone_wire::BatchBytes<'_>| LogBytes {
+            first: batch.first,
+            records: Arc::new(batch.records.to_vec()),
+        };
+        let (from, message) = match decode_replica_message(frame, own) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "a message of another replica cannot be \
+                    read, and is dropped");
+                return;
+            }
+        };
+        if !self.connections.knows(from) {
+            return;
+        }
+        if frame.kind() == Kind::ReplicaAsk {
+            self.connections.asked(from, over);
+        }
+        let is_full = self.kept.as_ref().is_some_and(Kept::is_full);
+        if is_full && matches!(message, timestone_replication::Message::Append { .. }) {
+            // It is sent again when the store has caught up.
+            return;
+        }
+        self.step(ctx, Input::Message { from, message });
+    }
+
+    fn event(&mut self, ctx: &mut Context<'_, Event>, event: Event) {
+        match event {
+            Event::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
+            Event::LogDurable { batch } => {
+                let ticket = self.kept.as_mut().and_then(|kept| kept.log.durable(batch));
+                if let Some(through) = ticket {
+                    self.step(ctx, Input::Persisted { through });
+                }
+            }
+            Event::LogRetained { log, from } => {
+                let Some(kept) = &mut self.kept else { return };
+                let Some(from) = kept.log.retained(log, from) else { return };
+                kept.role.retained(self.parts.log, from);
+                let log = self.parts.log;
+                self.with_shard(ctx, |shard, turn| {
+                    shard.input(turn, ShardInput::LogRetained { log, from });
+                });
+            }
+            Event::LogCopyForward { below } => self.copy_forward(ctx, below),
+            Event::LogRoom { log, shortage } => {
+                let input = ShardInput::LogRoom { log, shortage };
+                self.with_shard(ctx, |shard, turn| shard.input(turn, input));
+            }
+            // Another replica is to be primary: nobody is told that the data is lost.
+            Event::LogFailed { log } if log == self.parts.log => {
+                if let Some(kept) = &mut self.kept {
+                    kept.role.log_has_failed();
+                }
+            }
+            Event::MapChanged(map) => self.follow_map(ctx, map),
+            Event::ConfigurationsChanged(control) => self.follow(ctx, control),
+            Event::Net(event) => self.net_event(ctx, event),
+            Event::LogFailed { .. }
+            | Event::NetCommand(_)
+            | Event::LogAppend(_)
+            | Event::LogRelease { .. }
+            | Event::Wake => {}
+        }
+    }
+
+    fn net_event(&mut self, ctx: &mut Context<'_, Event>, event: NetEvent) {
+        match event {
+            NetEvent::Connected(view) => {
+                let to = self.connections.connected(ctx, &view, &mut self.outgoing);
+                if let Some(to) = to {
+                    self.step(ctx, Input::LinkUp { to });
+                }
+            }
+            NetEvent::Disconnected { reply_to, dial, .. } => {
+                self.connections.disconnected(dial, Some(reply_to));
+            }
+            NetEvent::DialFailed { dial, .. } => self.connections.disconnected(Some(dial), None),
+            NetEvent::Written { reply_to, bytes } => {
+                self.connections.written(reply_to, bytes as u64);
+            }
+            NetEvent::HalfClosed(_) | NetEvent::FrameBatch(_) => {}
+        }
+    }
+
+    /// The log wants to let go of what is below this log batch.
+    fn copy_forward(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
+        let Some(kept) = &mut self.kept else { return };
+        let (mark, batches) = kept.log.copy_forward(below);
+        if let Some(mark) = mark {
+            let buffer = ctx.take_buffer();
+            let (to, event) = kept.log.append(None, &mark, buffer);
+            self.outgoing.send(ctx, to, event);
+        }
+        // What a backup keeps goes when its primary has appended it again.
+        if let Some(below) = batches {
+            self.with_shard(ctx, |shard, turn| {
+                shard.input(turn, ShardInput::LogCopyForward { below });
+            });
+        }
+    }
+
+    /// Has the shard append again what holds up too much memory.
+    fn bound_memory(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let is_due = ctx.now().since(kept.copied_at) >= COPY_FORWARD_PAUSE;
+        if kept.log.bytes() < COPY_FORWARD_BYTES || !is_due {
+            return;
+        }
+        kept.copied_at = ctx.now();
+        let below = kept.replica.counted();
+        self.with_shard(ctx, |shard, turn| {
+            shard.input(turn, ShardInput::LogCopyForward { below });
+        });
+    }
+
+    /// The process ends. What a primary has recorded last may never count, when the other replicas
+    /// are gone: it is waited for, but not for ever.
+    fn end(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let since = *kept.ends_since.get_or_insert(ctx.now());
+        if ctx.now().since(since) < LAST_COUNTS || !kept.role.is_primary() {
+            return;
+        }
+        if kept.role.has_lost_log() {
+            return;
+        }
+        kept.role.log_has_failed();
+        tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
+            written last was told to nobody, and may count or not");
+        let log = self.parts.log;
+        self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
+    }
+
+    /// Lets the log go of what is not needed, and tells the process how it is.
+    fn settle(&mut self, ctx: &mut Context<'_, Event>) {
+        let gauges = &self.parts.replica_gauges;
+        let Some(kept) = &mut self.kept else { return };
+        let keep_from = kept.role.keep_from().min(kept.replica.held_above().next());
+        kept.log.needs_from(keep_from);
+        if let Some(events) = kept.log.release() {
+            for (log, event) in events {
+                self.outgoing.send(ctx, log, event);
+            }
+        }
+        let is_shown = kept.role.shown(kept.replica.state());
+        gauges.set_step(match is_shown {
+            Shown::Step(step) => Some(step),
+            Shown::Failed => None,
+        });
+        gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
+        let counted = kept.replica.counted();
+        let has = kept.replica.durable().prefix();
+        gauges.set_progress(counted, counted.get().saturating_sub(has.get()));
+    }
+}
+
+impl Kept {
+    fn new(
+        replica: Replica<LogBytes>,
+        log: ReplicaLog,
+        role: Role,
+        outputs: Vec<Output<LogBytes>>,
+    ) -> Self {
+        Self {
+            replica,
+            log,
+            role,
+            applies: VecDeque::new(),
+            apply_bytes: 0,
+            outputs: outputs.into(),
+            step_outputs: Vec::new(),
+            copied_at: Timestamp::ZERO,
+            turned_at: Timestamp::ZERO,
+            ends_since: None,
+        }
+    }
+
+    fn step(&mut self, now: Timestamp, input: Input<LogBytes>) {
+        self.replica.step(now, input, &mut self.step_outputs);
+        self.outputs.extend(self.step_outputs.drain(..));
+    }
+
+    /// Whether the shard is asked here. Without its log it answers nobody: at the end it closes its
+    /// store, and otherwise another replica becomes primary.
+    fn takes_frames(&self) -> bool {
+        self.role.is_primary() && !self.role.has_lost_log()
+    }
+
+    /// Whether so much waits for the store that no more is taken.
+    fn is_full(&self) -> bool {
+        self.apply_bytes >= crate::limits::MAX_WAITING_APPLIES
+    }
+
+    /// Has the backup take what counts; `all`: whether its store keeps up or not.
+    fn take_batches(&mut self, now: Timestamp, shard: ShardId, all: bool) {
+        while !self.applies.is_empty() && (all || !self.role.is_behind()) {
+            let Some(batch) = self.applies.pop_front() else { break };
+            self.apply_bytes -= batch.payload.records.len();
+            self.role.take(now, shard, &batch);
+        }
+    }
+}
+
+impl Stage<Event> for ReplicaStage {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.connections.set_owner(ctx.stage());
+        self.carry_out(ctx);
+        self.settle(ctx);
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        self.with_shard(ctx, |shard, turn| shard.begin_inputs(turn));
+        for event in std::mem::take(events) {
+            self.event(ctx, event);
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.outgoing.send_again(ctx);
+        if let Some(kept) = &mut self.kept {
+            kept.turned_at = ctx.now();
+            kept.take_batches(ctx.now(), self.shard, false);
+            kept.role.turn_backup(ctx.now(), ctx.is_shutting_down(), &self.parts.gauges);
+        }
+        let deadline = self.kept.as_ref().and_then(|kept| kept.replica.next_deadline());
+        if deadline.is_some_and(|at| at <= ctx.now()) {
+            self.step(ctx, Input::Tick);
+        }
+        self.with_shard(ctx, timestone_shard::Shard::turn);
+        if ctx.is_shutting_down() {
+            self.end(ctx);
+        } else {
+            self.bound_memory(ctx);
+        }
+        self.settle(ctx);
+        self.connections.flush(ctx, &mut self.outgoing);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let kept = self.kept.as_ref()?;
+        let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
+        let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
+        let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
+        [role, end, kept.replica.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        self.kept.as_ref()?.role.wake_fd()
+    }
+
+    fn drained(&self) -> bool {
+        let is_drained =
+            |kept: &Kept| kept.role.is_drained() && (kept.log.is_idle() || kept.role.has_failed());
+        self.outgoing.is_empty() && self.kept.as_ref().is_none_or(is_drained)
+    }
+}
+
+#[cfg(test)]
+mod tests;

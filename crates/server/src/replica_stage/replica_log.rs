@@ -1,0 +1,416 @@
+//! A replica's side of its log: which of its log batches holds what, and what of them may go.
+//!
+//! ```text
+//!   Persist{ticket, entry} ─► log batch ─► log stage ─► durable ─► ticket
+//!   what the shard, or the backup, needs no more ─► said in the next log batch ─► durable ─► the logs may go that far
+//! ```
+//! The log knows log batches by the replica's own count, which rises with each of them: a batch of
+//! the shard may come out of order, and twice in different epochs. Batches that are needed are kept
+//! in memory as well: a primary that is deposed goes on as a backup from them.
+//!
+//! Invariants: nothing is let go before a log batch that says so is durable, so a restart knows from
+//! where on its log has everything; the last mark is always in the log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use timestone_replication::{Batch, Entry, Ticket};
+use timestone_seda::StageId;
+use timestone_shard::LogAppend;
+use timestone_types::{Epoch, ShardId};
+use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
+
+use super::bytes::LogBytes;
+use super::entry;
+use crate::event::Event;
+
+/// What a log batch holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    Mark,
+    Batch(BatchNumber),
+}
+
+/// What was handed to the log and is not durable.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    number: BatchNumber,
+    /// What waits for it.
+    ticket: Option<Ticket>,
+    /// The first batch that is needed, as it says.
+    keep_from: BatchNumber,
+    is_mark: bool,
+}
+
+/// What a start has found in the logs of one replica.
+#[derive(Debug, Default)]
+pub(crate) struct FoundEntries {
+    /// By the numbers of their log batches.
+    entries: BTreeMap<BatchNumber, (BatchNumber, Entry<LogBytes>)>,
+    /// The records of the log batch that is being read.
+    open: Option<(BatchNumber, Vec<Vec<u8>>)>,
+    /// The highest number of a record.
+    last_record: Option<RecordNumber>,
+    /// A log batch that is none of a replica's.
+    stranger: Option<BatchNumber>,
+}
+
+impl FoundEntries {
+    /// Takes the next record of a log.
+    pub(crate) fn record(&mut self, batch: BatchNumber, number: RecordNumber, bytes: &[u8]) {
+        if self.open.as_ref().is_some_and(|(open, _)| *open != batch) {
+            self.close();
+        }
+        self.last_record = self.last_record.max(Some(number));
+        self.open.get_or_insert_with(|| (batch, Vec::new())).1.push(bytes.to_vec());
+    }
+
+    /// A log has been read to its end.
+    pub(crate) fn close(&mut self) {
+        let Some((batch, records)) = self.open.take() else { return };
+        match entry::decode(records.iter().map(Vec::as_slice)) {
+            Some(found) => drop(self.entries.insert(batch, found)),
+            None => self.stranger = self.stranger.or(Some(batch)),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The number of a log batch that no replica has written, if there is one.
+    pub(crate) const fn stranger(&self) -> Option<BatchNumber> {
+        self.stranger
+    }
+
+    /// The last batch that is in the store, whatever the log has of it; what is behind it is in the
+    /// log.
+    fn base(&self) -> BatchNumber {
+        let keep_from = self.entries.values().map(|(keep_from, _)| *keep_from).max();
+        BatchNumber::new(keep_from.unwrap_or_default().get().saturating_sub(1))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ReplicaLog {
+    shard: ShardId,
+    /// Where it appends.
+    log: StageId,
+    /// Every log that may hold something of it, and the oldest log batch that it may hand out.
+    logs: Vec<(StageId, Option<BatchNumber>)>,
+    next: BatchNumber,
+    next_record: RecordNumber,
+    in_flight: VecDeque<InFlight>,
+    /// What the logs may still hand out, by ascending number.
+    held: VecDeque<(BatchNumber, Held)>,
+    /// The batches from the first that is needed on.
+    batches: BTreeMap<BatchNumber, Batch<LogBytes>>,
+    bytes: usize,
+    /// The first batch that is needed, and the same as a durable log batch says it.
+    keep_from: BatchNumber,
+    durable_keep_from: BatchNumber,
+    /// The logs were told that nothing below this log batch is needed.
+    released: BatchNumber,
+    /// The last mark, and the log batch that it is in.
+    mark: Option<(BatchNumber, Entry<LogBytes>)>,
+    /// The log batch with the last mark that is durable.
+    durable_mark: BatchNumber,
+}
+
+impl ReplicaLog {
+    /// A log in which this was found. With what there was before it, and the entries in their
+    /// order.
+    pub(super) fn recovered(
+        shard: ShardId,
+        (log, logs): (StageId, &[StageId]),
+        mut found: FoundEntries,
+    ) -> (Self, BatchNumber, Vec<Entry<LogBytes>>) {
+        found.close();
+        let base = found.base();
+        let last = found.entries.last_key_value().map(|(number, _)| *number);
+        let mut own = Self {
+            shard,
+            log,
+            logs: logs.iter().map(|&log| (log, None)).collect(),
+            next: last.unwrap_or_default().next(),
+            next_record: found.last_record.map_or(RecordNumber::FIRST, |last| last.plus(1)),
+            in_flight: VecDeque::new(),
+            held: VecDeque::new(),
+            batches: BTreeMap::new(),
+            bytes: 0,
+            keep_from: base.next(),
+            durable_keep_from: base.next(),
+            released: BatchNumber::ZERO,
+            mark: None,
+            durable_mark: BatchNumber::ZERO,
+        };
+        let mut entries = Vec::new();
+        for (number, (_, entry)) in found.entries {
+            own.note(number, &entry);
+            entries.push(entry);
+        }
+        own.durable_mark = own.mark.as_ref().map_or(BatchNumber::ZERO, |(number, _)| *number);
+        (own, base, entries)
+    }
+
+    /// Bytes of the batches that are needed.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The batches that are needed, up to this one.
+    pub(super) fn batches(&self, through: BatchNumber) -> impl Iterator<Item = &Batch<LogBytes>> {
+        let needed = self.batches.range(self.keep_from..);
+        needed.map(|(_, batch)| batch).take_while(move |batch| batch.number <= through)
+    }
+
+    /// This is the batch of its number that counts.
+    pub(super) fn counts(&mut self, batch: &Batch<LogBytes>) {
+        if batch.number >= self.keep_from {
+            self.hold(batch);
+        }
+    }
+
+    fn hold(&mut self, batch: &Batch<LogBytes>) {
+        self.bytes += batch.payload.records.len();
+        if let Some(before) = self.batches.insert(batch.number, batch.clone()) {
+            self.bytes -= before.payload.records.len();
+        }
+    }
+
+    /// A log batch has this number and content.
+    fn note(&mut self, number: BatchNumber, entry: &Entry<LogBytes>) {
+        debug_assert!(
+            self.held.back().is_none_or(|(last, _)| *last < number),
+            "log batches are numbered upwards"
+        );
+        match entry {
+            Entry::Batch(batch) => {
+                self.held.push_back((number, Held::Batch(batch.number)));
+                if batch.number >= self.keep_from {
+                    self.hold(batch);
+                }
+            }
+            Entry::Mark(_) => {
+                self.held.push_back((number, Held::Mark));
+                self.mark = Some((number, entry.clone()));
+            }
+        }
+    }
+
+    /// What to tell which stage so that an entry becomes durable.
+    pub(super) fn append(
+        &mut self,
+        ticket: Option<Ticket>,
+        entry: &Entry<LogBytes>,
+        mut bytes: Vec<u8>,
+    ) -> (StageId, Event) {
+        let batch = self.next;
+        self.next = batch.next();
+        let records = entry::encode(entry, self.keep_from, &mut bytes);
+        let head =
+            BatchHead { shard: self.shard, batch, epoch: Epoch::ZERO, first: self.next_record };
+        self.next_record = self.next_record.plus(records);
+        let (keep_from, is_mark) = (self.keep_from, matches!(entry, Entry::Mark(_)));
+        self.in_flight.push_back(InFlight { number: batch, ticket, keep_from, is_mark });
+        self.note(batch, entry);
+        (self.log, Event::LogAppend(LogAppend { head, bytes }))
+    }
+
+    /// Everything up to this log batch is durable: the last ticket of it.
+    pub(super) fn durable(&mut self, through: BatchNumber) -> Option<Ticket> {
+        let mut last = None;
+        while let Some(one) = self.in_flight.pop_front_if(|one| one.number <= through) {
+            last = one.ticket.or(last);
+            self.durable_keep_from = self.durable_keep_from.max(one.keep_from);
+            if one.is_mark {
+                self.durable_mark = one.number;
+            }
+        }
+        last
+    }
+
+    /// Whether nothing waits for the log.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Nothing below this batch is needed any more. It is said in what is appended next.
+    pub(super) fn needs_from(&mut self, keep_from: BatchNumber) {
+        if keep_from <= self.keep_from {
+            return;
+        }
+        self.keep_from = keep_from;
+        while let Some(first) = self.batches.first_entry().filter(|first| *first.key() < keep_from)
+        {
+            self.bytes -= first.remove().payload.records.len();
+        }
+    }
+
+    /// What to tell all logs, when they may let something go.
+    pub(super) fn release(&mut self) -> Option<impl Iterator<Item = (StageId, Event)> + '_> {
+        let from = self.held.partition_point(|(number, _)| *number < self.released);
+        let is_needed = |&&(number, held): &&(BatchNumber, Held)| match held {
+            Held::Mark => number >= self.durable_mark,
+            Held::Batch(batch) => batch >= self.durable_keep_from,
+        };
+        let first = self.held.range(from..).find(is_needed).map(|(number, _)| *number);
+        let keep_from = first.unwrap_or(self.next);
+        if keep_from <= self.released || keep_from <= BatchNumber::ZERO.next() {
+            return None;
+        }
+        self.released = keep_from;
+        let shard = self.shard;
+        let logs = self.logs.iter();
+        Some(logs.map(move |&(log, _)| (log, Event::LogRelease { shard, keep_from })))
+    }
+
+    /// A log can hand out nothing before this log batch any more: the first batch of the shard that
+    /// any log may hand out, when all have spoken.
+    pub(super) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<BatchNumber> {
+        if let Some(entry) = self.logs.iter_mut().find(|(stage, _)| *stage == log) {
+            entry.1 = Some(from);
+        }
+        let oldest = self.logs.iter().map(|(_, from)| *from).min().flatten()?;
+        while self.held.pop_front_if(|(number, _)| *number < oldest).is_some() {}
+        let batches = self.held.iter().filter_map(|(_, held)| match held {
+            Held::Batch(batch) => Some(*batch),
+            Held::Mark => None,
+        });
+        batches.min()
+    }
+
+    /// The log asks for what is below this log batch to be appended again. The mark, if it is there;
+    /// and up to which batch of the shard (which is not meant).
+    pub(super) fn copy_forward(
+        &self,
+        below: BatchNumber,
+    ) -> (Option<Entry<LogBytes>>, Option<BatchNumber>) {
+        let mark = self.mark.as_ref().filter(|(number, _)| *number < below);
+        let older = self.held.iter().take_while(|(number, _)| *number < below);
+        let batches = older.filter_map(|(_, held)| match held {
+            Held::Batch(batch) if *batch >= self.keep_from => Some(*batch),
+            Held::Batch(_) | Held::Mark => None,
+        });
+        (mark.map(|(_, mark)| mark.clone()), batches.max().map(BatchNumber::next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use timestone_replication::Mark;
+    use timestone_types::Timestamp;
+
+    use super::*;
+
+    const LOG: StageId = StageId::new(4);
+    const SHARD: ShardId = ShardId::new(2);
+
+    fn number(raw: u64) -> BatchNumber {
+        BatchNumber::new(raw)
+    }
+
+    fn batch(raw: u64) -> Entry<LogBytes> {
+        let payload = LogBytes { first: RecordNumber::new(raw), records: Arc::new(Vec::new()) };
+        let (epoch, lease) = (Epoch::new(1), Timestamp::ZERO);
+        Entry::Batch(Batch { number: number(raw), epoch, lease, payload })
+    }
+
+    fn mark() -> Entry<LogBytes> {
+        Entry::Mark(Mark::default())
+    }
+
+    /// A replica's log, and all that it was given.
+    fn log_of(entries: &[Entry<LogBytes>]) -> (ReplicaLog, Vec<LogAppend>) {
+        let (mut log, base, found) =
+            ReplicaLog::recovered(SHARD, (LOG, &[LOG]), FoundEntries::default());
+        assert!(base == BatchNumber::ZERO && found.is_empty());
+        let mut appended = Vec::new();
+        for (entry, ticket) in entries.iter().zip(1..) {
+            let (to, event) = log.append(Some(Ticket(ticket)), entry, Vec::new());
+            let Event::LogAppend(append) = event else { panic!("{event:?}") };
+            assert_eq!(to, LOG);
+            appended.push(append);
+        }
+        (log, appended)
+    }
+
+    fn released(log: &mut ReplicaLog) -> Option<u64> {
+        let events: Vec<_> = log.release()?.collect();
+        let [(LOG, Event::LogRelease { shard: SHARD, keep_from })] = events[..] else {
+            panic!("{events:?}")
+        };
+        Some(keep_from.get())
+    }
+
+    #[test]
+    fn nothing_is_let_go_before_it_is_durable_that_it_is_not_needed() {
+        let (mut log, _) = log_of(&[mark(), batch(1), batch(2), batch(3)]);
+        assert_eq!(log.durable(number(3)), Some(Ticket(3)));
+        assert_eq!(log.durable(number(4)), Some(Ticket(4)));
+        assert_eq!(released(&mut log), None);
+        log.needs_from(number(3));
+        assert_eq!(log.batches(number(9)).map(|batch| batch.number.get()).collect::<Vec<_>>(), [3]);
+        assert_eq!(released(&mut log), None, "a crash now would find no word of it");
+        log.append(None, &mark(), Vec::new());
+        assert_eq!(released(&mut log), None);
+        assert_eq!(log.durable(number(5)), None, "nobody waits for it");
+        assert_eq!(released(&mut log), Some(4));
+    }
+
+    #[test]
+    fn the_last_mark_is_needed_and_is_copied_forward() {
+        let (mut log, _) = log_of(&[mark(), batch(1), batch(2)]);
+        log.needs_from(number(2));
+        log.append(None, &batch(3), Vec::new());
+        log.durable(number(4));
+        assert_eq!(released(&mut log), None, "the mark is in the first one");
+        let (copied, below) = log.copy_forward(number(3));
+        assert_eq!((copied.clone(), below), (Some(mark()), None));
+        log.append(None, &copied.unwrap(), Vec::new());
+        log.durable(number(5));
+        assert_eq!(released(&mut log), Some(3));
+        assert_eq!(log.copy_forward(number(4)), (None, Some(number(3))));
+    }
+
+    #[test]
+    fn what_logs_may_hand_out_is_known_by_batches_of_the_shard() {
+        let (mut log, _) = log_of(&[mark(), batch(2), batch(1), batch(3)]);
+        assert_eq!(log.retained(LOG, number(1)), Some(number(1)));
+        assert_eq!(log.retained(LOG, number(4)), Some(number(3)));
+        assert_eq!(log.retained(LOG, BatchNumber::MAX), None);
+    }
+
+    #[test]
+    fn a_restart_finds_what_was_appended_in_order_and_from_where_on() {
+        let (mut log, mut appended) = log_of(&[mark(), batch(1), batch(2), batch(2)]);
+        log.needs_from(number(2));
+        let (_, event) = log.append(None, &batch(3), Vec::new());
+        let Event::LogAppend(last) = event else { panic!("{event:?}") };
+        appended.push(last);
+        let mut found = FoundEntries::default();
+        // One log after the other: the older one comes last.
+        for append in appended[2..].iter().chain(&appended[..2]) {
+            for (record, count) in timestone_wal::BatchRecords::new(&append.bytes).zip(0..) {
+                found.record(append.head.batch, append.head.first.plus(count), record.unwrap());
+            }
+        }
+        let (log, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), found);
+        assert_eq!(entries, [mark(), batch(1), batch(2), batch(2), batch(3)]);
+        assert_eq!((base, log.keep_from), (number(1), number(2)));
+        assert_eq!((log.next, log.next_record), (number(6), RecordNumber::FIRST.plus(5)));
+    }
+
+    #[test]
+    fn a_log_batch_that_no_replica_wrote_is_told() {
+        let mut found = FoundEntries::default();
+        let mut bytes = Vec::new();
+        timestone_wal::LogRecord::KeepFrom { batch: number(3) }.encode(&mut bytes);
+        found.record(number(7), RecordNumber::FIRST, &bytes[4..]);
+        found.close();
+        assert_eq!(found.stranger(), Some(number(7)));
+    }
+}

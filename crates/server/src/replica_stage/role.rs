@@ -1,0 +1,252 @@
+//! What a replica does for its shard: it is a backup, the primary, or can do nothing any more.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use timestone_replication::{Batch, Step};
+use timestone_seda::{Context, StageId};
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{Backup, Output, Recovering, Replay, Shard, ShardError, Turn};
+use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_wal::BatchNumber;
+
+use super::bytes::{LogBytes, head_of};
+use super::replica_log::ReplicaLog;
+use crate::event::Event;
+
+/// The shard, while it serves.
+struct Primary {
+    shard: Shard,
+    /// In which epoch.
+    epoch: Epoch,
+    /// What the shard needs of its log.
+    keep_from: BatchNumber,
+    /// Emptied by every call.
+    outputs: Vec<Output>,
+    /// Nothing that it records becomes durable here any more.
+    has_lost_log: bool,
+}
+
+/// See the module.
+enum Kind {
+    Backup(Box<Backup>),
+    Primary(Box<Primary>),
+    Failed,
+}
+
+/// See the module.
+pub(super) struct Role(Kind);
+
+/// How a replica is told of to the rest of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    /// It is that far on its way to serve.
+    Step(Step),
+    /// It can keep nothing any more.
+    Failed,
+}
+
+impl Role {
+    /// A backup that goes on from what its log has told.
+    pub(super) fn backup(replay: Replay, log: StageId) -> Self {
+        Self(Kind::Backup(Box::new(Backup::new(replay, &[log]))))
+    }
+
+    pub(super) const fn is_primary(&self) -> bool {
+        matches!(self.0, Kind::Primary(_))
+    }
+
+    pub(super) const fn has_failed(&self) -> bool {
+        matches!(self.0, Kind::Failed)
+    }
+
+    /// The epoch in which it serves.
+    pub(super) fn serves_in(&self) -> Option<Epoch> {
+        match &self.0 {
+            Kind::Primary(primary) => Some(primary.epoch),
+            Kind::Backup(_) | Kind::Failed => None,
+        }
+    }
+
+    /// Whether it is a primary whose log takes nothing any more.
+    pub(super) const fn has_lost_log(&self) -> bool {
+        matches!(&self.0, Kind::Primary(primary) if primary.has_lost_log)
+    }
+
+    pub(super) fn shown(&self, step: Step) -> Shown {
+        match &self.0 {
+            Kind::Failed => Shown::Failed,
+            Kind::Primary(primary) if primary.has_lost_log => Shown::Failed,
+            Kind::Primary(_) | Kind::Backup(_) => Shown::Step(step),
+        }
+    }
+
+    fn fail(&mut self, shard: ShardId, error: &ShardError) {
+        tracing::error!(%shard, %error, "a replica cannot carry out what its primary has logged: it \
+            counts as lost. Look at its device, then restart the server; if its data is damaged, \
+            start it with a new data directory");
+        self.0 = Kind::Failed;
+    }
+
+    /// Carries out a batch that counts.
+    pub(super) fn take(&mut self, now: Timestamp, shard: ShardId, batch: &Batch<LogBytes>) {
+        let Kind::Backup(backup) = &mut self.0 else { return };
+        if batch.number <= backup.last() {
+            return;
+        }
+        if let Err(error) = backup.take(now, head_of(shard, batch), &batch.payload.records) {
+            self.fail(shard, &error);
+        }
+    }
+
+    /// Whether a backup's store does not keep up.
+    pub(super) fn is_behind(&self) -> bool {
+        matches!(&self.0, Kind::Backup(backup) if backup.is_behind())
+    }
+
+    /// A backup goes on, or ends with its process.
+    pub(super) fn turn_backup(&mut self, now: Timestamp, ends: bool, gauges: &Arc<ShardGauges>) {
+        let Kind::Backup(backup) = &mut self.0 else { return };
+        if ends {
+            if let Err(error) = backup.shutdown(now) {
+                let shard = backup.shard();
+                self.fail(shard, &error);
+            }
+            return;
+        }
+        let shard = backup.shard();
+        if let Err(error) = backup.turn(now) {
+            return self.fail(shard, &error);
+        }
+        backup.publish(now, gauges);
+        if backup.has_failed() {
+            self.0 = Kind::Failed;
+        }
+    }
+
+    /// A backup becomes the shard; everything up to `through` was carried out.
+    pub(super) fn promote(&mut self, floor: Timestamp, through: BatchNumber, with: Recovering) {
+        let (epoch, keep_from) = (with.epoch, self.keep_from());
+        match std::mem::replace(&mut self.0, Kind::Failed) {
+            Kind::Backup(backup) => {
+                assert_eq!(backup.last(), through, "all of the table was carried out");
+                let shard = backup.promote(floor, with);
+                let (outputs, has_lost_log) = (Vec::new(), false);
+                let primary = Primary { shard, epoch, keep_from, outputs, has_lost_log };
+                self.0 = Kind::Primary(Box::new(primary));
+            }
+            // Its store has failed as it took the last of them.
+            Kind::Failed => {}
+            Kind::Primary(_) => unreachable!("a primary is deposed before it serves anew"),
+        }
+    }
+
+    /// A primary becomes a backup: of what it did, that counts which is in these batches.
+    pub(super) fn depose(
+        &mut self,
+        now: Timestamp,
+        id: ShardId,
+        log: StageId,
+        (batches, counted): (&ReplicaLog, BatchNumber),
+    ) {
+        let Kind::Primary(primary) = std::mem::replace(&mut self.0, Kind::Failed) else { return };
+        let has_lost_log = primary.has_lost_log;
+        let mut replay = Replay::new(id, primary.shard.depose()).beside_others();
+        for batch in batches.batches(counted) {
+            let records = &batch.payload.records;
+            if let Err(error) = replay.batch(now, head_of(id, batch), records) {
+                return self.fail(id, &error);
+            }
+        }
+        if !has_lost_log {
+            *self = Self::backup(replay, log);
+        }
+    }
+
+    /// Calls the shard, if this is the primary: what it wants done, to be
+    /// [given back](Self::give_back) when that was carried out.
+    pub(super) fn call(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        has_unsent: bool,
+        run: impl FnOnce(&mut Shard, &mut Turn<'_>),
+    ) -> Option<Vec<Output>> {
+        let Kind::Primary(primary) = &mut self.0 else { return None };
+        let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
+        let mut outputs = std::mem::take(&mut primary.outputs);
+        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
+            .shutting_down(ends)
+            .with_unsent(has_unsent);
+        run(&mut primary.shard, &mut turn);
+        let (requests, bytes) = turn.finished();
+        if requests > 0 {
+            ctx.gauge(stage).release(requests, bytes);
+        }
+        Some(outputs)
+    }
+
+    /// See [`Self::call`].
+    pub(super) fn give_back(&mut self, outputs: Vec<Output>) {
+        debug_assert!(outputs.is_empty(), "what the shard wants is carried out");
+        if let Kind::Primary(primary) = &mut self.0 {
+            primary.outputs = outputs;
+        }
+    }
+
+    /// The shard needs nothing below this batch.
+    pub(super) fn needs_from(&mut self, keep_from: BatchNumber) {
+        if let Kind::Primary(primary) = &mut self.0 {
+            primary.keep_from = primary.keep_from.max(keep_from);
+        }
+    }
+
+    /// The first batch that the log is needed for.
+    pub(super) fn keep_from(&mut self) -> BatchNumber {
+        match &mut self.0 {
+            Kind::Backup(backup) => backup.keep_from(),
+            Kind::Primary(primary) => primary.keep_from,
+            Kind::Failed => BatchNumber::ZERO,
+        }
+    }
+
+    /// No log can hand out anything before this batch any more.
+    pub(super) fn retained(&mut self, log: StageId, from: BatchNumber) {
+        if let Kind::Backup(backup) = &mut self.0 {
+            backup.log_retained(log, from);
+        }
+    }
+
+    /// Nothing becomes durable in its log any more.
+    pub(super) fn log_has_failed(&mut self) {
+        match &mut self.0 {
+            Kind::Primary(primary) => primary.has_lost_log = true,
+            Kind::Backup(_) => self.0 = Kind::Failed,
+            Kind::Failed => {}
+        }
+    }
+
+    pub(super) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Kind::Backup(backup) => backup.next_deadline(now),
+            Kind::Primary(primary) => primary.shard.next_deadline(),
+            Kind::Failed => None,
+        }
+    }
+
+    pub(super) fn wake_fd(&self) -> Option<RawFd> {
+        match &self.0 {
+            Kind::Backup(backup) => backup.wake_fd(),
+            Kind::Primary(primary) => primary.shard.wake_fd(),
+            Kind::Failed => None,
+        }
+    }
+
+    /// Whether it has come to its end.
+    pub(super) fn is_drained(&self) -> bool {
+        match &self.0 {
+            Kind::Backup(backup) => backup.is_drained(),
+            Kind::Primary(primary) => primary.shard.is_drained(),
+            Kind::Failed => true,
+        }
+    }
+}

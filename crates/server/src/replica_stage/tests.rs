@@ -1,0 +1,550 @@
+//! Replicas of one shard on three servers, stepped by hand: their stores, their logs, what they tell
+//! each other, and a client that writes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use timestone_clock::ManualClock;
+use timestone_cluster::{
+    Address, DirectoryId, MapVersion, NormalConfiguration, ReplicationFactor, ServerAddresses,
+    ServerInfo, ShardEntry, SlotRange, Term,
+};
+use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_replication::Step;
+use timestone_seda::manual::ManualDriver;
+use timestone_seda::{
+    ConnectionId, ConnectionView, DialId, DisconnectReason, Generation, NetCommand, StageId,
+};
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{LogAppend, Replay, own_reply_address};
+use timestone_store::{Mftl, MftlConfig};
+use timestone_types::random::{Dice, Seed};
+use timestone_types::{ClientId, ClusterId, Expiry, KeyspaceId, SLOT_COUNT, Sequence, Slot, TxnId};
+use timestone_wire::{
+    Condition, Envelope, Get, Message, ReadAt, RequestId, Value, Verdict, Write, WriteAction,
+    Written,
+};
+
+use super::*;
+use crate::replica_gauges::ReplicaGauges;
+
+const SHARD: ShardId = ShardId::new(0);
+const STAGE: StageId = StageId::new(0);
+const LOG: StageId = StageId::new(1);
+const NET: StageId = StageId::new(2);
+const NODE: StageId = StageId::new(3);
+const ASKER: StageId = StageId::new(7);
+const CLIENT: ClientId = ClientId::new(3);
+const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
+const SERVERS: u32 = 3;
+
+fn address(server: u32) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7000 + server as u16))
+}
+
+/// A connection from one server to another.
+#[derive(Clone, Copy)]
+struct Connection {
+    from: u32,
+    to: u32,
+    dial: DialId,
+}
+
+/// How a connection is called at its end that accepted it.
+const ACCEPTED: u32 = 1 << 20;
+
+fn reply_to(connection: u32) -> ReplyAddress {
+    let (connection, generation) = (ConnectionId::new(connection), Generation::new(0));
+    ReplyAddress { stage: NET, connection, generation }
+}
+
+/// A server: one replica, its device and its log.
+struct Server {
+    media: MemoryMedia,
+    /// `None` while it is down.
+    driver: Option<ManualDriver<Event>>,
+    gauges: Arc<ReplicaGauges>,
+    /// What its log has, and what it was given besides.
+    durable: Vec<LogAppend>,
+    given: Vec<LogAppend>,
+}
+
+struct World {
+    now: Timestamp,
+    clock: Arc<ManualClock>,
+    servers: BTreeMap<u32, Server>,
+    connections: Vec<Connection>,
+    /// Between these two nothing passes.
+    cut: Option<(u32, u32)>,
+    control: ControlState,
+    requests: u64,
+    /// What was answered, by its request.
+    answers: BTreeMap<u64, Vec<u8>>,
+}
+
+/// The configuration of an epoch.
+fn control(epoch: u32, primary: u32, normal: u32) -> ControlState {
+    let ids: Vec<ServerId> = (1..=SERVERS).map(ServerId::new).collect();
+    let servers = ids.iter().map(|&id| {
+        let native = Some(Address::new(&address(id.get()).to_string()).unwrap());
+        let addresses = ServerAddresses { native, resp: None, http: None };
+        ServerInfo { id, directory: DirectoryId(u64::from(id.get())), addresses }
+    });
+    let all = SlotRange::new(Slot::new(0).unwrap(), Slot::new(SLOT_COUNT - 1).unwrap()).unwrap();
+    let entry = ShardEntry {
+        id: SHARD,
+        epoch: Epoch::new(epoch),
+        primary: ServerId::new(primary),
+        replicas: ids.clone(),
+        ranges: vec![all],
+    };
+    let map =
+        ShardMap::new(ClusterId::new(5), MapVersion::new(epoch), servers.collect(), vec![entry]);
+    ControlState {
+        replication: ReplicationFactor::new(3).unwrap(),
+        term: Term::ZERO,
+        normal: vec![NormalConfiguration { epoch: Epoch::new(normal), replicas: ids }],
+        map: map.unwrap(),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let servers = (1..=SERVERS).map(|id| {
+            let media = MemoryMedia::new(MemoryConfig::default());
+            let gauges = Arc::new(ReplicaGauges::new(SHARD));
+            let (durable, given) = (Vec::new(), Vec::new());
+            (id, Server { media, driver: None, gauges, durable, given })
+        });
+        let mut world = Self {
+            now: START,
+            clock,
+            servers: servers.collect(),
+            connections: Vec::new(),
+            cut: None,
+            control: control(1, 1, 1),
+            requests: 0,
+            answers: BTreeMap::new(),
+        };
+        (1..=SERVERS).for_each(|id| world.start(id));
+        world
+    }
+
+    /// A server starts with what its device and its log have kept.
+    fn start(&mut self, id: u32) {
+        let server = self.servers.get_mut(&id).unwrap();
+        let media = server.media.clone();
+        let open = move || {
+            let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+            Mftl::open(Box::new(media.open()), config).unwrap().0
+        };
+        let mut found = FoundEntries::default();
+        for LogAppend { head, bytes } in &server.durable {
+            for (record, count) in timestone_wal::BatchRecords::new(bytes).zip(0..) {
+                found.record(head.batch, head.first.plus(count), record.unwrap());
+            }
+        }
+        found.close();
+        let me = replica_of(ServerId::new(id));
+        let replay = Replay::new(SHARD, Box::new(open()));
+        let started =
+            StartedReplica::new((SHARD, me), (LOG, &[LOG]), replay, found, self.now).unwrap();
+        server.gauges = Arc::new(ReplicaGauges::new(SHARD));
+        let parts = ReplicaParts {
+            log: LOG,
+            net: NET,
+            node: NODE,
+            stage: STAGE,
+            gauges: Arc::new(ShardGauges::new(SHARD)),
+            replica_gauges: Arc::clone(&server.gauges),
+            clock: Arc::clone(&self.clock) as Arc<_>,
+            memory: Arc::default(),
+            participant: timestone_txn::participant::Config::default(),
+            open: Box::new(|_| panic!("the store is open")),
+        };
+        let map = Arc::new(self.control.map.clone());
+        let stage =
+            ReplicaStage::new((SHARD, ServerId::new(id)), map, Some(started.begin()), parts);
+        server.driver = Some(ManualDriver::new(vec![Box::new(stage)], self.now, 100_000));
+        self.tell(id);
+        self.turns();
+    }
+
+    /// A server's process ends; what its log was given last may be lost.
+    fn kill(&mut self, id: u32, seed: u64) {
+        let server = self.servers.get_mut(&id).unwrap();
+        server.driver = None;
+        server.media.kill(seed);
+        server.given.clear();
+        for (number, gone) in self.connections.clone().into_iter().enumerate() {
+            let is_of = |end| end == id;
+            if is_of(gone.from) || is_of(gone.to) {
+                self.end_connection(number as u32, gone);
+            }
+        }
+    }
+
+    /// Both ends that live are told; the number is not used again.
+    fn end_connection(&mut self, number: u32, gone: Connection) {
+        if gone.from == 0 {
+            return;
+        }
+        let reason = || DisconnectReason::Closed;
+        let own = NetEvent::Disconnected {
+            reply_to: reply_to(number),
+            dial: Some(gone.dial),
+            reason: reason(),
+        };
+        self.send(gone.from, Event::Net(own));
+        self.connections[number as usize] = Connection { from: 0, to: 0, ..gone };
+    }
+
+    fn send(&mut self, to: u32, event: Event) {
+        if let Some(driver) = self.servers.get_mut(&to).and_then(|one| one.driver.as_mut()) {
+            driver.send(STAGE, event).unwrap();
+        }
+    }
+
+    /// Tells a server the configuration.
+    fn tell(&mut self, id: u32) {
+        let control = Arc::new(self.control.clone());
+        self.send(id, Event::ConfigurationsChanged(control));
+    }
+
+    /// The master makes a server primary, of the next epoch.
+    fn make_primary(&mut self, id: u32) {
+        let entry = &self.control.map.shards()[0];
+        let normal = if self.serving() == Some(entry.primary.get()) {
+            entry.epoch
+        } else {
+            self.control.normal[0].epoch
+        };
+        self.control = control(entry.epoch.get() + 1, id, normal.get());
+        (1..=SERVERS).for_each(|id| self.tell(id));
+        self.turns();
+    }
+
+    /// Who serves in the present epoch.
+    fn serving(&self) -> Option<u32> {
+        let entry = &self.control.map.shards()[0];
+        let gauges = &self.servers[&entry.primary.get()].gauges;
+        let serves = gauges.step() == Some(Step::Serving) && gauges.promised() == entry.epoch;
+        let is_up = self.servers[&entry.primary.get()].driver.is_some();
+        (serves && is_up).then_some(entry.primary.get())
+    }
+
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(20) {
+            self.now = self.now.saturating_add(Duration::from_millis(20));
+            self.clock.set(self.now);
+            for server in self.servers.values_mut() {
+                if let Some(driver) = &mut server.driver {
+                    driver.set_now(self.now);
+                }
+            }
+            self.turns();
+        }
+    }
+
+    /// Everybody's turns, until nothing is on its way.
+    fn turns(&mut self) {
+        for _ in 0..12 {
+            for id in 1..=SERVERS {
+                let server = self.servers.get_mut(&id).unwrap();
+                let Some(driver) = &mut server.driver else { continue };
+                driver.send(STAGE, Event::Wake).unwrap();
+                driver.turn();
+                let mut sent = Vec::new();
+                while let Some(one) = driver.take_sent() {
+                    sent.push(one);
+                }
+                for (to, event) in sent {
+                    self.sent(id, to, event);
+                }
+                self.sync(id);
+            }
+        }
+    }
+
+    /// A log has written what it was given.
+    fn sync(&mut self, id: u32) {
+        let server = self.servers.get_mut(&id).unwrap();
+        let Some(last) = server.given.last() else { return };
+        let batch = last.head.batch;
+        server.durable.append(&mut server.given);
+        self.send(id, Event::LogDurable { batch });
+    }
+
+    /// What a stage has sent.
+    fn sent(&mut self, from: u32, to: StageId, event: Event) {
+        match (to, event) {
+            (LOG, Event::LogAppend(append)) => {
+                self.servers.get_mut(&from).unwrap().given.push(append);
+            }
+            (LOG, Event::LogRelease { keep_from, .. }) => {
+                let server = self.servers.get_mut(&from).unwrap();
+                server.durable.retain(|append| append.head.batch >= keep_from);
+                self.send(from, Event::LogRetained { log: LOG, from: keep_from });
+            }
+            (NET, Event::NetCommand(NetCommand::Dial { dial, address: peer, owner })) => {
+                assert_eq!(owner, STAGE);
+                self.dial(from, dial, peer);
+            }
+            (NET, Event::FrameBatch(frame_batch)) => self.carry(frame_batch),
+            (NET, Event::NetCommand(NetCommand::Abort(at))) => {
+                let number = at.connection.index();
+                let gone = self.connections[number];
+                self.end_connection(number as u32, gone);
+            }
+            (ASKER, Event::FrameBatch(frame_batch)) => {
+                for frame in Frames::new(without_clock(&frame_batch.bytes)) {
+                    let frame = frame.unwrap();
+                    let request = frame.envelope().request.get();
+                    self.answers.insert(request, frame.bytes().to_vec());
+                }
+            }
+            (NODE, Event::FrameBatch(_)) => {}
+            (to, event) => panic!("{to}: {event:?}"),
+        }
+    }
+
+    fn is_cut(&self, one: u32, other: u32) -> bool {
+        self.cut.is_some_and(|cut| cut == (one.min(other), one.max(other)))
+    }
+
+    fn dial(&mut self, from: u32, dial: DialId, peer: SocketAddr) {
+        let to = u32::from(peer.port()) - 7000;
+        if self.servers[&to].driver.is_none() || self.is_cut(from, to) {
+            let error = std::io::ErrorKind::ConnectionRefused.into();
+            return self
+                .send(from, Event::Net(NetEvent::DialFailed { dial, address: peer, error }));
+        }
+        let number = self.connections.len() as u32;
+        self.connections.push(Connection { from, to, dial });
+        let (reply_to, dial, owner) = (reply_to(number), Some(dial), Some(STAGE));
+        let view = ConnectionView { reply_to, peer, dial, owner };
+        self.send(from, Event::Net(NetEvent::Connected(view)));
+    }
+
+    /// Carries bytes over a connection, to its other end.
+    fn carry(&mut self, mut frame_batch: FrameBatch) {
+        let raw = frame_batch.reply_to.connection.index() as u32;
+        let (number, is_accepted) = (raw % ACCEPTED, raw >= ACCEPTED);
+        let Connection { from, to, .. } = self.connections[number as usize];
+        if from == 0 || self.is_cut(from, to) {
+            return;
+        }
+        let (to, at) = if is_accepted { (from, number) } else { (to, number + ACCEPTED) };
+        // Greetings are for the node.
+        let mut bytes = Vec::new();
+        for frame in Frames::new(&frame_batch.bytes) {
+            let frame = frame.unwrap();
+            if frame.kind() != Kind::Hello {
+                bytes.extend_from_slice(frame.bytes());
+            }
+        }
+        (frame_batch.bytes, frame_batch.reply_to) = (bytes, reply_to(at));
+        if !frame_batch.bytes.is_empty() {
+            self.send(to, Event::FrameBatch(frame_batch));
+        }
+    }
+
+    /// Asks the server that the map names, and waits for its answer for a moment.
+    fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Option<Vec<u8>> {
+        self.requests += 1;
+        let entry = &self.control.map.shards()[0];
+        let (request, primary) = (RequestId::new(self.requests), entry.primary.get());
+        let (epoch, map_version) = (entry.epoch, self.control.map.version());
+        let mut bytes = Vec::new();
+        encode(&Envelope { request, shard: SHARD, epoch, map_version }, &mut bytes);
+        self.send(primary, Event::FrameBatch(FrameBatch::new(own_reply_address(ASKER), bytes)));
+        self.turns();
+        self.answers.remove(&self.requests)
+    }
+
+    /// Writes once; whether it was acknowledged.
+    fn write(&mut self, number: u64, key: u64, begin: Timestamp, commit: &mut Timestamp) -> bool {
+        let txn = TxnId::new(CLIENT, Sequence::new(number));
+        let (key, value) = (key.to_be_bytes(), number.to_be_bytes());
+        let write = Write {
+            txn,
+            begin,
+            commit: *commit,
+            keyspace: KeyspaceId::DEFAULT,
+            action: WriteAction::Put,
+            wait: false,
+            return_previous: false,
+            expires_at: Expiry::NEVER,
+            condition: Condition::Always,
+            key: &key,
+            value: &value,
+        };
+        let answer = self.ask(|envelope, out| write.encode(envelope, out));
+        let Some(answer) = answer else { return false };
+        let frame = Frame::parse(&answer).unwrap();
+        match Written::decode(&frame).map(|written| written.verdict) {
+            Ok(Verdict::Yes) => true,
+            Ok(Verdict::Later(at)) => {
+                *commit = at;
+                false
+            }
+            Ok(Verdict::No(reason)) => panic!("write {number}: {reason:?}"),
+            Err(_) => false,
+        }
+    }
+
+    /// The latest value of a key.
+    fn read(&mut self, key: u64) -> Option<u64> {
+        for _ in 0..100 {
+            let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(self.now));
+            let key = key.to_be_bytes();
+            let get = Get { keyspace, at, client: CLIENT, wait: false, key: &key };
+            let answer = self.ask(|envelope, out| get.encode(envelope, out));
+            let value = answer.as_deref().and_then(|bytes| {
+                let frame = Frame::parse(bytes).unwrap();
+                let value = Value::decode(&frame).ok()?;
+                Some(value.present.then(|| u64::from_be_bytes(value.value.try_into().unwrap())))
+            });
+            match value {
+                Some(value) => return value,
+                None => self.pass(100),
+            }
+        }
+        panic!("key {key} is never read");
+    }
+
+    /// Writes until it is acknowledged, whatever happens meanwhile.
+    fn write_to_the_end(&mut self, dice: &mut Dice, number: u64, key: u64) {
+        let (begin, mut commit) = (self.now, self.now.next());
+        for _ in 0..200 {
+            if self.write(number, key, begin, &mut commit) {
+                return;
+            }
+            self.disturb(dice);
+            self.pass(40 + dice.below(100));
+            self.repair(dice);
+        }
+        panic!("write {number} is never acknowledged: {:?}", self.state());
+    }
+
+    fn state(&self) -> Vec<(u32, Option<Step>, Epoch, Epoch, u64)> {
+        let of = |(id, server): (&u32, &Server)| {
+            let gauges = &server.gauges;
+            let counted = gauges.counted().get();
+            (*id, gauges.step(), gauges.promised(), gauges.installed(), counted)
+        };
+        self.servers.iter().map(of).collect()
+    }
+
+    /// Something goes wrong.
+    fn disturb(&mut self, dice: &mut Dice) {
+        let id = 1 + dice.below(u64::from(SERVERS)) as u32;
+        let down = self.servers.values().filter(|one| one.driver.is_none()).count();
+        match dice.below(30) {
+            0..=1 if down == 0 && self.cut.is_none() => self.kill(id, dice.below(1000)),
+            2 => self.make_primary(id),
+            3 if down == 0 => {
+                let other = 1 + id % SERVERS;
+                self.cut = Some((id.min(other), id.max(other)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Something is repaired, and the controller does its work.
+    fn repair(&mut self, dice: &mut Dice) {
+        let down = self.servers.iter().find(|(_, one)| one.driver.is_none()).map(|(id, _)| *id);
+        if let Some(id) = down.filter(|_| dice.below(6) == 0) {
+            self.start(id);
+        }
+        if dice.below(4) == 0 {
+            self.cut = None;
+        }
+        let primary = self.control.map.shards()[0].primary.get();
+        let is_down = self.servers[&primary].driver.is_none();
+        let wishes = self.servers[&primary].gauges.wish() != Wish::Nothing;
+        if (is_down || wishes) && dice.below(2) == 0 {
+            let up: Vec<u32> = (1..=SERVERS)
+                .filter(|id| self.servers[id].driver.is_some() && (is_down || *id != primary))
+                .collect();
+            self.make_primary(up[dice.below(up.len() as u64) as usize]);
+        }
+    }
+
+    fn heal(&mut self) {
+        self.cut = None;
+        for id in 1..=SERVERS {
+            if self.servers[&id].driver.is_none() {
+                self.start(id);
+            }
+        }
+        self.make_primary(1);
+        for _ in 0..50 {
+            self.pass(100);
+            if self.serving().is_some() {
+                return;
+            }
+        }
+        panic!("nobody serves: {:?}", self.state());
+    }
+}
+
+fn random_world(seed: u64) {
+    let mut dice = Seed(seed).derive("replicas", 0).dice();
+    let mut world = World::new();
+    let mut values = BTreeMap::new();
+    for number in 1..=30 {
+        let key = dice.below(8);
+        world.write_to_the_end(&mut dice, number, key);
+        values.insert(key, number);
+        if dice.below(4) == 0 {
+            world.disturb(&mut dice);
+            world.pass(dice.below(600));
+            world.repair(&mut dice);
+        }
+    }
+    world.heal();
+    for key in 0..8 {
+        assert_eq!(world.read(key), values.get(&key).copied(), "key {key}");
+    }
+    world.pass(2000);
+    let counted: Vec<u64> = world.state().iter().map(|one| one.4).collect();
+    assert!(counted.iter().all(|&one| one + 3 > counted[0]), "{:?}", world.state());
+}
+
+#[test]
+fn a_shard_serves_when_its_replicas_have_the_epochs_table() {
+    let mut world = World::new();
+    world.pass(200);
+    assert_eq!(world.serving(), Some(1), "{:?}", world.state());
+    let mut commit = world.now.next();
+    assert!(world.write(1, 5, world.now, &mut commit));
+    assert_eq!(world.read(5), Some(1));
+}
+
+#[test]
+fn another_replica_takes_over_and_knows_what_was_acknowledged() {
+    let mut world = World::new();
+    world.pass(200);
+    let (begin, mut commit) = (world.now, world.now.next());
+    assert!(world.write(1, 5, begin, &mut commit));
+    world.kill(1, 1);
+    world.make_primary(2);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(2), "{:?}", world.state());
+    assert_eq!(world.read(5), Some(1));
+    assert!(world.write(1, 5, begin, &mut commit), "a repeat is answered as the first time");
+    world.start(1);
+    world.make_primary(3);
+    world.pass(3000);
+    assert_eq!(world.read(5), Some(1));
+}
+
+#[test]
+fn what_is_acknowledged_survives_whatever_happens() {
+    for seed in 0..60 {
+        random_world(seed);
+    }
+}

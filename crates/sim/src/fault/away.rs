@@ -1,0 +1,95 @@
+//! Which servers are of use to others, and whether a fault may take one more.
+//!
+//! ```text
+//!   well ── may have to do with less, or with one peer less ──► hindered      down, paused, cut off from all other servers ──► away
+//! ```
+//! What is deliberately absent: whether a server is of use indeed. That is found out by those who
+//! ask it.
+
+use super::{Injector, Side, Undo};
+use crate::network::ProcessId;
+use crate::world::World;
+
+use super::FaultKind;
+
+/// How a server is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Condition {
+    /// Nothing is in its way.
+    Well,
+    /// It serves, and perhaps not everybody, or slowly, or with errors.
+    Hindered,
+    /// Its shards need somebody else.
+    Away,
+}
+
+impl Undo {
+    /// How the process is that it concerns; of what concerns no server, or harms none, nothing.
+    fn condition(self, id: ProcessId) -> Condition {
+        let (whose, condition) = match self {
+            Self::Rejoin(whose, Side::Everybody | Side::Servers) => (whose, Condition::Away),
+            Self::Rejoin(whose, Side::Clients)
+            | Self::Disk(whose)
+            | Self::ClockAndReboot(whose)
+            | Self::Reboot(whose)
+            | Self::Room(whose)
+            | Self::Memory(whose)
+            | Self::Truth(whose, _) => (whose, Condition::Hindered),
+            Self::Heal(from, to) => (if to == id { to } else { from }, Condition::Hindered),
+            Self::Network => (id, Condition::Hindered),
+            // Clocks are wrong now and then wherever there are any; a master is no server.
+            Self::Clock(_)
+            | Self::Master
+            | Self::StopBound(..)
+            | Self::StopTimeout(..)
+            | Self::Reader(_)
+            | Self::LateClock(_) => return Condition::Well,
+        };
+        if whose == id { condition } else { Condition::Well }
+    }
+}
+
+impl Injector {
+    /// How a server is.
+    pub(crate) fn condition(&self, world: &World, id: ProcessId) -> Condition {
+        let process = &world.processes[id];
+        let is_here = process.is_up()
+            && !process.paused
+            && process.planned_crash.is_none()
+            && process.leaving.is_none();
+        if !is_here {
+            return Condition::Away;
+        }
+        let pending = self.undos.iter().flatten();
+        pending.map(|undo| undo.condition(id)).max().unwrap_or(Condition::Well)
+    }
+
+    /// How many servers beside this one are not well.
+    pub(super) fn unwell_besides(&self, world: &World, id: ProcessId) -> usize {
+        let servers = world.processes.iter().filter(|process| process.is_server());
+        servers
+            .filter(|server| server.id != id && self.condition(world, server.id) != Condition::Well)
+            .count()
+    }
+
+    /// Whether no more servers are in a bad way than there are to spare, so that every shard must
+    /// be served by somebody.
+    pub(crate) fn leaves_enough(&self, world: &World) -> bool {
+        let servers = world.processes.iter().filter(|process| process.is_server());
+        let unwell =
+            servers.filter(|server| self.condition(world, server.id) != Condition::Well).count();
+        unwell <= world.config.members.spares() && !self.undos.iter().flatten().any(Undo::is_of_all)
+    }
+
+    /// Whether a fault may strike a process: there are always others with what it has, and with
+    /// `keeps_enough`, always enough that serve.
+    pub(super) fn may_strike(&self, world: &World, kind: FaultKind, id: ProcessId) -> bool {
+        if kind.takes_a_copy() {
+            return world.is_whole() && self.unwell_besides(world, id) == 0;
+        }
+        let is_bound = self.keeps_enough && kind.takes_a_server();
+        !is_bound
+            || !world.processes[id].is_server()
+            || self.unwell_besides(world, id) < world.config.members.spares()
+    }
+}
