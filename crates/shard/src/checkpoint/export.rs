@@ -15,7 +15,7 @@ use timestone_wal::{BatchHead, BatchNumber};
 
 use super::part::{Item, PartHead, PartKind, encode};
 use super::walk::Walk;
-use super::{FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES};
+use super::{FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES, Part, PartAsk};
 use crate::shard::ShardStore;
 
 /// Batches that leave for the log while a checkpoint is made.
@@ -68,8 +68,14 @@ struct Export {
     is_asked: bool,
     asked_at: Timestamp,
     /// The part before.
-    last: Vec<u8>,
+    last: Option<Part>,
     is_complete: bool,
+}
+
+/// Says that there is no such checkpoint any more.
+fn gone(epoch: Epoch, ask: PartAsk) -> Part {
+    let (kind, PartAsk { session, part: number }) = (PartKind::Gone, ask);
+    Part { ask, is_last: true, bytes: encode(&PartHead { kind, session, number, epoch }, &[]) }
 }
 
 /// What the shard has to do for a checkpoint.
@@ -84,41 +90,42 @@ pub(crate) enum ToDo {
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
     current: Option<Export>,
-    /// Parts that are to be sent, by session.
-    parts: VecDeque<(u64, Vec<u8>)>,
+    /// Parts that are to be sent.
+    parts: VecDeque<Part>,
 }
 
 impl Exports {
     /// A replica asks for a part. Whether a checkpoint is to begin: batches are tapped from here
     /// on, and [`Exports::begin`] says behind which one.
-    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, session: u64, number: u64) -> bool {
+    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, ask: PartAsk) -> bool {
         self.forget_old(now);
-        let gone = PartHead { kind: PartKind::Gone, session, number, epoch };
+        let PartAsk { session, part: number } = ask;
+        self.current.take_if(|export| export.epoch != epoch);
         match &mut self.current {
-            Some(export) if export.session == session && export.epoch == epoch => {
+            Some(export) if export.session == session => {
                 export.asked_at = now;
                 if number == export.number && !export.is_complete {
                     export.is_asked = true;
-                } else if number.checked_add(1) == Some(export.number) {
-                    self.parts.push_back((session, export.last.clone()));
+                } else if let Some(last) = export.last.as_ref().filter(|last| last.ask == ask) {
+                    self.parts.push_back(last.clone());
                 } else {
-                    self.parts.push_back((session, encode(&gone, &[])));
+                    self.parts.push_back(gone(epoch, ask));
                 }
                 false
             }
-            Some(export) if export.session != session && export.epoch == epoch && number == 0 => {
-                false
-            }
             _ if number > 0 => {
-                self.parts.push_back((session, encode(&gone, &[])));
+                self.parts.push_back(gone(epoch, ask));
                 false
             }
-            _ => true,
+            // It waits until the one before is forgotten: its last part may have been lost.
+            Some(_) => false,
+            None => true,
         }
     }
 
     /// A checkpoint begins behind the batch that has left last.
     pub(crate) fn begin(&mut self, now: Timestamp, epoch: Epoch, session: u64, n: BatchNumber) {
+        debug_assert!(self.current.is_none(), "one at a time");
         self.current = Some(Export {
             session,
             epoch,
@@ -126,13 +133,13 @@ impl Exports {
             number: 0,
             is_asked: true,
             asked_at: now,
-            last: Vec::new(),
+            last: None,
             is_complete: false,
         });
     }
 
-    /// A part that is to be sent, and in which session.
-    pub(crate) fn take_part(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// A part that is to be sent.
+    pub(crate) fn take_part(&mut self) -> Option<Part> {
         self.parts.pop_front()
     }
 
@@ -232,7 +239,7 @@ impl Export {
         tap: &mut Tap,
         durable: BatchNumber,
         store: &mut ShardStore,
-        parts: &mut VecDeque<(u64, Vec<u8>)>,
+        parts: &mut VecDeque<Part>,
     ) -> Result<(), StoreError> {
         let Step::Walking(m, walk) = &mut self.step else { return Ok(()) };
         walk.go_on(store)?;
@@ -264,8 +271,10 @@ impl Export {
         }
         let kind = if is_last { PartKind::Last } else { PartKind::Some };
         let head = PartHead { kind, session: self.session, number: self.number, epoch: self.epoch };
-        self.last = encode(&head, &items);
-        parts.push_back((self.session, self.last.clone()));
+        let ask = PartAsk { session: self.session, part: self.number };
+        let part = Part { ask, is_last, bytes: encode(&head, &items) };
+        parts.push_back(part.clone());
+        self.last = Some(part);
         (self.number, self.is_asked, self.is_complete) = (self.number + 1, false, is_last);
         Ok(())
     }

@@ -19,6 +19,7 @@ use timestone_store::{Store, StoreError};
 use timestone_types::{Epoch, KeyRef, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
+use super::PartAsk;
 use super::part::{self, Item, PartError, PartKind};
 use crate::backup::Backup;
 use crate::error::ShardError;
@@ -31,12 +32,7 @@ const PARTS_BATCH: u64 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RebuildStep {
     /// This part is to be asked for, again and again until it has come.
-    Ask {
-        /// The checkpoint's number, which this side has chosen.
-        session: u64,
-        /// The part.
-        part: u64,
-    },
+    Ask(PartAsk),
     /// What has come is not put yet, or not durable: turns will do.
     Wait,
     /// Everything is in the store, durably. When the batches of [`Rebuild::take_batches`] are in the
@@ -108,7 +104,7 @@ impl Rebuild {
             return RebuildStep::Wait;
         }
         if !self.is_whole {
-            return RebuildStep::Ask { session: self.session, part: self.next };
+            return RebuildStep::Ask(PartAsk { session: self.session, part: self.next });
         }
         match (self.epoch, self.last) {
             (Some(epoch), Some(through)) if self.is_synced => RebuildStep::Done { epoch, through },
