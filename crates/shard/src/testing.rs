@@ -8,7 +8,7 @@ use timestone_seda::{Context, FrameBatch, Stage};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
-use crate::checkpoint::{Part, PartAsk};
+use crate::checkpoint::{CheckpointPart, PartAsk};
 use crate::{Input, LogAppend, Output, Shard, Turn};
 
 /// What shards hear and say.
@@ -79,7 +79,7 @@ impl Removable {
     }
 
     /// A part of a checkpoint that is to be sent.
-    pub(crate) fn take_part(&self) -> Option<Part> {
+    pub(crate) fn take_part(&self) -> Option<CheckpointPart> {
         self.with(|stage| stage.0.take_part())
     }
 

@@ -76,7 +76,7 @@ impl PartAsk {
 
 /// A part of a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct CheckpointPart {
     /// What it answers.
     pub ask: PartAsk,
     /// Nothing follows: it is the last one, or says that there is no such checkpoint any more.

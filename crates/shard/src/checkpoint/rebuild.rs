@@ -20,7 +20,7 @@ use timestone_types::{Epoch, KeyRef, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
 use super::PartAsk;
-use super::part::{self, Item, PartError, PartKind};
+use super::part::{self, PartError, PartItem, PartKind};
 use crate::backup::Backup;
 use crate::error::ShardError;
 use crate::replay::Replay;
@@ -173,18 +173,18 @@ impl Rebuild {
     }
 
     /// Puts an item; false when the store has no room for it now.
-    fn item(&mut self, now: Timestamp, item: &Item<'_>) -> Result<bool, ShardError> {
+    fn item(&mut self, now: Timestamp, item: &PartItem<'_>) -> Result<bool, ShardError> {
         let store = self.replay.store_mut();
         let seed = store.seed();
         let put = match *item {
-            Item::Put { keyspace, version, expires_at, key, value } => {
+            PartItem::Put { keyspace, version, expires_at, key, value } => {
                 store.put(KeyRef::new(seed, keyspace, key), version, value, expires_at)
             }
-            Item::Tombstone { keyspace, version, key } => {
+            PartItem::Tombstone { keyspace, version, key } => {
                 store.delete(KeyRef::new(seed, keyspace, key), version)
             }
-            Item::Fence { keyspace, version } => store.fence(keyspace, version),
-            Item::Batch { batch, epoch, first, bytes } => {
+            PartItem::Fence { keyspace, version } => store.fence(keyspace, version),
+            PartItem::Batch { batch, epoch, first, bytes } => {
                 if self.replay.is_behind() {
                     return Ok(false);
                 }

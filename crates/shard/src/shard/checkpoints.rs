@@ -4,7 +4,7 @@ use timestone_store::StoreEvent;
 use timestone_types::Timestamp;
 
 use super::Shard;
-use crate::checkpoint::{Exports, Part, PartAsk, ToDo};
+use crate::checkpoint::{CheckpointPart, Exports, PartAsk, ToDo};
 use crate::turn::Turn;
 
 /// What the host calls.
@@ -27,7 +27,7 @@ impl Shard {
     }
 
     /// A part for whoever has asked for it.
-    pub fn take_part(&mut self) -> Option<Part> {
+    pub fn take_part(&mut self) -> Option<CheckpointPart> {
         self.exports.take_part()
     }
 

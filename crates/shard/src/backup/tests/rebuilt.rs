@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use timestone_wire::Condition;
 
 use super::*;
-use crate::checkpoint::{Part, PartAsk, Rebuild, RebuildStep};
+use crate::checkpoint::{CheckpointPart, PartAsk, Rebuild, RebuildStep};
 use crate::gauges::ShardGauges;
 
 /// Keys behind those of the clients: their values are large, and many of them expire.
@@ -137,7 +137,7 @@ impl Taker {
             RebuildStep::Ask(ask) => {
                 served.driver.send(STAGE, Event::AskPart(ask)).unwrap();
                 served.turns();
-                while let Some(Part { ask: of, bytes, .. }) = served.stage.take_part() {
+                while let Some(CheckpointPart { ask: of, bytes, .. }) = served.stage.take_part() {
                     assert_eq!(of, ask);
                     self.parts += 1;
                     let is_lost = dice.below(6) == 0;
