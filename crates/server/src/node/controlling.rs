@@ -62,7 +62,12 @@ impl Controlling {
     /// For a cluster whose servers are lost after `detection`.
     pub(super) fn new(detection: Duration) -> Self {
         Self {
-            limits: ControllerLimits { detection, ..ControllerLimits::default() },
+            // A replica that was replaced could not be filled: docs/design/replication.md.
+            limits: ControllerLimits {
+                detection,
+                remove_after: Duration::MAX,
+                max_lag_records: u64::MAX,
+            },
             running: None,
             campaign_at: Timestamp::ZERO,
             asked: BTreeMap::new(),
