@@ -350,7 +350,7 @@ fn epochs_are_not_used_up_by_a_primary_that_fails_at_once() {
     let mut epochs = 0;
     let until = watch.now + 1000;
     while watch.now < until {
-        if watch.pass(10) == [] {
+        if watch.pass(10).is_empty() {
             continue;
         }
         epochs += 1;

@@ -230,7 +230,8 @@ impl World {
     fn serving(&self) -> Option<u32> {
         let entry = &self.control.map.shards()[0];
         let gauges = &self.servers[&entry.primary.get()].gauges;
-        let serves = gauges.step() == Some(Step::Serving) && gauges.standing().promised == entry.epoch;
+        let serves =
+            gauges.step() == Some(Step::Serving) && gauges.standing().promised == entry.epoch;
         let is_up = self.servers[&entry.primary.get()].driver.is_some();
         (serves && is_up).then_some(entry.primary.get())
     }
