@@ -8,6 +8,7 @@ use timestone_seda::{Context, FrameBatch, Stage};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
+use crate::checkpoint::{CheckpointPart, PartAsk};
 use crate::{Input, LogAppend, Output, Shard, Turn};
 
 /// What shards hear and say.
@@ -30,6 +31,8 @@ pub(crate) enum Event {
     LogFailed {
         log: timestone_seda::StageId,
     },
+    /// A replica asks for a part of a checkpoint.
+    AskPart(PartAsk),
     #[expect(dead_code, reason = "no test changes the map yet")]
     MapChanged(std::sync::Arc<ShardMap>),
     /// Nothing: a turn is wanted.
@@ -73,6 +76,11 @@ impl Removable {
     /// The shard; the stage is not called any more.
     pub(crate) fn take(&self) -> Shard {
         self.0.lock().unwrap().take().expect("it is taken once").0
+    }
+
+    /// A part of a checkpoint that is to be sent.
+    pub(crate) fn take_part(&self) -> Option<CheckpointPart> {
+        self.with(|stage| stage.0.take_part())
     }
 
     fn with<T>(&self, run: impl FnOnce(&mut TestStage) -> T) -> T {
@@ -120,6 +128,10 @@ impl Stage<Event> for TestStage {
             shard.begin_inputs(turn);
             for event in events.drain(..) {
                 let input = match event {
+                    Event::AskPart(ask) => {
+                        shard.ask_part(turn, ask);
+                        continue;
+                    }
                     Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::LogDurable { batch } => Input::LogDurable { batch },
                     Event::LogRetained { log, from } => Input::LogRetained { log, from },

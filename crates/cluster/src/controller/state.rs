@@ -58,7 +58,8 @@ impl Controller {
 
     /// Whether a server is silent although this controller has listened for long enough.
     pub(super) fn is_lost(&self, now: Timestamp, server: ServerId) -> bool {
-        self.has_listened(now) && !self.servers.is_alive(now, server)
+        let is_starting = self.starting_until.get(&server).is_some_and(|until| now < *until);
+        self.has_listened(now) && !is_starting && !self.servers.is_alive(now, server)
     }
 
     /// Whether the replica of a shard at this server is lost: with the server, or alone, when the
@@ -76,9 +77,19 @@ impl Controller {
         self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
     }
 
-    /// Whether a server is alive and has state of the shard that counts.
-    pub(super) fn can_answer(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
-        self.servers.is_alive(now, server) && self.installed(shard, server) != Epoch::ZERO
+    /// Whether a server is alive and has state of the shard that counts. Before a shard has served,
+    /// having none is all that there is to have.
+    pub(super) fn can_answer(
+        &self,
+        now: Timestamp,
+        shard: ShardId,
+        server: ServerId,
+        normal: &NormalConfiguration,
+    ) -> bool {
+        let is_told = self.replicas.contains_key(&(shard, server));
+        self.servers.is_alive(now, server)
+            && is_told
+            && (normal.has_never_served() || self.installed(shard, server) != Epoch::ZERO)
     }
 
     /// Whether a replica follows its shard.
