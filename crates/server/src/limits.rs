@@ -116,3 +116,6 @@ pub(crate) const COPY_FORWARD_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const STORE_PAUSE: Duration = Duration::from_millis(1);
 /// When to ask a server again that is becoming primary.
 pub(crate) const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How long a primary waits at the end of its process for the other replicas to have what it has
+/// recorded: a failover of one of them takes less.
+pub(crate) const LAST_COUNTS: Duration = Duration::from_secs(3);

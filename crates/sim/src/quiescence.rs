@@ -112,7 +112,11 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let (members, threads) = (&config.members, config.machine.threads as u64);
     let clients = u64::from(members.clients) + u64::from(members.servers) * threads;
     let block = config.storage.tuning.block_bytes;
-    let shards_each = u64::from(members.shards_per_server.max(1));
+    // A server may be a replica of every shard.
+    let shards_each = match members.are_replicated() {
+        true => u64::from(members.shards()),
+        false => u64::from(members.shards_per_server.max(1)),
+    };
     let mut all = Vec::new();
     for (whose, server, figures) in shards(world) {
         let cache = server.sizes.cache_bytes / shards_each;
@@ -137,15 +141,11 @@ fn bounded(world: &World) -> Vec<Quantity> {
         }));
     }
     // Beyond the files that wait to be carried forward, each shard may hold up two: one by its
-    // oldest put, one by its oldest outcome.
+    // oldest put, one by its oldest outcome. A replica that nobody writes to holds up a third one,
+    // by the last batch that it has, which tells the numbers and the lease.
+    let held_up = if members.are_replicated() { 3 } else { 2 };
     let log = &config.storage.tuning.log;
-    let held = if members.are_replicated() {
-        // A server may be a replica of every shard.
-        u64::from(members.shards())
-    } else {
-        u64::from(members.shards_per_server)
-    };
-    let files = log.copy_forward_after_files as u64 + SPARE_LOG_FILES + 2 * held;
+    let files = log.copy_forward_after_files as u64 + SPARE_LOG_FILES + held_up * shards_each;
     let bound = files * log.file_bytes * threads;
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);

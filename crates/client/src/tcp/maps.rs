@@ -22,6 +22,13 @@ use crate::event_loop::Core;
 use crate::limits;
 use crate::transport::{ask_for_map, ask_master_for_map};
 
+/// Whose map a server is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Own,
+    Master,
+}
+
 impl Tcp {
     /// Follows a map, if it is newer: who serves what, and where. `from` is an entry that is up, or
     /// was when it brought the map.
@@ -120,12 +127,13 @@ impl Tcp {
             .filter_map(Server::reply_to)
             .collect();
         let place = |turn: u32| asked.get(turn as usize % asked.len().max(1)).copied();
-        let questions: [(u32, fn(&mut Vec<u8>)); 2] =
-            [(turn, ask_for_map), (turn.wrapping_add(1), ask_master_for_map)];
-        for (turn, question) in questions {
+        for (turn, question) in [(turn, Question::Own), (turn.wrapping_add(1), Question::Master)] {
             let Some(reply_to) = place(turn) else { return };
             let mut frame_batch = context.take_frame_batch(reply_to);
-            question(&mut frame_batch.bytes);
+            match question {
+                Question::Own => ask_for_map(&mut frame_batch.bytes),
+                Question::Master => ask_master_for_map(&mut frame_batch.bytes),
+            }
             self.command(context, NetCommand::Send(frame_batch));
         }
     }

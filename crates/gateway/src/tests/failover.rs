@@ -25,7 +25,7 @@ fn world() -> World {
 
 /// A write that the other server has carried out, whose answer is on its way; another one behind
 /// it, and a transaction with this server.
-fn commands_under_way(world: &mut World) -> [super::world::Client; 2] {
+fn begun_commands(world: &mut World) -> [super::world::Client; 2] {
     let (own, other) = (Remote::key(false, 0), Remote::key(true, 0));
     let clients = [(); 2].map(|()| world.connect());
     world.remote.holds_answers = true;
@@ -49,7 +49,7 @@ fn expect_done(world: &mut World, clients: [super::world::Client; 2]) {
 #[test]
 fn commands_go_on_at_the_server_that_takes_over_from_one_that_died() {
     let mut world = world();
-    let clients = commands_under_way(&mut world);
+    let clients = begun_commands(&mut world);
     world.remote.dead = Some(Remote::ADDRESS.parse().unwrap());
     Remote::cut(&mut world);
     world.remote.held.clear();
@@ -69,7 +69,7 @@ fn commands_go_on_at_the_server_that_takes_over_from_one_that_died() {
 #[test]
 fn map_comes_from_another_server_when_the_own_node_knows_nothing_new() {
     let mut world = world();
-    let clients = commands_under_way(&mut world);
+    let clients = begun_commands(&mut world);
     world.remote.held.clear();
     // It lives, and does not serve the shard any more.
     world.remote.loses_requests = true;

@@ -42,7 +42,7 @@ use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock};
 
 use crate::event::Event;
-use crate::limits::{COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, STORE_PAUSE};
+use crate::limits::{COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, STORE_PAUSE};
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
 use bytes::{LogBytes, lease_in};
@@ -69,6 +69,8 @@ pub(crate) struct Kept {
     copied_at: Timestamp,
     /// When it had its last turn.
     turned_at: Timestamp,
+    /// Since when the process ends.
+    ends_since: Option<Timestamp>,
 }
 
 /// See the module.
@@ -294,7 +296,7 @@ impl ReplicaStage {
                 }
                 ctx.finish_frame_batch(frame_batch);
             }
-            _ if self.kept.as_ref().is_some_and(|kept| kept.role.is_primary()) => {
+            _ if self.kept.as_ref().is_some_and(Kept::takes_frames) => {
                 self.with_shard(ctx, |shard, turn| {
                     shard.input(turn, ShardInput::FrameBatch(frame_batch));
                 });
@@ -437,6 +439,24 @@ impl ReplicaStage {
         });
     }
 
+    /// The process ends. What a primary has recorded last may never count, when the other replicas
+    /// are gone: it is waited for, but not for ever.
+    fn end(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let since = *kept.ends_since.get_or_insert(ctx.now());
+        if ctx.now().since(since) < LAST_COUNTS || !kept.role.is_primary() {
+            return;
+        }
+        if kept.role.has_lost_log() {
+            return;
+        }
+        kept.role.log_has_failed();
+        tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
+            written last was told to nobody, and may count or not");
+        let log = self.parts.log;
+        self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
+    }
+
     /// Lets the log go of what is not needed, and tells the process how it is.
     fn settle(&mut self, ctx: &mut Context<'_, Event>) {
         let gauges = &self.parts.replica_gauges;
@@ -477,12 +497,20 @@ impl Kept {
             step_outputs: Vec::new(),
             copied_at: Timestamp::ZERO,
             turned_at: Timestamp::ZERO,
+            ends_since: None,
         }
     }
 
     fn step(&mut self, now: Timestamp, input: Input<LogBytes>) {
         self.replica.step(now, input, &mut self.step_outputs);
         self.outputs.extend(self.step_outputs.drain(..));
+    }
+
+    /// Whether the shard is asked here.
+    fn takes_frames(&self) -> bool {
+        // At the end it closes its store, once it is left alone.
+        let is_given_up = self.ends_since.is_some() && self.role.has_lost_log();
+        self.role.is_primary() && !is_given_up
     }
 
     /// Whether so much waits for the store that no more is taken.
@@ -530,7 +558,11 @@ impl Stage<Event> for ReplicaStage {
             self.step(ctx, Input::Tick);
         }
         self.with_shard(ctx, timestone_shard::Shard::turn);
-        self.bound_memory(ctx);
+        if ctx.is_shutting_down() {
+            self.end(ctx);
+        } else {
+            self.bound_memory(ctx);
+        }
         self.settle(ctx);
         self.connections.flush(ctx, &mut self.outgoing);
     }
@@ -538,7 +570,9 @@ impl Stage<Event> for ReplicaStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let kept = self.kept.as_ref()?;
         let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
-        [role, kept.replica.next_deadline()].into_iter().flatten().min()
+        let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
+        let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
+        [role, end, kept.replica.next_deadline()].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<RawFd> {

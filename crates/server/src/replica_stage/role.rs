@@ -68,6 +68,11 @@ impl Role {
         }
     }
 
+    /// Whether it is a primary whose log takes nothing any more.
+    pub(super) const fn has_lost_log(&self) -> bool {
+        matches!(&self.0, Kind::Primary(primary) if primary.has_lost_log)
+    }
+
     pub(super) fn shown(&self, step: Step) -> Shown {
         match &self.0 {
             Kind::Failed => Shown::Failed,

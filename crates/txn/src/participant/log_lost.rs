@@ -11,7 +11,8 @@
 //! **Reads above the bound.** The bound cannot be renewed, and the next run's low-water
 //! timestamp is the bound that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
 //! at or above the bound is refused. Who reads what is *latest* is served for ever, below the
-//! bound: nothing is committed here any more, so the latest version then is the latest version now.
+//! bound: nothing is committed here any more, so the latest version then is the latest version now;
+//! with replicas up to the lease, which is that bound, and no longer.
 //!
 //! **Termination asked by the coordinator itself** of what was never promised here is answered with
 //! "aborted" although no record keeps it: no prepare is promised any more in this run, and the
@@ -99,10 +100,13 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            let mut bench = Self {
-                participant: Participant::new(SHARDS[0], Config::default()),
-                now: at(100_000),
-            };
+            Self::with(Config::default())
+        }
+
+        fn with(config: Config) -> Self {
+            let mut bench =
+                Self { participant: Participant::new(SHARDS[0], config), now: at(100_000) };
+            bench.step(Input::ClockError { bound: Duration::from_millis(3) });
             let bound = Recovered::ReadBound { bound: at(100_000), watermark: Timestamp::ZERO };
             bench.step(Input::Recovered(bound));
             bench.step(Input::RecoveryDone);
@@ -186,6 +190,22 @@ mod tests {
                 "{latest:?}"
             );
         }
+    }
+
+    #[test]
+    fn with_replicas_what_is_latest_is_told_up_to_the_lease_and_no_abort_at_all() {
+        let mut bench = Bench::with(Config { has_replicas: true, ..Config::default() });
+        let bound = bench.participant.horizon.bound.durable();
+        bench.step(Input::LogLost);
+        bench.now = bound.saturating_sub(Duration::from_millis(3)).previous();
+        assert!(matches!(bench.read(1, at(100_001))[..], [Output::ReadNow { .. }]));
+        bench.now = bench.now.next();
+        let refused = [Output::Refuse { token: Token(2), refusal: Refusal::LogLost }];
+        assert_eq!(bench.read(2, at(100_001)), refused);
+        // Another replica may become primary, and promise what was not seen here.
+        let (token, txn, begin) = (Token(3), txn(1), at(100_001));
+        let ask = Input::Terminate { token, txn, begin, participants: &SHARDS };
+        assert_eq!(bench.step(ask), [Output::Ignored { token }]);
     }
 
     #[test]

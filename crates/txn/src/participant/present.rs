@@ -1,8 +1,8 @@
 //! What promises the present, at a shard that has other replicas.
 //!
 //! ```text
-//!    earlier primaries may answer │              this one alone               │ later ones may answer
-//!   ────────────────────────────floor ── now − error ── now ── now + error ── bound.durable ─────────▶ t
+//!    earlier primaries may answer │               this one alone              │ later ones may answer
+//!   ─────────────────────────old lease ── now − error ── now ── now + error ── bound.durable ────────▶ t
 //! ```
 //! Another replica may become primary, and the one before it not hear of it. Snapshots do not mind:
 //! each primary serves them below its lease, which is the durable read bound, and writes nothing at
@@ -12,11 +12,11 @@
 //!
 //! - they are answered while the clock plus its error lies below the lease (rule P4);
 //! - a new primary waits until its clock less its error has passed the highest lease of earlier
-//!   ones, the **floor**, with those, and with whatever tells that something is or will be committed:
+//!   ones, the **old lease**, with those, and with whatever tells that something is or will be committed:
 //!   a *yes*, a *prepared* answer to termination, an acknowledgement of a write (rule P5).
 //!
-//! A *no*, an abort and a snapshot below the lease wait for nothing. A shard without other replicas has
-//! no floor and needs no lease. Source: MILANA §4.5; docs/protocol/replication.md, "Leases".
+//! A *no*, an abort and a snapshot below the lease wait for nothing. A shard without other replicas
+//! waits for no lease and needs none. Source: MILANA §4.5; docs/protocol/replication.md, "Leases".
 
 use core::time::Duration;
 
@@ -38,12 +38,12 @@ pub(super) struct Present {
     /// True time lies within this of the time that is handed in; nothing is known before it is told.
     error: Option<Duration>,
     /// Earlier primaries may answer until true time has passed it; zero when it has.
-    floor: Timestamp,
+    old_lease: Timestamp,
 }
 
 impl Present {
     pub(super) const fn new(has_replicas: bool) -> Self {
-        Self { has_replicas, error: None, floor: Timestamp::ZERO }
+        Self { has_replicas, error: None, old_lease: Timestamp::ZERO }
     }
 
     #[inline]
@@ -56,23 +56,23 @@ impl Present {
         self.error = Some(bound);
     }
 
-    /// A run begins; earlier primaries have leases up to `floor`.
-    pub(super) fn begin(&mut self, floor: Timestamp) {
-        assert!(self.floor == Timestamp::ZERO, "a run begins once");
+    /// A run begins; earlier primaries have leases up to `old_lease`.
+    pub(super) fn begin(&mut self, old_lease: Timestamp) {
+        assert!(self.old_lease == Timestamp::ZERO, "a run begins once");
         if self.has_replicas {
-            self.floor = floor;
+            self.old_lease = old_lease;
         }
     }
 
     /// Whether earlier primaries may still answer.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
-        self.floor > Timestamp::ZERO
+        self.old_lease > Timestamp::ZERO
     }
 
     /// When that is over, by a clock that goes on being as wrong as it is.
     pub(super) fn passes_at(&self) -> Option<Timestamp> {
-        self.error.filter(|_| self.is_waiting()).map(|error| self.floor.saturating_add(error))
+        self.error.filter(|_| self.is_waiting()).map(|error| self.old_lease.saturating_add(error))
     }
 
     /// Looks whether it is over. It stays so: true time does not go back, however wrong the clock
@@ -81,7 +81,7 @@ impl Present {
         assert!(self.has_replicas || !self.is_waiting(), "one replica waits for nobody");
         let is_over = self.passes_at().is_some_and(|at| at <= now);
         if is_over {
-            self.floor = Timestamp::ZERO;
+            self.old_lease = Timestamp::ZERO;
         }
         is_over
     }
@@ -115,13 +115,13 @@ impl<V: Validation> Participant<V> {
         input: &Input<'_>,
         out: &mut Vec<Output>,
     ) -> bool {
-        let floor = self.horizon.present.floor;
+        let old_lease = self.horizon.present.old_lease;
         if self.horizon.present.observe(now) {
             self.life.waiting.wake_for_present(out);
             return false;
         }
         let Some((token, wait)) = tells_present(&self.life.txns, input) else { return false };
-        let refusal = match Horizon::may_write(now, floor) {
+        let refusal = match Horizon::may_write(now, old_lease) {
             Err(refusal) => Some(refusal),
             Ok(()) => self.life.waiting.is_full().then_some(Refusal::Busy),
         };

@@ -103,7 +103,14 @@ impl<V: Validation + Default> World<V> {
             now: Timestamp::from_nanos(10_000_000_000),
             faults: true,
             stages: (0..shards)
-                .map(|shard| Stage::new(ShardId::new(shard), Config::default()))
+                .map(|shard| {
+                    // Every other run is one of shards with replicas, which a restart makes wait.
+                    let has_replicas = seed % 2 == 1;
+                    let config = Config { has_replicas, ..Config::default() };
+                    let mut stage = Stage::new(ShardId::new(shard), config);
+                    stage.clock_error = Duration::from_millis(3);
+                    stage
+                })
                 .collect(),
             strict,
             clients,
