@@ -289,12 +289,14 @@ impl Session {
     fn note(&self, failed: Failed) -> bool {
         let mut tally = self.shared.tally();
         match failed {
-            Failed::Met(error) if error.abort_kind().is_some() => tally.aborted(),
-            Failed::Met(error) if error.code() == ErrorCode::UnknownOutcome => tally.unknown(),
-            Failed::Met(error) => {
-                tally.refused(error.to_string());
-                return true;
-            }
+            Failed::Met(error) => match error.abort_kind() {
+                Some(kind) => tally.aborted(kind),
+                None if error.code() == ErrorCode::UnknownOutcome => tally.unknown(),
+                None => {
+                    tally.refused(error.to_string());
+                    return true;
+                }
+            },
             Failed::Unknown => tally.unknown(),
             Failed::Broken(what) => tally.broken(what),
         }

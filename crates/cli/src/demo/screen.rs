@@ -101,6 +101,7 @@ impl Screen {
                     "seconds": self.seconds(),
                     "committed": all.committed,
                     "aborted": all.aborted,
+                    "aborts": tally.aborts(),
                     "refused": all.refused,
                     "unknown": all.unknown,
                     "longest_pause_ms": millis(tally.longest_pause_of_all().1),
@@ -281,8 +282,11 @@ fn end_in_words(tally: &Tally, bank: &Bank, cluster: &DemoCluster) -> String {
     let all = tally.all();
     let (place, pause) = tally.longest_pause_of_all();
     let shard = cluster.places().get(place).map_or(0, |place| place.shard.get());
+    let kinds: Vec<String> =
+        tally.aborts().iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
     let mut text = format!(
-        "{} transactions committed, {} aborted, {} refused, {} unknown\n\
+        "{} transactions committed, {} aborted{kinds}, {} refused, {} unknown\n\
          {} ended, {}; longest pause {} ms (shard {shard})",
         all.committed,
         all.aborted,

@@ -1,6 +1,9 @@
 //! What the workload's sessions count, and what a second of it comes to.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use timestone::AbortKind;
 
 /// How transactions ended.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -81,6 +84,8 @@ pub(super) struct Tally {
     checked: u64,
     /// What is wrong with the bank.
     wrong: Option<String>,
+    /// By what conflicts aborted.
+    aborts: BTreeMap<String, u64>,
     last_refusal: Option<String>,
 }
 
@@ -96,6 +101,7 @@ impl Tally {
             gaps: shards_in_use.iter().map(|in_use| in_use.then_some(gap)).collect(),
             checked: 0,
             wrong: None,
+            aborts: BTreeMap::new(),
             last_refusal: None,
         }
     }
@@ -111,8 +117,9 @@ impl Tally {
     }
 
     /// One met a conflict.
-    pub(super) fn aborted(&mut self) {
+    pub(super) fn aborted(&mut self, kind: AbortKind) {
         self.endings.aborted += 1;
+        *self.aborts.entry(kind.to_string()).or_default() += 1;
     }
 
     /// One was refused.
@@ -143,6 +150,11 @@ impl Tally {
     /// What is wrong with the bank.
     pub(super) fn wrong(&self) -> Option<&str> {
         self.wrong.as_deref()
+    }
+
+    /// What conflicts aborted, by their kinds.
+    pub(super) const fn aborts(&self) -> &BTreeMap<String, u64> {
+        &self.aborts
     }
 
     /// Why the last transaction was refused that was.
