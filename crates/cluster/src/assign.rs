@@ -26,16 +26,18 @@ pub(crate) fn take_free(
             break;
         }
         if shard.primary.is_none() {
-            give(shard, normal, server);
+            give(shard, server);
+            *normal = NormalConfiguration::of_entry(shard);
             given += 1;
         }
     }
     given
 }
 
-/// Gives all free shards to the servers that are primary of the fewest, if there are enough servers
-/// for complete sets: how many were given.
-pub(crate) fn give_evenly(
+/// Gives all free shards out, if there are enough servers for complete sets: each to the server that
+/// is primary of the fewest, with those for company that have the fewest replicas. How many were
+/// given. Nobody has acknowledged anything yet, so what was acknowledged lies in the whole set.
+pub(crate) fn give_sets(
     shards: &mut [ShardEntry],
     normal: &mut [NormalConfiguration],
     servers: &[ServerInfo],
@@ -49,35 +51,36 @@ pub(crate) fn give_evenly(
     for shard in shards.iter().filter(|shard| !shard.primary.is_none()) {
         *primaries_of.entry(shard.primary).or_default() += 1;
     }
-    let mut given = 0;
-    for (shard, normal) in shards.iter_mut().zip(normal) {
+    for shard in shards.iter_mut().filter(|shard| shard.primary.is_none()) {
         let least = primaries_of.iter().min_by_key(|&(&server, &count)| (count, server));
-        let Some((&server, _)) = least.filter(|_| shard.primary.is_none()) else { continue };
-        give(shard, normal, server);
+        let Some((&server, _)) = least else { break };
+        give(shard, server);
         *primaries_of.entry(server).or_default() += 1;
-        given += 1;
+    }
+    let is_alone: Vec<bool> = shards.iter().map(|shard| shard.replicas.len() == 1).collect();
+    let given = complete_sets(shards, servers, factor);
+    for ((shard, normal), _) in
+        shards.iter().zip(normal).zip(is_alone).filter(|(_, is_alone)| *is_alone)
+    {
+        *normal = NormalConfiguration::never_served(shard);
     }
     given
 }
 
-fn give(shard: &mut ShardEntry, normal: &mut NormalConfiguration, server: ServerId) {
+fn give(shard: &mut ShardEntry, server: ServerId) {
     assert!(shard.primary.is_none(), "a shard is given away once");
     shard.primary = server;
     shard.replicas = vec![server];
     shard.epoch = Epoch::new(shard.epoch.get() + 1);
-    *normal = NormalConfiguration::of_entry(shard);
 }
 
 /// Completes the replica sets of shards that have a primary alone, where there are servers enough:
 /// each time with those that have the fewest replicas. How many sets were completed.
-pub(crate) fn complete_sets(
+fn complete_sets(
     shards: &mut [ShardEntry],
     servers: &[ServerInfo],
     factor: ReplicationFactor,
 ) -> usize {
-    if factor == ReplicationFactor::ONE || servers.len() < factor.replicas() {
-        return 0;
-    }
     let mut replicas_of: BTreeMap<ServerId, usize> =
         servers.iter().map(|server| (server.id, 0)).collect();
     for server in shards.iter().flat_map(|shard| &shard.replicas) {

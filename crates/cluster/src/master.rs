@@ -267,9 +267,8 @@ impl Master {
         let factor = self.state.replication;
         changed |= match factor {
             ReplicationFactor::ONE => assign::take_free(&mut shards, &mut normal, id, wanted) > 0,
-            _ => assign::give_evenly(&mut shards, &mut normal, &servers, factor) > 0,
+            _ => assign::give_sets(&mut shards, &mut normal, &servers, factor) > 0,
         };
-        changed |= assign::complete_sets(&mut shards, &servers, factor) > 0;
         if changed {
             self.state.map =
                 ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;

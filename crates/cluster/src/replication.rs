@@ -67,7 +67,7 @@ impl fmt::Display for ReplicationFactor {
 /// lies there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NormalConfiguration {
-    /// Its epoch.
+    /// Its epoch; [`Epoch::ZERO`] while none has served.
     pub epoch: Epoch,
     /// Its replicas; empty while no server has taken the shard.
     pub replicas: Vec<ServerId>,
@@ -80,6 +80,18 @@ impl NormalConfiguration {
     /// Of a shard with one copy, or none: what it has acknowledged lies there, if anywhere.
     pub(crate) fn of_entry(entry: &ShardEntry) -> Self {
         Self { epoch: entry.epoch, replicas: entry.replicas.clone() }
+    }
+
+    /// Of a shard that was given a whole set of replicas, none of which has served yet: what it has
+    /// acknowledged, nothing, lies there.
+    pub(crate) fn never_served(entry: &ShardEntry) -> Self {
+        Self { epoch: Epoch::ZERO, replicas: entry.replicas.clone() }
+    }
+
+    /// Whether no configuration has served yet, as far as the master knows.
+    #[must_use]
+    pub fn has_never_served(&self) -> bool {
+        self.epoch == Epoch::ZERO
     }
 
     /// How many of this configuration's replicas have every record that counts, or more.

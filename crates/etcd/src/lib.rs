@@ -24,4 +24,4 @@ mod worker;
 
 pub use client::{EtcdClient, EtcdError, Guard, KeyValue, LeaseId, Revision, Snapshot};
 pub use master::{EtcdMaster, EtcdOptions, Forgotten, Founding, SeenState, forget_server};
-pub use worker::{EtcdWorker, Follower, MasterNews};
+pub use worker::{EtcdWorker, MasterNews, ServedServer};

@@ -36,7 +36,7 @@ pub enum MasterNews {
 
 /// A server of the cluster, and what it follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Follower {
+pub struct ServedServer {
     /// The server.
     pub server: ServerId,
     /// The version of the map that it knows.
@@ -58,7 +58,7 @@ impl EtcdWorker {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn begin(master: EtcdMaster, follower: Follower) -> std::io::Result<Self> {
+    pub fn begin(master: EtcdMaster, follower: ServedServer) -> std::io::Result<Self> {
         let (asked, commands) = sync_channel(MAX_ASKED);
         // Every command has one answer, and what has changed is told when there is room.
         let (tell, news) = sync_channel(2 * MAX_ASKED);
@@ -84,7 +84,7 @@ impl EtcdWorker {
 /// The thread's end.
 struct Work {
     master: EtcdMaster,
-    follower: Follower,
+    follower: ServedServer,
     /// The revision of the state whose configurations were told last.
     told: Option<u64>,
     renew_at: Instant,

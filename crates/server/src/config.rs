@@ -167,6 +167,9 @@ pub struct Tuning {
     pub log: LogConfig,
     /// Waiting and timeouts of the participants.
     pub participant: participant::Config,
+    /// A server that is not heard for as long is lost, where shards have several replicas: another
+    /// one becomes primary. At least 50 ms.
+    pub detection: Duration,
 }
 
 impl Tuning {
@@ -192,6 +195,7 @@ impl Tuning {
             checkpoint_bytes: mftl.checkpoint_bytes,
             log: LogConfig::default(),
             participant: participant::Config::default(),
+            detection: timestone_cluster::ControllerLimits::default().detection,
         }
     }
 }

@@ -94,18 +94,8 @@ impl ReplicaGauges {
         self.set_standing(Standing { step, ..self.standing() });
     }
 
-    /// What it needs of the master. It is of the epoch that it has [promised](Self::promised).
-    pub(crate) fn wish(&self) -> Wish {
-        self.standing().wish
-    }
-
     pub(crate) fn set_wish(&self, wish: Wish) {
         self.set_standing(Standing { wish, ..self.standing() });
-    }
-
-    /// The epoch below which it refuses everything.
-    pub(crate) fn promised(&self) -> Epoch {
-        self.standing().promised
     }
 
     /// The last epoch whose table it has installed durably.
@@ -113,13 +103,14 @@ impl ReplicaGauges {
         Epoch::new(self.installed.load(Relaxed))
     }
 
-    /// Another promised epoch begins without a step and a wish: they are set behind it.
+    /// Another promised epoch begins as a backup's: the step is set behind it. A wish stays until it
+    /// is taken back.
     pub(crate) fn set_epochs(&self, promised: Epoch, installed: Epoch) {
         self.installed.store(installed.get(), Relaxed);
         let before = self.standing();
         if before.promised != promised {
             let step = before.step.map(|_| Step::Backup);
-            self.set_standing(Standing { promised, step, wish: Wish::Nothing });
+            self.set_standing(Standing { promised, step, ..before });
         }
     }
 
@@ -150,16 +141,18 @@ mod tests {
         gauges.set_epochs(Epoch::new(7), Epoch::new(6));
         for &step in &STEPS {
             gauges.set_step(step);
-            assert_eq!((gauges.step(), gauges.promised()), (step, Epoch::new(7)));
+            let standing = gauges.standing();
+            assert_eq!((standing.step, standing.promised), (step, Epoch::new(7)));
         }
         gauges.set_step(Some(Step::Serving));
         gauges.set_wish(Wish::OtherPrimary);
         gauges.set_epochs(Epoch::new(7), Epoch::new(7));
-        assert_eq!((gauges.step(), gauges.wish()), (Some(Step::Serving), Wish::OtherPrimary));
+        let standing = gauges.standing();
+        assert_eq!((standing.step, standing.wish), (Some(Step::Serving), Wish::OtherPrimary));
         gauges.set_epochs(Epoch::new(8), Epoch::new(7));
         let standing = gauges.standing();
         assert_eq!(standing.promised, Epoch::new(8));
-        assert_eq!((standing.step, standing.wish), (Some(Step::Backup), Wish::Nothing));
+        assert_eq!((standing.step, standing.wish), (Some(Step::Backup), Wish::OtherPrimary));
         assert_eq!(gauges.installed(), Epoch::new(7));
     }
 }

@@ -15,6 +15,7 @@
 
 mod admission;
 mod backup;
+pub mod checkpoint;
 mod closing;
 mod driver;
 mod error;

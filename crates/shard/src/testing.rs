@@ -30,6 +30,11 @@ pub(crate) enum Event {
     LogFailed {
         log: timestone_seda::StageId,
     },
+    /// A replica asks for a part of a checkpoint.
+    AskPart {
+        session: u64,
+        part: u64,
+    },
     #[expect(dead_code, reason = "no test changes the map yet")]
     MapChanged(std::sync::Arc<ShardMap>),
     /// Nothing: a turn is wanted.
@@ -73,6 +78,11 @@ impl Removable {
     /// The shard; the stage is not called any more.
     pub(crate) fn take(&self) -> Shard {
         self.0.lock().unwrap().take().expect("it is taken once").0
+    }
+
+    /// A part of a checkpoint that is to be sent.
+    pub(crate) fn take_part(&self) -> Option<(u64, Vec<u8>)> {
+        self.with(|stage| stage.0.take_part())
     }
 
     fn with<T>(&self, run: impl FnOnce(&mut TestStage) -> T) -> T {
@@ -120,6 +130,10 @@ impl Stage<Event> for TestStage {
             shard.begin_inputs(turn);
             for event in events.drain(..) {
                 let input = match event {
+                    Event::AskPart { session, part } => {
+                        shard.ask_part(turn, session, part);
+                        continue;
+                    }
                     Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::LogDurable { batch } => Input::LogDurable { batch },
                     Event::LogRetained { log, from } => Input::LogRetained { log, from },

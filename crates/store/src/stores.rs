@@ -145,6 +145,31 @@ impl Reads for Stores {
         self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
     }
 
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        self.assert_sound();
+        if keyspace.is_in_memory() {
+            return self.dram.list_keys(keyspace, cursor, limit, token);
+        }
+        self.flash.list_keys(keyspace, cursor, limit, token);
+    }
+
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
+        self.flash.kept_keyspaces()
+    }
+
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        if keyspace.is_in_memory() {
+            return self.dram.fences(keyspace);
+        }
+        self.flash.fences(keyspace)
+    }
+
     fn count_as_of(
         &mut self,
         keyspace: KeyspaceId,

@@ -371,6 +371,12 @@ pub enum Bug {
     OldBatchNumbers,
     /// A store answers reads of an earlier life to the next one.
     AnswersEarlierLife,
+    /// A checkpoint leaves deletions out.
+    CheckpointWithoutTombstones,
+    /// A checkpoint has versions, and neither promises nor outcomes.
+    CheckpointWithoutState,
+    /// A checkpoint begins before what was written before it counts.
+    EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate before it is rebuilt.
     AnswersAfterLoss,
     /// Batches count from every answer, whatever table it rests on.

@@ -55,7 +55,7 @@ impl Controller {
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
         let factor = view.replication();
-        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server);
+        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server, normal);
         // It must learn what was acknowledged, and be able to acknowledge more.
         let alive = entry.replicas.iter().filter(|&&one| self.servers.is_alive(now, one)).count();
         if normal.replicas.iter().filter(able).count() < normal.quorum(factor)

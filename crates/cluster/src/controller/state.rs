@@ -76,9 +76,19 @@ impl Controller {
         self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
     }
 
-    /// Whether a server is alive and has state of the shard that counts.
-    pub(super) fn can_answer(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
-        self.servers.is_alive(now, server) && self.installed(shard, server) != Epoch::ZERO
+    /// Whether a server is alive and has state of the shard that counts. Before a shard has served,
+    /// having none is all that there is to have.
+    pub(super) fn can_answer(
+        &self,
+        now: Timestamp,
+        shard: ShardId,
+        server: ServerId,
+        normal: &NormalConfiguration,
+    ) -> bool {
+        let is_told = self.replicas.contains_key(&(shard, server));
+        self.servers.is_alive(now, server)
+            && is_told
+            && (normal.has_never_served() || self.installed(shard, server) != Epoch::ZERO)
     }
 
     /// Whether a replica follows its shard.

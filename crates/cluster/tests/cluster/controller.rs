@@ -168,6 +168,16 @@ fn without_enough_of_the_last_configuration_nobody_becomes_primary() {
 }
 
 #[test]
+fn before_a_shard_has_served_any_of_its_replicas_may_lead_it() {
+    let mut watch = Watch::new();
+    let replicas = watch.control.normal[0].replicas.clone();
+    watch.control.normal[0] = NormalConfiguration { epoch: Epoch::ZERO, replicas };
+    watch.fetched();
+    watch.heard = vec![(2, 0, 0), (3, 0, 0), (4, 0, 0)];
+    assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])]);
+}
+
+#[test]
 fn a_controller_that_slept_listens_before_it_calls_anybody_lost() {
     let mut watch = Watch::new();
     assert_eq!(watch.pass(100), []);

@@ -316,7 +316,7 @@ proptest! {
         }
         let term = term(&mut master, 1);
         let entry = |master: &Master| master.map().shards()[0].clone();
-        let mut may_have_served = vec![vec![ServerId::new(1)], entry(&master).replicas];
+        let mut may_have_served = vec![entry(&master).replicas];
         for (members, primary, confirms, stale) in asked {
             let now = entry(&master);
             let expected = now.epoch.get() - u32::from(stale % 8 == 0);

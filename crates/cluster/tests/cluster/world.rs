@@ -59,9 +59,10 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    fn statuses(&self) -> Vec<ReplicaStatus> {
-        let shards: BTreeSet<ShardId> =
-            self.installed.keys().chain(self.claims.keys()).copied().collect();
+    /// What it tells of those that are to be here, and of those that it knows from before.
+    fn statuses(&self, to_be_here: impl Iterator<Item = ShardId>) -> Vec<ReplicaStatus> {
+        let known = self.installed.keys().chain(self.claims.keys()).copied();
+        let shards: BTreeSet<ShardId> = to_be_here.chain(known).collect();
         let status = |shard| {
             let installed = self.installed.get(&shard).copied().unwrap_or(Epoch::ZERO);
             let claimed = self.claims.get(&shard).copied().unwrap_or_default();
@@ -119,12 +120,11 @@ impl World {
             asleep_for: 0,
             inbox: Vec::new(),
         });
-        // Of each shard, its first primary alone has anything.
-        let normal = master
-            .map()
-            .shards()
-            .iter()
-            .map(|entry| NormalConfiguration { epoch: Epoch::ZERO, replicas: vec![entry.primary] });
+        // Nobody has anything yet.
+        let normal = master.map().shards().iter().map(|entry| NormalConfiguration {
+            epoch: Epoch::ZERO,
+            replicas: entry.replicas.clone(),
+        });
         Self {
             dice: Dice(seed),
             factor: ReplicationFactor::new(replicas).expect("a factor"),
@@ -302,7 +302,9 @@ impl World {
             if one.down {
                 continue;
             }
-            let replicas = one.statuses();
+            let shards = self.master.map().shards().iter();
+            let own = shards.filter(|entry| entry.replicas.contains(&server));
+            let replicas = one.statuses(own.map(|entry| entry.id));
             for controller in &mut self.controllers {
                 if self.faulty && self.dice.one_in(4) {
                     continue;

@@ -7,7 +7,7 @@ use timestone_cluster::{
     Address, ControlState, DirectoryId, MapVersion, MasterAnswer, MasterCommand, MasterService,
     ServerAddresses, ServerId, Term,
 };
-use timestone_etcd::{EtcdMaster, EtcdWorker, Follower, MasterNews};
+use timestone_etcd::{EtcdMaster, EtcdWorker, MasterNews, ServedServer};
 use timestone_types::{ClusterId, Epoch, ShardId};
 
 use super::{Noted, open};
@@ -51,8 +51,8 @@ fn register(master: &mut EtcdMaster, server: u64) {
     assert!(matches!(master.execute(command), Ok(MasterAnswer::Server { .. })));
 }
 
-fn follower(server: u32, is_replicated: bool) -> Follower {
-    Follower { server: ServerId::new(server), known: MapVersion::ZERO, is_replicated }
+fn follower(server: u32, is_replicated: bool) -> ServedServer {
+    ServedServer { server: ServerId::new(server), known: MapVersion::ZERO, is_replicated }
 }
 
 #[test]

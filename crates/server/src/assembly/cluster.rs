@@ -7,7 +7,7 @@ use timestone_cluster::{
     ControlState, Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor,
     ServerAddresses, ServerId, ShardMap,
 };
-use timestone_etcd::{EtcdWorker, Follower, Founding};
+use timestone_etcd::{EtcdWorker, Founding, ServedServer};
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 use timestone_wal::DeviceKind;
 
@@ -176,7 +176,7 @@ fn join_on_etcd(
     let MasterAnswer::Control(control) = ask(MasterCommand::FetchControl)? else {
         return Err(failed(MISUNDERSTOOD.to_owned()));
     };
-    let follower = Follower {
+    let follower = ServedServer {
         server,
         known: control.map.version(),
         is_replicated: control.replication != ReplicationFactor::ONE,

@@ -281,6 +281,7 @@ fn put_node(
         map: Arc::new(place.map),
         control: Arc::new(place.control),
         replicas,
+        detection: ground.config.tuning().detection,
         cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),

@@ -34,7 +34,7 @@ const MAX_ASKED: usize = 1024;
 
 /// What was asked of the master for the controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ControllerAsk {
     term: Term,
     /// The shard that is to be changed or confirmed; `None`: the master's state.
     shard: Option<ShardId>,
@@ -48,17 +48,33 @@ struct Running {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Controlling {
+    limits: ControllerLimits,
     running: Option<Running>,
     campaign_at: Timestamp,
     /// What the master is asked by way of a worker, by number.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, ControllerAsk>,
     /// What it did last, in words.
     last: Option<String>,
 }
 
 impl Controlling {
+    /// For a cluster whose servers are lost after `detection`.
+    pub(super) fn new(detection: Duration) -> Self {
+        Self {
+            // A replica that was replaced could not be filled: docs/design/replication.md.
+            limits: ControllerLimits {
+                detection,
+                remove_after: Duration::MAX,
+                max_lag_records: u64::MAX,
+            },
+            running: None,
+            campaign_at: Timestamp::ZERO,
+            asked: BTreeMap::new(),
+            last: None,
+        }
+    }
+
     /// The term for which this server is the controller.
     pub(super) fn term(&self) -> Option<Term> {
         self.running.as_ref().map(|running| running.term)
@@ -70,7 +86,7 @@ impl Controlling {
     }
 
     /// What was asked under this number, if the controller has asked.
-    pub(super) fn asked(&mut self, number: RequestId) -> Option<Asked> {
+    pub(super) fn asked(&mut self, number: RequestId) -> Option<ControllerAsk> {
         self.asked.remove(&number.get())
     }
 
@@ -139,9 +155,10 @@ impl NodeStage {
             return;
         }
         tracing::info!(?term, "the controller's term");
+        let limits = self.controlling.limits;
         self.controlling.running = term.map(|term| Running {
             term,
-            controller: Controller::new(ControllerLimits::default()),
+            controller: Controller::new(limits),
             refused: Vec::new(),
         });
         self.step_controller(ctx, ControllerInput::Tick);
@@ -172,7 +189,7 @@ impl NodeStage {
             let term = running.term;
             for output in running.controller.step(ctx.now(), input) {
                 let (shard, command) = self.controlling.command(term, output);
-                let asked = Asked { term, shard };
+                let asked = ControllerAsk { term, shard };
                 if !self.master.is_here() {
                     self.ask_for_controller(ctx, asked, &command);
                     continue;
@@ -194,7 +211,7 @@ impl NodeStage {
     fn ask_for_controller(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        asked: Asked,
+        asked: ControllerAsk,
         command: &MasterCommand,
     ) {
         let number = self.master.number();
@@ -209,7 +226,7 @@ impl NodeStage {
     pub(super) fn controller_answered(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        asked: Asked,
+        asked: ControllerAsk,
         done: Result<MasterAnswer, MasterError>,
     ) {
         if let Some(input) = self.controller_input(asked, done) {
@@ -220,7 +237,7 @@ impl NodeStage {
     /// What the controller is told of an answer. One to another term's controller is not for it.
     fn controller_input(
         &mut self,
-        asked: Asked,
+        asked: ControllerAsk,
         done: Result<MasterAnswer, MasterError>,
     ) -> Option<ControllerInput> {
         let controlling = &mut self.controlling;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use timestone_cluster::limits::MIN_DETECTION;
 use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus, ServerId};
 use timestone_replication::Step;
 use timestone_seda::{Context, ReplyAddress};
@@ -18,19 +19,21 @@ use super::{NodeStage, links};
 use crate::event::Event;
 use crate::replica_gauges::{ReplicaGauges, Wish};
 
-/// How often a server tells.
-pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a server tells at least. Five times within a detection time, if that is more often.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What this server tells.
 pub(super) struct Heartbeats {
     replicas: Vec<Arc<ReplicaGauges>>,
+    interval: Duration,
     next: Timestamp,
 }
 
 impl Heartbeats {
-    pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>) -> Self {
+    pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>, detection: Duration) -> Self {
         replicas.sort_by_key(|gauges| gauges.shard);
-        Self { replicas, next: Timestamp::ZERO }
+        let interval = HEARTBEAT_INTERVAL.min(detection.max(MIN_DETECTION) / 5);
+        Self { replicas, interval, next: Timestamp::ZERO }
     }
 
     /// What this process's replicas tell.
@@ -74,7 +77,7 @@ impl NodeStage {
         if !self.maps.is_replicated() || now < self.heartbeats.next {
             return;
         }
-        self.heartbeats.next = now.saturating_add(HEARTBEAT_INTERVAL);
+        self.heartbeats.next = now.saturating_add(self.heartbeats.interval);
         if self.maps.map().server(self.server).is_none() {
             return;
         }

@@ -2,6 +2,8 @@
 
 mod replicated;
 
+use std::time::Duration;
+
 use timestone_cluster::{
     ClientIdBlock, ControlState, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
     ShardMap,
@@ -184,6 +186,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
         map: Arc::clone(&map),
         control: Arc::new(control),
         replicas: Vec::new(),
+        detection: Duration::from_millis(500),
         cluster_name: None,
         master,
         net: None,

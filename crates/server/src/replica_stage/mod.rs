@@ -242,8 +242,9 @@ impl ReplicaStage {
         if entry.replicas.contains(&self.server) && self.kept.is_none() {
             self.begin(ctx);
         }
-        let is_complete = entry.replicas.len() >= control.replication.replicas();
-        if entry.primary == self.server && is_complete && entry.epoch > self.led {
+        // A set that a replica has left serves as long as it can acknowledge anything.
+        let is_enough = entry.replicas.len() >= control.replication.quorum();
+        if entry.primary == self.server && is_enough && entry.epoch > self.led {
             self.led = entry.epoch;
             self.parts.replica_gauges.set_wish(Wish::Nothing);
             let ids = |servers: &[ServerId]| -> Vec<ReplicaId> {
@@ -370,10 +371,8 @@ impl ReplicaStage {
                 let input = ShardInput::LogRoom { log, shortage };
                 self.with_shard(ctx, |shard, turn| shard.input(turn, input));
             }
+            // Another replica is to be primary: nobody is told that the data is lost.
             Event::LogFailed { log } if log == self.parts.log => {
-                self.with_shard(ctx, |shard, turn| {
-                    shard.input(turn, ShardInput::LogFailed { log });
-                });
                 if let Some(kept) = &mut self.kept {
                     kept.role.log_has_failed();
                 }
@@ -506,11 +505,10 @@ impl Kept {
         self.outputs.extend(self.step_outputs.drain(..));
     }
 
-    /// Whether the shard is asked here.
+    /// Whether the shard is asked here. Without its log it answers nobody: at the end it closes its
+    /// store, and otherwise another replica becomes primary.
     fn takes_frames(&self) -> bool {
-        // At the end it closes its store, once it is left alone.
-        let is_given_up = self.ends_since.is_some() && self.role.has_lost_log();
-        self.role.is_primary() && !is_given_up
+        self.role.is_primary() && !self.role.has_lost_log()
     }
 
     /// Whether so much waits for the store that no more is taken.

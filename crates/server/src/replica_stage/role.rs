@@ -216,8 +216,7 @@ impl Role {
         }
     }
 
-    /// Nothing becomes durable in its log any more. A primary still answers what rests on nothing
-    /// new, until it is deposed.
+    /// Nothing becomes durable in its log any more.
     pub(super) fn log_has_failed(&mut self) {
         match &mut self.0 {
             Kind::Primary(primary) => primary.has_lost_log = true,

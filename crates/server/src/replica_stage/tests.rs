@@ -230,7 +230,7 @@ impl World {
     fn serving(&self) -> Option<u32> {
         let entry = &self.control.map.shards()[0];
         let gauges = &self.servers[&entry.primary.get()].gauges;
-        let serves = gauges.step() == Some(Step::Serving) && gauges.promised() == entry.epoch;
+        let serves = gauges.step() == Some(Step::Serving) && gauges.standing().promised == entry.epoch;
         let is_up = self.servers[&entry.primary.get()].driver.is_some();
         (serves && is_up).then_some(entry.primary.get())
     }
@@ -433,7 +433,7 @@ impl World {
         let of = |(id, server): (&u32, &Server)| {
             let gauges = &server.gauges;
             let counted = gauges.counted().get();
-            (*id, gauges.step(), gauges.promised(), gauges.installed(), counted)
+            (*id, gauges.step(), gauges.standing().promised, gauges.installed(), counted)
         };
         self.servers.iter().map(of).collect()
     }
@@ -464,7 +464,7 @@ impl World {
         }
         let primary = self.control.map.shards()[0].primary.get();
         let is_down = self.servers[&primary].driver.is_none();
-        let wishes = self.servers[&primary].gauges.wish() != Wish::Nothing;
+        let wishes = self.servers[&primary].gauges.standing().wish != Wish::Nothing;
         if (is_down || wishes) && dice.below(2) == 0 {
             let up: Vec<u32> = (1..=SERVERS)
                 .filter(|id| self.servers[id].driver.is_some() && (is_down || *id != primary))

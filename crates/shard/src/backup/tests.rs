@@ -1,6 +1,7 @@
 //! A primary whose log is followed by a backup, which takes its place at some moment.
 
 mod deposed;
+mod rebuilt;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,11 @@ const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 const REPEATED: usize = 5;
 const EPOCH: Epoch = Epoch::new(1);
 
+/// Some keys are in another keyspace.
+fn keyspace_of(key: u64) -> KeyspaceId {
+    if key % 4 == 3 { KeyspaceId::numbered(7, false) } else { KEYSPACE }
+}
+
 fn store_on(media: &MemoryMedia) -> Box<Mftl> {
     let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
     Box::new(Mftl::open(Box::new(media.open()), config).unwrap().0)
@@ -59,6 +65,10 @@ struct Served {
     /// What it was given that does not count, once it is cut off from its backups.
     uncounted: Vec<LogAppend>,
     is_cut_off: bool,
+    /// What is in the log, and not durable yet.
+    in_flight: Vec<LogAppend>,
+    /// Nothing becomes durable.
+    is_held: bool,
     /// What lies below was let go of.
     kept_from: BatchNumber,
     requests: u64,
@@ -91,6 +101,8 @@ impl Served {
             logged: Vec::new(),
             uncounted: Vec::new(),
             is_cut_off: false,
+            in_flight: Vec::new(),
+            is_held: false,
             kept_from: BatchNumber::ZERO,
             requests: 0,
         };
@@ -117,11 +129,7 @@ impl Served {
                         answers.extend(frames.map(|frame| frame.unwrap().bytes().to_vec()));
                     }
                     Event::LogAppend(append) if self.is_cut_off => self.uncounted.push(append),
-                    Event::LogAppend(append) => {
-                        let durable = Event::LogDurable { batch: append.head.batch };
-                        self.driver.send(STAGE, durable).unwrap();
-                        self.logged.push(append);
-                    }
+                    Event::LogAppend(append) => self.in_flight.push(append),
                     Event::LogRelease { keep_from, .. } => {
                         self.kept_from = keep_from;
                         let retained = Event::LogRetained { log: LOG, from: keep_from };
@@ -129,6 +137,13 @@ impl Served {
                     }
                     Event::FrameBatch(_) => {}
                     event => panic!("{to}: {event:?}"),
+                }
+            }
+            if !self.is_held {
+                for append in std::mem::take(&mut self.in_flight) {
+                    let durable = Event::LogDurable { batch: append.head.batch };
+                    self.driver.send(STAGE, durable).unwrap();
+                    self.logged.push(append);
                 }
             }
         }
@@ -153,7 +168,7 @@ impl Served {
             txn: write.txn,
             begin: write.begin,
             commit,
-            keyspace: KEYSPACE,
+            keyspace: keyspace_of(write.key),
             action: if write.value.is_some() { WriteAction::Put } else { WriteAction::Delete },
             wait: false,
             return_previous: false,
@@ -198,14 +213,19 @@ impl Served {
                     Some(value) => (WriteKind::Put, value.to_be_bytes().to_vec()),
                     None => (WriteKind::Delete, Vec::new()),
                 };
-                let (keyspace, expires_at) = (KEYSPACE, Expiry::NEVER);
+                let (keyspace, expires_at) = (keyspace_of(asked.key), Expiry::NEVER);
                 let key = &asked.key.to_be_bytes();
                 writer.write(&WriteEntry { keyspace, kind, expires_at, key, value: &value });
                 writer.finish();
             })?;
             let frame = Frame::parse(&answer).unwrap();
             match (frame.kind() == Kind::Vote).then(|| Vote::decode(&frame).unwrap().verdict)? {
-                Verdict::Yes => return Some(commit),
+                Verdict::Yes => {
+                    while self.now < commit {
+                        self.pass(100);
+                    }
+                    return Some(commit);
+                }
                 Verdict::Later(at) => commit = at,
                 Verdict::No(_) => return None,
             }
@@ -231,7 +251,7 @@ impl Served {
         for _ in 0..50 {
             let at = ReadAt::Snapshot(self.now);
             let get = Get {
-                keyspace: KEYSPACE,
+                keyspace: keyspace_of(key),
                 at,
                 client: CLIENT,
                 wait: false,
@@ -271,6 +291,8 @@ struct Known {
     done: Vec<(Asked, Timestamp)>,
     /// Promises that nobody has decided, each with its timestamp; one a key.
     open: BTreeMap<u64, (Asked, Timestamp)>,
+    /// What was committed, or promised, without an answer lies at or below it.
+    latest: Timestamp,
     /// What was asked of a primary that has not answered, and whether it is a single write.
     tried: BTreeMap<TxnId, (Asked, bool)>,
     /// Decisions that were told to a primary that has not acknowledged them.
@@ -343,13 +365,8 @@ fn follow(backup: &mut Backup, taken: &mut usize, served: &Served) {
     backup.turn(served.now).unwrap();
 }
 
-/// What a new primary has to know.
-fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
-    for &(asked, commit) in known.done.iter().rev().take(REPEATED) {
-        // It was told already, and asks again: nothing is carried out twice.
-        let told = served.write(&asked, commit);
-        assert_eq!(told, (Verdict::Yes, commit), "a repeat of {asked:?}");
-    }
+/// Ends every promise that is open.
+fn decide_all(dice: &mut Dice, served: &mut Served, known: &mut Known) {
     while let Some((_, (asked, commit))) = known.open.pop_first() {
         let commits = known.commits(&asked, dice.below(2) == 0);
         served.decide(asked.txn, commits.then_some(commit));
@@ -357,6 +374,16 @@ fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
             known.carried_out(&asked);
         }
     }
+}
+
+/// What a new primary has to know.
+fn check(dice: &mut Dice, mut served: Served, mut known: Known) {
+    for &(asked, commit) in known.done.iter().rev().take(REPEATED) {
+        // It was told already, and asks again: nothing is carried out twice.
+        let told = served.write(&asked, commit);
+        assert_eq!(told, (Verdict::Yes, commit), "a repeat of {asked:?}");
+    }
+    decide_all(dice, &mut served, &mut known);
     for key in 0..KEYS {
         assert_eq!(served.read(key), known.values.get(&key).copied(), "key {key}");
     }

@@ -137,6 +137,11 @@ impl Journal {
         (self.open_batch, self.durable) = (last.next(), last);
     }
 
+    /// Everything up to this batch is durable.
+    pub(crate) const fn durable_to(&self) -> BatchNumber {
+        self.durable
+    }
+
     /// Bytes in the open batch.
     pub(crate) fn open_bytes(&self) -> usize {
         self.open.len()

@@ -18,6 +18,7 @@ use timestone_types::{Epoch, ShardId, Timestamp, TxnId, TxnOutcome};
 use timestone_wal::{BatchHead, BatchNumber, DecidedBy, LogRecord, Participants};
 
 use crate::admission::Admission;
+use crate::checkpoint::Tap;
 use crate::limits::LOG_BATCH_BYTES;
 use crate::shard::{LogPlace, ShardStore};
 use crate::turn::{LogAppend, Output, Turn};
@@ -38,6 +39,8 @@ pub(crate) struct LogRecords {
     /// The highest sequence that is durable without a log.
     durable_at_once: Option<LogSequence>,
     has_failed: bool,
+    /// Copies of the batches that leave, while somebody wants them.
+    tap: Option<Tap>,
 }
 
 /// Whom a batch that leaves concerns beside the log.
@@ -57,7 +60,13 @@ impl LogRecords {
     ) -> Self {
         let retained = logs.iter().map(|&log| (log, None)).collect();
         let (copying, durable_at_once, has_failed) = (None, None, false);
-        Self { shard, epoch, place, journal, retained, copying, durable_at_once, has_failed }
+        let tap = None;
+        Self { shard, epoch, place, journal, retained, copying, durable_at_once, has_failed, tap }
+    }
+
+    /// The epoch of what is recorded now.
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// What is recorded from now on belongs to this epoch.
@@ -108,6 +117,29 @@ impl LogRecords {
         self.journal.is_idle() || self.has_failed
     }
 
+    /// The last batch that has left is remembered as the one before what is tapped from here on.
+    pub(crate) fn open_tap(&mut self) -> BatchNumber {
+        assert_eq!(self.open_bytes(), 0, "what is recorded has left");
+        self.tap = Some(Tap::default());
+        BatchNumber::new(self.open_batch().get() - 1)
+    }
+
+    /// Nobody wants copies of batches any more.
+    pub(crate) fn close_tap(&mut self) {
+        self.tap = None;
+    }
+
+    /// Copies of what has left, if somebody wants them, and up to where batches are durable.
+    pub(crate) fn tapped(&mut self) -> Option<(&mut Tap, BatchNumber)> {
+        let durable = self.journal.durable_to();
+        self.tap.as_mut().map(|tap| (tap, durable))
+    }
+
+    /// The batch that ends what is copied forward and not durable yet.
+    pub(crate) fn copied_in(&self) -> Option<BatchNumber> {
+        self.copying.map(|(_, copied_in)| copied_in)
+    }
+
     /// Whether something is copied forward and not durable yet.
     pub(crate) const fn is_copying(&self) -> bool {
         self.copying.is_some()
@@ -145,6 +177,9 @@ impl LogRecords {
         }
         admission.note_sent(bytes.len());
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
+        if let Some(tap) = &mut self.tap {
+            tap.push(head, &bytes);
+        }
         ctx.send(Output::LogAppend { log, append: LogAppend { head, bytes } });
     }
 

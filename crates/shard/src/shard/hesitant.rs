@@ -145,6 +145,24 @@ impl<S: Store> Reads for Hesitant<S> {
         self.store.scan_as_of(keyspace, cursor, limit, as_of, token)
     }
 
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        self.store.list_keys(keyspace, cursor, limit, token);
+    }
+
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
+        self.store.kept_keyspaces()
+    }
+
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        self.store.fences(keyspace)
+    }
+
     fn count_as_of(
         &mut self,
         keyspace: KeyspaceId,

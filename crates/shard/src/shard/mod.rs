@@ -16,6 +16,7 @@
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod checkpoints;
 mod depose;
 mod direct;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames};
 
 use crate::admission::Admission;
+use crate::checkpoint::Exports;
 use crate::closing::Closing;
 use crate::closing::hand_over::HandOver;
 use crate::driver::Driver;
@@ -93,6 +95,7 @@ pub struct Shard {
     hand_over: HandOver,
     closing: Closing,
     figures: ShardFigures,
+    exports: Exports,
     around: Around,
 }
 
@@ -145,6 +148,7 @@ impl Shard {
             hand_over,
             closing: Closing::default(),
             figures: ShardFigures::new(with.gauges),
+            exports: Exports::default(),
             around: Around {
                 messages: Messages::new(shard, with.map_version, with.peers),
                 scrub_askers: ScrubAskers::default(),
@@ -427,6 +431,7 @@ impl Shard {
         self.pump_store(ctx);
         self.put_rest(ctx);
         self.hand_over(ctx);
+        self.export(ctx);
         if self.driver.deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
@@ -457,6 +462,7 @@ impl Shard {
             self.write_sets.deadline(),
             self.hand_over.deadline(),
             self.closing.deadline(),
+            self.export_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }

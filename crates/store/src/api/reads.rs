@@ -143,6 +143,25 @@ pub trait Reads {
         token: ReadToken,
     ) -> Result<(), StoreError>;
 
+    /// As [`scan`](Self::scan), of every key that has any version that a reader at or above the
+    /// watermark may need: deleted and expired ones included, and those behind a fence. For whoever
+    /// copies everything.
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    );
+
+    /// The keyspaces that a restart does not take, ascending, as far as anything was ever written to
+    /// them.
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId>;
+
+    /// The fences of a keyspace, ascending, but those that a younger one at or below the watermark
+    /// stands for.
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version>;
+
     /// The exact number of keys of a keyspace visible at `at`.
     ///
     /// # Errors

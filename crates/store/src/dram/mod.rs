@@ -303,6 +303,25 @@ impl Reads for Dram {
         Ok(())
     }
 
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        self.contents.assert_sound();
+        self.walks.begin(Walk::list(token, keyspace, cursor, limit), &self.marks);
+    }
+
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
+        Vec::new()
+    }
+
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        self.contents.get(keyspace).map_or_else(Vec::new, |space| space.fences().collect())
+    }
+
     fn count_as_of(
         &mut self,
         keyspace: KeyspaceId,

@@ -69,6 +69,11 @@ impl Space {
         self.fences.last().copied().unwrap_or(self.lost)
     }
 
+    /// The fences that were written, ascending.
+    pub(super) fn fences(&self) -> impl Iterator<Item = Version> + '_ {
+        self.fences.iter().copied()
+    }
+
     /// Whether somebody wrote this fence, or it stands for what was lost.
     pub(super) fn has_fence(&self, version: Version) -> bool {
         version == self.lost || self.fences.contains(&version)

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_types::{KeyspaceId, Version};
+use timestone_types::{KeyspaceId, Timestamp, Version};
 
 use super::chain::Entry;
 use super::contents::Contents;
@@ -19,8 +19,8 @@ const BELOW_POSITION: u32 = 22;
 
 /// What a walk collects.
 enum Kind {
-    /// Keys, within a limit.
-    Scan { limit: ScanLimit, keys: KeyList, bytes: usize },
+    /// Keys, within a limit. `is_whole`: of all keys, whatever their youngest version is.
+    Scan { limit: ScanLimit, keys: KeyList, bytes: usize, is_whole: bool },
     /// How many.
     Count { keys: u64 },
 }
@@ -64,10 +64,21 @@ impl Walk {
         limit: ScanLimit,
         as_of: AsOf,
     ) -> Self {
-        let kind = Kind::Scan { limit, keys: KeyList::default(), bytes: 0 };
+        let kind = Kind::Scan { limit, keys: KeyList::default(), bytes: 0, is_whole: false };
         // A cursor behind the last position finds nothing.
         let from = cursor.0.saturating_mul(1 << BELOW_POSITION);
         Self { token, keyspace, as_of, kind, from }
+    }
+
+    pub(super) fn list(
+        token: ReadToken,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+    ) -> Self {
+        let as_of = AsOf { at: Timestamp::MAX, judged: Timestamp::ZERO };
+        let kind = Kind::Scan { limit, keys: KeyList::default(), bytes: 0, is_whole: true };
+        Self { kind, ..Self::scan(token, keyspace, cursor, limit, as_of) }
     }
 
     pub(super) const fn count(token: ReadToken, keyspace: KeyspaceId, as_of: AsOf) -> Self {
@@ -84,9 +95,11 @@ impl Walk {
             Kind::Count { keys } => {
                 *keys += entries.iter().filter(|one| is_visible(one, as_of, fence)).count() as u64;
             }
-            Kind::Scan { limit, keys, bytes } => {
+            Kind::Scan { limit, keys, bytes, is_whole } => {
                 for group in entries.chunk_by(|one, other| position_of(one) == position_of(other)) {
-                    let found = || group.iter().filter(|one| is_visible(one, as_of, fence));
+                    let is_whole = *is_whole;
+                    let is_found = |one: &Entry| is_whole || is_visible(one, as_of, fence);
+                    let found = || group.iter().filter(|one| is_found(one));
                     let more: usize = found().map(|one| one.key.len()).sum();
                     let count = keys.len() + found().count();
                     let is_over = count > limit.keys as usize || *bytes + more > limit.bytes;

@@ -414,6 +414,28 @@ impl Reads for Mftl {
         Ok(())
     }
 
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        self.assert_sound();
+        self.walks.begin_list(keyspace, cursor, limit, token);
+    }
+
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
+        debug_assert!(self.spaces.list.is_sorted_by_key(|space| space.id));
+        self.spaces.list.iter().map(|space| space.id).collect()
+    }
+
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        let space = self.spaces.get(keyspace);
+        let fences = space.map_or(&[][..], |space| &space.fences);
+        fences.iter().map(|fence| fence.version).collect()
+    }
+
     fn count_as_of(
         &mut self,
         keyspace: KeyspaceId,

@@ -19,7 +19,7 @@
 //! out is behind every key that came with it, and not behind any other that is visible.
 
 use timestone_flash::PageId;
-use timestone_types::{Expiry, KeyspaceId, Version, is_planted};
+use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::index::{KeyId, Location, SEGMENTS};
 use super::reads::{For, PendingReads, Waiter};
@@ -37,8 +37,16 @@ const KEYS_PER_PUMP: u32 = 2048;
 const KEYS_AT_A_TIME: u32 = 32;
 
 enum WalkKind {
-    Scan { limit: ScanLimit, listed: u32, found: FoundKeys },
-    Count { keys: u64 },
+    /// `is_whole`: of all keys, whatever their youngest version is.
+    Scan {
+        limit: ScanLimit,
+        listed: u32,
+        found: FoundKeys,
+        is_whole: bool,
+    },
+    Count {
+        keys: u64,
+    },
 }
 
 /// Keys that a scan found, in any order, with their positions.
@@ -96,7 +104,7 @@ impl Walk {
             || self.token.is_none()
             || self.error.is_some()
             || match &self.kind {
-                WalkKind::Scan { limit, listed, found } => {
+                WalkKind::Scan { limit, listed, found, .. } => {
                     *listed >= limit.keys || found.bytes.len() >= limit.bytes
                 }
                 WalkKind::Count { .. } => false,
@@ -163,7 +171,8 @@ impl Walk {
     /// The versions of the next keys that may be visible, and how many keys were looked at. The
     /// walk goes on behind them.
     fn candidates(&mut self, space: &Space) -> (Vec<(KeyId, Version, Location)>, u32) {
-        let fence = space.fence_at(self.as_of.at);
+        let is_whole = matches!(self.kind, WalkKind::Scan { is_whole: true, .. });
+        let fence = if is_whole { Version::ZERO } else { space.fence_at(self.as_of.at) };
         let wanted = self.wanted();
         let (mut last, mut ended, mut looked) = (None, true, 0);
         let mut candidates = Vec::new();
@@ -180,7 +189,7 @@ impl Walk {
             let visible = chain.find(|(version, _)| version.timestamp <= self.as_of.at);
             if let Some((version, location)) = visible
                 && version > fence
-                && !location.tombstone()
+                && (is_whole || !location.tombstone())
             {
                 candidates.push((id, version, location));
             }
@@ -293,7 +302,25 @@ impl Walks {
     ) {
         debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
         let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
-        let kind = WalkKind::Scan { limit, listed: 0, found: FoundKeys::default() };
+        let (listed, found, is_whole) = (0, FoundKeys::default(), false);
+        let kind = WalkKind::Scan { limit, listed, found, is_whole };
+        self.begin(keyspace, as_of, cursor, token, kind);
+    }
+
+    /// Begins a scan of all keys, by their youngest versions.
+    pub(super) fn begin_list(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
+        let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
+        let (listed, found, is_whole) = (0, FoundKeys::default(), true);
+        let kind = WalkKind::Scan { limit, listed, found, is_whole };
+        // Nothing has expired at the beginning of time.
+        let as_of = AsOf { at: Timestamp::MAX, judged: Timestamp::ZERO };
         self.begin(keyspace, as_of, cursor, token, kind);
     }
 

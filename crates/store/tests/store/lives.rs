@@ -30,7 +30,7 @@ fn answers_of_an_earlier_life() -> usize {
     for key in 0..KEYS {
         let bytes = key.to_be_bytes();
         let name = driver.key(SPACE, &bytes);
-        let found = driver.store.get(name, at(20), ReadToken(key)).unwrap();
+        let found = driver.store.get(name, at(20), ReadToken(key)).expect("readable");
         pending += usize::from(found == Lookup::Pending);
         if key == KEYS / 2 {
             driver.pump();
@@ -40,7 +40,7 @@ fn answers_of_an_earlier_life() -> usize {
     let limit = ScanLimit { keys: 1000, bytes: 1 << 20 };
     let as_of = AsOf { at: at(20), judged: at(20) };
     let token = ReadToken(KEYS);
-    driver.store.scan_as_of(SPACE, ScanCursor::START, limit, as_of, token).unwrap();
+    driver.store.scan_as_of(SPACE, ScanCursor::START, limit, as_of, token).expect("begins");
     driver.store.begin_life();
     driver.events.clear();
     driver.pumps(200);

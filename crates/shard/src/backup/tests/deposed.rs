@@ -3,6 +3,7 @@
 //! next epoch.
 
 use timestone_seda::{Memory, MemoryUse};
+use timestone_store::{Dram, DramConfig, Reads, Stores};
 
 use super::*;
 use crate::gauges::ShardGauges;
@@ -11,6 +12,20 @@ impl Served {
     /// Its backups do not hear it any more: nothing counts of what it logs from now on.
     fn cut_off(&mut self) {
         self.is_cut_off = true;
+    }
+
+    /// Asks for a write that is not told to be done; at which timestamp at last.
+    pub(super) fn write_in_vain(&mut self, asked: &Asked) -> Timestamp {
+        let mut commit = asked.begin.next();
+        loop {
+            match self.try_write(asked, commit) {
+                Some(Verdict::Later(at)) => commit = at,
+                told => {
+                    assert_eq!(told, None, "{asked:?} does not count");
+                    return commit;
+                }
+            }
+        }
     }
 
     fn depose(self) -> Box<dyn timestone_store::Store + Send> {
@@ -26,6 +41,7 @@ impl Known {
                 match LogRecord::decode(record.unwrap()).unwrap() {
                     LogRecord::Prepare { txn, commit, single, .. } => {
                         let Some(&(asked, _)) = self.tried.get(&txn) else { continue };
+                        self.latest = self.latest.max(commit);
                         if single {
                             self.tried.remove(&txn);
                             self.carried_out(&asked);
@@ -35,6 +51,8 @@ impl Known {
                         }
                     }
                     LogRecord::Decision { txn, commit, .. } => {
+                        // A deletion of what is not there: it has its outcome, and no effect.
+                        self.tried.remove(&txn);
                         let of = self.open.values().find(|(asked, _)| asked.txn == txn);
                         let Some(&(asked, _)) = of else { continue };
                         self.open.remove(&asked.key);
@@ -54,13 +72,7 @@ fn attempt(dice: &mut Dice, served: &mut Served, known: &mut Known) {
     let asked = known.wish(dice, served.now);
     match dice.below(8) {
         0..=3 if !known.open.contains_key(&asked.key) => {
-            let mut commit = asked.begin.next();
-            let mut told = Some(Verdict::Later(commit));
-            while let Some(Verdict::Later(at)) = told {
-                commit = at;
-                told = served.try_write(&asked, commit);
-            }
-            assert_eq!(told, None, "{asked:?} does not count");
+            served.write_in_vain(&asked);
             known.tried.insert(asked.txn, (asked, true));
         }
         4..=5 if !known.open.contains_key(&asked.key) => {
@@ -115,6 +127,9 @@ fn appended(append: &LogAppend) -> LogAppend {
 
 /// What was asked of the deposed primary in vain has left no trace; somebody asks again.
 fn check_lost(dice: &mut Dice, served: &mut Served, known: &mut Known) {
+    while served.now < known.latest {
+        served.pass(100);
+    }
     for key in (0..KEYS).filter(|key| !known.open.contains_key(key)) {
         assert_eq!(served.read(key), known.values.get(&key).copied(), "key {key}");
     }
@@ -248,11 +263,14 @@ fn a_backup_that_ends_closes_its_store_with_a_checkpoint() {
     let mut now = served.now;
     let before = checkpoints(&mut backup, now);
     backup.shutdown(now).unwrap();
-    for _ in 0..1000 {
-        now = now.saturating_add(Duration::from_millis(1));
-        backup.turn(now).unwrap();
+    for _ in 0..10_000 {
+        if !backup.is_drained() {
+            now = now.saturating_add(Duration::from_millis(1));
+            backup.turn(now).unwrap();
+        }
     }
     assert!(backup.is_drained());
+    now = now.saturating_add(Duration::from_millis(100));
     assert_eq!(checkpoints(&mut backup, now), before + 1);
 }
 
@@ -274,4 +292,90 @@ fn a_primary_without_backups_ends_when_its_log_is_given_up() {
         served.pass(10);
     }
     assert!(served.stage.drained(), "within a moment");
+}
+
+const MEMORY: KeyspaceId = KeyspaceId::numbered(4, true);
+
+/// As [`store_on`], with keyspaces in memory.
+fn stores_on(media: &MemoryMedia) -> Box<Stores> {
+    let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+    let flash = Mftl::open(Box::new(media.open()), config).unwrap().0;
+    let config = DramConfig { seed: flash.seed(), memory_bytes: 1 << 20 };
+    Box::new(Stores::new(flash, Dram::in_recovery(config)))
+}
+
+impl Served {
+    /// Writes into the keyspace in memory, as soon as that may be.
+    fn write_in_memory(&mut self, number: u64) {
+        let (txn, mut commit) = (TxnId::new(CLIENT, Sequence::new(number)), self.now.next());
+        for _ in 0..50 {
+            let asked = Write {
+                txn,
+                begin: self.now,
+                commit,
+                keyspace: MEMORY,
+                action: WriteAction::Put,
+                wait: false,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition: timestone_wire::Condition::Always,
+                key: b"key",
+                value: &number.to_be_bytes(),
+            };
+            let answer = self.ask(|envelope, out| asked.encode(envelope, out)).unwrap();
+            let frame = Frame::parse(&answer).unwrap();
+            let is_written = frame.kind() == Kind::Written;
+            match is_written.then(|| Written::decode(&frame).unwrap().verdict) {
+                Some(Verdict::Yes) => return self.pass(100),
+                Some(Verdict::Later(at)) => commit = at,
+                _ => {
+                    self.pass(300);
+                    commit = self.now.next();
+                }
+            }
+        }
+        panic!("{number} is never written");
+    }
+
+    /// What the keyspace in memory shows, as soon as it may be read.
+    fn read_in_memory(&mut self) -> Option<u64> {
+        for _ in 0..50 {
+            let at = ReadAt::Latest(self.now);
+            let get = Get { keyspace: MEMORY, at, client: CLIENT, wait: false, key: b"key" };
+            let answer = self.ask(|envelope, out| get.encode(envelope, out)).unwrap();
+            match Value::decode(&Frame::parse(&answer).unwrap()) {
+                Ok(value) => {
+                    let number = || u64::from_be_bytes(value.value.try_into().unwrap());
+                    return value.present.then(number);
+                }
+                Err(_) => self.pass(300),
+            }
+        }
+        panic!("it is never read");
+    }
+}
+
+#[test]
+fn a_keyspace_in_memory_is_lost_whole_with_each_change_of_the_primary() {
+    let replay = Replay::new(SHARD, stores_on(&media()));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let mut other = Backup::new(Replay::new(SHARD, stores_on(&media())), &[LOG]);
+    let mut counted = Vec::new();
+    for number in [1, 2, 3, 4] {
+        served.write_in_memory(number);
+        assert_eq!(served.read_in_memory(), Some(number));
+        counted.append(&mut served.logged);
+        let now = served.now;
+        let mut replay = Replay::new(SHARD, served.depose()).beside_others();
+        for LogAppend { head, bytes } in &counted {
+            replay.batch(now, *head, bytes).unwrap();
+        }
+        let last = other.last();
+        for LogAppend { head, bytes } in counted.iter().filter(|one| one.head.batch > last) {
+            other.take(now, *head, bytes).unwrap();
+        }
+        let next = std::mem::replace(&mut other, Backup::new(replay, &[LOG]));
+        served = Served::new(next.promote(now, recovering(now)), now);
+        assert_eq!(served.read_in_memory(), None, "after {number}");
+    }
 }

@@ -1,0 +1,272 @@
+//! The primary's side of a checkpoint.
+//!
+//! ```text
+//!   Begun(n) ── n counts ─► Walking, the state recorded again up to m ── all keys met, m counts,
+//!                                          every batch that counts is in a part ─► the last part
+//! ```
+//! One at a time; whoever asks for another one waits until this one is over or forgotten. The part
+//! that was asked for last is kept, since it may be lost on its way.
+
+use std::collections::VecDeque;
+
+use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError};
+use timestone_types::{Epoch, Timestamp};
+use timestone_wal::{BatchHead, BatchNumber};
+
+use super::part::{Item, PartHead, PartKind, encode};
+use super::walk::Walk;
+use super::{FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES};
+use crate::shard::ShardStore;
+
+/// Batches that leave for the log while a checkpoint is made.
+#[derive(Debug, Default)]
+pub(crate) struct Tap {
+    batches: VecDeque<(BatchNumber, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Tap {
+    /// A batch leaves.
+    pub(crate) fn push(&mut self, head: BatchHead, bytes: &[u8]) {
+        let (batch, epoch, first) = (head.batch, head.epoch, head.first);
+        debug_assert!(self.batches.back().is_none_or(|(last, _)| last.next() == batch));
+        let mut item = Vec::with_capacity(bytes.len() + 32);
+        Item::Batch { batch, epoch, first, bytes }.encode(&mut item);
+        self.bytes += item.len();
+        self.batches.push_back((batch, item));
+    }
+
+    /// The next batch, if it is `durable`.
+    fn take(&mut self, durable: BatchNumber) -> Option<(BatchNumber, Vec<u8>)> {
+        let next = self.batches.pop_front_if(|(batch, _)| *batch <= durable)?;
+        self.bytes -= next.1.len();
+        Some(next)
+    }
+
+    fn is_ready(&self, durable: BatchNumber) -> bool {
+        self.batches.front().is_some_and(|(batch, _)| *batch <= durable)
+    }
+}
+
+/// How far a checkpoint has come.
+#[derive(Debug)]
+enum Step {
+    /// Everything up to this batch has to count first.
+    Begun(BatchNumber),
+    /// What was recorded again counts with this batch.
+    Walking(BatchNumber, Walk),
+}
+
+/// A checkpoint under way.
+#[derive(Debug)]
+struct Export {
+    session: u64,
+    epoch: Epoch,
+    step: Step,
+    /// The part that is asked for next, and whether it is.
+    number: u64,
+    is_asked: bool,
+    asked_at: Timestamp,
+    /// The part before.
+    last: Vec<u8>,
+    is_complete: bool,
+}
+
+/// What the shard has to do for a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ToDo {
+    Nothing,
+    /// What is kept is to be recorded again, from all batches up to this one.
+    Record(BatchNumber),
+}
+
+/// The checkpoints of a shard. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Exports {
+    current: Option<Export>,
+    /// Parts that are to be sent, by session.
+    parts: VecDeque<(u64, Vec<u8>)>,
+}
+
+impl Exports {
+    /// A replica asks for a part. Whether a checkpoint is to begin: batches are tapped from here
+    /// on, and [`Exports::begin`] says behind which one.
+    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, session: u64, number: u64) -> bool {
+        self.forget_old(now);
+        let gone = PartHead { kind: PartKind::Gone, session, number, epoch };
+        match &mut self.current {
+            Some(export) if export.session == session && export.epoch == epoch => {
+                export.asked_at = now;
+                if number == export.number && !export.is_complete {
+                    export.is_asked = true;
+                } else if number.checked_add(1) == Some(export.number) {
+                    self.parts.push_back((session, export.last.clone()));
+                } else {
+                    self.parts.push_back((session, encode(&gone, &[])));
+                }
+                false
+            }
+            Some(export) if export.session != session && export.epoch == epoch && number == 0 => {
+                false
+            }
+            _ if number > 0 => {
+                self.parts.push_back((session, encode(&gone, &[])));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// A checkpoint begins behind the batch that has left last.
+    pub(crate) fn begin(&mut self, now: Timestamp, epoch: Epoch, session: u64, n: BatchNumber) {
+        self.current = Some(Export {
+            session,
+            epoch,
+            step: Step::Begun(n),
+            number: 0,
+            is_asked: true,
+            asked_at: now,
+            last: Vec::new(),
+            is_complete: false,
+        });
+    }
+
+    /// A part that is to be sent, and in which session.
+    pub(crate) fn take_part(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.parts.pop_front()
+    }
+
+    /// Forgets a checkpoint that nobody asks for any more.
+    pub(crate) fn forget_old(&mut self, now: Timestamp) {
+        self.current.take_if(|export| export.asked_at.saturating_add(FORGOTTEN_AFTER) <= now);
+    }
+
+    /// Whether batches are to be tapped.
+    pub(crate) fn taps(&self) -> bool {
+        self.current.as_ref().is_some_and(|export| !export.is_complete)
+    }
+
+    /// Goes on with a checkpoint. `tap` has what has left since, `durable` counts.
+    pub(crate) fn go_on(
+        &mut self,
+        (tap, durable): (&mut Tap, BatchNumber),
+        is_copying: bool,
+        store: &mut ShardStore,
+    ) -> ToDo {
+        let Some(export) = &mut self.current else { return ToDo::Nothing };
+        if tap.bytes > MAX_TAPPED_BYTES {
+            tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
+            self.current = None;
+            return ToDo::Nothing;
+        }
+        match &mut export.step {
+            Step::Begun(n) => {
+                let counts = *n <= durable || timestone_types::is_planted!(EarlyCheckpoint);
+                if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
+            }
+            Step::Walking(..) => {
+                if let Err(error) = export.build(tap, durable, store, &mut self.parts) {
+                    tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
+                    self.current = None;
+                }
+                ToDo::Nothing
+            }
+        }
+    }
+
+    /// What is kept was recorded again, up to this batch: the walk begins.
+    pub(crate) fn recorded(&mut self, m: BatchNumber, store: &ShardStore) {
+        if let Some(export) = &mut self.current {
+            export.step = Step::Walking(m, Walk::new(store));
+        }
+    }
+
+    /// Whether an answer of the store is for a checkpoint.
+    pub(crate) const fn is_token(token: ReadToken) -> bool {
+        Walk::is_token(token)
+    }
+
+    fn walk(&mut self) -> Option<&mut Walk> {
+        match &mut self.current.as_mut()?.step {
+            Step::Walking(_, walk) => Some(walk),
+            Step::Begun(_) => None,
+        }
+    }
+
+    /// The store has read a version.
+    pub(crate) fn found(&mut self, token: ReadToken, outcome: ReadOutcome, store: &mut ShardStore) {
+        let found = self.walk().map(|walk| walk.found(token, outcome, store));
+        if let Some(Err(error)) = found {
+            self.failed(&error);
+        }
+    }
+
+    /// The store has listed keys.
+    pub(crate) fn listed(&mut self, token: ReadToken, keys: &KeyList, next: Option<ScanCursor>) {
+        if let Some(walk) = self.walk() {
+            walk.listed(token, keys, next);
+        }
+    }
+
+    /// The store cannot read what a checkpoint needs.
+    pub(crate) fn failed(&mut self, error: &StoreError) {
+        tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
+        self.current = None;
+    }
+
+    /// When to go on, if it can.
+    pub(crate) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let export = self.current.as_ref()?;
+        let walks = match &export.step {
+            Step::Walking(_, walk) => walk.has_work(),
+            Step::Begun(_) => false,
+        };
+        Some(if walks { now } else { export.asked_at.saturating_add(FORGOTTEN_AFTER) })
+    }
+}
+
+impl Export {
+    /// Walks on, and makes the part that is asked for when there is enough for it.
+    fn build(
+        &mut self,
+        tap: &mut Tap,
+        durable: BatchNumber,
+        store: &mut ShardStore,
+        parts: &mut VecDeque<(u64, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
+        let Step::Walking(m, walk) = &mut self.step else { return Ok(()) };
+        walk.go_on(store)?;
+        if !self.is_asked {
+            return Ok(());
+        }
+        let is_found = walk.is_over();
+        // What has left meanwhile does not wait for the walk for long.
+        let is_tapped = tap.is_ready(durable) && tap.bytes >= PART_BYTES;
+        if !is_found && !is_tapped && walk.item_bytes() < PART_BYTES {
+            return Ok(());
+        }
+        let mut items = Vec::new();
+        while items.len() < PART_BYTES
+            && let Some((_, item)) = tap.take(durable)
+        {
+            items.extend_from_slice(&item);
+        }
+        while let Some(next) = walk.next_bytes()
+            && (items.is_empty() || items.len() + next <= PART_BYTES)
+            && let Some(item) = walk.take_item()
+        {
+            items.extend_from_slice(&item);
+        }
+        let counts = *m <= durable;
+        let is_last = is_found && walk.item_bytes() == 0 && !tap.is_ready(durable) && counts;
+        if items.is_empty() && !is_last {
+            return Ok(());
+        }
+        let kind = if is_last { PartKind::Last } else { PartKind::Some };
+        let head = PartHead { kind, session: self.session, number: self.number, epoch: self.epoch };
+        self.last = encode(&head, &items);
+        parts.push_back((self.session, self.last.clone()));
+        (self.number, self.is_asked, self.is_complete) = (self.number + 1, false, is_last);
+        Ok(())
+    }
+}

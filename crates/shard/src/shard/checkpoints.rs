@@ -1,0 +1,72 @@
+//! Checkpoints that replicas ask the primary for. See [`crate::checkpoint`].
+
+use timestone_store::StoreEvent;
+use timestone_types::Timestamp;
+
+use super::Shard;
+use crate::checkpoint::{Exports, ToDo};
+use crate::turn::Turn;
+
+/// What the host calls.
+impl Shard {
+    /// A replica asks for a part of a checkpoint, by a number of its own for the whole of it. It asks
+    /// for part 0 first, for each part again until it has come, and then for the next one. The part
+    /// comes with [`Shard::take_part`], after some turn; there may be none while another checkpoint
+    /// is made. After [`Shard::begin_inputs`].
+    pub fn ask_part(&mut self, ctx: &mut Turn<'_>, session: u64, number: u64) {
+        let has_log = self.log_records.has_log() && !self.log_records.has_failed();
+        if !has_log || self.is_closing() {
+            return;
+        }
+        let epoch = self.log_records.epoch();
+        if self.exports.ask(ctx.now(), epoch, session, number) {
+            self.close_batch(ctx, 0);
+            let n = self.log_records.open_tap();
+            self.exports.begin(ctx.now(), epoch, session, n);
+        }
+    }
+
+    /// A part for whoever asked in this session.
+    pub fn take_part(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.exports.take_part()
+    }
+
+    /// Goes on with a checkpoint. Called every turn.
+    pub(super) fn export(&mut self, ctx: &mut Turn<'_>) {
+        self.exports.forget_old(ctx.now());
+        if !self.exports.taps() {
+            return self.log_records.close_tap();
+        }
+        let is_copying = self.log_records.is_copying();
+        let Some(tapped) = self.log_records.tapped() else { return };
+        let to_do = self.exports.go_on(tapped, is_copying, &mut *self.store);
+        if let ToDo::Record(n) = to_do {
+            if !timestone_types::is_planted!(CheckpointWithoutState) {
+                self.copy_forward(ctx, n.next());
+            }
+            let m = self.log_records.copied_in().unwrap_or(n);
+            self.exports.recorded(m, &*self.store);
+        }
+    }
+
+    pub(super) fn export_deadline(&self) -> Option<Timestamp> {
+        self.exports.deadline(Timestamp::ZERO)
+    }
+
+    /// Deals with an event of the store that is for a checkpoint; gives others back.
+    pub(super) fn take_exported(&mut self, event: StoreEvent) -> Option<StoreEvent> {
+        match event {
+            StoreEvent::ReadDone { token, outcome } if Exports::is_token(token) => {
+                self.exports.found(token, outcome, &mut *self.store);
+            }
+            StoreEvent::ScanDone { token, keys, next } if Exports::is_token(token) => {
+                self.exports.listed(token, &keys, next);
+            }
+            StoreEvent::ReadFailed { token, error } if Exports::is_token(token) => {
+                self.exports.failed(&error);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+}
