@@ -207,6 +207,14 @@ impl Pace {
     }
 }
 
+/// When a session begins its next transaction: at the next of its own times. What it has missed is
+/// not made up for, and it does not begin at once: after a failover all sessions would, and meet in
+/// conflicts from then on.
+fn next_due(due: Instant, period: Duration, now: Instant) -> Instant {
+    let missed = now.saturating_duration_since(due).div_duration_f64(period) as u32;
+    due + period * (missed + 1)
+}
+
 /// On the event loop: runs all sessions to their end; how many did not reach it.
 async fn drive(db: LocalDb, shared: Arc<Shared>, pace: Pace, seed: u64) -> timestone::Result<u32> {
     let live = Rc::new(Cell::new(pace.clients));
@@ -272,7 +280,7 @@ impl Session {
                 }
                 continue;
             }
-            due = (due + period).max(Instant::now());
+            due = next_due(due, period, Instant::now());
             let ended = if self.random.percent(READING_PERCENT) {
                 self.look_at_all().await
             } else {
@@ -359,6 +367,16 @@ mod tests {
             let accounts = Accounts::of(&map);
             let has_some = |shard| accounts.shards.contains(&shard);
             assert!((0..usize::from(shards)).all(has_some), "{shards}: {accounts:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_keep_their_own_times() {
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        let next = |now| next_due(at(10), Duration::from_millis(100), at(now));
+        for (now, due) in [(10, 110), (109, 110), (111, 210), (1_050, 1_110)] {
+            assert_eq!(next(now), at(due), "{now}");
         }
     }
 

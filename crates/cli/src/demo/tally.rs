@@ -85,7 +85,7 @@ pub(super) struct Tally {
     /// What is wrong with the bank.
     wrong: Option<String>,
     /// By what conflicts aborted.
-    aborts: BTreeMap<String, u64>,
+    aborts: BTreeMap<&'static str, u64>,
     last_refusal: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Tally {
     /// One met a conflict.
     pub(super) fn aborted(&mut self, kind: AbortKind) {
         self.endings.aborted += 1;
-        *self.aborts.entry(kind.to_string()).or_default() += 1;
+        *self.aborts.entry(kind.name()).or_default() += 1;
     }
 
     /// One was refused.
@@ -153,7 +153,7 @@ impl Tally {
     }
 
     /// What conflicts aborted, by their kinds.
-    pub(super) const fn aborts(&self) -> &BTreeMap<String, u64> {
+    pub(super) const fn aborts(&self) -> &BTreeMap<&'static str, u64> {
         &self.aborts
     }
 
