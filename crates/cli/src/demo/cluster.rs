@@ -194,10 +194,10 @@ impl DemoCluster {
                 events.push(event_of(Who::Server(index), member, change));
             }
         }
-        if let Some(etcd) = self.master.etcd_mut() {
-            if let Some(change) = etcd.look_after(restart)? {
-                events.push(event_of(Who::Etcd, etcd, change));
-            }
+        if let Some(etcd) = self.master.etcd_mut()
+            && let Some(change) = etcd.look_after(restart)?
+        {
+            events.push(event_of(Who::Etcd, etcd, change));
         }
         let deaths = events.iter().filter(|event| event.is_death()).count();
         self.deaths += deaths as u64;

@@ -42,7 +42,7 @@ pub(crate) use flags::DemoArgs;
 use flags::{DemoPlan, PlannedMaster};
 use folder::DemoFolder;
 use limits::{END_TIMEOUT, LINE_PAUSE, TICK};
-use screen::Screen;
+use screen::{Screen, counted};
 
 /// Starts everything, watches, ends everything.
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
@@ -78,8 +78,8 @@ struct Demo {
 impl Demo {
     fn run(&mut self, folder: &DemoFolder) -> Result<(), Failure> {
         let path = folder.path();
-        let (servers, shown) = (self.plan.servers, path.display());
-        self.screen.remark(&format!("starting {servers} servers, with files in {shown}"))?;
+        let servers = counted(self.plan.servers.into(), "server");
+        self.screen.remark(&format!("starting {servers}, with files in {}", path.display()))?;
         let mut cluster =
             DemoCluster::start(&self.plan, &self.name, path, &mut self.random, &self.interrupt)?;
         let outcome = self.run_on(&mut cluster, &path.display().to_string());
