@@ -18,6 +18,9 @@ pub const MAX_REPLICATION: u8 = 5;
 /// The shortest time without a heartbeat after which a server may be called lost, and the shortest
 /// lease: ten heartbeats of 5 ms, which a loaded machine still sends in time.
 pub const MIN_DETECTION: Duration = Duration::from_millis(50);
+/// How long a server that has just registered may take until it is heard for the first time: it
+/// opens its stores and reads its logs.
+pub const START_TIME: Duration = Duration::from_secs(10);
 /// By how much epochs, terms and the map's version are raised above all that is known when a master
 /// goes on from a backup: for what only servers have seen that the backup does not know.
 pub const RESTORED_MARGIN: u32 = 1024;

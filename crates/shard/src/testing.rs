@@ -8,6 +8,7 @@ use timestone_seda::{Context, FrameBatch, Stage};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
+use crate::checkpoint::{CheckpointPart, PartAsk};
 use crate::{Input, LogAppend, Output, Shard, Turn};
 
 /// What shards hear and say.
@@ -31,10 +32,7 @@ pub(crate) enum Event {
         log: timestone_seda::StageId,
     },
     /// A replica asks for a part of a checkpoint.
-    AskPart {
-        session: u64,
-        part: u64,
-    },
+    AskPart(PartAsk),
     #[expect(dead_code, reason = "no test changes the map yet")]
     MapChanged(std::sync::Arc<ShardMap>),
     /// Nothing: a turn is wanted.
@@ -81,7 +79,7 @@ impl Removable {
     }
 
     /// A part of a checkpoint that is to be sent.
-    pub(crate) fn take_part(&self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn take_part(&self) -> Option<CheckpointPart> {
         self.with(|stage| stage.0.take_part())
     }
 
@@ -130,8 +128,8 @@ impl Stage<Event> for TestStage {
             shard.begin_inputs(turn);
             for event in events.drain(..) {
                 let input = match event {
-                    Event::AskPart { session, part } => {
-                        shard.ask_part(turn, session, part);
+                    Event::AskPart(ask) => {
+                        shard.ask_part(turn, ask);
                         continue;
                     }
                     Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),

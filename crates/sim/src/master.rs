@@ -25,7 +25,7 @@ use crate::error::SimError;
 /// Leases of servers and of the controller: as short as those of etcd may be.
 const LEASE: Duration = Duration::from_secs(2);
 
-struct Host {
+struct MasterHost {
     master: EmbeddedMaster,
     truth: TrueTime,
     is_gone: bool,
@@ -35,7 +35,7 @@ struct Host {
     control: Option<(u64, Arc<ControlState>)>,
 }
 
-impl Host {
+impl MasterHost {
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(EPOCH.as_nanos() + self.truth.now().as_nanos())
     }
@@ -43,7 +43,7 @@ impl Host {
 
 /// See the module; clones are the same master.
 #[derive(Clone)]
-pub(crate) struct OutsideMaster(Arc<Mutex<Host>>);
+pub(crate) struct OutsideMaster(Arc<Mutex<MasterHost>>);
 
 impl std::fmt::Debug for OutsideMaster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -68,11 +68,11 @@ impl OutsideMaster {
             .map_err(SimError::world)?;
         // Whatever it is told to keep, it keeps.
         let master = EmbeddedMaster::new(master, LEASE, |_| Ok(()));
-        let host = Host { master, truth, is_gone: false, is_asked: false, control: None };
+        let host = MasterHost { master, truth, is_gone: false, is_asked: false, control: None };
         Ok(Self(Arc::new(Mutex::new(host))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Host> {
+    fn lock(&self) -> MutexGuard<'_, MasterHost> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -26,6 +26,7 @@ mod peer;
 mod random;
 mod reach;
 mod redis_clients;
+mod replicated;
 #[allow(dead_code, reason = "each suite uses a part of it")]
 #[path = "../../../../tests/resp.rs"]
 mod resp;

@@ -12,7 +12,8 @@
 //! - a primary comes from the last normal configuration and from the current one;
 //! - a configuration is normal when its primary says that it serves in its epoch, and not before;
 //! - replicas change only while the current configuration is normal, by one at a time;
-//! - nobody is lost before the controller has listened for a whole detection time without a pause;
+//! - nobody is lost before the controller has listened for a whole detection time without a pause,
+//!   and no server that has just registered before it had time to start;
 //! - after a conflict nothing is proposed until the master's state was fetched again; it is fetched
 //!   now and then without one, because others may have changed what it waits for.
 //!
@@ -29,7 +30,7 @@ use std::collections::BTreeMap;
 use timestone_types::{Epoch, ShardId, Timestamp};
 
 use crate::controller::view::View;
-use crate::limits::MIN_DETECTION;
+use crate::limits::{MIN_DETECTION, START_TIME};
 use crate::{ControlState, Heartbeat, Leases, ReplicaStatus, ServerId, ShardChange, ShardEntry};
 
 /// When servers are lost, and replicas too far behind.
@@ -108,6 +109,8 @@ pub struct Controller {
     pending: BTreeMap<ShardId, Timestamp>,
     /// Since when replicas are lost, or not in their shard's epoch.
     unfit_since: BTreeMap<(ShardId, ServerId), Timestamp>,
+    /// Servers that have registered lately and were not heard yet, and until when that is no loss.
+    starting_until: BTreeMap<ServerId, Timestamp>,
     /// Since when live servers tell nothing of a replica that they are to have.
     untold_since: BTreeMap<(ShardId, ServerId), Timestamp>,
     /// The last epoch that each replica could not lead, since the shard served last.
@@ -136,6 +139,7 @@ impl Controller {
             replicas: BTreeMap::new(),
             pending: BTreeMap::new(),
             unfit_since: BTreeMap::new(),
+            starting_until: BTreeMap::new(),
             untold_since: BTreeMap::new(),
             could_not_lead: BTreeMap::new(),
             renewed_at: BTreeMap::new(),
@@ -203,6 +207,13 @@ impl Controller {
         if self.view.as_ref().is_some_and(|view| fetched.is_older_than(view)) {
             return self.fetch(now);
         }
+        if let Some(view) = &self.view {
+            for &server in
+                fetched.servers().iter().filter(|server| !view.servers().contains(server))
+            {
+                self.starting_until.insert(server, now.saturating_add(START_TIME));
+            }
+        }
         self.view = Some(fetched);
         self.is_stale = false;
         self.fetch_at = now.saturating_add(self.limits.detection * 4);
@@ -214,6 +225,7 @@ impl Controller {
             self.heard_since.insert(server, now);
         }
         self.servers.renew(now, server);
+        self.starting_until.remove(&server);
         self.replicas.retain(|&(_, one), _| one != server);
         for status in heartbeat.replicas {
             self.replicas.insert((status.shard, server), status);

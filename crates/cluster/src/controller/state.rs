@@ -58,7 +58,8 @@ impl Controller {
 
     /// Whether a server is silent although this controller has listened for long enough.
     pub(super) fn is_lost(&self, now: Timestamp, server: ServerId) -> bool {
-        self.has_listened(now) && !self.servers.is_alive(now, server)
+        let is_starting = self.starting_until.get(&server).is_some_and(|until| now < *until);
+        self.has_listened(now) && !is_starting && !self.servers.is_alive(now, server)
     }
 
     /// Whether the replica of a shard at this server is lost: with the server, or alone, when the

@@ -177,6 +177,32 @@ fn before_a_shard_has_served_any_of_its_replicas_may_lead_it() {
     assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])]);
 }
 
+/// What the controller wants of a shard whose primary has registered, and is not heard for so long.
+fn of_a_primary_that_starts(millis: u64) -> Vec<ControllerOutput> {
+    let mut master = replicated(1, 3);
+    let mut watch = Watch::new();
+    watch.controller = Controller::new(LIMITS);
+    watch.heard.clear();
+    for server in 1..=3 {
+        watch.control = master.control();
+        watch.fetched();
+        watch.pass(100);
+        master.step(register(server, 7400 + server as u16, 1)).expect("registered");
+    }
+    watch.control = master.control();
+    watch.heard = vec![(2, 0, 0), (3, 0, 0)];
+    watch.claim = ReplicaClaim::None;
+    watch.fetched();
+    assert_eq!(watch.control.map.shards()[0].primary, ServerId::new(1));
+    watch.pass(millis)
+}
+
+#[test]
+fn a_server_that_has_just_registered_has_time_to_start() {
+    assert_eq!(of_a_primary_that_starts(9_000), []);
+    assert_eq!(of_a_primary_that_starts(11_000), [to(2, 2, &[1, 2, 3])]);
+}
+
 #[test]
 fn a_controller_that_slept_listens_before_it_calls_anybody_lost() {
     let mut watch = Watch::new();
@@ -324,7 +350,7 @@ fn epochs_are_not_used_up_by_a_primary_that_fails_at_once() {
     let mut epochs = 0;
     let until = watch.now + 1000;
     while watch.now < until {
-        if watch.pass(10) == [] {
+        if watch.pass(10).is_empty() {
             continue;
         }
         epochs += 1;

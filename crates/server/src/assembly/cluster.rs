@@ -225,7 +225,7 @@ pub(super) fn join_cluster(
     if let MasterPlace::Remote(address) = config.master {
         let registration =
             environment.register(address, joining(config, &**environment, addresses)?)?;
-        environment.save_cluster(registration.map.cluster())?;
+        environment.save_cluster(registration.control.map.cluster())?;
         let name = registration.cluster_name;
         if name.is_some() && name != environment.load_cluster_name()? {
             environment.save_cluster_name(name.as_deref().unwrap_or_default())?;

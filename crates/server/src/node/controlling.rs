@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use timestone_cluster::{
     ClusterError, ControlState, Controller, ControllerInput, ControllerLimits, ControllerOutput,
-    Heartbeat, MasterAnswer, MasterCommand, Term,
+    Heartbeat, MasterAnswer, MasterCommand, ServerId, Term,
 };
 use timestone_seda::Context;
 use timestone_types::{ShardId, Timestamp};
@@ -104,8 +104,9 @@ impl Controlling {
             ControllerOutput::Fetch => (None, MasterCommand::FetchControl),
             ControllerOutput::Change(change) => {
                 tracing::info!(
-                    shard = %change.shard, primary = %change.primary, replicas = ?change.replicas,
-                    after = %change.expected, "the controller changes a shard"
+                    shard = %change.shard, primary = %change.primary,
+                    replicas = %listed(&change.replicas), after = %change.expected,
+                    "the controller changes a shard"
                 );
                 let (shard, primary) = (change.shard, change.primary);
                 self.last = Some(format!("gave shard {shard} primary {primary}"));
@@ -117,6 +118,11 @@ impl Controlling {
             }
         }
     }
+}
+
+fn listed(servers: &[ServerId]) -> String {
+    let numbers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    numbers.join(", ")
 }
 
 impl NodeStage {
@@ -154,7 +160,10 @@ impl NodeStage {
         if term == self.controlling.term() {
             return;
         }
-        tracing::info!(?term, "the controller's term");
+        match term {
+            Some(term) => tracing::info!(%term, "this server is the controller"),
+            None => tracing::info!("this server is not the controller any more"),
+        }
         let limits = self.controlling.limits;
         self.controlling.running = term.map(|term| Running {
             term,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use timestone_cluster::{
     ClientIdBlock, ControlState, DirectoryId, MasterAnswer, MasterCommand, ReplicationFactor,
-    ServerAddresses, ServerId, ShardMap,
+    ServerAddresses, ServerId,
 };
-use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
+use timestone_types::{ClientId, ClusterId, HashSeed};
 use timestone_wire::{
     Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, NodeStatus, Role,
     StatusList, Welcome,
@@ -27,11 +27,7 @@ pub struct Registration {
     pub server: ServerId,
     /// The cluster's secret seed of key hashes.
     pub hash_seed: HashSeed,
-    /// The shards that are its own.
-    pub shards: Vec<ShardId>,
-    /// The shard map.
-    pub map: ShardMap,
-    /// The configurations of its shards, and how many replicas each is to have.
+    /// The shard map, the configurations of its shards, and how many replicas each is to have.
     pub control: ControlState,
     /// Client ids to hand out.
     pub clients: ClientIdBlock,
@@ -210,16 +206,7 @@ impl Joining {
     fn joined(&mut self, clients: ClientIdBlock) -> Result<Registration, String> {
         let (server, hash_seed) = self.server.take().ok_or_else(misunderstood)?;
         let control = self.control.take().ok_or_else(misunderstood)?;
-        let map = control.map.clone();
-        Ok(Registration {
-            server,
-            hash_seed,
-            shards: map.owned_by(server).map(|shard| shard.id).collect(),
-            map,
-            control,
-            clients,
-            cluster_name: self.found.1.take(),
-        })
+        Ok(Registration { server, hash_seed, control, clients, cluster_name: self.found.1.take() })
     }
 
     /// A refused greeting, with whence we have the cluster that we greeted as a part of.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   other replicas ─ messages ─► Replica ─┬─ Persist ─► replica_log ─► log stage ─ durable ─► Replica
-//!   configurations ─ Lead ──────►         ├─ Send ────► connections
+//!   configurations ─ Lead ──────►         ├─ Send ────► links
 //!                                         ├─ Apply ───► Backup ──┐ Serve: becomes the shard
 //!   shard's records ─ Append ───►         └─ Counted ─► Shard ◄──┘ Deposed: becomes a backup again
 //!   clients ─ frames ─► Shard while it serves; else they are told to look for another server
@@ -13,7 +13,7 @@
 //! | `mod` | events in, outputs of the core out |
 //! | `role` | what the replica does for its shard: backup, primary, or nothing any more |
 //! | `replica_log` · `entry` · `bytes` | its side of the log, and the layout there |
-//! | `connections` | to the other replicas |
+//! | `links` | to the other replicas |
 //! | `refusing` | what clients hear that ask the wrong server |
 //! | `start` | what a start finds, and how a replica begins without anything |
 //!
@@ -22,8 +22,8 @@
 //! (the master and its controller say so). Rules: docs/protocol/replication.md.
 
 mod bytes;
-mod connections;
 mod entry;
+mod links;
 mod refusing;
 mod replica_log;
 mod role;
@@ -46,18 +46,18 @@ use crate::limits::{COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, STORE_P
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
 use bytes::{LogBytes, lease_in};
-use connections::Connections;
-pub(crate) use connections::replica_of;
+use links::ReplicaLinks;
+pub(crate) use links::replica_of;
 pub(crate) use replica_log::FoundEntries;
 use replica_log::ReplicaLog;
-use role::{Role, Shown};
+use role::{ReplicaRole, Shown};
 pub(crate) use start::{ReplicaParts, StartedReplica};
 
 /// A replica that is kept here.
 pub(crate) struct Kept {
     replica: Replica<LogBytes>,
     log: ReplicaLog,
-    role: Role,
+    role: ReplicaRole,
     /// Batches that count and wait for the backup's store.
     applies: VecDeque<Batch<LogBytes>>,
     apply_bytes: usize,
@@ -80,7 +80,7 @@ pub(crate) struct ReplicaStage {
     server: ServerId,
     parts: ReplicaParts,
     kept: Option<Kept>,
-    connections: Connections,
+    links: ReplicaLinks,
     map: Arc<ShardMap>,
     control: Option<Arc<ControlState>>,
     /// The last epoch that the core was told to lead.
@@ -96,15 +96,15 @@ impl ReplicaStage {
         kept: Option<Kept>,
         parts: ReplicaParts,
     ) -> Self {
-        let mut connections = Connections::new(shard, replica_of(server), parts.net);
-        connections.follow(&map);
+        let mut links = ReplicaLinks::new(shard, replica_of(server), parts.net);
+        links.follow(&map);
         Self {
             name: format!("shard-{shard}"),
             shard,
             server,
             parts,
             kept,
-            connections,
+            links,
             map,
             control: None,
             led: Epoch::ZERO,
@@ -128,7 +128,7 @@ impl ReplicaStage {
             && let Some(output) = kept.outputs.pop_front()
         {
             match output {
-                Output::Send { to, message } => self.connections.send(to, &message),
+                Output::Send { to, message } => self.links.send(to, &message),
                 Output::Persist { ticket, entry } => {
                     let buffer = ctx.take_buffer();
                     let (to, event) = kept.log.append(Some(ticket), &entry, buffer);
@@ -262,7 +262,7 @@ impl ReplicaStage {
         if map.version() < self.map.version() {
             return;
         }
-        self.connections.follow(&map);
+        self.links.follow(&map);
         self.map = map;
         let map = Arc::clone(&self.map);
         // What it serves in another epoch than the master says it serves for a moment longer: its
@@ -285,7 +285,7 @@ impl ReplicaStage {
 
     /// Frames of one connection, or of another stage.
     fn frame_batch(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
-        let is_dialled = self.connections.heard(ctx.now(), frame_batch.reply_to);
+        let is_dialled = self.links.heard(ctx.now(), frame_batch.reply_to);
         let first = Frames::new(without_clock(&frame_batch.bytes)).next();
         let kind = first.and_then(Result::ok).map(|frame| frame.kind());
         match kind {
@@ -334,11 +334,11 @@ impl ReplicaStage {
                 return;
             }
         };
-        if !self.connections.knows(from) {
+        if !self.links.knows(from) {
             return;
         }
         if frame.kind() == Kind::ReplicaAsk {
-            self.connections.asked(from, over);
+            self.links.asked(from, over);
         }
         let is_full = self.kept.as_ref().is_some_and(Kept::is_full);
         if is_full && matches!(message, timestone_replication::Message::Append { .. }) {
@@ -391,17 +391,17 @@ impl ReplicaStage {
     fn net_event(&mut self, ctx: &mut Context<'_, Event>, event: NetEvent) {
         match event {
             NetEvent::Connected(view) => {
-                let to = self.connections.connected(ctx, &view, &mut self.outgoing);
+                let to = self.links.connected(ctx, &view, &mut self.outgoing);
                 if let Some(to) = to {
                     self.step(ctx, Input::LinkUp { to });
                 }
             }
             NetEvent::Disconnected { reply_to, dial, .. } => {
-                self.connections.disconnected(dial, Some(reply_to));
+                self.links.disconnected(dial, Some(reply_to));
             }
-            NetEvent::DialFailed { dial, .. } => self.connections.disconnected(Some(dial), None),
+            NetEvent::DialFailed { dial, .. } => self.links.disconnected(Some(dial), None),
             NetEvent::Written { reply_to, bytes } => {
-                self.connections.written(reply_to, bytes as u64);
+                self.links.written(reply_to, bytes as u64);
             }
             NetEvent::HalfClosed(_) | NetEvent::FrameBatch(_) => {}
         }
@@ -483,7 +483,7 @@ impl Kept {
     fn new(
         replica: Replica<LogBytes>,
         log: ReplicaLog,
-        role: Role,
+        role: ReplicaRole,
         outputs: Vec<Output<LogBytes>>,
     ) -> Self {
         Self {
@@ -532,7 +532,7 @@ impl Stage<Event> for ReplicaStage {
     }
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
-        self.connections.set_owner(ctx.stage());
+        self.links.set_owner(ctx.stage());
         self.carry_out(ctx);
         self.settle(ctx);
     }
@@ -562,7 +562,7 @@ impl Stage<Event> for ReplicaStage {
             self.bound_memory(ctx);
         }
         self.settle(ctx);
-        self.connections.flush(ctx, &mut self.outgoing);
+        self.links.flush(ctx, &mut self.outgoing);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {

@@ -25,14 +25,14 @@ use crate::event::Event;
 
 /// What a log batch holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Held {
+enum HeldEntry {
     Mark,
     Batch(BatchNumber),
 }
 
 /// What was handed to the log and is not durable.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
+struct Appended {
     number: BatchNumber,
     /// What waits for it.
     ticket: Option<Ticket>,
@@ -101,9 +101,9 @@ pub(super) struct ReplicaLog {
     logs: Vec<(StageId, Option<BatchNumber>)>,
     next: BatchNumber,
     next_record: RecordNumber,
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<Appended>,
     /// What the logs may still hand out, by ascending number.
-    held: VecDeque<(BatchNumber, Held)>,
+    held: VecDeque<(BatchNumber, HeldEntry)>,
     /// The batches from the first that is needed on.
     batches: BTreeMap<BatchNumber, Batch<LogBytes>>,
     bytes: usize,
@@ -187,13 +187,13 @@ impl ReplicaLog {
         );
         match entry {
             Entry::Batch(batch) => {
-                self.held.push_back((number, Held::Batch(batch.number)));
+                self.held.push_back((number, HeldEntry::Batch(batch.number)));
                 if batch.number >= self.keep_from {
                     self.hold(batch);
                 }
             }
             Entry::Mark(_) => {
-                self.held.push_back((number, Held::Mark));
+                self.held.push_back((number, HeldEntry::Mark));
                 self.mark = Some((number, entry.clone()));
             }
         }
@@ -213,7 +213,7 @@ impl ReplicaLog {
             BatchHead { shard: self.shard, batch, epoch: Epoch::ZERO, first: self.next_record };
         self.next_record = self.next_record.plus(records);
         let (keep_from, is_mark) = (self.keep_from, matches!(entry, Entry::Mark(_)));
-        self.in_flight.push_back(InFlight { number: batch, ticket, keep_from, is_mark });
+        self.in_flight.push_back(Appended { number: batch, ticket, keep_from, is_mark });
         self.note(batch, entry);
         (self.log, Event::LogAppend(LogAppend { head, bytes }))
     }
@@ -251,9 +251,9 @@ impl ReplicaLog {
     /// What to tell all logs, when they may let something go.
     pub(super) fn release(&mut self) -> Option<impl Iterator<Item = (StageId, Event)> + '_> {
         let from = self.held.partition_point(|(number, _)| *number < self.released);
-        let is_needed = |&&(number, held): &&(BatchNumber, Held)| match held {
-            Held::Mark => number >= self.durable_mark,
-            Held::Batch(batch) => batch >= self.durable_keep_from,
+        let is_needed = |&&(number, held): &&(BatchNumber, HeldEntry)| match held {
+            HeldEntry::Mark => number >= self.durable_mark,
+            HeldEntry::Batch(batch) => batch >= self.durable_keep_from,
         };
         let first = self.held.range(from..).find(is_needed).map(|(number, _)| *number);
         let keep_from = first.unwrap_or(self.next);
@@ -275,8 +275,8 @@ impl ReplicaLog {
         let oldest = self.logs.iter().map(|(_, from)| *from).min().flatten()?;
         while self.held.pop_front_if(|(number, _)| *number < oldest).is_some() {}
         let batches = self.held.iter().filter_map(|(_, held)| match held {
-            Held::Batch(batch) => Some(*batch),
-            Held::Mark => None,
+            HeldEntry::Batch(batch) => Some(*batch),
+            HeldEntry::Mark => None,
         });
         batches.min()
     }
@@ -290,8 +290,8 @@ impl ReplicaLog {
         let mark = self.mark.as_ref().filter(|(number, _)| *number < below);
         let older = self.held.iter().take_while(|(number, _)| *number < below);
         let batches = older.filter_map(|(_, held)| match held {
-            Held::Batch(batch) if *batch >= self.keep_from => Some(*batch),
-            Held::Batch(_) | Held::Mark => None,
+            HeldEntry::Batch(batch) if *batch >= self.keep_from => Some(*batch),
+            HeldEntry::Batch(_) | HeldEntry::Mark => None,
         });
         (mark.map(|(_, mark)| mark.clone()), batches.max().map(BatchNumber::next))
     }

@@ -35,7 +35,7 @@ enum Kind {
 }
 
 /// See the module.
-pub(super) struct Role(Kind);
+pub(super) struct ReplicaRole(Kind);
 
 /// How a replica is told of to the rest of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub(super) enum Shown {
     Failed,
 }
 
-impl Role {
+impl ReplicaRole {
     /// A backup that goes on from what its log has told.
     pub(super) fn backup(replay: Replay, log: StageId) -> Self {
         Self(Kind::Backup(Box::new(Backup::new(replay, &[log]))))

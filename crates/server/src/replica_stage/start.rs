@@ -16,7 +16,7 @@ use timestone_wal::BatchNumber;
 use super::Kept;
 use super::bytes::{LogBytes, head_of};
 use super::replica_log::{FoundEntries, ReplicaLog};
-use super::role::Role;
+use super::role::ReplicaRole;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
 
@@ -140,6 +140,6 @@ impl StartedReplica {
     /// It begins as a backup.
     pub(crate) fn begin(self) -> Kept {
         let Self { replica, log, own_log, replay, outputs } = self;
-        Kept::new(replica, log, Role::backup(replay, own_log), outputs)
+        Kept::new(replica, log, ReplicaRole::backup(replay, own_log), outputs)
     }
 }

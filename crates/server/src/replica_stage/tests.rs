@@ -230,7 +230,8 @@ impl World {
     fn serving(&self) -> Option<u32> {
         let entry = &self.control.map.shards()[0];
         let gauges = &self.servers[&entry.primary.get()].gauges;
-        let serves = gauges.step() == Some(Step::Serving) && gauges.standing().promised == entry.epoch;
+        let serves =
+            gauges.step() == Some(Step::Serving) && gauges.standing().promised == entry.epoch;
         let is_up = self.servers[&entry.primary.get()].driver.is_some();
         (serves && is_up).then_some(entry.primary.get())
     }
@@ -292,7 +293,7 @@ impl World {
                 assert_eq!(owner, STAGE);
                 self.dial(from, dial, peer);
             }
-            (NET, Event::FrameBatch(frame_batch)) => self.carry(frame_batch),
+            (NET, Event::FrameBatch(frame_batch)) => self.deliver(frame_batch),
             (NET, Event::NetCommand(NetCommand::Abort(at))) => {
                 let number = at.connection.index();
                 let gone = self.connections[number];
@@ -328,8 +329,8 @@ impl World {
         self.send(from, Event::Net(NetEvent::Connected(view)));
     }
 
-    /// Carries bytes over a connection, to its other end.
-    fn carry(&mut self, mut frame_batch: FrameBatch) {
+    /// Delivers bytes over a connection, to its other end.
+    fn deliver(&mut self, mut frame_batch: FrameBatch) {
         let raw = frame_batch.reply_to.connection.index() as u32;
         let (number, is_accepted) = (raw % ACCEPTED, raw >= ACCEPTED);
         let Connection { from, to, .. } = self.connections[number as usize];

@@ -13,9 +13,9 @@ use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
-use super::part::{Item, PartHead, PartKind, encode};
-use super::walk::Walk;
-use super::{FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES};
+use super::part::{PartHead, PartItem, PartKind, encode};
+use super::walk::StoreWalk;
+use super::{CheckpointPart, FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES, PartAsk};
 use crate::shard::ShardStore;
 
 /// Batches that leave for the log while a checkpoint is made.
@@ -31,7 +31,7 @@ impl Tap {
         let (batch, epoch, first) = (head.batch, head.epoch, head.first);
         debug_assert!(self.batches.back().is_none_or(|(last, _)| last.next() == batch));
         let mut item = Vec::with_capacity(bytes.len() + 32);
-        Item::Batch { batch, epoch, first, bytes }.encode(&mut item);
+        PartItem::Batch { batch, epoch, first, bytes }.encode(&mut item);
         self.bytes += item.len();
         self.batches.push_back((batch, item));
     }
@@ -50,11 +50,11 @@ impl Tap {
 
 /// How far a checkpoint has come.
 #[derive(Debug)]
-enum Step {
+enum ExportStep {
     /// Everything up to this batch has to count first.
     Begun(BatchNumber),
     /// What was recorded again counts with this batch.
-    Walking(BatchNumber, Walk),
+    Walking(BatchNumber, StoreWalk),
 }
 
 /// A checkpoint under way.
@@ -62,14 +62,24 @@ enum Step {
 struct Export {
     session: u64,
     epoch: Epoch,
-    step: Step,
+    step: ExportStep,
     /// The part that is asked for next, and whether it is.
     number: u64,
     is_asked: bool,
     asked_at: Timestamp,
     /// The part before.
-    last: Vec<u8>,
+    last: Option<CheckpointPart>,
     is_complete: bool,
+}
+
+/// Says that there is no such checkpoint any more.
+fn gone(epoch: Epoch, ask: PartAsk) -> CheckpointPart {
+    let (kind, PartAsk { session, part: number }) = (PartKind::Gone, ask);
+    CheckpointPart {
+        ask,
+        is_last: true,
+        bytes: encode(&PartHead { kind, session, number, epoch }, &[]),
+    }
 }
 
 /// What the shard has to do for a checkpoint.
@@ -84,55 +94,56 @@ pub(crate) enum ToDo {
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
     current: Option<Export>,
-    /// Parts that are to be sent, by session.
-    parts: VecDeque<(u64, Vec<u8>)>,
+    /// Parts that are to be sent.
+    parts: VecDeque<CheckpointPart>,
 }
 
 impl Exports {
     /// A replica asks for a part. Whether a checkpoint is to begin: batches are tapped from here
     /// on, and [`Exports::begin`] says behind which one.
-    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, session: u64, number: u64) -> bool {
+    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, ask: PartAsk) -> bool {
         self.forget_old(now);
-        let gone = PartHead { kind: PartKind::Gone, session, number, epoch };
+        let PartAsk { session, part: number } = ask;
+        self.current.take_if(|export| export.epoch != epoch);
         match &mut self.current {
-            Some(export) if export.session == session && export.epoch == epoch => {
+            Some(export) if export.session == session => {
                 export.asked_at = now;
                 if number == export.number && !export.is_complete {
                     export.is_asked = true;
-                } else if number.checked_add(1) == Some(export.number) {
-                    self.parts.push_back((session, export.last.clone()));
+                } else if let Some(last) = export.last.as_ref().filter(|last| last.ask == ask) {
+                    self.parts.push_back(last.clone());
                 } else {
-                    self.parts.push_back((session, encode(&gone, &[])));
+                    self.parts.push_back(gone(epoch, ask));
                 }
                 false
             }
-            Some(export) if export.session != session && export.epoch == epoch && number == 0 => {
-                false
-            }
             _ if number > 0 => {
-                self.parts.push_back((session, encode(&gone, &[])));
+                self.parts.push_back(gone(epoch, ask));
                 false
             }
-            _ => true,
+            // It waits until the one before is forgotten: its last part may have been lost.
+            Some(_) => false,
+            None => true,
         }
     }
 
     /// A checkpoint begins behind the batch that has left last.
     pub(crate) fn begin(&mut self, now: Timestamp, epoch: Epoch, session: u64, n: BatchNumber) {
+        debug_assert!(self.current.is_none(), "one at a time");
         self.current = Some(Export {
             session,
             epoch,
-            step: Step::Begun(n),
+            step: ExportStep::Begun(n),
             number: 0,
             is_asked: true,
             asked_at: now,
-            last: Vec::new(),
+            last: None,
             is_complete: false,
         });
     }
 
-    /// A part that is to be sent, and in which session.
-    pub(crate) fn take_part(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// A part that is to be sent.
+    pub(crate) fn take_part(&mut self) -> Option<CheckpointPart> {
         self.parts.pop_front()
     }
 
@@ -160,11 +171,11 @@ impl Exports {
             return ToDo::Nothing;
         }
         match &mut export.step {
-            Step::Begun(n) => {
+            ExportStep::Begun(n) => {
                 let counts = *n <= durable || timestone_types::is_planted!(EarlyCheckpoint);
                 if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
             }
-            Step::Walking(..) => {
+            ExportStep::Walking(..) => {
                 if let Err(error) = export.build(tap, durable, store, &mut self.parts) {
                     tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
                     self.current = None;
@@ -177,19 +188,19 @@ impl Exports {
     /// What is kept was recorded again, up to this batch: the walk begins.
     pub(crate) fn recorded(&mut self, m: BatchNumber, store: &ShardStore) {
         if let Some(export) = &mut self.current {
-            export.step = Step::Walking(m, Walk::new(store));
+            export.step = ExportStep::Walking(m, StoreWalk::new(store));
         }
     }
 
     /// Whether an answer of the store is for a checkpoint.
     pub(crate) const fn is_token(token: ReadToken) -> bool {
-        Walk::is_token(token)
+        StoreWalk::is_token(token)
     }
 
-    fn walk(&mut self) -> Option<&mut Walk> {
+    fn walk(&mut self) -> Option<&mut StoreWalk> {
         match &mut self.current.as_mut()?.step {
-            Step::Walking(_, walk) => Some(walk),
-            Step::Begun(_) => None,
+            ExportStep::Walking(_, walk) => Some(walk),
+            ExportStep::Begun(_) => None,
         }
     }
 
@@ -218,8 +229,8 @@ impl Exports {
     pub(crate) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let export = self.current.as_ref()?;
         let walks = match &export.step {
-            Step::Walking(_, walk) => walk.has_work(),
-            Step::Begun(_) => false,
+            ExportStep::Walking(_, walk) => walk.has_work(),
+            ExportStep::Begun(_) => false,
         };
         Some(if walks { now } else { export.asked_at.saturating_add(FORGOTTEN_AFTER) })
     }
@@ -232,9 +243,9 @@ impl Export {
         tap: &mut Tap,
         durable: BatchNumber,
         store: &mut ShardStore,
-        parts: &mut VecDeque<(u64, Vec<u8>)>,
+        parts: &mut VecDeque<CheckpointPart>,
     ) -> Result<(), StoreError> {
-        let Step::Walking(m, walk) = &mut self.step else { return Ok(()) };
+        let ExportStep::Walking(m, walk) = &mut self.step else { return Ok(()) };
         walk.go_on(store)?;
         if !self.is_asked {
             return Ok(());
@@ -264,8 +275,10 @@ impl Export {
         }
         let kind = if is_last { PartKind::Last } else { PartKind::Some };
         let head = PartHead { kind, session: self.session, number: self.number, epoch: self.epoch };
-        self.last = encode(&head, &items);
-        parts.push_back((self.session, self.last.clone()));
+        let ask = PartAsk { session: self.session, part: self.number };
+        let part = CheckpointPart { ask, is_last, bytes: encode(&head, &items) };
+        parts.push_back(part.clone());
+        self.last = Some(part);
         (self.number, self.is_asked, self.is_complete) = (self.number + 1, false, is_last);
         Ok(())
     }

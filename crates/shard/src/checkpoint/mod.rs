@@ -37,6 +37,54 @@ mod walk;
 pub(crate) use export::{Exports, Tap, ToDo};
 pub use rebuild::{LoggedBatch, Rebuild, RebuildStep};
 
+/// Which part of which checkpoint somebody asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartAsk {
+    /// The number of the checkpoint, chosen by whoever takes it.
+    pub session: u64,
+    /// The part, counted from zero.
+    pub part: u64,
+}
+
+/// Bytes of a [`PartAsk`].
+pub const ASK_BYTES: usize = 16;
+
+impl PartAsk {
+    /// As it travels.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; ASK_BYTES] {
+        let mut bytes = [0; ASK_BYTES];
+        bytes[..8].copy_from_slice(&self.session.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.part.to_le_bytes());
+        bytes
+    }
+
+    /// As it has travelled; none where that is no question for a part.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (session, part) = bytes.split_at_checked(ASK_BYTES / 2)?;
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+        Some(Self { session: number(session)?, part: number(part)? })
+    }
+
+    /// For the part behind it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self { session: self.session, part: self.part.saturating_add(1) }
+    }
+}
+
+/// A part of a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointPart {
+    /// What it answers.
+    pub ask: PartAsk,
+    /// Nothing follows: it is the last one, or says that there is no such checkpoint any more.
+    pub is_last: bool,
+    /// The part.
+    pub bytes: Vec<u8>,
+}
+
 /// A part holds about so many bytes; one record or batch that is larger comes alone. Tests have less,
 /// so that there are many of them.
 pub const PART_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };

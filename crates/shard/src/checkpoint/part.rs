@@ -42,7 +42,7 @@ pub(crate) struct PartHead {
 
 /// Something that a checkpoint holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Item<'a> {
+pub(crate) enum PartItem<'a> {
     Put {
         keyspace: KeyspaceId,
         version: Version,
@@ -80,7 +80,7 @@ fn put_version(out: &mut Vec<u8>, keyspace: KeyspaceId, version: Version) {
     out.extend_from_slice(&version.client.get().to_le_bytes());
 }
 
-impl Item<'_> {
+impl PartItem<'_> {
     /// Appends it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
@@ -146,9 +146,9 @@ pub(crate) enum PartError {
 }
 
 /// Bytes that are taken from the front.
-struct Cursor<'a>(&'a [u8]);
+struct PartReader<'a>(&'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> PartReader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], PartError> {
         let (taken, rest) =
             self.0.split_at_checked(count).ok_or(PartError::Damaged("it ends too early"))?;
@@ -179,22 +179,22 @@ impl<'a> Cursor<'a> {
         Ok((keyspace, Version::new(timestamp, ClientId::new(self.u32()?))))
     }
 
-    fn item(&mut self) -> Result<Item<'a>, PartError> {
+    fn item(&mut self) -> Result<PartItem<'a>, PartError> {
         let [tag] = self.number()?;
         if tag == BATCH {
             let (batch, epoch) = (BatchNumber::new(self.u64()?), Epoch::new(self.u32()?));
             let first = RecordNumber::new(self.u64()?);
-            return Ok(Item::Batch { batch, epoch, first, bytes: self.bytes()? });
+            return Ok(PartItem::Batch { batch, epoch, first, bytes: self.bytes()? });
         }
         let (keyspace, version) = self.version()?;
         Ok(match tag {
             PUT => {
                 let expires_at = Expiry::at(Timestamp::from_nanos(self.u64()?));
                 let (key, value) = (self.bytes()?, self.bytes()?);
-                Item::Put { keyspace, version, expires_at, key, value }
+                PartItem::Put { keyspace, version, expires_at, key, value }
             }
-            TOMBSTONE => Item::Tombstone { keyspace, version, key: self.bytes()? },
-            FENCE => Item::Fence { keyspace, version },
+            TOMBSTONE => PartItem::Tombstone { keyspace, version, key: self.bytes()? },
+            FENCE => PartItem::Fence { keyspace, version },
             _ => return Err(PartError::Damaged("an item is of no kind that is known")),
         })
     }
@@ -202,7 +202,7 @@ impl<'a> Cursor<'a> {
 
 /// The head of a part, and its items.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartError> {
-    let mut cursor = Cursor(bytes);
+    let mut cursor = PartReader(bytes);
     let [format, ..] = cursor.number::<4>()?;
     if format != FORMAT {
         return Err(PartError::Format(format));
@@ -215,7 +215,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartError> {
 
 /// The same of a part whose checksum was found right before.
 pub(crate) fn decode_sound(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartError> {
-    let mut cursor = Cursor(bytes);
+    let mut cursor = PartReader(bytes);
     let [_, kind, ..] = cursor.number::<8>()?;
     let kind = match kind {
         0 => PartKind::Some,
@@ -229,7 +229,7 @@ pub(crate) fn decode_sound(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartEr
 }
 
 /// The items of a part, in their order.
-pub(crate) struct Items<'a>(Cursor<'a>);
+pub(crate) struct Items<'a>(PartReader<'a>);
 
 impl Items<'_> {
     /// Bytes of those that are left.
@@ -244,7 +244,7 @@ impl Items<'_> {
 }
 
 impl<'a> Iterator for Items<'a> {
-    type Item = Result<Item<'a>, PartError>;
+    type Item = Result<PartItem<'a>, PartError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.0.is_empty() {
@@ -269,10 +269,10 @@ mod tests {
         let expires_at = Expiry::at(Timestamp::from_nanos(11));
         let (batch, epoch, first) = (BatchNumber::new(5), Epoch::new(2), RecordNumber::new(8));
         let written = [
-            Item::Put { keyspace, version, expires_at, key: b"key", value: b"value" },
-            Item::Tombstone { keyspace, version, key: b"other" },
-            Item::Fence { keyspace, version },
-            Item::Batch { batch, epoch, first, bytes: b"records" },
+            PartItem::Put { keyspace, version, expires_at, key: b"key", value: b"value" },
+            PartItem::Tombstone { keyspace, version, key: b"other" },
+            PartItem::Fence { keyspace, version },
+            PartItem::Batch { batch, epoch, first, bytes: b"records" },
         ];
         let mut items = Vec::new();
         written.iter().for_each(|item| item.encode(&mut items));
@@ -319,10 +319,10 @@ mod tests {
     #[test]
     fn items_that_end_too_early_are_refused() {
         let mut items = Vec::new();
-        Item::Tombstone { keyspace: KeyspaceId::DEFAULT, version: Version::ZERO, key: b"key" }
+        PartItem::Tombstone { keyspace: KeyspaceId::DEFAULT, version: Version::ZERO, key: b"key" }
             .encode(&mut items);
         for length in 1..items.len() {
-            let mut read = Items(Cursor(&items[..length]));
+            let mut read = Items(PartReader(&items[..length]));
             assert!(read.next().is_some_and(|item| item.is_err()) && read.next().is_none());
         }
     }

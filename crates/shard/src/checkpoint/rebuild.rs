@@ -19,7 +19,8 @@ use timestone_store::{Store, StoreError};
 use timestone_types::{Epoch, KeyRef, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
-use super::part::{self, Item, PartError, PartKind};
+use super::PartAsk;
+use super::part::{self, PartError, PartItem, PartKind};
 use crate::backup::Backup;
 use crate::error::ShardError;
 use crate::replay::Replay;
@@ -31,12 +32,7 @@ const PARTS_BATCH: u64 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RebuildStep {
     /// This part is to be asked for, again and again until it has come.
-    Ask {
-        /// The checkpoint's number, which this side has chosen.
-        session: u64,
-        /// The part.
-        part: u64,
-    },
+    Ask(PartAsk),
     /// What has come is not put yet, or not durable: turns will do.
     Wait,
     /// Everything is in the store, durably. When the batches of [`Rebuild::take_batches`] are in the
@@ -108,7 +104,7 @@ impl Rebuild {
             return RebuildStep::Wait;
         }
         if !self.is_whole {
-            return RebuildStep::Ask { session: self.session, part: self.next };
+            return RebuildStep::Ask(PartAsk { session: self.session, part: self.next });
         }
         match (self.epoch, self.last) {
             (Some(epoch), Some(through)) if self.is_synced => RebuildStep::Done { epoch, through },
@@ -177,18 +173,18 @@ impl Rebuild {
     }
 
     /// Puts an item; false when the store has no room for it now.
-    fn item(&mut self, now: Timestamp, item: &Item<'_>) -> Result<bool, ShardError> {
+    fn item(&mut self, now: Timestamp, item: &PartItem<'_>) -> Result<bool, ShardError> {
         let store = self.replay.store_mut();
         let seed = store.seed();
         let put = match *item {
-            Item::Put { keyspace, version, expires_at, key, value } => {
+            PartItem::Put { keyspace, version, expires_at, key, value } => {
                 store.put(KeyRef::new(seed, keyspace, key), version, value, expires_at)
             }
-            Item::Tombstone { keyspace, version, key } => {
+            PartItem::Tombstone { keyspace, version, key } => {
                 store.delete(KeyRef::new(seed, keyspace, key), version)
             }
-            Item::Fence { keyspace, version } => store.fence(keyspace, version),
-            Item::Batch { batch, epoch, first, bytes } => {
+            PartItem::Fence { keyspace, version } => store.fence(keyspace, version),
+            PartItem::Batch { batch, epoch, first, bytes } => {
                 if self.replay.is_behind() {
                     return Ok(false);
                 }

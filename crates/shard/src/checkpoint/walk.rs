@@ -13,7 +13,7 @@ use timestone_store::{KeyList, Lookup, ReadOutcome, ReadToken, ScanCursor, ScanL
 use timestone_types::{KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::PART_BYTES;
-use super::part::Item;
+use super::part::PartItem;
 use crate::shard::ShardStore;
 
 /// Keys that are read at once.
@@ -39,7 +39,7 @@ struct KeyRead {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct StoreWalk {
     /// Those that are still to come, the next one last.
     keyspaces: Vec<KeyspaceId>,
     keyspace: KeyspaceId,
@@ -68,7 +68,7 @@ enum Next {
     Later,
 }
 
-impl Walk {
+impl StoreWalk {
     /// From the beginning.
     pub(super) fn new(store: &ShardStore) -> Self {
         let mut keyspaces = store.kept_keyspaces();
@@ -111,7 +111,7 @@ impl Walk {
         !is_full && !self.is_over() && (asks || begins || lists)
     }
 
-    fn push(&mut self, item: &Item<'_>) {
+    fn push(&mut self, item: &PartItem<'_>) {
         let mut bytes = Vec::new();
         item.encode(&mut bytes);
         self.item_bytes += bytes.len();
@@ -164,7 +164,7 @@ impl Walk {
             (self.keyspace, self.cursor) = (next, Some(ScanCursor::START));
             self.fences = store.fences(next);
             for version in self.fences.clone() {
-                self.push(&Item::Fence { keyspace: next, version });
+                self.push(&PartItem::Fence { keyspace: next, version });
             }
         }
         if let Some(cursor) = self.cursor.take() {
@@ -190,7 +190,7 @@ impl Walk {
         match store.get_as_of(name, read.at, Timestamp::ZERO, token) {
             Ok(Lookup::Present { version, expires_at, value }) => {
                 let mut bytes = Vec::new();
-                Item::Put { keyspace, version, expires_at, key: &read.key, value }
+                PartItem::Put { keyspace, version, expires_at, key: &read.key, value }
                     .encode(&mut bytes);
                 let length = value.len();
                 self.item_bytes += bytes.len();
@@ -219,7 +219,7 @@ impl Walk {
     fn absent(&mut self, version: Version, key: &[u8]) {
         let is_tombstone = !version.is_zero() && !self.fences.contains(&version);
         if is_tombstone && !timestone_types::is_planted!(CheckpointWithoutTombstones) {
-            self.push(&Item::Tombstone { keyspace: self.keyspace, version, key });
+            self.push(&PartItem::Tombstone { keyspace: self.keyspace, version, key });
         }
     }
 
@@ -259,7 +259,13 @@ impl Walk {
         let next = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 let (keyspace, key) = (self.keyspace, std::mem::take(&mut self.reads[at].key));
-                self.push(&Item::Put { keyspace, version, expires_at, key: &key, value: &value });
+                self.push(&PartItem::Put {
+                    keyspace,
+                    version,
+                    expires_at,
+                    key: &key,
+                    value: &value,
+                });
                 self.reads[at].key = key;
                 self.pace(value.len());
                 store.recycle(value);

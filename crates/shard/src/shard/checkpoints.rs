@@ -4,7 +4,7 @@ use timestone_store::StoreEvent;
 use timestone_types::Timestamp;
 
 use super::Shard;
-use crate::checkpoint::{Exports, ToDo};
+use crate::checkpoint::{CheckpointPart, Exports, PartAsk, ToDo};
 use crate::turn::Turn;
 
 /// What the host calls.
@@ -13,21 +13,21 @@ impl Shard {
     /// for part 0 first, for each part again until it has come, and then for the next one. The part
     /// comes with [`Shard::take_part`], after some turn; there may be none while another checkpoint
     /// is made. After [`Shard::begin_inputs`].
-    pub fn ask_part(&mut self, ctx: &mut Turn<'_>, session: u64, number: u64) {
+    pub fn ask_part(&mut self, ctx: &mut Turn<'_>, ask: PartAsk) {
         let has_log = self.log_records.has_log() && !self.log_records.has_failed();
         if !has_log || self.is_closing() {
             return;
         }
         let epoch = self.log_records.epoch();
-        if self.exports.ask(ctx.now(), epoch, session, number) {
+        if self.exports.ask(ctx.now(), epoch, ask) {
             self.close_batch(ctx, 0);
             let n = self.log_records.open_tap();
-            self.exports.begin(ctx.now(), epoch, session, n);
+            self.exports.begin(ctx.now(), epoch, ask.session, n);
         }
     }
 
-    /// A part for whoever asked in this session.
-    pub fn take_part(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// A part for whoever has asked for it.
+    pub fn take_part(&mut self) -> Option<CheckpointPart> {
         self.exports.take_part()
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use timestone_wire::Condition;
 
 use super::*;
-use crate::checkpoint::{Rebuild, RebuildStep};
+use crate::checkpoint::{CheckpointPart, PartAsk, Rebuild, RebuildStep};
 use crate::gauges::ShardGauges;
 
 /// Keys behind those of the clients: their values are large, and many of them expire.
@@ -134,11 +134,11 @@ impl Taker {
         }
         let Some(rebuild) = &mut self.rebuild else { return };
         match rebuild.step() {
-            RebuildStep::Ask { session, part } => {
-                served.driver.send(STAGE, Event::AskPart { session, part }).unwrap();
+            RebuildStep::Ask(ask) => {
+                served.driver.send(STAGE, Event::AskPart(ask)).unwrap();
                 served.turns();
-                while let Some((of, bytes)) = served.stage.take_part() {
-                    assert_eq!(of, SESSION);
+                while let Some(CheckpointPart { ask: of, bytes, .. }) = served.stage.take_part() {
+                    assert_eq!(of, ask);
                     self.parts += 1;
                     let is_lost = dice.below(6) == 0;
                     for _ in 0..if is_lost { 0 } else { dice.below(2) + 1 } {
@@ -337,11 +337,13 @@ fn filled() -> Served {
 }
 
 fn ask(served: &mut Served, part: u64) -> Option<Vec<u8>> {
-    served.driver.send(STAGE, Event::AskPart { session: SESSION, part }).unwrap();
+    let ask = PartAsk { session: SESSION, part };
+    assert_eq!(PartAsk::from_bytes(&ask.to_bytes()), Some(ask));
+    served.driver.send(STAGE, Event::AskPart(ask)).unwrap();
     for _ in 0..20 {
         served.turns();
     }
-    served.stage.take_part().map(|(_, bytes)| bytes)
+    served.stage.take_part().map(|part| part.bytes)
 }
 
 #[test]
@@ -354,7 +356,8 @@ fn a_checkpoint_is_begun_anew_at_another_primary() {
     for _ in 0..100 {
         rebuild.turn(first.now).unwrap();
     }
-    assert_eq!(rebuild.step(), RebuildStep::Ask { session: SESSION, part: 1 });
+    let next = PartAsk { session: SESSION, part: 1 };
+    assert_eq!(rebuild.step(), RebuildStep::Ask(next));
     let gone = ask(&mut second, 1).expect("an answer");
     rebuild.part(first.now, gone).unwrap();
     assert_eq!(rebuild.step(), RebuildStep::Anew);
@@ -364,15 +367,14 @@ fn a_checkpoint_is_begun_anew_at_another_primary() {
 fn a_checkpoint_that_nobody_asks_for_any_more_makes_way_for_another() {
     let mut served = filled();
     ask(&mut served, 0).expect("a part");
-    let other = Event::AskPart { session: SESSION + 1, part: 0 };
-    served.driver.send(STAGE, other).unwrap();
+    let other = PartAsk { session: SESSION + 1, part: 0 };
+    served.driver.send(STAGE, Event::AskPart(other)).unwrap();
     served.turns();
     assert_eq!(served.stage.take_part(), None, "one at a time");
     served.pass(11_000);
-    let other = Event::AskPart { session: SESSION + 1, part: 0 };
-    served.driver.send(STAGE, other).unwrap();
+    served.driver.send(STAGE, Event::AskPart(other)).unwrap();
     for _ in 0..20 {
         served.turns();
     }
-    assert_eq!(served.stage.take_part().map(|(session, _)| session), Some(SESSION + 1));
+    assert_eq!(served.stage.take_part().map(|part| part.ask), Some(other));
 }

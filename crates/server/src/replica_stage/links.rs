@@ -35,7 +35,7 @@ struct Peer {
 }
 
 /// See the module.
-pub(super) struct Connections {
+pub(super) struct ReplicaLinks {
     shard: ShardId,
     me: ReplicaId,
     cluster: ClusterId,
@@ -60,7 +60,7 @@ fn is_ask<B>(message: &Message<B>) -> bool {
     }
 }
 
-impl Connections {
+impl ReplicaLinks {
     pub(super) const fn new(shard: ShardId, me: ReplicaId, net: StageId) -> Self {
         Self {
             shard,

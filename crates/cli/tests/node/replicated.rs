@@ -1,0 +1,182 @@
+//! Three processes that keep three copies of each shard: what `timestone status` says of them, and
+//! that the copies of a process that is killed serve at the others.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::etcd::EtcdServer;
+use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
+
+const TIMEOUT: Duration = Duration::from_secs(40);
+const KEYS: u32 = 30;
+
+/// Servers of a cluster that keeps three copies of three shards.
+struct Replicated {
+    places: Vec<NodeSetup>,
+    nodes: Vec<Option<Node>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Replicated {
+    /// The first one founds it; the others say nothing of copies where `master` is its address.
+    fn start(master: Option<&str>) -> Self {
+        let folder = test_folder();
+        let place = |name: &str| {
+            let place = NodeSetup::new(folder.path(), name).with("--capacity", "256MiB");
+            place.with("--threads", "1").with("--resp", "none").with("--http", "none")
+        };
+        let founding =
+            |place: NodeSetup| place.with("--replication", "3").with("--cluster-shards", "3");
+        let first = founding(place("a"));
+        let places: Vec<NodeSetup> = match master {
+            Some(url) => {
+                ["a", "b", "c"].map(|name| founding(place(name)).with("--master", url)).into()
+            }
+            None => {
+                let url = first.url();
+                let others = ["b", "c"].map(|name| place(name).with("--master", &url));
+                std::iter::once(first).chain(others).collect()
+            }
+        };
+        let nodes = places.iter().map(|place| Some(place.start())).collect();
+        Self { places, nodes, _folder: folder }
+    }
+
+    /// What `timestone status` says when it asks this server.
+    fn status(&self, index: usize) -> Result<Value, String> {
+        let mut command = binary();
+        command.args(["status", "-o", "json", "--address", &self.places[index].url()]);
+        let (code, text) = outcome(command);
+        // Whether all servers answer, or some are down, the first line is the answer.
+        let end = text.rfind('}').map_or(0, |end| end + 1);
+        serde_json::from_str(&text[..end]).map_err(|error| format!("{code}: {error}: {text}"))
+    }
+
+    /// Until this server says something like this.
+    fn wait_for(&self, index: usize, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, TIMEOUT, || {
+            let status = self.status(index)?;
+            if is_so(&status) { Ok(status) } else { Err(status.to_string()) }
+        })
+    }
+
+    fn wait_until_complete(&self) -> Value {
+        self.wait_for(0, "all shards serve, and their backups follow", |status| {
+            shards(status).all(|shard| {
+                let replication = &shard["replication"];
+                replication["state"] == "serving"
+                    && replication["confirmed_epoch"] == shard["epoch"]
+                    && replicas(shard).count() == 3
+                    && replicas(shard).all(|replica| replica["installed"] == shard["epoch"])
+            })
+        })
+    }
+
+    fn write(&self, index: usize, value: &str) {
+        let db = self.places[index].connect();
+        for key in 0..KEYS {
+            eventually("a write", TIMEOUT, || {
+                db.put(format!("k{key}").as_bytes(), value.as_bytes()).map(drop)
+            });
+        }
+    }
+
+    fn assert_all(&self, index: usize, value: &str) {
+        let db = self.places[index].connect();
+        for key in 0..KEYS {
+            let found = eventually("a read", TIMEOUT, || db.get(format!("k{key}").as_bytes()));
+            assert_eq!(found.as_deref(), Some(value.as_bytes()), "k{key}");
+        }
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.nodes[index].take().expect("it runs").kill();
+    }
+
+    fn restart(&mut self, index: usize) {
+        self.nodes[index] = Some(self.places[index].start());
+    }
+}
+
+fn shards(status: &Value) -> impl Iterator<Item = &Value> {
+    status["shards"].as_array().expect("shards").iter()
+}
+
+fn replicas(shard: &Value) -> impl Iterator<Item = &Value> {
+    shard["replication"]["replicas"].as_array().expect("replicas").iter()
+}
+
+/// Kills a server that is primary of a shard, and brings it back.
+fn lose_and_return(cluster: &mut Replicated, lost: usize, asked: usize) {
+    let before = cluster.wait_until_complete();
+    cluster.write(asked, "before");
+    let id = before["servers"][lost]["id"].clone();
+    cluster.kill(lost);
+    let after = cluster.wait_for(asked, "its shards serve at others", |status| {
+        shards(status).all(|shard| {
+            shard["primary"] != id
+                && shard["replication"]["state"] == "serving"
+                && shard["replication"]["confirmed_epoch"] == shard["epoch"]
+        })
+    });
+    assert!(after["controller"]["last"].is_string(), "{after}");
+    cluster.assert_all(asked, "before");
+    cluster.write(asked, "after");
+    cluster.restart(lost);
+    cluster.wait_until_complete();
+    cluster.assert_all(lost, "after");
+}
+
+#[test]
+fn a_server_that_is_killed_is_followed_by_the_copies_of_its_shards() {
+    let mut cluster = Replicated::start(None);
+    let status = cluster.wait_until_complete();
+    let primaries: BTreeSet<u64> =
+        shards(&status).filter_map(|shard| shard["primary"].as_u64()).collect();
+    assert_eq!(primaries.len(), 3, "primaries are spread evenly: {status}");
+    assert_eq!(status["replication"], 3);
+    assert_eq!(status["controller"]["server"], status["servers"][0]["id"], "it has the master");
+    lose_and_return(&mut cluster, 2, 1);
+}
+
+/// The controller's server dies: another one becomes the controller, and moves its shards.
+#[test]
+fn on_etcd_the_server_of_the_controller_may_be_killed() {
+    let etcd = EtcdServer::start();
+    let mut cluster = Replicated::start(Some(&format!("etcd://{}", etcd.endpoint)));
+    let status = cluster.wait_until_complete();
+    let controller = status["controller"]["server"].clone();
+    let servers = status["servers"].as_array().expect("servers");
+    let lost = servers.iter().position(|server| server["id"] == controller).expect("it answers");
+    lose_and_return(&mut cluster, lost, (lost + 1) % 3);
+    let later = cluster.wait_until_complete();
+    assert!(
+        later["controller"]["term"].as_u64() > status["controller"]["term"].as_u64(),
+        "{later}"
+    );
+}
+
+#[test]
+fn one_server_of_three_waits_for_the_others_and_says_so() {
+    let folder = test_folder();
+    let place = NodeSetup::new(folder.path(), "a").with("--replication", "3");
+    let node = place.start();
+    assert!(node.text().contains("nothing is served until 2 more have joined"), "{}", node.text());
+    let mut command = binary();
+    command.args(["status", "-o", "text", "--address", &place.url()]);
+    let (code, text) = outcome(command);
+    assert_eq!(code, 0, "{text}");
+    for line in [
+        "replication 3\n",
+        "nothing is served until 2 more servers have joined\n",
+        "shard 0 state waits for servers\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    node.stop();
+    let (code, text) = place.with("--replication", "5").refused();
+    assert_ne!(code, 0);
+    assert!(text.contains("--replication says 5, but the cluster keeps 3"), "{text}");
+}
