@@ -123,7 +123,7 @@ impl Bank {
     /// Starts the sessions.
     pub(super) fn run(&mut self, clients: u32, per_second: u32, seed: u64) {
         let shared = Arc::clone(&self.shared);
-        let pace = Pace { clients, per_second };
+        let pace = SessionPace { clients, per_second };
         let drive = move |db| drive(db, shared, pace, seed);
         self.sessions = Some(self.db.as_async().spawn(drive));
     }
@@ -195,12 +195,12 @@ fn balance_of(key: &[u8], value: Option<&[u8]>) -> Result<i64, String> {
 
 /// How often sessions begin transactions.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct SessionPace {
     clients: u32,
     per_second: u32,
 }
 
-impl Pace {
+impl SessionPace {
     /// From one transaction of a session to its next.
     fn period(self) -> Duration {
         Duration::from_secs_f64(f64::from(self.clients) / f64::from(self.per_second))
@@ -216,7 +216,12 @@ fn next_due(due: Instant, period: Duration, now: Instant) -> Instant {
 }
 
 /// On the event loop: runs all sessions to their end; how many did not reach it.
-async fn drive(db: LocalDb, shared: Arc<Shared>, pace: Pace, seed: u64) -> timestone::Result<u32> {
+async fn drive(
+    db: LocalDb,
+    shared: Arc<Shared>,
+    pace: SessionPace,
+    seed: u64,
+) -> timestone::Result<u32> {
     let live = Rc::new(Cell::new(pace.clients));
     let begin = Instant::now();
     for client in 0..pace.clients {

@@ -20,12 +20,12 @@ struct LastAnswer {
 }
 
 /// A server that is being asked.
-struct Watched {
+struct WatchedServer {
     address: String,
     last: Mutex<Option<LastAnswer>>,
 }
 
-impl Watched {
+impl WatchedServer {
     fn with<T>(&self, look: impl FnOnce(Option<&LastAnswer>) -> T) -> T {
         look(self.last.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
     }
@@ -33,7 +33,7 @@ impl Watched {
 
 /// All servers. Their threads end some time after this is dropped.
 pub(super) struct Watch {
-    servers: Vec<Arc<Watched>>,
+    servers: Vec<Arc<WatchedServer>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -42,7 +42,7 @@ impl Watch {
     pub(super) fn begin(addresses: impl Iterator<Item = String>) -> Result<Self, Failure> {
         let is_over = Arc::new(AtomicBool::new(false));
         let begin = |address: String| {
-            let server = Arc::new(Watched { address, last: Mutex::new(None) });
+            let server = Arc::new(WatchedServer { address, last: Mutex::new(None) });
             let (watched, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
             let ask = move || {
                 while !is_over.load(Relaxed) {
