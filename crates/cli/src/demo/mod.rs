@@ -162,13 +162,12 @@ impl Demo {
                 "the cluster's state is still on {url}; etcdctl del --prefix {prefix}/ removes it"
             ))?;
         }
-        if killed.is_empty() {
-            return Ok(());
+        if !killed.is_empty() {
+            // A server may take longer to end in order, and the bank is right all the same.
+            let names = killed.join(", ");
+            say(&format!("{names} did not end within {END_TIMEOUT:?} of SIGTERM: SIGKILL"));
         }
-        Err(Failure::failed(format!(
-            "{} did not end within {END_TIMEOUT:?} after SIGTERM and got SIGKILL",
-            killed.join(", ")
-        )))
+        Ok(())
     }
 }
 
