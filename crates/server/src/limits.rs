@@ -116,6 +116,11 @@ pub(crate) const COPY_FORWARD_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const STORE_PAUSE: Duration = Duration::from_millis(1);
 /// When to ask a server again that is becoming primary.
 pub(crate) const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How far the epoch of another replica's message may lie above the one that the map names: changes
+/// of a map on its way, and what a restore of the master skips (1024 at a time).
+pub(crate) const MAX_EPOCHS_AHEAD: u32 = 1 << 16;
+/// A replica whose log makes nothing durable for so long counts as lost, until it goes on.
+pub(crate) const LOG_STUCK_AFTER: Duration = Duration::from_secs(2);
 /// How long a primary waits at the end of its process for the other replicas to have what it has
 /// recorded: a failover of one of them takes less.
 pub(crate) const LAST_COUNTS: Duration = Duration::from_secs(3);

@@ -34,15 +34,18 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use timestone_cluster::{ControlState, ServerId, ShardMap};
-use timestone_replication::{Batch, Input, Output, Replica, ReplicaId};
+use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
-use timestone_shard::Input as ShardInput;
+use timestone_shard::{Input as ShardInput, LogShortage};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock};
 
 use crate::event::Event;
-use crate::limits::{COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, STORE_PAUSE};
+use crate::limits::{
+    COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, LOG_STUCK_AFTER, MAX_EPOCHS_AHEAD,
+    STORE_PAUSE,
+};
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
 use bytes::{LogBytes, lease_in};
@@ -50,7 +53,7 @@ use links::ReplicaLinks;
 pub(crate) use links::replica_of;
 pub(crate) use replica_log::FoundEntries;
 use replica_log::ReplicaLog;
-use role::{ReplicaRole, Shown};
+use role::ReplicaRole;
 pub(crate) use start::{ReplicaParts, StartedReplica};
 
 /// A replica that is kept here.
@@ -69,6 +72,8 @@ pub(crate) struct Kept {
     copied_at: Timestamp,
     /// When it had its last turn.
     turned_at: Timestamp,
+    /// Up to which batch everything counts, as a primary has said.
+    heard_counted: BatchNumber,
     /// Since when the process ends.
     ends_since: Option<Timestamp>,
 }
@@ -85,6 +90,8 @@ pub(crate) struct ReplicaStage {
     control: Option<Arc<ControlState>>,
     /// The last epoch that the core was told to lead.
     led: Epoch,
+    /// What the log lacks, as it said last.
+    shortage: Option<LogShortage>,
     outgoing: Outgoing,
 }
 
@@ -108,6 +115,7 @@ impl ReplicaStage {
             map,
             control: None,
             led: Epoch::ZERO,
+            shortage: None,
             outgoing: Outgoing::default(),
         }
     }
@@ -131,7 +139,7 @@ impl ReplicaStage {
                 Output::Send { to, message } => self.links.send(to, &message),
                 Output::Persist { ticket, entry } => {
                     let buffer = ctx.take_buffer();
-                    let (to, event) = kept.log.append(Some(ticket), &entry, buffer);
+                    let (to, event) = kept.log.append(ctx.now(), Some(ticket), &entry, buffer);
                     self.outgoing.send(ctx, to, event);
                 }
                 Output::Apply(batch) => {
@@ -187,7 +195,12 @@ impl ReplicaStage {
         tracing::info!(shard = %self.shard, %epoch, %through, "this server is primary");
         let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
         kept.role.promote(floor, through, with);
-        self.with_shard(ctx, |shard, turn| shard.start(turn));
+        let (log, shortage) = (self.parts.log, self.shortage.clone());
+        self.with_shard(ctx, |shard, turn| {
+            shard.start(turn);
+            // What the log lacks it has told the backup.
+            shard.input(turn, ShardInput::LogRoom { log, shortage });
+        });
     }
 
     /// Another epoch has begun.
@@ -199,7 +212,8 @@ impl ReplicaStage {
         tracing::info!(shard = %self.shard, %epoch, %by, "this server is primary no more");
         let counted = kept.replica.counted();
         kept.role.depose(ctx.now(), self.shard, self.parts.log, (&kept.log, counted));
-        if kept.role.is_closing() {
+        if kept.role.is_closing() && !kept.role.is_told_of_lost_log() {
+            kept.role.tells_of_lost_log();
             let log = self.parts.log;
             self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
         }
@@ -347,8 +361,19 @@ impl ReplicaStage {
         if frame.kind() == Kind::ReplicaAsk {
             self.links.asked(from, over);
         }
+        // The master hands out one epoch after the other. A promise of one far ahead would keep all
+        // that it hands out from serving.
+        let known = self.map.epoch(self.shard).unwrap_or_default();
+        if message.epoch().get().saturating_sub(known.get()) > MAX_EPOCHS_AHEAD {
+            tracing::warn!(shard = %self.shard, replica = %from, epoch = %message.epoch(), %known,
+                "a message of an epoch that the master has not handed out was dropped");
+            return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.hears(&message);
+        }
         let is_full = self.kept.as_ref().is_some_and(Kept::is_full);
-        if is_full && matches!(message, timestone_replication::Message::Append { .. }) {
+        if is_full && matches!(message, Message::Append { .. }) {
             // It is sent again when the store has caught up.
             return;
         }
@@ -375,6 +400,9 @@ impl ReplicaStage {
             }
             Event::LogCopyForward { below } => self.copy_forward(ctx, below),
             Event::LogRoom { log, shortage } => {
+                if log == self.parts.log {
+                    self.shortage.clone_from(&shortage);
+                }
                 let input = ShardInput::LogRoom { log, shortage };
                 self.with_shard(ctx, |shard, turn| shard.input(turn, input));
             }
@@ -417,10 +445,10 @@ impl ReplicaStage {
     /// The log wants to let go of what is below this log batch.
     fn copy_forward(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
         let Some(kept) = &mut self.kept else { return };
-        let (mark, batches) = kept.log.copy_forward(below);
+        let (mark, batches) = kept.log.copy_forward(below, kept.replica.counted());
         if let Some(mark) = mark {
             let buffer = ctx.take_buffer();
-            let (to, event) = kept.log.append(None, &mark, buffer);
+            let (to, event) = kept.log.append(ctx.now(), None, &mark, buffer);
             self.outgoing.send(ctx, to, event);
         }
         // What a backup keeps goes when its primary has appended it again.
@@ -450,13 +478,12 @@ impl ReplicaStage {
     fn end(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &mut self.kept else { return };
         let since = kept.ends_since.unwrap_or(ctx.now());
-        if ctx.now().since(since) < LAST_COUNTS || !kept.role.is_primary() {
-            return;
-        }
-        if kept.role.has_lost_log() {
+        let is_waited = ctx.now().since(since) < LAST_COUNTS && !kept.role.has_lost_log();
+        if is_waited || !kept.role.is_primary() || kept.role.is_told_of_lost_log() {
             return;
         }
         kept.role.log_has_failed();
+        kept.role.tells_of_lost_log();
         tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
             written last was told to nobody, and may count or not");
         let log = self.parts.log;
@@ -475,14 +502,14 @@ impl ReplicaStage {
             }
         }
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
-        let is_shown = kept.role.shown(kept.replica.state());
-        gauges.set_step(match is_shown {
-            Shown::Step(step) => Some(step),
-            Shown::Failed => None,
-        });
+        // A log that writes nothing for so long is as good as lost, until it goes on.
+        let oldest = kept.log.oldest_on_its_way();
+        let is_stuck = oldest.is_some_and(|at| ctx.now().since(at) >= LOG_STUCK_AFTER);
+        let fails = is_stuck || kept.role.keeps_nothing();
+        gauges.set_step(Some(kept.replica.state()).filter(|_| !fails));
         let counted = kept.replica.counted();
-        let has = kept.replica.durable().prefix();
-        gauges.set_progress(counted, counted.get().saturating_sub(has.get()));
+        let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());
+        gauges.set_progress(counted, last.get().saturating_sub(has.get()));
     }
 }
 
@@ -503,6 +530,7 @@ impl Kept {
             step_outputs: Vec::new(),
             copied_at: Timestamp::ZERO,
             turned_at: Timestamp::ZERO,
+            heard_counted: BatchNumber::ZERO,
             ends_since: None,
         }
     }
@@ -515,7 +543,17 @@ impl Kept {
     /// Whether the shard is asked here. Without its log it answers nobody: at the end it closes its
     /// store, and otherwise another replica becomes primary.
     fn takes_frames(&self) -> bool {
-        self.role.is_primary() && !self.role.has_lost_log()
+        self.role.is_primary() && !self.role.keeps_nothing()
+    }
+
+    /// A primary says how much counts; what of it is here is another matter.
+    fn hears(&mut self, message: &Message<LogBytes>) {
+        if let Message::Append { epoch, counted, .. } | Message::Probe { epoch, counted, .. } =
+            message
+            && *epoch == self.replica.promised()
+        {
+            self.heard_counted = self.heard_counted.max(*counted);
+        }
     }
 
     /// Whether so much waits for the store that no more is taken.
@@ -584,7 +622,11 @@ impl Stage<Event> for ReplicaStage {
         let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
         let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
         let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
-        [role, end, kept.replica.next_deadline()].into_iter().flatten().min()
+        let stuck = kept.log.oldest_on_its_way().map(|at| at.saturating_add(LOG_STUCK_AFTER));
+        let stuck = stuck.filter(|at| *at > kept.turned_at);
+        // A core that is not stepped any more wants nothing.
+        let core = kept.replica.next_deadline().filter(|_| !kept.role.has_failed());
+        [role, end, stuck, core].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<RawFd> {
@@ -592,8 +634,9 @@ impl Stage<Event> for ReplicaStage {
     }
 
     fn drained(&self) -> bool {
-        let is_drained =
-            |kept: &Kept| kept.role.is_drained() && (kept.log.is_idle() || kept.role.has_failed());
+        let is_drained = |kept: &Kept| {
+            kept.role.is_drained() && (kept.log.is_idle() || kept.role.keeps_nothing())
+        };
         self.outgoing.is_empty() && self.kept.as_ref().is_none_or(is_drained)
     }
 }

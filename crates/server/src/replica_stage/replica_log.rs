@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use timestone_replication::{Batch, Entry, Ticket};
 use timestone_seda::StageId;
 use timestone_shard::LogAppend;
-use timestone_types::{Epoch, ShardId};
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
 
 use super::bytes::LogBytes;
@@ -39,6 +39,7 @@ struct Appended {
     /// The first batch that is needed, as it says.
     keep_from: BatchNumber,
     is_mark: bool,
+    at: Timestamp,
 }
 
 /// What a start has found in the logs of one replica.
@@ -202,6 +203,7 @@ impl ReplicaLog {
     /// What to tell which stage so that an entry becomes durable.
     pub(super) fn append(
         &mut self,
+        at: Timestamp,
         ticket: Option<Ticket>,
         entry: &Entry<LogBytes>,
         mut bytes: Vec<u8>,
@@ -213,7 +215,11 @@ impl ReplicaLog {
             BatchHead { shard: self.shard, batch, epoch: Epoch::ZERO, first: self.next_record };
         self.next_record = self.next_record.plus(records);
         let (keep_from, is_mark) = (self.keep_from, matches!(entry, Entry::Mark(_)));
-        self.in_flight.push_back(Appended { number: batch, ticket, keep_from, is_mark });
+        self.in_flight.push_back(Appended { number: batch, ticket, keep_from, is_mark, at });
+        // What the log said last may have been that it holds nothing.
+        if let Some((_, Some(from))) = self.logs.iter_mut().find(|(log, _)| *log == self.log) {
+            *from = batch.min(*from);
+        }
         self.note(batch, entry);
         (self.log, Event::LogAppend(LogAppend { head, bytes }))
     }
@@ -229,6 +235,11 @@ impl ReplicaLog {
             }
         }
         last
+    }
+
+    /// When the oldest was appended of what is not durable.
+    pub(super) fn oldest_on_its_way(&self) -> Option<Timestamp> {
+        self.in_flight.front().map(|one| one.at)
     }
 
     /// Whether nothing waits for the log.
@@ -269,6 +280,9 @@ impl ReplicaLog {
     /// A log can hand out nothing before this log batch any more: the first batch of the shard that
     /// any log may hand out, when all have spoken.
     pub(super) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<BatchNumber> {
+        // It may have said so before it was given what is on its way.
+        let on_its_way = self.in_flight.front().filter(|_| log == self.log);
+        let from = on_its_way.map_or(from, |first| from.min(first.number));
         if let Some(entry) = self.logs.iter_mut().find(|(stage, _)| *stage == log) {
             entry.1 = Some(from);
         }
@@ -281,16 +295,22 @@ impl ReplicaLog {
         batches.min()
     }
 
-    /// The log asks for what is below this log batch to be appended again. The mark, if it is there;
-    /// and up to which batch of the shard (which is not meant).
+    /// The log asks for what is below this log batch to be appended again. The mark, if it is there,
+    /// or if it is to say what is not needed any more; and up to which batch of the shard (which is
+    /// not meant), of those that count.
     pub(super) fn copy_forward(
         &self,
         below: BatchNumber,
+        counted: BatchNumber,
     ) -> (Option<Entry<LogBytes>>, Option<BatchNumber>) {
-        let mark = self.mark.as_ref().filter(|(number, _)| *number < below);
+        let has_news = self.keep_from > self.durable_keep_from;
+        let mark = self.mark.as_ref().filter(|(number, _)| has_news || *number < below);
         let older = self.held.iter().take_while(|(number, _)| *number < below);
         let batches = older.filter_map(|(_, held)| match held {
-            HeldEntry::Batch(batch) if *batch >= self.keep_from => Some(*batch),
+            // What a table has cut has a number that other batches get.
+            HeldEntry::Batch(batch) if *batch >= self.keep_from && *batch <= counted => {
+                Some(*batch)
+            }
             HeldEntry::Batch(_) | HeldEntry::Mark => None,
         });
         (mark.map(|(_, mark)| mark.clone()), batches.max().map(BatchNumber::next))
@@ -302,7 +322,6 @@ mod tests {
     use std::sync::Arc;
 
     use timestone_replication::Mark;
-    use timestone_types::Timestamp;
 
     use super::*;
 
@@ -330,7 +349,7 @@ mod tests {
         assert!(base == BatchNumber::ZERO && found.is_empty());
         let mut appended = Vec::new();
         for (entry, ticket) in entries.iter().zip(1..) {
-            let (to, event) = log.append(Some(Ticket(ticket)), entry, Vec::new());
+            let (to, event) = log.append(Timestamp::ZERO, Some(Ticket(ticket)), entry, Vec::new());
             let Event::LogAppend(append) = event else { panic!("{event:?}") };
             assert_eq!(to, LOG);
             appended.push(append);
@@ -355,7 +374,7 @@ mod tests {
         log.needs_from(number(3));
         assert_eq!(log.batches(number(9)).map(|batch| batch.number.get()).collect::<Vec<_>>(), [3]);
         assert_eq!(released(&mut log), None, "a crash now would find no word of it");
-        log.append(None, &mark(), Vec::new());
+        log.append(Timestamp::ZERO, None, &mark(), Vec::new());
         assert_eq!(released(&mut log), None);
         assert_eq!(log.durable(number(5)), None, "nobody waits for it");
         assert_eq!(released(&mut log), Some(4));
@@ -365,15 +384,16 @@ mod tests {
     fn the_last_mark_is_needed_and_is_copied_forward() {
         let (mut log, _) = log_of(&[mark(), batch(1), batch(2)]);
         log.needs_from(number(2));
-        log.append(None, &batch(3), Vec::new());
+        log.append(Timestamp::ZERO, None, &batch(3), Vec::new());
         log.durable(number(4));
         assert_eq!(released(&mut log), None, "the mark is in the first one");
-        let (copied, below) = log.copy_forward(number(3));
+        let (copied, below) = log.copy_forward(number(3), number(3));
         assert_eq!((copied.clone(), below), (Some(mark()), None));
-        log.append(None, &copied.unwrap(), Vec::new());
+        log.append(Timestamp::ZERO, None, &copied.unwrap(), Vec::new());
         log.durable(number(5));
         assert_eq!(released(&mut log), Some(3));
-        assert_eq!(log.copy_forward(number(4)), (None, Some(number(3))));
+        assert_eq!(log.copy_forward(number(4), number(3)), (None, Some(number(3))));
+        assert_eq!(log.copy_forward(number(4), number(1)), (None, None), "it may be cut");
     }
 
     #[test]
@@ -385,10 +405,27 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_held_nothing_holds_what_it_was_given_since() {
+        let other = StageId::new(5);
+        let (mut log, ..) =
+            ReplicaLog::recovered(SHARD, (LOG, &[other, LOG]), FoundEntries::default());
+        assert_eq!(log.retained(other, BatchNumber::MAX), None);
+        assert_eq!(log.retained(LOG, BatchNumber::MAX), None);
+        log.append(Timestamp::ZERO, Some(Ticket(1)), &mark(), Vec::new());
+        log.append(Timestamp::ZERO, Some(Ticket(2)), &batch(1), Vec::new());
+        // Said before it was given them.
+        assert_eq!(log.retained(LOG, BatchNumber::MAX), Some(number(1)));
+        log.durable(number(2));
+        assert_eq!(log.retained(other, BatchNumber::MAX), Some(number(1)));
+        assert_eq!(released(&mut log), None, "the mark is needed");
+        assert_eq!(log.retained(LOG, number(2)), Some(number(1)));
+    }
+
+    #[test]
     fn a_restart_finds_what_was_appended_in_order_and_from_where_on() {
         let (mut log, mut appended) = log_of(&[mark(), batch(1), batch(2), batch(2)]);
         log.needs_from(number(2));
-        let (_, event) = log.append(None, &batch(3), Vec::new());
+        let (_, event) = log.append(Timestamp::ZERO, None, &batch(3), Vec::new());
         let Event::LogAppend(last) = event else { panic!("{event:?}") };
         appended.push(last);
         let mut found = FoundEntries::default();

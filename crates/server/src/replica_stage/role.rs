@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use timestone_replication::{Batch, Step};
+use timestone_replication::Batch;
 use timestone_seda::{Context, StageId};
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{Backup, Output, Recovering, Replay, Shard, ShardError, Turn};
@@ -25,6 +25,8 @@ struct Primary {
     outputs: Vec<Output>,
     /// Nothing that it records becomes durable here any more.
     has_lost_log: bool,
+    /// At the end of the process: the shard was told so.
+    is_told: bool,
 }
 
 /// See the module.
@@ -36,15 +38,6 @@ enum Kind {
 
 /// See the module.
 pub(super) struct ReplicaRole(Kind);
-
-/// How a replica is told of to the rest of its process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shown {
-    /// It is that far on its way to serve.
-    Step(Step),
-    /// It can keep nothing any more.
-    Failed,
-}
 
 impl ReplicaRole {
     /// A backup that goes on from what its log has told.
@@ -73,11 +66,24 @@ impl ReplicaRole {
         matches!(&self.0, Kind::Primary(primary) if primary.has_lost_log)
     }
 
-    pub(super) fn shown(&self, step: Step) -> Shown {
+    /// Whether nothing that it is given is kept any more: its log or its device has failed.
+    pub(super) fn keeps_nothing(&self) -> bool {
         match &self.0 {
-            Kind::Failed => Shown::Failed,
-            Kind::Primary(primary) if primary.has_lost_log => Shown::Failed,
-            Kind::Primary(_) | Kind::Backup(_) => Shown::Step(step),
+            Kind::Failed => true,
+            Kind::Primary(primary) => primary.has_lost_log || primary.shard.has_failed(),
+            Kind::Backup(_) => false,
+        }
+    }
+
+    /// Whether the shard knows, at the end of the process, that its log takes nothing any more.
+    pub(super) const fn is_told_of_lost_log(&self) -> bool {
+        matches!(&self.0, Kind::Primary(primary) if primary.is_told)
+    }
+
+    /// See [`Self::is_told_of_lost_log`].
+    pub(super) const fn tells_of_lost_log(&mut self) {
+        if let Kind::Primary(primary) = &mut self.0 {
+            primary.is_told = true;
         }
     }
 
@@ -131,8 +137,8 @@ impl ReplicaRole {
             Kind::Backup(backup) => {
                 assert_eq!(backup.last(), through, "all of the table was carried out");
                 let shard = backup.promote(floor, with);
-                let (outputs, has_lost_log) = (Vec::new(), false);
-                let primary = Primary { shard, epoch, keep_from, outputs, has_lost_log };
+                let (outputs, has_lost_log, is_told) = (Vec::new(), false, false);
+                let primary = Primary { shard, epoch, keep_from, outputs, has_lost_log, is_told };
                 self.0 = Kind::Primary(Box::new(primary));
             }
             // Its store has failed as it took the last of them.

@@ -176,6 +176,10 @@ impl LogRecords {
             return ctx.buffers.give(bytes);
         }
         admission.note_sent(bytes.len());
+        // What the log said last may have been that it holds nothing.
+        if let Some((_, Some(from))) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
+            *from = batch.min(*from);
+        }
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
         if let Some(tap) = &mut self.tap {
             tap.push(head, &bytes);
@@ -324,6 +328,10 @@ impl LogRecords {
     /// A log cannot go behind `from` any more: up to which timestamp no write can come back, if
     /// that is known.
     pub(crate) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<Timestamp> {
+        // It may have said so before it was given what is on its way.
+        let next_durable = self.journal.durable_to().next();
+        let is_told_more = self.are_at(log) && next_durable < self.journal.open_batch();
+        let from = if is_told_more { from.min(next_durable) } else { from };
         if let Some(entry) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
             entry.1 = Some(from);
         }

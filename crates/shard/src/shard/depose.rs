@@ -33,6 +33,12 @@ impl Shard {
         self.store
     }
 
+    /// Whether the store's device has failed: it takes nothing any more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.store.has_failed()
+    }
+
     /// Whether the store takes nothing any more, because the process ends. Then the shard is brought
     /// to its end as it is.
     #[must_use]

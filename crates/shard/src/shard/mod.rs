@@ -249,6 +249,7 @@ impl Shard {
         if self.log_records.is_copying() {
             return;
         }
+        let below = below.min(self.log_records.open_batch());
         let answer = self.driver.ask(ctx.now(), participant::Input::CopyForward);
         self.driver.assert_carried_out();
         let Some(participant::Output::CopyForward(copy)) = answer else { return };
