@@ -78,6 +78,11 @@ impl Failure {
         self.code == UNKNOWN
     }
 
+    /// Whether something went wrong: not that a signal ended it, or that nobody reads along.
+    pub(crate) fn is_a_finding(&self) -> bool {
+        !self.is_silent() && self.code != INTERRUPTED
+    }
+
     /// Whoever read our output has gone: nothing is left to do, and nothing to say.
     pub(crate) const fn reader_gone() -> Self {
         Self { code: 0, message: String::new() }

@@ -7,13 +7,15 @@
 //!                           ├─► probe ────► wire                        status
 //!                           ├─► bench/… ──► client + workload           bench
 //!                           ├─► command/check ─► workload               check
-//!                           └─► sim/… ───► sim                          sim
+//!                           ├─► sim/… ───► sim                          sim
+//!                           └─► demo/… ──► serve (processes) + timestone   demo
 //! ```
 //! Everything that decides lives below; this crate parses, prints, and says what went wrong in
 //! sentences. Exit codes: `failure`.
 
 mod bench;
 mod command;
+mod demo;
 mod dump_file;
 mod failure;
 #[cfg(feature = "fuzz")]
@@ -76,6 +78,11 @@ enum Command {
     Scrub(command::scrub::ScrubArgs),
     /// Measure throughput, aborts and latency under a workload
     Bench(Box<bench::BenchArgs>),
+    /// Run a cluster of processes on this machine under a workload: kill any, and see it go on
+    Demo(demo::DemoArgs),
+    /// Become a program that ends with the process that started it
+    #[command(hide = true)]
+    Attached(demo::attached::AttachedArgs),
     /// Judge a history: which anomalies it has, and the transactions that prove them
     Check(command::check::CheckArgs),
     /// Run whole clusters under one virtual clock and one seed, with faults on purpose
@@ -111,6 +118,8 @@ impl Arguments {
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),
             Command::Scrub(args) => command::scrub::run(args, given.unwrap_or(Format::Table)),
             Command::Bench(args) => bench::run(args, given.unwrap_or(Format::Table)),
+            Command::Demo(args) => demo::run(args, text),
+            Command::Attached(args) => demo::attached::run(args),
             Command::Check(args) => command::check::run(args, text),
             Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),
             Command::Log(args) => command::log::run(args, text),

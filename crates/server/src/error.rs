@@ -114,12 +114,6 @@ pub enum ServerError {
         /// What was asked for.
         wanted: u16,
     },
-    /// Replicas keep what they promise in a log.
-    #[error(
-        "shards with several replicas need a log: leave out --log none, or start the server with \
-         --log ssd"
-    )]
-    ReplicasWithoutLog,
     /// A log holds something else than a replica's batches.
     #[error(
         "batch {batch} in the log of shard {shard} is none of a replica; the directory was used in \

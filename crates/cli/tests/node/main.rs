@@ -9,6 +9,7 @@
 mod bad_input;
 mod churn;
 mod cluster;
+mod demo;
 mod doors;
 mod dump;
 #[expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]

@@ -28,9 +28,7 @@ pub(super) fn build(
     slots: &mut StageSlots,
 ) -> Result<Primaries, ServerError> {
     let Ground { config, environment, clock, plan, manifest, .. } = ground;
-    if config.log != DeviceKind::Ssd {
-        return Err(ServerError::ReplicasWithoutLog);
-    }
+    assert_ne!(config.log, DeviceKind::None, "whoever joined keeps what it promises in a log");
     let tuning = config.tuning();
     let opener = Arc::new(opener(ground, place, stage_of.len()));
     let mut found: Vec<FoundEntries> = stage_of.iter().map(|_| FoundEntries::default()).collect();

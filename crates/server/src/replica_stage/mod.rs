@@ -179,7 +179,10 @@ impl ReplicaStage {
         through: BatchNumber,
         floor: Timestamp,
     ) {
-        let Some(kept) = &mut self.kept else { return };
+        // At the end of the process the store is being closed: another one serves.
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.ends_since.is_none()) else {
+            return;
+        };
         kept.take_batches(ctx.now(), self.shard, true);
         tracing::info!(shard = %self.shard, %epoch, %through, "this server is primary");
         let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
@@ -196,6 +199,10 @@ impl ReplicaStage {
         tracing::info!(shard = %self.shard, %epoch, %by, "this server is primary no more");
         let counted = kept.replica.counted();
         kept.role.depose(ctx.now(), self.shard, self.parts.log, (&kept.log, counted));
+        if kept.role.is_closing() {
+            let log = self.parts.log;
+            self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
+        }
     }
 
     /// Calls the shard, if it serves here, and carries out what it wants.
@@ -442,7 +449,7 @@ impl ReplicaStage {
     /// are gone: it is waited for, but not for ever.
     fn end(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &mut self.kept else { return };
-        let since = *kept.ends_since.get_or_insert(ctx.now());
+        let since = kept.ends_since.unwrap_or(ctx.now());
         if ctx.now().since(since) < LAST_COUNTS || !kept.role.is_primary() {
             return;
         }
@@ -467,12 +474,12 @@ impl ReplicaStage {
                 self.outgoing.send(ctx, log, event);
             }
         }
+        gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
         let is_shown = kept.role.shown(kept.replica.state());
         gauges.set_step(match is_shown {
             Shown::Step(step) => Some(step),
             Shown::Failed => None,
         });
-        gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
         let counted = kept.replica.counted();
         let has = kept.replica.durable().prefix();
         gauges.set_progress(counted, counted.get().saturating_sub(has.get()));
@@ -518,6 +525,10 @@ impl Kept {
 
     /// Has the backup take what counts; `all`: whether its store keeps up or not.
     fn take_batches(&mut self, now: Timestamp, shard: ShardId, all: bool) {
+        if self.ends_since.is_some() {
+            // The log has them.
+            return;
+        }
         while !self.applies.is_empty() && (all || !self.role.is_behind()) {
             let Some(batch) = self.applies.pop_front() else { break };
             self.apply_bytes -= batch.payload.records.len();
@@ -548,6 +559,9 @@ impl Stage<Event> for ReplicaStage {
         self.outgoing.send_again(ctx);
         if let Some(kept) = &mut self.kept {
             kept.turned_at = ctx.now();
+            if ctx.is_shutting_down() {
+                kept.ends_since.get_or_insert(ctx.now());
+            }
             kept.take_batches(ctx.now(), self.shard, false);
             kept.role.turn_backup(ctx.now(), ctx.is_shutting_down(), &self.parts.gauges);
         }

@@ -141,7 +141,8 @@ impl ReplicaRole {
         }
     }
 
-    /// A primary becomes a backup: of what it did, that counts which is in these batches.
+    /// A primary becomes a backup: of what it did, that counts which is in these batches. One whose
+    /// store is being closed, because its process ends, is brought to its end as it is.
     pub(super) fn depose(
         &mut self,
         now: Timestamp,
@@ -149,6 +150,9 @@ impl ReplicaRole {
         log: StageId,
         (batches, counted): (&ReplicaLog, BatchNumber),
     ) {
+        if self.is_closing() {
+            return self.log_has_failed();
+        }
         let Kind::Primary(primary) = std::mem::replace(&mut self.0, Kind::Failed) else { return };
         let has_lost_log = primary.has_lost_log;
         let mut replay = Replay::new(id, primary.shard.depose()).beside_others();
@@ -161,6 +165,11 @@ impl ReplicaRole {
         if !has_lost_log {
             *self = Self::backup(replay, log);
         }
+    }
+
+    /// Whether it is a primary whose store takes nothing any more, because the process ends.
+    pub(super) fn is_closing(&self) -> bool {
+        matches!(&self.0, Kind::Primary(primary) if primary.shard.is_closing())
     }
 
     /// Calls the shard, if this is the primary: what it wants done, to be
