@@ -251,12 +251,14 @@ impl Injector {
         match undo {
             Undo::Heal(from, to) => world.heal(Some((from, to))),
             Undo::Rejoin(id, _) => {
+                world.cut_from_master(id, false);
                 for other in world.processes.ids() {
                     world.heal(Some((id, other)));
                     world.heal(Some((other, id)));
                 }
             }
             Undo::Unite(id, seed) => {
+                world.cut_from_master(id, false);
                 for (from, to) in between_sides(world, id, seed) {
                     world.heal(Some((from, to)));
                 }
@@ -442,7 +444,11 @@ impl Injector {
             FaultKind::CutOneWay => return self.cut(world, id, false, length, dice),
             FaultKind::Isolate => self.isolate(world, id, Side::Everybody, length),
             FaultKind::MasterCut => self.isolate(world, ProcessId(0), Side::Everybody, length),
-            FaultKind::CutFromServers => self.isolate(world, id, Side::Servers, length),
+            FaultKind::CutFromServers => {
+                self.isolate(world, id, Side::Servers, length);
+                // A master may be on either side.
+                world.cut_from_master(id, seed.derive("master", 0).dice().chance(0.5));
+            }
             FaultKind::CutFromClients => self.isolate(world, id, Side::Clients, length),
             FaultKind::Split => self.split(world, id, seed, length),
             FaultKind::MasterGone => return self.lose_master(world, length, dice),
@@ -498,6 +504,7 @@ impl Injector {
             world.network.cut(id, other.id);
             world.network.cut(other.id, id);
         }
+        world.cut_from_master(id, side == Side::Everybody);
         self.undo_at(world, length, Undo::Rejoin(id, side));
     }
 

@@ -9,6 +9,7 @@
 //! deliberately absent: the way there and back, which costs nothing, as the thread that asks etcd
 //! in production waits for it apart from all stages.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use timestone_types::{ClusterId, HashSeed, Timestamp};
 
 use crate::clock::{EPOCH, TrueTime};
 use crate::error::SimError;
+use crate::network::ProcessId;
 
 /// Leases of servers and of the controller: as short as those of etcd may be.
 const LEASE: Duration = Duration::from_secs(2);
@@ -29,6 +31,8 @@ struct MasterHost {
     master: EmbeddedMaster,
     truth: TrueTime,
     is_gone: bool,
+    /// Servers that cannot reach it.
+    cut_off: BTreeSet<ProcessId>,
     /// It went with something on its way to it.
     is_asked: bool,
     /// Its configurations, as of a revision.
@@ -43,11 +47,15 @@ impl MasterHost {
 
 /// See the module; clones are the same master.
 #[derive(Clone)]
-pub(crate) struct OutsideMaster(Arc<Mutex<MasterHost>>);
+pub(crate) struct OutsideMaster {
+    host: Arc<Mutex<MasterHost>>,
+    /// Who asks it, where that is a server.
+    asker: Option<ProcessId>,
+}
 
 impl std::fmt::Debug for OutsideMaster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OutsideMaster").field(&self.lock().master).finish()
+        f.debug_tuple("OutsideMaster").field(&self.lock().master).finish_non_exhaustive()
     }
 }
 
@@ -68,12 +76,34 @@ impl OutsideMaster {
             .map_err(SimError::world)?;
         // Whatever it is told to keep, it keeps.
         let master = EmbeddedMaster::new(master, LEASE, |_| Ok(()));
-        let host = MasterHost { master, truth, is_gone: false, is_asked: false, control: None };
-        Ok(Self(Arc::new(Mutex::new(host))))
+        let host = MasterHost {
+            master,
+            truth,
+            is_gone: false,
+            cut_off: BTreeSet::new(),
+            is_asked: false,
+            control: None,
+        };
+        Ok(Self { host: Arc::new(Mutex::new(host)), asker: None })
+    }
+
+    /// The same, as a server asks it.
+    pub(crate) fn asked_by(&self, server: ProcessId) -> Self {
+        Self { host: Arc::clone(&self.host), asker: Some(server) }
+    }
+
+    /// Keeps a server from reaching it, or no longer.
+    pub(crate) fn cut_off(&self, server: ProcessId, is_cut: bool) {
+        let mut host = self.lock();
+        if is_cut {
+            host.cut_off.insert(server);
+        } else {
+            host.cut_off.remove(&server);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, MasterHost> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It answers nobody from now on. `asked`: what it is asked next it carries out nevertheless.
@@ -126,7 +156,8 @@ impl OutsideMaster {
     ) -> Result<T, MasterFailure> {
         let mut host = self.lock();
         let now = host.now();
-        if !host.is_gone {
+        let is_cut = self.asker.is_some_and(|server| host.cut_off.contains(&server));
+        if !host.is_gone && !is_cut {
             return ask(&mut host.master, now);
         }
         if std::mem::take(&mut host.is_asked) {
@@ -202,6 +233,18 @@ mod tests {
         master.leave(false);
         assert!(register(&mut master, 4).is_err());
         assert_eq!(master.control().map.servers().len(), 2);
+    }
+
+    #[test]
+    fn who_is_cut_off_asks_in_vain_and_others_do_not() {
+        let (master, _) = master(1);
+        let (mut one, mut other) = (master.asked_by(ProcessId(0)), master.asked_by(ProcessId(1)));
+        master.cut_off(ProcessId(0), true);
+        assert!(register(&mut one, 1).is_err());
+        assert!(register(&mut other, 2).is_ok());
+        assert_eq!(master.control().map.servers().len(), 1);
+        master.cut_off(ProcessId(0), false);
+        assert!(register(&mut one, 1).is_ok());
     }
 
     #[test]

@@ -147,6 +147,10 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let log = &config.storage.tuning.log;
     let files = log.copy_forward_after_files as u64 + SPARE_LOG_FILES + held_up * shards_each;
     let bound = files * log.file_bytes * threads;
+    // What a replica lacks that is gone is kept for it, until it is given up.
+    if world.processes.iter().any(|process| process.is_buried) {
+        return all;
+    }
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);
         all.push(Quantity { whose: server.name.clone(), what: "bytes of log", held, bound });

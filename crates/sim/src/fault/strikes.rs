@@ -109,6 +109,7 @@ impl Injector {
         for (from, to) in links {
             world.network.cut(from, to);
         }
+        world.cut_from_master(id, true);
         self.undo_at(world, length, Undo::Unite(id, seed));
     }
 

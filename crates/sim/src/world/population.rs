@@ -136,7 +136,7 @@ impl Population<'_> {
             config.storage.flash,
             config.storage.pace,
         )
-        .mastered_by(self.master.cloned());
+        .mastered_by(self.master.map(|master| master.asked_by(id)));
         let unlogged = Unlogged::default();
         let role =
             Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));

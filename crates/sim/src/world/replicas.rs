@@ -135,6 +135,13 @@ impl World {
         self.start_at(id, until);
     }
 
+    /// A server cannot reach the master outside, or can again.
+    pub(crate) fn cut_from_master(&self, id: ProcessId, is_cut: bool) {
+        if let Some(master) = &self.master {
+            master.cut_off(id, is_cut);
+        }
+    }
+
     /// The master outside answers nobody any more, perhaps with something on its way to it, or
     /// everybody again.
     pub(crate) fn set_master_gone(&mut self, asked: Option<bool>) {

@@ -81,3 +81,31 @@ fn a_replica_that_keeps_what_a_table_has_cut_is_found() {
 fn a_primary_that_leads_an_epoch_twice_is_found() {
     found_within(5, Bug::ReissuesEpoch, DYING);
 }
+
+/// Primaries that are split off with half of the clients, some of which have clocks that are far
+/// behind: what these read is below any lease.
+const SPLIT: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 6
+sessions = 6
+jump = "4s"
+[workload]
+kind = "register"
+singles = true
+external = "none"
+ops = 1
+keys = 4
+rate = 500
+seconds = 25
+deadline = "700ms"
+[faults]
+split = { every = "5s", lasting = "4s" }
+clock-jump = { every = "700ms", lasting = "6s" }
+"#;
+
+#[test]
+fn a_single_read_above_the_lease_is_found() {
+    found_within(15, Bug::ReadsAboveLease, SPLIT);
+}
