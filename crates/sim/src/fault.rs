@@ -10,7 +10,7 @@ use std::time::Duration;
 use timestone_flash::{Fault as FlashFault, OpKind, PageId};
 use timestone_seda::simulated::VirtualTime;
 
-pub(crate) use self::away::Condition;
+pub(crate) use self::away::Hardship;
 pub use self::kind::{FaultKind, FaultPlan};
 use self::strikes::{between_sides, forget_connection, kill};
 use crate::network::{LinkQuality, ProcessId};
@@ -175,8 +175,7 @@ impl Injector {
             !matches!(undo, Undo::StopTimeout(..) | Undo::StopBound(..) | Undo::Reader(_))
         };
         let is_well = |process: &Process| {
-            process.is_buried
-                || process.is_up() && !process.paused && process.planned_crash.is_none()
+            process.is_gone || process.is_up() && !process.paused && process.planned_crash.is_none()
         };
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
@@ -452,7 +451,7 @@ impl Injector {
             FaultKind::CutFromClients => self.isolate(world, id, Side::Clients, length),
             FaultKind::Split => self.split(world, id, seed, length),
             FaultKind::MasterGone => return self.lose_master(world, length, dice),
-            FaultKind::Death => world.bury(id, seed),
+            FaultKind::Death => world.end_for_good(id, seed),
             FaultKind::LostDirectory => world.lose_disks(id, true, seed, until),
             FaultKind::LostDevices => world.lose_disks(id, false, seed, until),
             FaultKind::Break => return world.break_connection(dice),

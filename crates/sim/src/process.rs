@@ -120,7 +120,7 @@ pub(crate) struct Process {
     pub(crate) counter: Counter,
     pub(crate) paused: bool,
     /// It never starts again.
-    pub(crate) is_buried: bool,
+    pub(crate) is_gone: bool,
     /// It dies within its next turn.
     pub(crate) planned_crash: Option<PlannedCrash>,
     /// It ends as soon as it has brought everything to its end, and another one takes its place

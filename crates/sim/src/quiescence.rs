@@ -93,7 +93,7 @@ fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
 /// Replicas that lack something, as far as there are servers for them.
 fn lacking(world: &World) -> Vec<Quantity> {
     let members = &world.config.members;
-    let living = world.processes.iter().filter(|process| process.is_server() && !process.is_buried);
+    let living = world.processes.iter().filter(|process| process.is_server() && !process.is_gone);
     let wanted = living.count().min(members.replication.replicas());
     let shards = world.replicated_shards().into_iter();
     let of_shard = |(entry, _): (ShardEntry, bool)| Quantity {
@@ -148,7 +148,7 @@ fn bounded(world: &World) -> Vec<Quantity> {
     let files = log.copy_forward_after_files as u64 + SPARE_LOG_FILES + held_up * shards_each;
     let bound = files * log.file_bytes * threads;
     // What a replica lacks that is gone is kept for it, until it is given up.
-    if world.processes.iter().any(|process| process.is_buried) {
+    if world.processes.iter().any(|process| process.is_gone) {
         return all;
     }
     for server in world.processes.iter().filter(|process| process.is_server()) {

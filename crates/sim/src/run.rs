@@ -463,7 +463,7 @@ impl ScenarioRun {
     }
 
     fn down(&self) -> Vec<String> {
-        let is_down = |process: &&Process| !process.is_up() && !process.is_buried;
+        let is_down = |process: &&Process| !process.is_up() && !process.is_gone;
         let down = self.world.processes.iter().filter(is_down);
         down.map(|process| {
             let state = if matches!(process.life, ProcessLife::Joining { .. }) {

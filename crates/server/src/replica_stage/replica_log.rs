@@ -399,6 +399,7 @@ mod tests {
     #[test]
     fn what_logs_may_hand_out_is_known_by_batches_of_the_shard() {
         let (mut log, _) = log_of(&[mark(), batch(2), batch(1), batch(3)]);
+        log.durable(number(4));
         assert_eq!(log.retained(LOG, number(1)), Some(number(1)));
         assert_eq!(log.retained(LOG, number(4)), Some(number(3)));
         assert_eq!(log.retained(LOG, BatchNumber::MAX), None);

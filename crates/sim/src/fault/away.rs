@@ -14,7 +14,7 @@ use super::FaultKind;
 
 /// How a server is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Condition {
+pub(crate) enum Hardship {
     /// Nothing is in its way.
     Well,
     /// It serves, and perhaps not everybody, or slowly, or with errors.
@@ -25,10 +25,10 @@ pub(crate) enum Condition {
 
 impl Undo {
     /// How the process is that it concerns; of what concerns no server, or harms none, nothing.
-    fn condition(self, id: ProcessId) -> Condition {
+    fn condition(self, id: ProcessId) -> Hardship {
         let (whose, condition) = match self {
             Self::Rejoin(whose, Side::Everybody | Side::Servers) | Self::Unite(whose, _) => {
-                (whose, Condition::Away)
+                (whose, Hardship::Away)
             }
             Self::Rejoin(whose, Side::Clients)
             | Self::Disk(whose)
@@ -36,41 +36,41 @@ impl Undo {
             | Self::Reboot(whose)
             | Self::Room(whose)
             | Self::Memory(whose)
-            | Self::Truth(whose, _) => (whose, Condition::Hindered),
-            Self::Heal(from, to) => (if to == id { to } else { from }, Condition::Hindered),
-            Self::Network => (id, Condition::Hindered),
+            | Self::Truth(whose, _) => (whose, Hardship::Hindered),
+            Self::Heal(from, to) => (if to == id { to } else { from }, Hardship::Hindered),
+            Self::Network => (id, Hardship::Hindered),
             // Clocks are wrong now and then wherever there are any; a master is no server.
             Self::Clock(_)
             | Self::Master
             | Self::StopBound(..)
             | Self::StopTimeout(..)
             | Self::Reader(_)
-            | Self::LateClock(_) => return Condition::Well,
+            | Self::LateClock(_) => return Hardship::Well,
         };
-        if whose == id { condition } else { Condition::Well }
+        if whose == id { condition } else { Hardship::Well }
     }
 }
 
 impl Injector {
     /// How a server is.
-    pub(crate) fn condition(&self, world: &World, id: ProcessId) -> Condition {
+    pub(crate) fn condition(&self, world: &World, id: ProcessId) -> Hardship {
         let process = &world.processes[id];
         let is_here = process.is_up()
             && !process.paused
             && process.planned_crash.is_none()
             && process.leaving.is_none();
         if !is_here {
-            return Condition::Away;
+            return Hardship::Away;
         }
         let pending = self.undos.iter().flatten();
-        pending.map(|undo| undo.condition(id)).max().unwrap_or(Condition::Well)
+        pending.map(|undo| undo.condition(id)).max().unwrap_or(Hardship::Well)
     }
 
     /// How many servers beside this one are not well.
     pub(super) fn unwell_besides(&self, world: &World, id: ProcessId) -> usize {
         let servers = world.processes.iter().filter(|process| process.is_server());
         servers
-            .filter(|server| server.id != id && self.condition(world, server.id) != Condition::Well)
+            .filter(|server| server.id != id && self.condition(world, server.id) != Hardship::Well)
             .count()
     }
 
@@ -79,7 +79,7 @@ impl Injector {
     pub(crate) fn leaves_enough(&self, world: &World) -> bool {
         let servers = world.processes.iter().filter(|process| process.is_server());
         let unwell =
-            servers.filter(|server| self.condition(world, server.id) != Condition::Well).count();
+            servers.filter(|server| self.condition(world, server.id) != Hardship::Well).count();
         unwell <= world.config.members.spares() && !self.undos.iter().flatten().any(Undo::is_of_all)
     }
 

@@ -70,7 +70,7 @@ impl Population<'_> {
             clock,
             counter,
             paused: false,
-            is_buried: false,
+            is_gone: false,
             planned_crash: None,
             leaving: None,
             scheduled: None,

@@ -105,11 +105,11 @@ impl World {
     }
 
     /// A server dies for good.
-    pub(crate) fn bury(&mut self, id: ProcessId, seed: Seed) {
+    pub(crate) fn end_for_good(&mut self, id: ProcessId, seed: Seed) {
         let silent = seed.derive("silent", 0).dice().chance(0.5);
         self.trace.note(self.now(), id, "dies for good");
         self.kill(id, silent, seed);
-        self.processes[id].is_buried = true;
+        self.processes[id].is_gone = true;
     }
 
     /// A server dies, and its disks are gone: with the whole data directory, or without the small

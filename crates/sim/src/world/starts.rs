@@ -26,7 +26,7 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 
 impl World {
     pub(super) fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
-        if !matches!(self.processes[id].life, ProcessLife::Down) || self.processes[id].is_buried {
+        if !matches!(self.processes[id].life, ProcessLife::Down) || self.processes[id].is_gone {
             return Ok(());
         }
         self.network.begin_process(id);
