@@ -397,6 +397,8 @@ pub enum Bug {
     ConfirmsInstalled,
     /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
     ReissuesEpochs,
+    /// A log that once held nothing of a shard counts as empty of it, although it was given batches.
+    BelievesOldWord,
     /// A primary with replicas tells what is there now whatever its lease is.
     ReadsAboveLease,
     /// A new primary tells what is there now while earlier ones may answer.

@@ -109,3 +109,12 @@ clock-jump = { every = "700ms", lasting = "6s" }
 fn a_single_read_above_the_lease_is_found() {
     found_within(15, Bug::ReadsAboveLease, SPLIT);
 }
+
+#[test]
+fn a_replica_that_takes_its_log_for_empty_is_found() {
+    found_within(
+        40,
+        Bug::BelievesOldWord,
+        include_str!("../../../../../scenarios/failover-bank.toml"),
+    );
+}
