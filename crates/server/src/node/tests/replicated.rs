@@ -2,6 +2,7 @@
 //! controller.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 
 use timestone_cluster::{
     Address, EmbeddedMaster, Heartbeat, MapVersion, MasterFailure, MasterService, ReplicaClaim,
@@ -307,6 +308,70 @@ fn the_controller_confirms_what_serves_and_moves_what_is_lost() {
     assert_ne!(moved.primary, ServerId::new(2));
     assert_eq!((moved.epoch.get(), moved.replicas.len()), (3, 3));
     assert_eq!(driven.latest().map.shards()[2].epoch.get(), 2, "the others stay");
+}
+
+/// A master that does not carry out confirmations for a while, and counts them.
+#[derive(Clone)]
+struct Refusing {
+    master: Shared,
+    confirmations: Arc<AtomicU32>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl MasterService for Refusing {
+    fn execute(&mut self, command: MasterCommand) -> Result<MasterAnswer, MasterFailure> {
+        if matches!(command, MasterCommand::ConfirmShard { .. }) {
+            self.confirmations.fetch_add(1, Ordering::Relaxed);
+            if self.refuses.load(Ordering::Relaxed) {
+                return Err(MasterFailure::Unavailable { detail: "not now".to_owned() });
+            }
+        }
+        self.master.execute(command)
+    }
+
+    fn renew(&mut self, now: Timestamp, server: ServerId) -> Result<(), MasterFailure> {
+        self.master.renew(now, server)
+    }
+
+    fn alive(&mut self, now: Timestamp) -> Result<Vec<ServerId>, MasterFailure> {
+        self.master.alive(now)
+    }
+
+    fn campaign(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+    ) -> Result<Option<timestone_cluster::Term>, MasterFailure> {
+        self.master.campaign(now, server)
+    }
+
+    fn resign(&mut self, server: ServerId) -> Result<(), MasterFailure> {
+        self.master.resign(server)
+    }
+
+    fn map_above(&mut self, seen: MapVersion) -> Result<Option<ShardMap>, MasterFailure> {
+        self.master.map_above(seen)
+    }
+}
+
+/// Heartbeats come more often than the controller has anything else to do.
+#[test]
+fn what_was_refused_is_proposed_again_while_heartbeats_come() {
+    let refusing = Refusing {
+        master: Shared::new(master_of_three()),
+        confirmations: Arc::default(),
+        refuses: Arc::new(AtomicBool::new(true)),
+    };
+    let control = refusing.master.control();
+    let mut driven = Driven::new(control, |_| MasterLink::shared(Box::new(refusing.clone())));
+    driven.pass(500);
+    // Two shards serve; each is confirmed at each of the some 25 heartbeats at most.
+    let asked = refusing.confirmations.load(Ordering::Relaxed);
+    assert!((10..=100).contains(&asked), "{asked} confirmations in half a second");
+    refusing.refuses.store(false, Ordering::Relaxed);
+    driven.pass(100);
+    let confirmed: Vec<u32> = driven.latest().normal.iter().map(|one| one.epoch.get()).collect();
+    assert_eq!(confirmed, [0, 2, 2]);
 }
 
 #[test]
