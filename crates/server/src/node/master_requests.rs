@@ -163,6 +163,9 @@ impl NodeStage {
             return;
         }
         let Some(address) = self.master.address() else { return };
+        if self.links.is_pausing(ctx.now(), address) {
+            return self.master.link_lost();
+        }
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let envelope = Envelope { request: number, ..Envelope::default() };

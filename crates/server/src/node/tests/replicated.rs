@@ -461,3 +461,61 @@ fn a_remote_master_is_asked_for_configurations_and_what_it_says_is_told() {
     driven.turn();
     assert_eq!(driven.told.len(), 2);
 }
+
+/// Of a server that is not the master's nothing was asked that could be lost.
+#[test]
+fn what_the_master_was_asked_is_lost_with_its_connection_alone() {
+    let clients = ClientIdBlock { first: ClientId::new(1), count: 1 };
+    let mut driven =
+        Driven::new(master_of_three().control(), |_| MasterLink::remote(far(), clients));
+    let dial_of = |driven: &Driven, to: SocketAddr| {
+        driven.dialled.iter().rev().find(|(_, address)| *address == to).unwrap().0
+    };
+    let connect = |driven: &mut Driven, connection| {
+        let reply_to = ReplyAddress { connection: ConnectionId::new(connection), ..accepted(0) };
+        let dial = Some(dial_of(driven, far()));
+        let view = ConnectionView { reply_to, peer: far(), dial, owner: None };
+        driven.driver.send(StageId::new(0), Event::Net(NetEvent::Connected(view))).unwrap();
+        driven.turn();
+    };
+    let end = |driven: &mut Driven, dial| {
+        let reason = timestone_seda::DisconnectReason::Closed;
+        let ended = NetEvent::Disconnected { reply_to: accepted(0), dial: Some(dial), reason };
+        driven.driver.send(StageId::new(0), Event::Net(ended)).unwrap();
+        driven.turn();
+    };
+    let greet = |driven: &mut Driven| {
+        let mut hello = Vec::new();
+        wire::Hello::new(wire::Role::Client, ClusterId::ZERO, ClientId::ZERO, "")
+            .encode(&Envelope::default(), &mut hello);
+        driven.frames(accepted(50), hello);
+        driven.turn();
+    };
+    let asked = |driven: &Driven| {
+        let is_for_clients = |frame: Result<Frame<'_>, _>| {
+            let ask = wire::MasterAsk::decode(&frame.unwrap());
+            ask.is_ok_and(|ask| {
+                matches!(ask.master_command(), Ok(MasterCommand::RegisterClient { .. }))
+            })
+        };
+        let sent = driven.sent.iter();
+        sent.map(|(_, bytes)| {
+            Frames::new(bytes).filter(|frame| is_for_clients(frame.clone())).count()
+        })
+        .sum::<usize>()
+    };
+    connect(&mut driven, 7);
+    (0..3).for_each(|_| greet(&mut driven));
+    assert_eq!(asked(&driven), 1, "the first had an id, the others wait for the same answer");
+    let other = dial_of(&driven, "127.0.0.1:7002".parse().unwrap());
+    end(&mut driven, other);
+    greet(&mut driven);
+    driven.pass(200);
+    assert_eq!(asked(&driven), 1, "its answer is on its way");
+    let own = dial_of(&driven, far());
+    end(&mut driven, own);
+    driven.pass(600);
+    connect(&mut driven, 8);
+    driven.pass(200);
+    assert_eq!(asked(&driven), 2, "it is asked again, whoever waits");
+}
