@@ -90,6 +90,11 @@ impl Controlling {
         self.asked.remove(&number.get())
     }
 
+    /// Whether the controller has asked something under this number, and waits.
+    pub(super) fn has_asked(&self, number: RequestId) -> bool {
+        self.asked.contains_key(&number.get())
+    }
+
     fn deadline(&self) -> Option<Timestamp> {
         self.running.as_ref().and_then(|running| running.controller.next_deadline())
     }

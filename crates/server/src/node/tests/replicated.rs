@@ -519,3 +519,29 @@ fn what_the_master_was_asked_is_lost_with_its_connection_alone() {
     driven.pass(200);
     assert_eq!(asked(&driven), 2, "it is asked again, whoever waits");
 }
+
+/// A new primary may wait for what the master has to tell; clients that look for it do not delay it.
+#[test]
+fn the_map_is_told_without_asking_a_master_elsewhere() {
+    let clients = ClientIdBlock { first: ClientId::new(1), count: 1 };
+    let control = master_of_three().control();
+    let version = control.map.version();
+    let mut driven = Driven::new(control, |_| MasterLink::remote(far(), clients));
+    let (dial, _) = *driven.dialled.iter().find(|(_, address)| *address == far()).unwrap();
+    let reply_to = ReplyAddress { connection: ConnectionId::new(7), ..accepted(0) };
+    let view = ConnectionView { reply_to, peer: far(), dial: Some(dial), owner: None };
+    driven.driver.send(StageId::new(0), Event::Net(NetEvent::Connected(view))).unwrap();
+    driven.turn();
+    driven.sent.clear();
+    let (mut command, mut asked) = (Vec::new(), Vec::new());
+    MasterCommand::FetchMap.encode(&mut command);
+    wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
+    driven.frames(accepted(50), asked);
+    driven.turn();
+    let [(to, answer)] = driven.sent.as_slice() else { panic!("{:?}", driven.sent) };
+    assert_eq!(*to, accepted(50));
+    let frame = Frame::parse(wire::without_clock(answer)).unwrap();
+    let answer = MasterReply::decode(&frame).unwrap().master_answer().unwrap();
+    let MasterAnswer::Map(map) = answer else { panic!("{answer:?}") };
+    assert_eq!(map.version(), version);
+}
