@@ -107,8 +107,8 @@ impl NodeStage {
             }
             Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_here() => self.master.execute(command),
-            // Clients look for a map often while one is missed. This process follows the master, and
-            // is a client's copy of it.
+            // Clients look for a map often while a shard is missed, and the master has other things to
+            // do. This process follows it by itself.
             Ok(MasterCommand::FetchMap) => Ok((MasterAnswer::Map(self.maps.map().clone()), None)),
             Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),
