@@ -499,10 +499,8 @@ fn what_the_master_was_asked_is_lost_with_its_connection_alone() {
             })
         };
         let sent = driven.sent.iter();
-        sent.map(|(_, bytes)| {
-            Frames::new(bytes).filter(|frame| is_for_clients(frame.clone())).count()
-        })
-        .sum::<usize>()
+        sent.map(|(_, bytes)| Frames::new(bytes).filter(|frame| is_for_clients(*frame)).count())
+            .sum::<usize>()
     };
     connect(&mut driven, 7);
     (0..3).for_each(|_| greet(&mut driven));
