@@ -21,6 +21,10 @@ pub const MIN_DETECTION: Duration = Duration::from_millis(50);
 /// How long a server that has just registered may take until it is heard for the first time: it
 /// opens its stores and reads its logs.
 pub const START_TIME: Duration = Duration::from_secs(10);
+/// How long a shard must have served in one epoch until it is forgotten that its primaries needed
+/// other ones: one that fails again within it is not given the shard again while another replica can
+/// have it.
+pub const STEADY_TIME: Duration = Duration::from_secs(10);
 /// By how much epochs, terms and the map's version are raised above all that is known when a master
 /// goes on from a backup: for what only servers have seen that the backup does not know.
 pub const RESTORED_MARGIN: u32 = 1024;

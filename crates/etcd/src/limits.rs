@@ -27,8 +27,11 @@ pub const WATCH_PAUSE: Duration = Duration::from_millis(200);
 pub const MAP_PAUSE: Duration = Duration::from_millis(50);
 /// Most commands that wait for a worker.
 pub const MAX_ASKED: usize = 4096;
+/// Most commands of the controller that wait for it.
+pub const MAX_URGENT: usize = 1024;
 /// Most endpoints of one etcd.
 pub const MAX_ENDPOINTS: usize = 16;
 
+const _: () = assert!(MAX_URGENT <= MAX_ASKED);
 const _: () = assert!(CONTROLLER_LEASE_S >= MIN_LEASE_S);
 const _: () = assert!(MAX_STATE_BYTES * 4 / 3 < 1536 * 1024);

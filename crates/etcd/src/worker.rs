@@ -6,7 +6,7 @@
 //!            Control, Controller       └─ between commands: the server's lease, word of a new map; in a cluster of
 //!                                         several copies the controller's lease, and the configurations as well
 //! ```
-//! Commands are carried out in their order. A host that is dropped ends the thread after the call
+//! Commands are carried out in their order, those of the controller before others. A host that is dropped ends the thread after the call
 //! that is under way.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -19,7 +19,7 @@ use timestone_cluster::{
 use timestone_types::Timestamp;
 
 use crate::EtcdMaster;
-use crate::limits::{CAMPAIGN_PAUSE, MAP_PAUSE, MAX_ASKED};
+use crate::limits::{CAMPAIGN_PAUSE, MAP_PAUSE, MAX_ASKED, MAX_URGENT};
 
 /// What the thread has to tell.
 #[derive(Debug)]
@@ -46,10 +46,16 @@ pub struct ServedServer {
     pub is_replicated: bool,
 }
 
+/// A command, and the number of its answer.
+type Numbered = (u64, MasterCommand);
+
 /// The host's end.
 #[derive(Debug)]
 pub struct EtcdWorker {
-    asked: SyncSender<(u64, MasterCommand)>,
+    /// What is to be carried out; `None` wakes the thread.
+    asked: SyncSender<Option<Numbered>>,
+    /// What is to be carried out before that.
+    urgent: SyncSender<Numbered>,
     news: Receiver<MasterNews>,
 }
 
@@ -59,7 +65,9 @@ impl EtcdWorker {
     /// # Errors
     /// The system gives no thread.
     pub fn begin(master: EtcdMaster, follower: ServedServer) -> std::io::Result<Self> {
-        let (asked, commands) = sync_channel(MAX_ASKED);
+        let (asked, waiting) = sync_channel(MAX_ASKED);
+        let (urgent, first) = sync_channel(MAX_URGENT);
+        let commands = Commands { first, waiting };
         // Every command has one answer, and what has changed is told when there is room.
         let (tell, news) = sync_channel(2 * MAX_ASKED);
         let now = Instant::now();
@@ -67,17 +75,41 @@ impl EtcdWorker {
         std::thread::Builder::new()
             .name("etcd-master".to_owned())
             .spawn(move || while work.turn(&commands) {})?;
-        Ok(Self { asked, news })
+        Ok(Self { asked, urgent, news })
     }
 
     /// Asks for a command to be carried out: whether there is room for it.
     pub fn ask(&self, number: u64, command: MasterCommand) -> bool {
-        self.asked.try_send((number, command)).is_ok()
+        self.asked.try_send(Some((number, command))).is_ok()
+    }
+
+    /// The same, before all that was asked in the other way and is not under way yet.
+    pub fn ask_first(&self, number: u64, command: MasterCommand) -> bool {
+        let has_room = self.urgent.try_send((number, command)).is_ok();
+        // A thread that has something to do looks by itself.
+        drop(self.asked.try_send(None));
+        has_room
     }
 
     /// What there is to tell, oldest first; `None` if there is nothing.
     pub fn take(&self) -> Option<MasterNews> {
         self.news.try_recv().ok()
+    }
+}
+
+/// What the thread was asked.
+struct Commands {
+    first: Receiver<Numbered>,
+    waiting: Receiver<Option<Numbered>>,
+}
+
+impl Commands {
+    /// The next one, waited for for a while. None comes of being woken.
+    fn next(&self) -> Result<Option<Numbered>, RecvTimeoutError> {
+        match self.first.try_recv() {
+            Ok(command) => Ok(Some(command)),
+            Err(_) => self.waiting.recv_timeout(MAP_PAUSE),
+        }
     }
 }
 
@@ -94,19 +126,20 @@ struct Work {
 
 impl Work {
     /// Carries out a command, or waits for one for a while, and does what is due beside: whether
-    /// the host is there.
-    fn turn(&mut self, commands: &Receiver<(u64, MasterCommand)>) -> bool {
+    /// the host is there. What has changed is told however many commands there are: a new primary
+    /// waits for it.
+    fn turn(&mut self, commands: &Commands) -> bool {
         self.renew();
         if self.follower.is_replicated && Instant::now() >= self.campaign_at && !self.campaign() {
             return false;
         }
-        match commands.recv_timeout(MAP_PAUSE) {
-            Ok((number, command)) => {
+        match commands.next() {
+            Ok(Some((number, command))) => {
                 let answer = self.master.execute(command);
                 // A host that takes nothing is not waited for: it asks again.
-                self.is_there(MasterNews::Answered(number, answer)).is_some()
+                self.is_there(MasterNews::Answered(number, answer)).is_some() && self.follow()
             }
-            Err(RecvTimeoutError::Timeout) => self.follow(),
+            Ok(None) | Err(RecvTimeoutError::Timeout) => self.follow(),
             Err(RecvTimeoutError::Disconnected) => false,
         }
     }

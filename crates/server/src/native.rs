@@ -3,7 +3,8 @@
 //! A frame goes straight to the stage of the shard that its header names; what is for the server
 //! itself, or for a shard that is not here, goes to the node stage. The first frame of an accepted
 //! connection must be `Hello`: whoever speaks something else (a browser, a redis client on the
-//! wrong port) is told so and cut off.
+//! wrong port) is told so and cut off. So is who has not greeted as a server, and sends what only
+//! servers do.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,7 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Break, ConnectionView, Generation, Protocol, Split, StageId};
 use timestone_types::Epoch;
 use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Frames, HEADER_BYTES, Hello, Kind, Message,
+    Envelope, ErrorCode, ErrorReply, Frame, Frames, HEADER_BYTES, Hello, Kind, Message, Role,
     frame_length,
 };
 
@@ -25,8 +26,8 @@ pub(crate) type ShardTable = Arc<OnceLock<Vec<StageId>>>;
 pub(crate) struct NativeProtocol {
     node: StageId,
     shards: ShardTable,
-    // By connection slot: which generation of it has said hello.
-    greeted: Vec<Option<Generation>>,
+    // By connection slot: which generation of it has said hello, and whether as a server.
+    greeted: Vec<Option<(Generation, bool)>>,
 }
 
 impl NativeProtocol {
@@ -35,24 +36,30 @@ impl NativeProtocol {
         Self { node, shards, greeted: Vec::new() }
     }
 
-    fn has_greeted(&self, connection: &ConnectionView) -> bool {
+    /// Whether who has greeted is a server; `None` before the hello.
+    fn greeted_as_server(&self, connection: &ConnectionView) -> Option<bool> {
         let slot = self.greeted.get(connection.reply_to.connection.index());
-        slot.is_some_and(|generation| *generation == Some(connection.reply_to.generation))
+        let (generation, is_server) = slot.copied().flatten()?;
+        (generation == connection.reply_to.generation).then_some(is_server)
     }
 
-    fn greet(&mut self, connection: &ConnectionView) {
+    /// Notes who greets. A hello that cannot be read is the node's to refuse.
+    fn greet(&mut self, connection: &ConnectionView, frame: &[u8]) {
+        let hello = Frame::parse(frame).and_then(|frame| Hello::first(&frame));
+        let is_server = hello.is_ok_and(|hello| hello.role == Role::Server);
         let index = connection.reply_to.connection.index();
         if self.greeted.len() <= index {
             self.greeted.resize(index + 1, None);
         }
-        self.greeted[index] = Some(connection.reply_to.generation);
+        self.greeted[index] = Some((connection.reply_to.generation, is_server));
     }
 }
 
 impl Protocol for NativeProtocol {
     #[inline]
     fn split(&mut self, connection: &ConnectionView, bytes: &[u8]) -> Split {
-        let greeted = connection.dial.is_some() || self.has_greeted(connection);
+        let role = self.greeted_as_server(connection);
+        let greeted = connection.dial.is_some() || role.is_some();
         if !greeted && (is_http(bytes) || is_resp(bytes)) {
             // No frame begins so: read as its length, these letters are far above the bound.
             return Split::Broken;
@@ -74,7 +81,7 @@ impl Protocol for NativeProtocol {
             if kind != Kind::Hello as u8 {
                 return Split::Broken;
             }
-            self.greet(connection);
+            self.greet(connection, &bytes[..length]);
         }
         if let Some(owner) = connection.owner
             && connection.dial.is_some()
@@ -83,6 +90,12 @@ impl Protocol for NativeProtocol {
         }
         let to = match Kind::from_u8(kind) {
             None => return Split::Broken,
+            // What only servers tell each other: a client that sends it has lost its way.
+            Some(Kind::Heartbeat | Kind::ReplicaAsk | Kind::CheckpointAsk)
+                if connection.dial.is_none() && role != Some(true) =>
+            {
+                return Split::Broken;
+            }
             Some(
                 Kind::Hello
                 | Kind::NodeStatus
@@ -180,5 +193,88 @@ impl Protocol for NativeProtocol {
             ..Envelope::default()
         };
         ErrorReply::new(code, &words).encode(&envelope, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_seda::{ConnectionId, DialId, ReplyAddress};
+    use timestone_types::{ClientId, ClusterId};
+    use timestone_wire::{CheckpointAsk, Heartbeat, NodeStatus};
+
+    use super::*;
+
+    const NODE: StageId = StageId::new(0);
+    const SHARD: StageId = StageId::new(1);
+
+    fn view(connection: u32, dial: Option<DialId>) -> ConnectionView {
+        let reply_to = ReplyAddress {
+            stage: StageId::new(9),
+            connection: ConnectionId::new(connection),
+            generation: Generation::new(1),
+        };
+        let owner = dial.map(|_| NODE);
+        ConnectionView { reply_to, peer: "127.0.0.1:7400".parse().unwrap(), dial, owner }
+    }
+
+    fn hello(role: Role) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Hello::new(role, ClusterId::ZERO, ClientId::ZERO, "")
+            .encode(&Envelope::default(), &mut bytes);
+        bytes
+    }
+
+    /// A heartbeat, an ask of a replica, and an ask for a checkpoint.
+    fn of_servers() -> [Vec<u8>; 3] {
+        let mut frames = [Vec::new(), Vec::new(), Vec::new()];
+        Heartbeat { beat: &[] }.encode(&Envelope::default(), &mut frames[0]);
+        let from = timestone_cluster::ServerId::new(2);
+        CheckpointAsk { from, after: &[] }.encode(&Envelope::default(), &mut frames[1]);
+        frames[2] = frames[1].clone();
+        frames[2][4] = Kind::ReplicaAsk as u8;
+        frames
+    }
+
+    fn protocol() -> NativeProtocol {
+        let shards = ShardTable::default();
+        shards.set(vec![SHARD]).unwrap();
+        NativeProtocol::new(NODE, shards)
+    }
+
+    #[test]
+    fn what_only_servers_say_is_taken_from_those_alone_that_greeted_as_servers() {
+        let mut protocol = protocol();
+        for (connection, role) in (0..).zip([Role::Client, Role::Tool, Role::Server]) {
+            let view = view(connection, None);
+            let greeting = hello(role);
+            let length = greeting.len();
+            assert_eq!(protocol.split(&view, &greeting), Split::Frame { length, to: NODE });
+            for (frame, to) in of_servers().iter().zip([NODE, SHARD, SHARD]) {
+                let taken = Split::Frame { length: frame.len(), to };
+                let expected = if role == Role::Server { taken } else { Split::Broken };
+                assert_eq!(protocol.split(&view, frame), expected, "{role:?}: {}", frame[4]);
+            }
+            let mut status = Vec::new();
+            NodeStatus {}.encode(&Envelope::default(), &mut status);
+            let length = status.len();
+            assert_eq!(protocol.split(&view, &status), Split::Frame { length, to: NODE });
+        }
+        // The next connection in a server's slot is nobody yet.
+        let mut next = view(2, None);
+        next.reply_to.generation = Generation::new(2);
+        assert_eq!(protocol.split(&next, &of_servers()[0]), Split::Broken);
+        protocol.split(&next, &hello(Role::Client));
+        assert_eq!(protocol.split(&next, &of_servers()[0]), Split::Broken);
+    }
+
+    /// Who was dialled needs no greeting: everything goes to whoever dialled.
+    #[test]
+    fn of_a_connection_that_was_dialled_everything_goes_to_its_owner() {
+        let mut protocol = protocol();
+        let view = view(5, Some(DialId::new(1)));
+        for frame in of_servers() {
+            let length = frame.len();
+            assert_eq!(protocol.split(&view, &frame), Split::Frame { length, to: NODE });
+        }
     }
 }

@@ -68,19 +68,29 @@ impl Controller {
             .iter()
             .filter(able)
             .filter(|server| normal.replicas.contains(server))
-            .max_by_key(|&&server| self.fitness(entry, server))?;
+            .max_by_key(|&&server| self.fitness(entry, normal, server))?;
         Some(change_of(entry, *primary, entry.replicas.clone()))
     }
 
     /// How well a replica can lead its shard: the higher, the better. Of several that are alike,
-    /// the present primary.
-    fn fitness(&self, entry: &ShardEntry, server: ServerId) -> impl Ord + use<> {
+    /// the present primary; not if it has started again and again, because it would do so as the
+    /// primary for ever: it is back before it counts as lost. One that has not followed the last
+    /// normal configuration does not take its place.
+    fn fitness(
+        &self,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+        server: ServerId,
+    ) -> impl Ord + use<> {
         let key = (entry.id, server);
+        let installed = self.installed(entry.id, server);
         let failed = self.could_not_lead.get(&key).copied().unwrap_or(Epoch::ZERO);
         let lag_records = self.replicas.get(&key).map_or(u64::MAX, |status| status.lag_records);
         (
             Reverse(failed),
-            self.installed(entry.id, server),
+            installed >= normal.epoch,
+            Reverse(self.repeated_starts(entry.id, server)),
+            installed,
             Reverse(lag_records),
             server == entry.primary,
             Reverse(server),

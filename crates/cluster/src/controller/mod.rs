@@ -115,6 +115,11 @@ pub struct Controller {
     untold_since: BTreeMap<(ShardId, ServerId), Timestamp>,
     /// The last epoch that each replica could not lead, since the shard served last.
     could_not_lead: BTreeMap<(ShardId, ServerId), Epoch>,
+    /// The last epoch of each shard in which each primary needed another one, and how many epochs
+    /// that were, since the shard last served for [`STEADY_TIME`].
+    needed_epochs: BTreeMap<(ShardId, ServerId), (Epoch, u32)>,
+    /// Since when each shard serves in its epoch.
+    serves_since: BTreeMap<ShardId, (Epoch, Timestamp)>,
     /// When a primary was last given another epoch because it asked.
     renewed_at: BTreeMap<ShardId, Timestamp>,
     /// When replicas were taken out.
@@ -142,6 +147,8 @@ impl Controller {
             starting_until: BTreeMap::new(),
             untold_since: BTreeMap::new(),
             could_not_lead: BTreeMap::new(),
+            needed_epochs: BTreeMap::new(),
+            serves_since: BTreeMap::new(),
             renewed_at: BTreeMap::new(),
             removed_at: BTreeMap::new(),
             listening: None,

@@ -3,6 +3,7 @@
 use timestone_types::{Epoch, ShardId, Timestamp};
 
 use super::Controller;
+use crate::limits::STEADY_TIME;
 use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardEntry};
 
 impl Controller {
@@ -24,15 +25,45 @@ impl Controller {
                 self.untold_since.remove(&key);
             }
         }
-        match self.claim(now, entry) {
+        let claim = self.claim(now, entry);
+        self.note_steadiness(now, entry, claim);
+        let key = (entry.id, entry.primary);
+        match claim {
             ReplicaClaim::Serves => {
                 self.could_not_lead.retain(|(shard, _), _| *shard != entry.id);
             }
             ReplicaClaim::CannotLead => {
-                self.could_not_lead.insert((entry.id, entry.primary), entry.epoch);
+                self.could_not_lead.insert(key, entry.epoch);
             }
-            ReplicaClaim::None | ReplicaClaim::NeedsEpoch => {}
+            ReplicaClaim::NeedsEpoch => {
+                let (epoch, count) = self.needed_epochs.entry(key).or_default();
+                if *epoch != entry.epoch {
+                    (*epoch, *count) = (entry.epoch, *count + 1);
+                }
+            }
+            ReplicaClaim::None => {}
         }
+    }
+
+    /// Notes since when a shard serves, and forgets after a while who needed other epochs.
+    fn note_steadiness(&mut self, now: Timestamp, entry: &ShardEntry, claim: ReplicaClaim) {
+        if claim != ReplicaClaim::Serves {
+            self.serves_since.remove(&entry.id);
+            return;
+        }
+        let since = self.serves_since.entry(entry.id).or_insert((entry.epoch, now));
+        if since.0 != entry.epoch {
+            *since = (entry.epoch, now);
+        }
+        if now >= since.1.saturating_add(STEADY_TIME) {
+            self.needed_epochs.retain(|(shard, _), _| *shard != entry.id);
+        }
+    }
+
+    /// How often the replica of a shard at this server needed another epoch lately, beyond the one
+    /// that every start may need.
+    pub(super) fn repeated_starts(&self, shard: ShardId, server: ServerId) -> u32 {
+        self.needed_epochs.get(&(shard, server)).map_or(0, |(_, count)| count.saturating_sub(1))
     }
 
     /// What the primary of a shard says of the shard's epoch.

@@ -323,6 +323,55 @@ fn a_primary_that_needs_another_epoch_gets_it() {
     assert_eq!(watch.pass(20), [to(2, 1, &[1, 2, 3])], "nobody else could lead");
 }
 
+/// Who becomes primary when the primary, server 1, starts again three times, and serves this long
+/// in between.
+fn of_a_primary_that_starts_again(serves_for: u64) -> Vec<u32> {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    let mut led = Vec::new();
+    for epoch in 3..6 {
+        watch.claim = ReplicaClaim::NeedsEpoch;
+        let wanted = watch.pass(200);
+        let [ControllerOutput::Change(change)] = wanted.as_slice() else { panic!("{wanted:?}") };
+        led.push(change.primary.get());
+        (entry.epoch, entry.primary) = (Epoch::new(epoch), change.primary);
+        watch.claim = ReplicaClaim::None;
+        watch.changed(&entry, false);
+        watch.heard.iter_mut().for_each(|(_, installed, _)| *installed = epoch);
+        watch.claim = ReplicaClaim::Serves;
+        let confirm = ControllerOutput::Confirm { shard: ShardId::ZERO, epoch: Epoch::new(epoch) };
+        assert_eq!(watch.pass(200), [confirm]);
+        watch.changed(&entry, true);
+        assert_eq!(watch.pass(serves_for), []);
+        if entry.primary != ServerId::new(1) {
+            break;
+        }
+    }
+    led
+}
+
+#[test]
+fn a_primary_that_starts_again_and_again_is_followed_by_another_one() {
+    assert_eq!(of_a_primary_that_starts_again(1000), [1, 2], "the first time may be a restart");
+    assert_eq!(of_a_primary_that_starts_again(11_000), [1, 1, 1], "that was long ago");
+}
+
+#[test]
+fn who_starts_again_and_again_leads_while_nobody_else_could() {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    watch.claim = ReplicaClaim::NeedsEpoch;
+    // The others have not followed what may have been acknowledged.
+    watch.heard[1].1 = 1;
+    watch.heard[2].1 = 1;
+    for epoch in 3..6 {
+        assert_eq!(watch.pass(200), [to(epoch - 1, 1, &[1, 2, 3])]);
+        entry.epoch = Epoch::new(epoch);
+        watch.heard[0].1 = epoch;
+        watch.changed(&entry, false);
+    }
+}
+
 #[test]
 fn who_cannot_lead_is_followed_by_all_others_before_it_is_its_turn_again() {
     let mut watch = Watch::new();

@@ -110,3 +110,73 @@ fn a_worker_of_single_copies_does_not_campaign() {
     };
     assert_eq!(control.term, Term::ZERO);
 }
+
+/// Commands that come without a pause; each takes longer than it takes to ask the next one.
+#[test]
+fn a_worker_that_is_always_asked_tells_what_has_changed() {
+    let etcd = Arc::new(EtcdServer::start());
+    let mut master = open(&etcd, "/timestone/busy", 1, &Noted::default(), (1, 1));
+    register(&mut master, 1);
+    let mut other = open(&etcd, "/timestone/busy", 2, &Noted::default(), (1, 1));
+    let worker = EtcdWorker::begin(master, follower(1, false)).expect("a thread");
+    let (mut number, mut answered, mut version) = (0, 0, None);
+    for server in 2..5 {
+        let known = version;
+        register(&mut other, server);
+        let deadline = Instant::now() + TIMEOUT;
+        while version <= known {
+            assert!(Instant::now() < deadline, "a newer map was not told");
+            while number < answered + 10 {
+                number += 1;
+                assert!(worker.ask(number, MasterCommand::FetchControl));
+            }
+            match worker.take() {
+                Some(MasterNews::Map(map)) => version = Some(map.version()),
+                Some(MasterNews::Answered(_, answer)) => {
+                    answer.unwrap();
+                    answered += 1;
+                }
+                Some(other) => panic!("{other:?}"),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_controller_asks_is_carried_out_first() {
+    let etcd = Arc::new(EtcdServer::start());
+    let mut master = open(&etcd, "/timestone/first", 1, &Noted::default(), (1, 1));
+    register(&mut master, 1);
+    let worker = EtcdWorker::begin(master, follower(1, false)).expect("a thread");
+    const OTHERS: u64 = 500;
+    for number in 1..=OTHERS {
+        assert!(worker.ask(number, MasterCommand::FetchControl));
+    }
+    assert!(worker.ask_first(OTHERS + 1, MasterCommand::FetchControl));
+    let deadline = Instant::now() + TIMEOUT;
+    let mut order = Vec::new();
+    while order.len() as u64 <= OTHERS {
+        assert!(Instant::now() < deadline, "{} answers", order.len());
+        match worker.take() {
+            Some(MasterNews::Answered(number, answer)) => {
+                answer.unwrap();
+                order.push(number);
+            }
+            Some(_) => {}
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    let place = order.iter().position(|number| *number == OTHERS + 1).unwrap();
+    assert!(place < order.len() / 2, "it was answered as number {place}");
+    order.remove(place);
+    assert!(order.is_sorted(), "the others in their order");
+    // One that waits for nothing is woken.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(worker.ask_first(OTHERS + 2, MasterCommand::FetchControl));
+    let mut heard = None;
+    while heard.is_none() {
+        assert!(Instant::now() < deadline, "no answer");
+        heard = worker.take().filter(|news| matches!(news, MasterNews::Answered(..)));
+    }
+}

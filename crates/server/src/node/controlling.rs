@@ -6,10 +6,10 @@
 //!                           └─► Fetch, Change, Confirm ─► master, with the term ─► its answer ─► Controller
 //! ```
 //! A controller is begun anew with every term: it listens before it calls anybody lost. What the
-//! master refuses is not proposed again in the same turn. Source: docs/protocol/membership.md, "The
+//! master refuses is not proposed again in the same step. Source: docs/protocol/membership.md, "The
 //! controller".
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ struct Running {
     term: Term,
     controller: Controller,
     /// Refusals that it has not been told yet.
-    refused: Vec<ShardId>,
+    refused: BTreeSet<ShardId>,
 }
 
 /// See the module.
@@ -88,6 +88,11 @@ impl Controlling {
     /// What was asked under this number, if the controller has asked.
     pub(super) fn asked(&mut self, number: RequestId) -> Option<ControllerAsk> {
         self.asked.remove(&number.get())
+    }
+
+    /// Whether the controller has asked something under this number, and waits.
+    pub(super) fn has_asked(&self, number: RequestId) -> bool {
+        self.asked.contains_key(&number.get())
     }
 
     fn deadline(&self) -> Option<Timestamp> {
@@ -141,10 +146,6 @@ impl NodeStage {
         }
         if self.controlling.deadline().is_some_and(|deadline| now >= deadline) {
             self.step_controller(ctx, ControllerInput::Tick);
-            let running = self.controlling.running.as_mut();
-            for shard in running.map_or(Vec::new(), |one| core::mem::take(&mut one.refused)) {
-                self.step_controller(ctx, ControllerInput::Refused(shard));
-            }
         }
     }
 
@@ -168,7 +169,7 @@ impl NodeStage {
         self.controlling.running = term.map(|term| Running {
             term,
             controller: Controller::new(limits),
-            refused: Vec::new(),
+            refused: BTreeSet::new(),
         });
         self.step_controller(ctx, ControllerInput::Tick);
     }
@@ -189,8 +190,14 @@ impl NodeStage {
         }
     }
 
+    /// Steps the controller. It is told first what was refused since its last step: while heartbeats
+    /// come, nothing else steps it.
     fn step_controller(&mut self, ctx: &mut Context<'_, Event>, input: ControllerInput) {
-        let mut inputs = VecDeque::from([input]);
+        let running = self.controlling.running.as_mut();
+        let refused = running.map_or_else(BTreeSet::new, |one| core::mem::take(&mut one.refused));
+        let mut inputs: VecDeque<ControllerInput> =
+            refused.into_iter().map(ControllerInput::Refused).collect();
+        inputs.push_back(input);
         let (mut has_changed, mut fetches) = (false, 0);
         while let Some(input) = inputs.pop_front() {
             has_changed |= matches!(input, ControllerInput::Changed(_));
@@ -199,11 +206,14 @@ impl NodeStage {
             for output in running.controller.step(ctx.now(), input) {
                 let (shard, command) = self.controlling.command(term, output);
                 let asked = ControllerAsk { term, shard };
+                fetches += u32::from(shard.is_none());
                 if !self.master.is_here() {
-                    self.ask_for_controller(ctx, asked, &command);
+                    // One answer is enough for all that asks for it in this step.
+                    if shard.is_some() || fetches == 1 {
+                        self.ask_for_controller(ctx, asked, &command);
+                    }
                     continue;
                 }
-                fetches += u32::from(shard.is_none());
                 // It asks again after a while, should it make nothing of what it was told.
                 if shard.is_some() || fetches <= MAX_FETCHES {
                     let done = self.master.ask(command);

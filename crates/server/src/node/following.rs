@@ -27,6 +27,10 @@ impl NodeStage {
         if self.master.is_shared() {
             return self.look_at_master(ctx);
         }
+        // Greetings wait while the master is away: it is asked until it answers.
+        if !self.master.waiting.is_empty() {
+            self.ask_for_clients(ctx);
+        }
         if self.maps.is_replicated() {
             let number = self.master.number();
             return self.ask_elsewhere(ctx, number, &MasterCommand::FetchControl);

@@ -152,14 +152,21 @@ impl MasterLink {
         matches!(self.place, MasterAccess::Etcd { .. })
     }
 
-    /// Hands a command to the worker that asks etcd, if there is one.
-    pub(crate) fn ask_etcd(&mut self, number: RequestId, command: &MasterCommand) -> bool {
-        let MasterAccess::Etcd { worker, .. } = &self.place else { return false };
-        if !worker.ask(number.get(), command.clone()) {
-            tracing::warn!("too many commands wait for etcd; whoever sent this one asks again");
-            self.link_lost();
-        }
-        true
+    /// Hands a command to the worker that asks etcd, if there is one: whether it had room. Urgent
+    /// ones go first.
+    pub(crate) fn ask_etcd(
+        &mut self,
+        number: RequestId,
+        command: &MasterCommand,
+        is_urgent: bool,
+    ) -> Option<bool> {
+        let MasterAccess::Etcd { worker, .. } = &self.place else { return None };
+        let (number, command) = (number.get(), command.clone());
+        Some(if is_urgent {
+            worker.ask_first(number, command)
+        } else {
+            worker.ask(number, command)
+        })
     }
 
     /// Executes a command at the master that is here: the answer, and the map if it has changed.

@@ -107,6 +107,9 @@ impl NodeStage {
             }
             Ok(command) if self.is_dram_with_log(&command) => Err(ClusterError::DramWithLog.into()),
             Ok(command) if self.master.is_here() => self.master.execute(command),
+            // Clients look for a map often while a shard is missed, and the master has other things to
+            // do. This process follows it by itself.
+            Ok(MasterCommand::FetchMap) => Ok((MasterAnswer::Map(self.maps.map().clone()), None)),
             Ok(command) => return self.relay(ctx, reply_to, frame, &command),
             Err(error) => Err(error.into()),
         };
@@ -159,10 +162,19 @@ impl NodeStage {
         number: wire::RequestId,
         command: &MasterCommand,
     ) {
-        if self.master.ask_etcd(number, command) {
-            return;
+        let is_urgent = self.controlling.has_asked(number);
+        match self.master.ask_etcd(number, command, is_urgent) {
+            Some(true) => return,
+            Some(false) => {
+                let words = "too many commands wait for etcd; ask again".to_owned();
+                return self.etcd_answered(ctx, number, Err(MasterError::Save(words)));
+            }
+            None => {}
         }
         let Some(address) = self.master.address() else { return };
+        if self.links.is_pausing(ctx.now(), address) {
+            return self.master.link_lost();
+        }
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let envelope = Envelope { request: number, ..Envelope::default() };

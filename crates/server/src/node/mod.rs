@@ -275,8 +275,11 @@ impl Stage<Event> for NodeStage {
                     NetEvent::Disconnected { dial: Some(dial), .. }
                     | NetEvent::DialFailed { dial, .. },
                 ) => {
-                    self.links.disconnected(dial);
-                    self.master.link_lost();
+                    // One that was given up before may have been the master's.
+                    let lost = self.links.disconnected(dial);
+                    if lost.is_none() || lost == self.master.address() {
+                        self.master.link_lost();
+                    }
                 }
                 _ => {}
             }

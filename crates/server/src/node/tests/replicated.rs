@@ -2,6 +2,7 @@
 //! controller.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 
 use timestone_cluster::{
     Address, EmbeddedMaster, Heartbeat, MapVersion, MasterFailure, MasterService, ReplicaClaim,
@@ -309,6 +310,70 @@ fn the_controller_confirms_what_serves_and_moves_what_is_lost() {
     assert_eq!(driven.latest().map.shards()[2].epoch.get(), 2, "the others stay");
 }
 
+/// A master that does not carry out confirmations for a while, and counts them.
+#[derive(Clone)]
+struct Refusing {
+    master: Shared,
+    confirmations: Arc<AtomicU32>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl MasterService for Refusing {
+    fn execute(&mut self, command: MasterCommand) -> Result<MasterAnswer, MasterFailure> {
+        if matches!(command, MasterCommand::ConfirmShard { .. }) {
+            self.confirmations.fetch_add(1, Ordering::Relaxed);
+            if self.refuses.load(Ordering::Relaxed) {
+                return Err(MasterFailure::Unavailable { detail: "not now".to_owned() });
+            }
+        }
+        self.master.execute(command)
+    }
+
+    fn renew(&mut self, now: Timestamp, server: ServerId) -> Result<(), MasterFailure> {
+        self.master.renew(now, server)
+    }
+
+    fn alive(&mut self, now: Timestamp) -> Result<Vec<ServerId>, MasterFailure> {
+        self.master.alive(now)
+    }
+
+    fn campaign(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+    ) -> Result<Option<timestone_cluster::Term>, MasterFailure> {
+        self.master.campaign(now, server)
+    }
+
+    fn resign(&mut self, server: ServerId) -> Result<(), MasterFailure> {
+        self.master.resign(server)
+    }
+
+    fn map_above(&mut self, seen: MapVersion) -> Result<Option<ShardMap>, MasterFailure> {
+        self.master.map_above(seen)
+    }
+}
+
+/// Heartbeats come more often than the controller has anything else to do.
+#[test]
+fn what_was_refused_is_proposed_again_while_heartbeats_come() {
+    let refusing = Refusing {
+        master: Shared::new(master_of_three()),
+        confirmations: Arc::default(),
+        refuses: Arc::new(AtomicBool::new(true)),
+    };
+    let control = refusing.master.control();
+    let mut driven = Driven::new(control, |_| MasterLink::shared(Box::new(refusing.clone())));
+    driven.pass(500);
+    // Two shards serve; each is confirmed at each of the some 25 heartbeats at most.
+    let asked = refusing.confirmations.load(Ordering::Relaxed);
+    assert!((10..=100).contains(&asked), "{asked} confirmations in half a second");
+    refusing.refuses.store(false, Ordering::Relaxed);
+    driven.pass(100);
+    let confirmed: Vec<u32> = driven.latest().normal.iter().map(|one| one.epoch.get()).collect();
+    assert_eq!(confirmed, [0, 2, 2]);
+}
+
 #[test]
 fn a_primary_that_needs_an_epoch_gets_it() {
     let master = master_of_three();
@@ -395,4 +460,86 @@ fn a_remote_master_is_asked_for_configurations_and_what_it_says_is_told() {
     driven.frames(reply_to, bytes);
     driven.turn();
     assert_eq!(driven.told.len(), 2);
+}
+
+/// Of a server that is not the master's nothing was asked that could be lost.
+#[test]
+fn what_the_master_was_asked_is_lost_with_its_connection_alone() {
+    let clients = ClientIdBlock { first: ClientId::new(1), count: 1 };
+    let mut driven =
+        Driven::new(master_of_three().control(), |_| MasterLink::remote(far(), clients));
+    let dial_of = |driven: &Driven, to: SocketAddr| {
+        driven.dialled.iter().rev().find(|(_, address)| *address == to).unwrap().0
+    };
+    let connect = |driven: &mut Driven, connection| {
+        let reply_to = ReplyAddress { connection: ConnectionId::new(connection), ..accepted(0) };
+        let dial = Some(dial_of(driven, far()));
+        let view = ConnectionView { reply_to, peer: far(), dial, owner: None };
+        driven.driver.send(StageId::new(0), Event::Net(NetEvent::Connected(view))).unwrap();
+        driven.turn();
+    };
+    let end = |driven: &mut Driven, dial| {
+        let reason = timestone_seda::DisconnectReason::Closed;
+        let ended = NetEvent::Disconnected { reply_to: accepted(0), dial: Some(dial), reason };
+        driven.driver.send(StageId::new(0), Event::Net(ended)).unwrap();
+        driven.turn();
+    };
+    let greet = |driven: &mut Driven| {
+        let mut hello = Vec::new();
+        wire::Hello::new(wire::Role::Client, ClusterId::ZERO, ClientId::ZERO, "")
+            .encode(&Envelope::default(), &mut hello);
+        driven.frames(accepted(50), hello);
+        driven.turn();
+    };
+    let asked = |driven: &Driven| {
+        let is_for_clients = |frame: Result<Frame<'_>, _>| {
+            let ask = wire::MasterAsk::decode(&frame.unwrap());
+            ask.is_ok_and(|ask| {
+                matches!(ask.master_command(), Ok(MasterCommand::RegisterClient { .. }))
+            })
+        };
+        let sent = driven.sent.iter();
+        sent.map(|(_, bytes)| Frames::new(bytes).filter(|frame| is_for_clients(*frame)).count())
+            .sum::<usize>()
+    };
+    connect(&mut driven, 7);
+    (0..3).for_each(|_| greet(&mut driven));
+    assert_eq!(asked(&driven), 1, "the first had an id, the others wait for the same answer");
+    let other = dial_of(&driven, "127.0.0.1:7002".parse().unwrap());
+    end(&mut driven, other);
+    greet(&mut driven);
+    driven.pass(200);
+    assert_eq!(asked(&driven), 1, "its answer is on its way");
+    let own = dial_of(&driven, far());
+    end(&mut driven, own);
+    driven.pass(600);
+    connect(&mut driven, 8);
+    driven.pass(200);
+    assert_eq!(asked(&driven), 2, "it is asked again, whoever waits");
+}
+
+/// A new primary may wait for what the master has to tell; clients that look for it do not delay it.
+#[test]
+fn the_map_is_told_without_asking_a_master_elsewhere() {
+    let clients = ClientIdBlock { first: ClientId::new(1), count: 1 };
+    let control = master_of_three().control();
+    let version = control.map.version();
+    let mut driven = Driven::new(control, |_| MasterLink::remote(far(), clients));
+    let (dial, _) = *driven.dialled.iter().find(|(_, address)| *address == far()).unwrap();
+    let reply_to = ReplyAddress { connection: ConnectionId::new(7), ..accepted(0) };
+    let view = ConnectionView { reply_to, peer: far(), dial: Some(dial), owner: None };
+    driven.driver.send(StageId::new(0), Event::Net(NetEvent::Connected(view))).unwrap();
+    driven.turn();
+    driven.sent.clear();
+    let (mut command, mut asked) = (Vec::new(), Vec::new());
+    MasterCommand::FetchMap.encode(&mut command);
+    wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
+    driven.frames(accepted(50), asked);
+    driven.turn();
+    let [(to, answer)] = driven.sent.as_slice() else { panic!("{:?}", driven.sent) };
+    assert_eq!(*to, accepted(50));
+    let frame = Frame::parse(wire::without_clock(answer)).unwrap();
+    let answer = MasterReply::decode(&frame).unwrap().master_answer().unwrap();
+    let MasterAnswer::Map(map) = answer else { panic!("{answer:?}") };
+    assert_eq!(map.version(), version);
 }
