@@ -45,8 +45,8 @@ fn assert_balanced(line: &str) {
 
 /// What a history came to.
 #[derive(Debug, Default)]
-struct Counts {
-    ok: usize,
+pub(crate) struct Counts {
+    pub(crate) ok: usize,
     fail: usize,
     info: usize,
     /// Invocations without a completion; only where the writer itself was killed.
@@ -55,7 +55,7 @@ struct Counts {
 
 /// Reads a history as strictly as anybody may. `is_cut` allows what a writer that was killed cannot
 /// help: open invocations, and a last line that it did not end.
-fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
+pub(crate) fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
     let text = std::fs::read_to_string(path).expect("the history is there, in UTF-8");
     assert!(is_cut || text.ends_with('\n'), "the last line is whole");
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
@@ -126,7 +126,7 @@ fn bench(place: &NodeSetup, path: &Path, words: &str) -> Command {
 }
 
 /// Judges a history by what it says of itself, without a flag.
-fn judge(path: &Path) -> String {
+pub(crate) fn judge(path: &Path) -> String {
     let mut command = binary();
     command.arg("check").arg(path);
     let (code, text) = outcome(command);

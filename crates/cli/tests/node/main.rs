@@ -27,6 +27,7 @@ mod random;
 mod reach;
 mod redis_clients;
 mod replicated;
+mod replicated_load;
 #[allow(dead_code, reason = "each suite uses a part of it")]
 #[path = "../../../../tests/resp.rs"]
 mod resp;

@@ -4,24 +4,25 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::etcd::EtcdServer;
 use crate::server::{Node, NodeSetup, binary, eventually, outcome, test_folder};
 
-const TIMEOUT: Duration = Duration::from_secs(40);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 const KEYS: u32 = 30;
 
 /// Servers of a cluster that keeps three copies of three shards.
-struct Replicated {
-    places: Vec<NodeSetup>,
+pub(crate) struct Replicated {
+    pub(crate) places: Vec<NodeSetup>,
     nodes: Vec<Option<Node>>,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Replicated {
     /// The first one founds it; the others say nothing of copies where `master` is its address.
-    fn start(master: Option<&str>) -> Self {
+    pub(crate) fn start(master: Option<&str>) -> Self {
         let folder = test_folder();
         let place = |name: &str| {
             let place = NodeSetup::new(folder.path(), name).with("--capacity", "256MiB");
@@ -41,7 +42,7 @@ impl Replicated {
             }
         };
         let nodes = places.iter().map(|place| Some(place.start())).collect();
-        Self { places, nodes, _folder: folder }
+        Self { places, nodes, folder }
     }
 
     /// What `timestone status` says when it asks this server.
@@ -55,23 +56,64 @@ impl Replicated {
     }
 
     /// Until this server says something like this.
-    fn wait_for(&self, index: usize, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait_for(
+        &self,
+        index: usize,
+        what: &str,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
         eventually(what, TIMEOUT, || {
             let status = self.status(index)?;
             if is_so(&status) { Ok(status) } else { Err(status.to_string()) }
         })
     }
 
-    fn wait_until_complete(&self) -> Value {
-        self.wait_for(0, "all shards serve, and their backups follow", |status| {
-            shards(status).all(|shard| {
+    /// Until all copies of all shards are there again, as this server sees it, and have what
+    /// counted before.
+    pub(crate) fn wait_until_complete(&self, asked: usize) -> Value {
+        let before = self.wait_for(asked, "all shards serve", |status| {
+            shards(status).all(|shard| shard["replication"]["state"] == "serving")
+        });
+        let before: Vec<u64> = shards(&before).map(most_counted).collect();
+        self.wait_for(asked, "all shards serve, and their backups follow", |status| {
+            shards(status).zip(&before).all(|(shard, before)| {
                 let replication = &shard["replication"];
+                let has_it = |replica: &Value| {
+                    let lag = replica["lag"].as_u64();
+                    lag.is_some_and(|lag| most_counted(shard).saturating_sub(lag) >= *before)
+                };
                 replication["state"] == "serving"
                     && replication["confirmed_epoch"] == shard["epoch"]
                     && replicas(shard).count() == 3
-                    && replicas(shard).all(|replica| replica["installed"] == shard["epoch"])
+                    && replicas(shard)
+                        .all(|replica| replica["installed"] == shard["epoch"] && has_it(replica))
             })
         })
+    }
+
+    /// Until another server serves each shard that this one served, as the server `asked` sees it.
+    pub(crate) fn wait_until_moved(&self, lost: usize, asked: usize) -> Value {
+        self.wait_for(asked, "its shards serve at others", |status| {
+            shards(status).all(|shard| {
+                shard["primary"] != self.id_of(lost, status)
+                    && shard["replication"]["state"] == "serving"
+                    && shard["replication"]["confirmed_epoch"] == shard["epoch"]
+            })
+        })
+    }
+
+    /// The id of the server at a place.
+    pub(crate) fn id_of(&self, index: usize, status: &Value) -> Value {
+        let address = self.places[index].native.to_string();
+        let servers = status["servers"].as_array().expect("servers");
+        let found = servers.iter().find(|server| server["address"] == address.as_str());
+        found.unwrap_or_else(|| panic!("no server at {address}: {status}"))["id"].clone()
+    }
+
+    /// The place of the server with this id.
+    pub(crate) fn place_of(&self, id: &Value, status: &Value) -> usize {
+        let found = (0..self.places.len()).find(|&index| self.id_of(index, status) == *id);
+        found.unwrap_or_else(|| panic!("no place of server {id}: {status}"))
     }
 
     fn write(&self, index: usize, value: &str) {
@@ -91,17 +133,31 @@ impl Replicated {
         }
     }
 
-    fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         self.nodes[index].take().expect("it runs").kill();
     }
 
-    fn restart(&mut self, index: usize) {
+    pub(crate) fn signal(&self, index: usize, signal: Signal) {
+        self.nodes[index].as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Ends a server in order.
+    pub(crate) fn stop(&mut self, index: usize) {
+        self.nodes[index].take().expect("it runs").stop();
+    }
+
+    pub(crate) fn restart(&mut self, index: usize) {
         self.nodes[index] = Some(self.places[index].start());
     }
 }
 
-fn shards(status: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn shards(status: &Value) -> impl Iterator<Item = &Value> {
     status["shards"].as_array().expect("shards").iter()
+}
+
+/// The last batch that counts, as far as any replica knows.
+fn most_counted(shard: &Value) -> u64 {
+    replicas(shard).filter_map(|replica| replica["counted"].as_u64()).max().expect("any tells it")
 }
 
 fn replicas(shard: &Value) -> impl Iterator<Item = &Value> {
@@ -110,29 +166,22 @@ fn replicas(shard: &Value) -> impl Iterator<Item = &Value> {
 
 /// Kills a server that is primary of a shard, and brings it back.
 fn lose_and_return(cluster: &mut Replicated, lost: usize, asked: usize) {
-    let before = cluster.wait_until_complete();
+    cluster.wait_until_complete(asked);
     cluster.write(asked, "before");
-    let id = before["servers"][lost]["id"].clone();
     cluster.kill(lost);
-    let after = cluster.wait_for(asked, "its shards serve at others", |status| {
-        shards(status).all(|shard| {
-            shard["primary"] != id
-                && shard["replication"]["state"] == "serving"
-                && shard["replication"]["confirmed_epoch"] == shard["epoch"]
-        })
-    });
+    let after = cluster.wait_until_moved(lost, asked);
     assert!(after["controller"]["last"].is_string(), "{after}");
     cluster.assert_all(asked, "before");
     cluster.write(asked, "after");
     cluster.restart(lost);
-    cluster.wait_until_complete();
+    cluster.wait_until_complete(asked);
     cluster.assert_all(lost, "after");
 }
 
 #[test]
 fn a_server_that_is_killed_is_followed_by_the_copies_of_its_shards() {
     let mut cluster = Replicated::start(None);
-    let status = cluster.wait_until_complete();
+    let status = cluster.wait_until_complete(0);
     let primaries: BTreeSet<u64> =
         shards(&status).filter_map(|shard| shard["primary"].as_u64()).collect();
     assert_eq!(primaries.len(), 3, "primaries are spread evenly: {status}");
@@ -146,12 +195,10 @@ fn a_server_that_is_killed_is_followed_by_the_copies_of_its_shards() {
 fn on_etcd_the_server_of_the_controller_may_be_killed() {
     let etcd = EtcdServer::start();
     let mut cluster = Replicated::start(Some(&format!("etcd://{}", etcd.endpoint)));
-    let status = cluster.wait_until_complete();
-    let controller = status["controller"]["server"].clone();
-    let servers = status["servers"].as_array().expect("servers");
-    let lost = servers.iter().position(|server| server["id"] == controller).expect("it answers");
+    let status = cluster.wait_until_complete(0);
+    let lost = cluster.place_of(&status["controller"]["server"], &status);
     lose_and_return(&mut cluster, lost, (lost + 1) % 3);
-    let later = cluster.wait_until_complete();
+    let later = cluster.wait_until_complete(0);
     assert!(
         later["controller"]["term"].as_u64() > status["controller"]["term"].as_u64(),
         "{later}"

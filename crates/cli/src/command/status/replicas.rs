@@ -2,24 +2,51 @@
 
 use serde_json::{Map, Value, json};
 use timestone_cluster::{ServerId, ShardEntry, ShardMap};
+use timestone_types::ShardId;
 
 use super::{AskedServer, value_of};
 use crate::failure::Failure;
 use crate::output::{table, write_line};
 
 /// What each server tells of its replica: the name after the shard's, and the one that is shown.
-const FIGURES: [(&str, &str); 5] = [
+const FIGURES: [(&str, &str); 4] = [
     ("step", "step"),
     ("promised_epoch", "promised"),
     ("installed_epoch", "installed"),
-    ("counted_batch", "counted"),
-    ("lag_batches", "lag"),
+    (COUNTED, "counted"),
 ];
+
+/// The last batch of which a replica knows that it counts.
+const COUNTED: &str = "counted_batch";
+/// How many batches below that one it does not have.
+const LACKS: &str = "lag_batches";
 
 /// A figure of one server.
 fn figure<'a>(servers: &'a [AskedServer], server: ServerId, name: &str) -> Option<&'a str> {
     let server = servers.iter().find(|one| one.id == server.get())?;
     server.answer.as_ref().ok()?.figure(name)
+}
+
+/// What a server tells of its replica of a shard.
+fn of_replica<'a>(
+    servers: &'a [AskedServer],
+    shard: ShardId,
+    server: ServerId,
+    name: &str,
+) -> Option<&'a str> {
+    figure(servers, server, &format!("shard_{shard}_{name}"))
+}
+
+/// How many batches a replica lacks of those that count. One that is just back knows little of what
+/// counts by now: so this goes by what all of them know. Servers are asked one after the other, so
+/// that of a shard which is written all the time some seem to be lacking.
+fn lag(servers: &[AskedServer], shard: &ShardEntry, server: ServerId) -> Option<u64> {
+    let number = |server: ServerId, name: &str| -> Option<u64> {
+        of_replica(servers, shard.id, server, name)?.parse().ok()
+    };
+    let has = number(server, COUNTED)?.saturating_sub(number(server, LACKS)?);
+    let counted = shard.replicas.iter().filter_map(|&each| number(each, COUNTED)).max()?;
+    Some(counted.saturating_sub(has))
 }
 
 /// A figure that any server tells.
@@ -46,26 +73,27 @@ fn state(shard: &ShardEntry, servers: &[AskedServer]) -> String {
     if shard.primary.is_none() {
         return "waits for servers".to_owned();
     }
-    let step = figure(servers, shard.primary, &format!("shard_{}_step", shard.id));
+    let step = of_replica(servers, shard.id, shard.primary, "step");
     step.unwrap_or("unknown").to_owned()
 }
 
 /// The replicas of a shard as JSON.
 pub(super) fn describe_shard(shard: &ShardEntry, servers: &[AskedServer]) -> Value {
-    let of_replica = |&server: &ServerId| {
+    let described = |&server: &ServerId| {
         let mut object = Map::new();
         object.insert("server".to_owned(), server.get().into());
         for (name, shown) in FIGURES {
-            let found = figure(servers, server, &format!("shard_{}_{name}", shard.id));
+            let found = of_replica(servers, shard.id, server, name);
             object.insert(shown.to_owned(), found.map(value_of).into());
         }
+        object.insert("lag".to_owned(), lag(servers, shard, server).into());
         Value::Object(object)
     };
     let confirmed = any(servers, &format!("shard_{}_confirmed_epoch", shard.id));
     json!({
         "state": state(shard, servers),
         "confirmed_epoch": confirmed.map(value_of),
-        "replicas": shard.replicas.iter().map(of_replica).collect::<Vec<_>>(),
+        "replicas": shard.replicas.iter().map(described).collect::<Vec<_>>(),
     })
 }
 
@@ -106,11 +134,14 @@ pub(super) fn print_text(map: &ShardMap, servers: &[AskedServer]) -> Result<(), 
             let figures: Vec<String> = FIGURES
                 .iter()
                 .map(|(name, shown)| {
-                    let found = figure(servers, server, &format!("shard_{}_{name}", shard.id));
+                    let found = of_replica(servers, shard.id, server, name);
                     format!("{shown} {}", found.unwrap_or("unknown"))
                 })
                 .collect();
-            write_line(&format!("shard {} replica {server} {}", shard.id, figures.join(" ")))?;
+            let lag = lag(servers, shard, server);
+            let lag = lag.map_or_else(|| "unknown".to_owned(), |lag| lag.to_string());
+            let figures = figures.join(" ");
+            write_line(&format!("shard {} replica {server} {figures} lag {lag}", shard.id))?;
         }
     }
     Ok(())
@@ -123,10 +154,11 @@ pub(super) fn print_table(map: &ShardMap, servers: &[AskedServer]) -> Result<(),
     }
     let mut header = vec!["shard", "replica"];
     header.extend(FIGURES.iter().map(|(_, shown)| *shown));
+    header.push("lag");
     let mut replicas = table(&header);
     for shard in map.shards() {
         if shard.replicas.is_empty() {
-            let empty = std::iter::repeat_n("–".to_owned(), FIGURES.len() - 1);
+            let empty = std::iter::repeat_n("–".to_owned(), FIGURES.len());
             let row = [shard.id.to_string(), "–".to_owned(), state(shard, servers)];
             replicas.add_row(row.into_iter().chain(empty));
         }
@@ -134,11 +166,63 @@ pub(super) fn print_table(map: &ShardMap, servers: &[AskedServer]) -> Result<(),
             let is_primary = server == shard.primary;
             let name = if is_primary { format!("{server} (primary)") } else { server.to_string() };
             let figures = FIGURES.iter().map(|(name, _)| {
-                let found = figure(servers, server, &format!("shard_{}_{name}", shard.id));
+                let found = of_replica(servers, shard.id, server, name);
                 found.unwrap_or("–").to_owned()
             });
-            replicas.add_row([shard.id.to_string(), name].into_iter().chain(figures));
+            let lag = lag(servers, shard, server);
+            let lag = lag.map_or_else(|| "–".to_owned(), |lag| lag.to_string());
+            let row = [shard.id.to_string(), name].into_iter().chain(figures).chain([lag]);
+            replicas.add_row(row);
         }
     }
     write_line(&replicas.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use timestone_types::{ClusterId, Epoch};
+
+    use super::*;
+    use crate::probe::Answer;
+
+    /// Servers of the shard's replicas: the last batch that each knows to count, and how many it
+    /// lacks up to there.
+    fn servers(told: &[Option<(u64, u64)>]) -> (ShardEntry, Vec<AskedServer>) {
+        let map = ShardMap::even(ClusterId::new(1), 1).expect("one shard");
+        let answer = |(counted, lacks): (u64, u64)| Answer {
+            map: map.clone(),
+            figures: vec![
+                (format!("shard_0_{COUNTED}"), counted.to_string()),
+                (format!("shard_0_{LACKS}"), lacks.to_string()),
+            ],
+            round_trip: Duration::ZERO,
+            offset: None,
+        };
+        let ids = || (1..).zip(told);
+        let asked = ids().map(|(id, told)| AskedServer {
+            id,
+            address: String::new(),
+            answer: told.map(answer).ok_or_else(|| Failure::failed("it is down".to_owned())),
+        });
+        let shard = ShardEntry {
+            id: ShardId::new(0),
+            epoch: Epoch::new(2),
+            primary: ServerId::new(1),
+            replicas: ids().map(|(id, _)| ServerId::new(id)).collect(),
+            ranges: Vec::new(),
+        };
+        (shard, asked.collect())
+    }
+
+    #[test]
+    fn a_replica_that_is_just_back_lacks_what_others_know_to_count() {
+        let (shard, servers) = servers(&[Some((6141, 0)), Some((6140, 3)), Some((2498, 0)), None]);
+        let lags: Vec<_> = (1..=4).map(|id| lag(&servers, &shard, ServerId::new(id))).collect();
+        assert_eq!(lags, [Some(0), Some(4), Some(3643), None]);
+        let described = describe_shard(&shard, &servers);
+        assert_eq!(described["replicas"][2]["lag"], 3643);
+        assert_eq!(described["replicas"][3]["lag"], Value::Null);
+    }
 }
