@@ -20,8 +20,9 @@ fn a_delete_of_a_single_key_that_is_not_applied_in_memory_is_found() {
     found_within(5, Bug::ForgottenDeletes, SINGLES);
 }
 
-/// Nothing is deleted, and no server restarts: an absence is never right. Scans and late clocks
-/// ask for versions that are not the youngest.
+/// Nothing is deleted, and no server restarts: an absence is never right. Scans, late clocks, and
+/// clients that stand still for longer than the watermark trails, ask for versions that are not the
+/// youngest.
 const SNAPSHOTS: &str = r#"
 [cluster]
 servers = 2
@@ -41,7 +42,7 @@ stores = ["dram", "mftl"]
 [storage]
 log = "none"
 [faults]
-client-pause = { every = "500ms", lasting = "200ms" }
+client-pause = { every = "500ms", lasting = "1500ms" }
 break = { every = "500ms" }
 clock-jump = { every = "1s" }
 "#;

@@ -228,7 +228,7 @@ kind = "list-append"
 rate = 150
 keys = 12
 ops = 4
-seconds = 8
+seconds = 20
 [storage]
 vary-log = true
 packing-delay = "500ms"
