@@ -37,6 +37,7 @@ mod write_sets;
 
 pub use backup::Backup;
 pub use error::ShardError;
+pub use log_records::log_contents::LogContents;
 pub use replay::{Past, Recovering, Replay, Served};
 pub use shard::{
     DirectAnswer, DirectAt, DirectPut, Found, LogPlace, Peers, RecordPlace, Shard,

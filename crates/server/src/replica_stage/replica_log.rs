@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use timestone_replication::{Batch, Entry, Ticket};
 use timestone_seda::StageId;
-use timestone_shard::LogAppend;
+use timestone_shard::{LogAppend, LogContents};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
 
@@ -99,7 +99,7 @@ pub(super) struct ReplicaLog {
     /// Where it appends.
     log: StageId,
     /// Every log that may hold something of it, and the oldest log batch that it may hand out.
-    logs: Vec<(StageId, Option<BatchNumber>)>,
+    logs: LogContents,
     next: BatchNumber,
     next_record: RecordNumber,
     in_flight: VecDeque<Appended>,
@@ -133,7 +133,7 @@ impl ReplicaLog {
         let mut own = Self {
             shard,
             log,
-            logs: logs.iter().map(|&log| (log, None)).collect(),
+            logs: LogContents::of(logs),
             next: last.unwrap_or_default().next(),
             next_record: found.last_record.map_or(RecordNumber::FIRST, |last| last.plus(1)),
             in_flight: VecDeque::new(),
@@ -216,12 +216,7 @@ impl ReplicaLog {
         self.next_record = self.next_record.plus(records);
         let (keep_from, is_mark) = (self.keep_from, matches!(entry, Entry::Mark(_)));
         self.in_flight.push_back(Appended { number: batch, ticket, keep_from, is_mark, at });
-        // What the log said last may have been that it holds nothing.
-        if let Some((_, Some(from))) = self.logs.iter_mut().find(|(log, _)| *log == self.log)
-            && !timestone_types::is_planted!(BelievesOldWord)
-        {
-            *from = batch.min(*from);
-        }
+        self.logs.given(self.log, batch);
         self.note(batch, entry);
         (self.log, Event::LogAppend(LogAppend { head, bytes }))
     }
@@ -275,20 +270,16 @@ impl ReplicaLog {
         }
         self.released = keep_from;
         let shard = self.shard;
-        let logs = self.logs.iter();
-        Some(logs.map(move |&(log, _)| (log, Event::LogRelease { shard, keep_from })))
+        let logs = self.logs.stages();
+        Some(logs.map(move |log| (log, Event::LogRelease { shard, keep_from })))
     }
 
     /// A log can hand out nothing before this log batch any more: the first batch of the shard that
     /// any log may hand out, when all have spoken.
     pub(super) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<BatchNumber> {
-        // It may have said so before it was given what is on its way.
         let on_its_way = self.in_flight.front().filter(|_| log == self.log);
-        let from = on_its_way.map_or(from, |first| from.min(first.number));
-        if let Some(entry) = self.logs.iter_mut().find(|(stage, _)| *stage == log) {
-            entry.1 = Some(from);
-        }
-        let oldest = self.logs.iter().map(|(_, from)| *from).min().flatten()?;
+        self.logs.told(log, from, on_its_way.map(|first| first.number));
+        let oldest = self.logs.oldest()?;
         while self.held.pop_front_if(|(number, _)| *number < oldest).is_some() {}
         let batches = self.held.iter().filter_map(|(_, held)| match held {
             HeldEntry::Batch(batch) => Some(*batch),

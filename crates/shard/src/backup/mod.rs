@@ -28,6 +28,7 @@ use timestone_wal::{BatchHead, BatchNumber};
 use crate::error::ShardError;
 use crate::figures::ShardFigures;
 use crate::gauges::ShardGauges;
+use crate::log_records::log_contents::LogContents;
 use crate::log_records::retained::{BatchEpoch, RetainedBatches};
 use crate::log_records::unstable::UnstablePuts;
 use crate::replay::{Recovering, Replay};
@@ -41,7 +42,7 @@ pub struct Backup {
     unstable: UnstablePuts,
     retained: RetainedBatches,
     /// What each log may still hand out at a recovery.
-    logs: Vec<(StageId, Option<BatchNumber>)>,
+    logs: LogContents,
     end: End,
     figures: Option<ShardFigures>,
     events: Vec<StoreEvent>,
@@ -69,7 +70,7 @@ impl Backup {
             last,
             unstable: UnstablePuts::default(),
             retained: RetainedBatches::default(),
-            logs: logs.iter().map(|&log| (log, None)).collect(),
+            logs: LogContents::of(logs),
             end: End::IsFarOff,
             figures: None,
             events: Vec::new(),
@@ -232,11 +233,8 @@ impl Backup {
 
     /// A log can hand out nothing before `from` at a recovery any more.
     pub fn log_retained(&mut self, log: StageId, from: BatchNumber) {
-        if let Some(entry) = self.logs.iter_mut().find(|(stage, _)| *stage == log) {
-            entry.1 = Some(from);
-        }
-        // A log that has not spoken yet may hold anything.
-        let oldest = self.logs.iter().map(|(_, from)| *from).min().flatten();
+        self.logs.told(log, from, None);
+        let oldest = self.logs.oldest();
         if let Some(below) = oldest.and_then(|oldest| self.retained.replayed_above(oldest)) {
             self.replay.store_mut().advance_replay_floor(below);
         }

@@ -8,6 +8,7 @@
 //! in which its records were made; what a log asks for is copied forward once at a time.
 
 pub(crate) mod journal;
+pub(crate) mod log_contents;
 pub(crate) mod order;
 pub(crate) mod retained;
 pub(crate) mod unstable;
@@ -24,6 +25,7 @@ use crate::shard::{LogPlace, ShardStore};
 use crate::turn::{LogAppend, Output, Turn};
 use crate::write_sets::payload::Payloads;
 use journal::{ClosedBatch, Journal};
+use log_contents::LogContents;
 
 /// The records of a shard, and where they go.
 pub(crate) struct LogRecords {
@@ -33,7 +35,7 @@ pub(crate) struct LogRecords {
     journal: Journal,
     /// Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
     /// it has said so.
-    retained: Vec<(StageId, Option<BatchNumber>)>,
+    logs: LogContents,
     /// What is needed below the first batch stands again in the second, which is not durable yet.
     copying: Option<(BatchNumber, BatchNumber)>,
     /// The highest sequence that is durable without a log.
@@ -58,10 +60,10 @@ impl LogRecords {
         journal: Journal,
         logs: &[StageId],
     ) -> Self {
-        let retained = logs.iter().map(|&log| (log, None)).collect();
+        let logs = LogContents::of(logs);
         let (copying, durable_at_once, has_failed) = (None, None, false);
         let tap = None;
-        Self { shard, epoch, place, journal, retained, copying, durable_at_once, has_failed, tap }
+        Self { shard, epoch, place, journal, logs, copying, durable_at_once, has_failed, tap }
     }
 
     /// The epoch of what is recorded now.
@@ -176,12 +178,7 @@ impl LogRecords {
             return ctx.buffers.give(bytes);
         }
         admission.note_sent(bytes.len());
-        // What the log said last may have been that it holds nothing.
-        if let Some((_, Some(from))) = self.retained.iter_mut().find(|(stage, _)| *stage == log)
-            && !timestone_types::is_planted!(BelievesOldWord)
-        {
-            *from = batch.min(*from);
-        }
+        self.logs.given(log, batch);
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
         if let Some(tap) = &mut self.tap {
             tap.push(head, &bytes);
@@ -312,7 +309,7 @@ impl LogRecords {
     pub(crate) fn release_below(&self, ctx: &mut Turn<'_>, keep_from: BatchNumber) {
         assert!(keep_from > BatchNumber::ZERO, "batches are numbered from one");
         let shard = self.shard;
-        for &(log, _) in &self.retained {
+        for log in self.logs.stages() {
             ctx.send(Output::LogRelease { log, shard, keep_from });
         }
     }
@@ -323,32 +320,26 @@ impl LogRecords {
         if timestone_types::is_planted!(NoHandOver) {
             return self.place == LogPlace::Nowhere;
         }
-        self.place == LogPlace::Nowhere
-            && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
+        self.place == LogPlace::Nowhere && self.logs.are_empty()
     }
 
     /// A log cannot go behind `from` any more: up to which timestamp no write can come back, if
     /// that is known.
     pub(crate) fn retained(&mut self, log: StageId, from: BatchNumber) -> Option<Timestamp> {
-        // It may have said so before it was given what is on its way.
-        let next_durable = self.journal.durable_to().next();
-        let is_told_more = self.are_at(log) && next_durable < self.journal.open_batch();
-        let from = if is_told_more { from.min(next_durable) } else { from };
-        if let Some(entry) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
-            entry.1 = Some(from);
-        }
         debug_assert!(
-            self.retained.iter().any(|(stage, _)| *stage == log),
+            self.logs.stages().any(|stage| stage == log),
             "a log that holds something of the shard is known"
         );
-        // A log that has not spoken yet may hold anything.
-        let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
+        let next_durable = self.journal.durable_to().next();
+        let is_given_more = self.are_at(log) && next_durable < self.journal.open_batch();
+        self.logs.told(log, from, is_given_more.then_some(next_durable));
+        let oldest = self.logs.oldest();
         oldest.and_then(|oldest| self.journal.replayed_above(oldest))
     }
 
     /// The first log stage, for what a run without a log leaves to the next one.
     pub(crate) fn first_log(&self) -> Option<StageId> {
-        self.retained.first().map(|&(stage, _)| stage)
+        self.logs.stages().next()
     }
 
     /// Records go to this log from now on, behind the last batch that the store was told of.
