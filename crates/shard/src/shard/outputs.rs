@@ -149,10 +149,6 @@ impl Shard {
             Output::LookUp { token, .. }
             | Output::NoRoom { token }
             | Output::PutNow { token, .. } => self.requests.fail(ctx, token, &StoreError::Busy),
-            Output::NotHere(what) => {
-                tracing::error!(shard = %self.shard, ?what, "this server has no replicas, and was \
-                    told something that only those know");
-            }
             // They are taken where they are asked for.
             Output::Owed { .. }
             | Output::CopyForward(_)

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
+    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
     ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 
@@ -395,20 +395,6 @@ pub enum Input<'a> {
     Durable {
         /// The records.
         range: LogRange,
-    },
-    /// The master has given the shard a higher epoch than the one that this participant serves in,
-    /// maybe with another primary: this one is deposed. Not here yet: answered by `NotHere`, and
-    /// nothing changes.
-    EpochEnded {
-        /// The higher epoch.
-        epoch: Epoch,
-    },
-    /// The table that a new epoch begins with (what of all replicas' promises and decisions is
-    /// merged) is durable at this replica and at enough others: the primary may serve. Not here yet:
-    /// answered by `NotHere`, and nothing changes.
-    TableInstalled {
-        /// The epoch that begins with it.
-        epoch: Epoch,
     },
     /// Everything that `Apply` asked for can be read in the store.
     Applied {

@@ -54,7 +54,7 @@ pub use input::{
     LogSequence, Lookup, Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait,
     WriteItem, WriteKind,
 };
-pub use output::{DirectAnswer, LogIntent, NotHere, Output};
+pub use output::{DirectAnswer, LogIntent, Output};
 use timestone_types::{KeyHash, ShardId, Timestamp, is_planted, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
@@ -191,10 +191,6 @@ impl<V: Validation> Participant<V> {
             }
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
             Input::Durable { range } => self.durable(now, range, out),
-            Input::EpochEnded { epoch } => out.push(Output::NotHere(NotHere::EpochEnded(epoch))),
-            Input::TableInstalled { epoch } => {
-                out.push(Output::NotHere(NotHere::TableInstalled(epoch)))
-            }
             Input::Applied { txn } => self.life.applied(txn, out),
             Input::Report { client, watermark, acked, clock, closing } => {
                 self.life.txns.report(now, Report { client, watermark, acked, clock, closing })
@@ -327,12 +323,6 @@ impl<V: Validation> Participant<V> {
             Input::ClockError { bound } => return self.horizon.present.set_error(bound),
             Input::DirectRead { .. } | Input::DirectWrite(_) => {
                 return out.push(Output::Direct(DirectAnswer::Indirect));
-            }
-            Input::EpochEnded { epoch } => {
-                return out.push(Output::NotHere(NotHere::EpochEnded(epoch)));
-            }
-            Input::TableInstalled { epoch } => {
-                return out.push(Output::NotHere(NotHere::TableInstalled(epoch)));
             }
             Input::Durable { .. }
             | Input::Applied { .. }

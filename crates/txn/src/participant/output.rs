@@ -1,6 +1,6 @@
 //! Everything that a participant can want done.
 
-use timestone_types::{AbortKind, Epoch, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::copy_forward::CopyForward;
 use super::expiry::ExpiryRule;
@@ -77,15 +77,6 @@ impl LogIntent {
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
         Self::Decision { txn, begin, outcome: TxnOutcome::Aborted, abort, found, met, decided_by }
     }
-}
-
-/// What this participant cannot do: its shard has one replica. See [`Output::NotHere`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotHere {
-    /// [`super::Input::EpochEnded`].
-    EpochEnded(Epoch),
-    /// [`super::Input::TableInstalled`].
-    TableInstalled(Epoch),
 }
 
 /// The answer to a direct read or write, which is there before anything else happens.
@@ -312,9 +303,6 @@ pub enum Output {
     },
     /// The watermark rose, durably: versions below it may be collected.
     AdvanceWatermark(Timestamp),
-    /// The input belongs to a cluster, and this participant has no replicas: nothing was changed.
-    /// Whoever put it in must not take it for done.
-    NotHere(NotHere),
     /// Whether a prepare of the transaction would be looked at as a new one.
     Recognised {
         /// Which question.

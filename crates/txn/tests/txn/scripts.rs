@@ -210,7 +210,6 @@ fn show(event: &Event) -> String {
             format!("tell s{to} {txn} {}", show_outcome(outcome))
         }
         Output::Began { watermark } => format!("began at watermark {}", show_time(watermark)),
-        Output::NotHere(what) => format!("not here: {what:?}"),
         Output::Recognised { is_new, .. } => format!("is new: {is_new}"),
         Output::LookUp { .. } => "look up".into(),
         Output::NoRoom { .. } => "no room".into(),
