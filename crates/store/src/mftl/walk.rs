@@ -300,11 +300,7 @@ impl Walks {
         as_of: AsOf,
         token: ReadToken,
     ) {
-        debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
-        let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
-        let (listed, found, is_whole) = (0, FoundKeys::default(), false);
-        let kind = WalkKind::Scan { limit, listed, found, is_whole };
-        self.begin(keyspace, as_of, cursor, token, kind);
+        self.begin_walk((keyspace, cursor, limit), as_of, token, false);
     }
 
     /// Begins a scan of all keys, by their youngest versions.
@@ -315,12 +311,21 @@ impl Walks {
         limit: ScanLimit,
         token: ReadToken,
     ) {
-        debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
-        let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
-        let (listed, found, is_whole) = (0, FoundKeys::default(), true);
-        let kind = WalkKind::Scan { limit, listed, found, is_whole };
         // Nothing has expired at the beginning of time.
         let as_of = AsOf { at: Timestamp::MAX, judged: Timestamp::ZERO };
+        self.begin_walk((keyspace, cursor, limit), as_of, token, true);
+    }
+
+    fn begin_walk(
+        &mut self,
+        (keyspace, cursor, limit): (KeyspaceId, ScanCursor, ScanLimit),
+        as_of: AsOf,
+        token: ReadToken,
+        is_whole: bool,
+    ) {
+        debug_assert!(self.next_id < u64::MAX, "numbers do not come again");
+        let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
+        let kind = WalkKind::Scan { limit, listed: 0, found: FoundKeys::default(), is_whole };
         self.begin(keyspace, as_of, cursor, token, kind);
     }
 
