@@ -1,6 +1,7 @@
 //! Servers: their ids, their data directories, and where they are reached.
 
 use core::fmt;
+use core::net::SocketAddr;
 
 use crate::ClusterError;
 use crate::codec::{Cursor, put_text, put_u32, put_u64};
@@ -72,6 +73,12 @@ impl Address {
             return Err(bad());
         }
         Ok(Self(text.to_owned()))
+    }
+
+    /// The address, if no name service is needed for it; servers register no others.
+    #[must_use]
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        self.0.parse().ok()
     }
 
     /// The address as text.

@@ -62,6 +62,7 @@ mod replica_stage;
 mod restart;
 mod running;
 mod seen;
+mod shard_call;
 mod shard_stage;
 mod shared_shard;
 mod stages;

@@ -112,6 +112,9 @@ pub(crate) const MAX_WAITING_APPLIES: usize = 32 << 20;
 pub(crate) const COPY_FORWARD_BYTES: usize = 64 << 20;
 /// How often it is asked.
 pub(crate) const COPY_FORWARD_PAUSE: Duration = Duration::from_secs(1);
+/// How often a backup looks what its log is still needed for: through all promises and outcomes that
+/// it keeps. Read bounds come every 250 ms, so that there is a turn for it.
+pub(crate) const KEEP_FROM_PAUSE: Duration = Duration::from_millis(50);
 /// How soon a backup looks again whether its store has room.
 pub(crate) const STORE_PAUSE: Duration = Duration::from_millis(1);
 /// When to ask a server again that is becoming primary.

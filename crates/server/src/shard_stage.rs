@@ -18,6 +18,7 @@ use timestone_types::{ShardId, Timestamp};
 
 use crate::event::Event;
 use crate::outgoing::Outgoing;
+use crate::shard_call;
 use crate::shared_shard::SharedShard;
 use timestone_shard::{Input, Output, Shard, Turn};
 
@@ -43,16 +44,9 @@ impl ShardStage {
 
     /// Calls the shard, and carries out what it wants.
     fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
-        let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
-            .shutting_down(ends)
-            .with_unsent(!self.outgoing.is_empty());
-        run(&mut self.shard.get(), &mut turn);
-        let (requests, bytes) = turn.finished();
-        if requests > 0 {
-            ctx.gauge(stage).release(requests, bytes);
-        }
+        let has_unsent = !self.outgoing.is_empty();
+        shard_call::call(ctx, &mut self.shard.get(), has_unsent, &mut outputs, run);
         for output in outputs.drain(..) {
             self.carry_out(ctx, output);
         }
@@ -60,22 +54,14 @@ impl ShardStage {
     }
 
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
-        match output {
-            Output::Answer(frame_batch) => {
-                self.outgoing.send(ctx, frame_batch.reply_to.stage, Event::FrameBatch(frame_batch))
-            }
-            Output::ToPeer { to, frame_batch } => {
-                if ctx.send(to, Event::FrameBatch(frame_batch)).is_err() {
-                    tracing::debug!(shard = self.name, %to, "a message to another shard found its \
-                        queue full");
-                }
-            }
-            Output::LogAppend { log, append } => {
+        match shard_call::send(ctx, &mut self.outgoing, &self.name, output) {
+            Some(Output::LogAppend { log, append }) => {
                 self.outgoing.send(ctx, log, Event::LogAppend(append))
             }
-            Output::LogRelease { log, shard, keep_from } => {
+            Some(Output::LogRelease { log, shard, keep_from }) => {
                 self.outgoing.send(ctx, log, Event::LogRelease { shard, keep_from });
             }
+            Some(Output::Answer(_) | Output::ToPeer { .. }) | None => {}
         }
     }
 }

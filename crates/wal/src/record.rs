@@ -329,6 +329,16 @@ fn put_participants(out: &mut Vec<u8>, participants: Participants<'_>) {
     }
 }
 
+/// Appends the bytes of a record, as [`BatchRecords`] gives them, to a batch.
+///
+/// # Panics
+/// The record is longer than a batch may be.
+pub fn put_record(record: &[u8], out: &mut Vec<u8>) {
+    let length = u32::try_from(record.len()).expect("a record is shorter than the largest batch");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(record);
+}
+
 struct Reader<'a> {
     rest: &'a [u8],
 }

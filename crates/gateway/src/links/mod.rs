@@ -19,7 +19,6 @@
 mod link;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use timestone_cluster::{Address, ServerId, ShardEntry, ShardMap};
 use timestone_seda::{
@@ -163,7 +162,8 @@ impl ServerLinks {
             return if is_here { ShardPath::Own } else { ShardPath::Nowhere };
         }
         let address = map.primary(entry.id).and_then(|server| server.addresses.native.as_ref());
-        let Some(address) = address.and_then(socket_address).filter(|_| self.own.net.is_some())
+        let Some(address) =
+            address.and_then(Address::socket_address).filter(|_| self.own.net.is_some())
         else {
             return ShardPath::Nowhere;
         };
@@ -481,11 +481,6 @@ fn map_among(bytes: &[u8]) -> Option<ShardMap> {
     let mut frames = Frames::new(bytes).flatten();
     let frame = frames.find(|frame| frame.kind() == Kind::MapIs)?;
     MapIs::decode(&frame).ok()?.shard_map().ok()
-}
-
-/// An address that needs no name service; servers register no others.
-fn socket_address(address: &Address) -> Option<SocketAddr> {
-    address.as_str().parse().ok()
 }
 
 const fn abort(reply_to: ReplyAddress) -> Output {

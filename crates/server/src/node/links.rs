@@ -156,7 +156,7 @@ impl Links {
 }
 
 /// The socket address behind `host:port`.
-pub(crate) fn resolve(text: &str) -> Option<SocketAddr> {
+pub(super) fn resolve(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| text.to_socket_addrs().ok()?.next())
 }
 

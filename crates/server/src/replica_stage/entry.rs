@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use timestone_replication::{Batch, Entry, Lineage, Mark};
 use timestone_types::{Epoch, Timestamp};
-use timestone_wal::record::FIRST_OTHER_KIND;
-use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
+use timestone_wal::record::{FIRST_OTHER_KIND, PREFIX_BYTES};
+use timestone_wal::{BatchNumber, BatchRecords, LogRecord, RecordNumber};
 
 use super::bytes::LogBytes;
 
@@ -35,7 +35,7 @@ pub(super) fn encode(entry: &Entry<LogBytes>, keep_from: BatchNumber, out: &mut 
             bytes.extend(batch.lease.as_nanos().to_le_bytes());
             LogRecord::Other { kind: BATCH, bytes: &bytes }.encode(out);
             out.extend_from_slice(&batch.payload.records);
-            1 + timestone_wal::BatchRecords::new(&batch.payload.records).count() as u64
+            1 + BatchRecords::new(&batch.payload.records).count() as u64
         }
         Entry::Mark(mark) => {
             bytes.extend(mark.promised.get().to_le_bytes());
@@ -88,26 +88,19 @@ impl Fields<'_> {
     }
 }
 
-/// An entry, and the first batch that the log was needed for when it was written. `records` are
-/// those of one log batch, without the lengths in front. `None`: they are none of a replica's.
-pub(super) fn decode<'a>(
-    mut records: impl Iterator<Item = &'a [u8]>,
-) -> Option<(BatchNumber, Entry<LogBytes>)> {
-    let Ok(LogRecord::Other { kind, bytes }) = LogRecord::decode(records.next()?) else {
-        return None;
-    };
+/// An entry, and the first batch that the log was needed for when it was written. `bytes` are the
+/// records of one log batch. `None`: they are none of a replica's.
+pub(super) fn decode(bytes: &[u8]) -> Option<(BatchNumber, Entry<LogBytes>)> {
+    let head = BatchRecords::new(bytes).next()?.ok()?;
+    let records = &bytes[PREFIX_BYTES + head.len()..];
+    let Ok(LogRecord::Other { kind, bytes }) = LogRecord::decode(head) else { return None };
     let mut fields = Fields(bytes);
     let keep_from = fields.number()?;
     let entry = match kind {
         BATCH => {
             let (number, epoch) = (fields.number()?, fields.epoch()?);
             let (first, lease) = (RecordNumber::new(fields.u64()?), fields.time()?);
-            let mut bytes = Vec::new();
-            for record in records {
-                bytes.extend(u32::try_from(record.len()).ok()?.to_le_bytes());
-                bytes.extend_from_slice(record);
-            }
-            let payload = LogBytes { first, records: Arc::new(bytes) };
+            let payload = LogBytes { first, records: Arc::new(records.to_vec()) };
             Entry::Batch(Batch { number, epoch, lease, payload })
         }
         MARK => {
@@ -128,8 +121,6 @@ pub(super) fn decode<'a>(
 
 #[cfg(test)]
 mod tests {
-    use timestone_wal::BatchRecords;
-
     use super::*;
 
     fn batch() -> Entry<LogBytes> {
@@ -154,16 +145,12 @@ mod tests {
         })
     }
 
-    fn read(bytes: &[u8]) -> Option<(BatchNumber, Entry<LogBytes>)> {
-        decode(BatchRecords::new(bytes).map(|record| record.unwrap()))
-    }
-
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         for (entry, records) in [(batch(), 3), (mark(), 1)] {
             let mut bytes = Vec::new();
             assert_eq!(encode(&entry, BatchNumber::new(6), &mut bytes), records);
-            assert_eq!(read(&bytes), Some((BatchNumber::new(6), entry)));
+            assert_eq!(decode(&bytes), Some((BatchNumber::new(6), entry)));
         }
     }
 
@@ -177,7 +164,7 @@ mod tests {
     fn what_no_replica_wrote_is_no_entry() {
         let mut plain = Vec::new();
         LogRecord::KeepFrom { batch: BatchNumber::ZERO }.encode(&mut plain);
-        assert_eq!(read(&plain), None);
+        assert_eq!(decode(&plain), None);
         let mut bytes = Vec::new();
         encode(&mark(), BatchNumber::ZERO, &mut bytes);
         let LogRecord::Other { kind, bytes } = LogRecord::decode(&bytes[4..]).unwrap() else {
@@ -188,7 +175,7 @@ mod tests {
             LogRecord::Other { kind, bytes: &bytes[..length] }.encode(&mut cut);
             // A lineage may end with any of its epochs, but for none.
             let ends = length == bytes.len() - 12;
-            assert_eq!(read(&cut).is_some(), ends, "{length}");
+            assert_eq!(decode(&cut).is_some(), ends, "{length}");
         }
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use timestone_cluster::{ServerId, ShardMap};
+use timestone_cluster::{Address, ServerId, ShardMap};
 use timestone_replication::{Message, ReplicaId};
 use timestone_seda::{
     ConnectionView, Context, DialId, FrameBatch, NetCommand, ReplyAddress, StageId,
@@ -21,7 +21,7 @@ use timestone_wire::{Envelope, RequestId, encode_replica_message};
 use super::bytes::LogBytes;
 use crate::event::Event;
 use crate::limits::MAX_UNWRITTEN_TO_REPLICA;
-use crate::node::links::{Links, resolve};
+use crate::node::links::Links;
 use crate::outgoing::Outgoing;
 
 /// What one other replica is sent.
@@ -81,8 +81,7 @@ impl ReplicaLinks {
     pub(super) fn follow(&mut self, map: &ShardMap) {
         self.cluster = map.cluster();
         for server in map.servers() {
-            let address = server.addresses.native.as_ref();
-            let address = address.and_then(|address| resolve(address.as_str()));
+            let address = server.addresses.native.as_ref().and_then(Address::socket_address);
             self.peers.entry(replica_of(server.id)).or_default().address = address;
         }
     }

@@ -36,18 +36,19 @@ use std::sync::Arc;
 use timestone_cluster::{ControlState, ServerId, ShardMap};
 use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
-use timestone_shard::{Input as ShardInput, LogShortage};
+use timestone_shard::{Input as ShardInput, LogShortage, Output as ShardOutput};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock};
 
 use crate::event::Event;
 use crate::limits::{
-    COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, LAST_COUNTS, LOG_STUCK_AFTER, MAX_EPOCHS_AHEAD,
-    STORE_PAUSE,
+    COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, KEEP_FROM_PAUSE, LAST_COUNTS, LOG_STUCK_AFTER,
+    MAX_EPOCHS_AHEAD, STORE_PAUSE,
 };
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
+use crate::shard_call;
 use bytes::{LogBytes, lease_in};
 use links::ReplicaLinks;
 pub(crate) use links::replica_of;
@@ -70,6 +71,8 @@ pub(crate) struct Kept {
     step_outputs: Vec<Output<LogBytes>>,
     /// When the shard was last asked to append again what holds up memory.
     copied_at: Timestamp,
+    /// When it was last looked at what the log is needed for.
+    looked_at: Timestamp,
     /// When it had its last turn.
     turned_at: Timestamp,
     /// Up to which batch everything counts, as a primary has said.
@@ -87,7 +90,6 @@ pub(crate) struct ReplicaStage {
     kept: Option<Kept>,
     links: ReplicaLinks,
     map: Arc<ShardMap>,
-    control: Option<Arc<ControlState>>,
     /// The last epoch that the core was told to lead.
     led: Epoch,
     /// What the log lacks, as it said last.
@@ -113,7 +115,6 @@ impl ReplicaStage {
             kept,
             links,
             map,
-            control: None,
             led: Epoch::ZERO,
             shortage: None,
             outgoing: Outgoing::default(),
@@ -212,11 +213,20 @@ impl ReplicaStage {
         tracing::info!(shard = %self.shard, %epoch, %by, "this server is primary no more");
         let counted = kept.replica.counted();
         kept.role.depose(ctx.now(), self.shard, self.parts.log, (&kept.log, counted));
-        if kept.role.is_closing() && !kept.role.is_told_of_lost_log() {
-            kept.role.tells_of_lost_log();
+        if kept.role.is_closing() {
+            self.give_up_log(ctx);
+        }
+    }
+
+    /// At the end of the process: nothing that the shard has recorded becomes durable any more.
+    /// Whether it did not know that.
+    fn give_up_log(&mut self, ctx: &mut Context<'_, Event>) -> bool {
+        let is_news = self.kept.as_mut().is_some_and(|kept| kept.role.gives_up_log());
+        if is_news {
             let log = self.parts.log;
             self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
         }
+        is_news
     }
 
     /// Calls the shard, if it serves here, and carries out what it wants.
@@ -228,26 +238,17 @@ impl ReplicaStage {
         let Some(kept) = &mut self.kept else { return };
         let Some(mut outputs) = kept.role.call(ctx, !self.outgoing.is_empty(), run) else { return };
         for output in outputs.drain(..) {
-            match output {
-                timestone_shard::Output::Answer(frame_batch) => {
-                    let to = frame_batch.reply_to.stage;
-                    self.outgoing.send(ctx, to, Event::FrameBatch(frame_batch));
-                }
-                timestone_shard::Output::ToPeer { to, frame_batch } => {
-                    if ctx.send(to, Event::FrameBatch(frame_batch)).is_err() {
-                        tracing::debug!(shard = self.name, %to, "a message to another shard found \
-                            its queue full");
-                    }
-                }
-                timestone_shard::Output::LogAppend { append, .. } => {
+            match shard_call::send(ctx, &mut self.outgoing, &self.name, output) {
+                Some(ShardOutput::LogAppend { append, .. }) => {
                     let (number, lease) = (append.head.batch, lease_in(&append.bytes));
                     let records = Arc::new(append.bytes);
                     let payload = LogBytes { first: append.head.first, records };
                     kept.step(ctx.now(), Input::Append { number, lease, payload });
                 }
-                timestone_shard::Output::LogRelease { keep_from, .. } => {
+                Some(ShardOutput::LogRelease { keep_from, .. }) => {
                     kept.role.needs_from(keep_from);
                 }
+                Some(ShardOutput::Answer(_) | ShardOutput::ToPeer { .. }) | None => {}
             }
         }
         kept.role.give_back(outputs);
@@ -255,8 +256,10 @@ impl ReplicaStage {
     }
 
     /// Follows the master: who keeps the shard, and who is its primary.
-    fn follow(&mut self, ctx: &mut Context<'_, Event>, control: Arc<ControlState>) {
-        self.follow_map(ctx, Arc::new(control.map.clone()));
+    fn follow(&mut self, ctx: &mut Context<'_, Event>, control: &ControlState) {
+        if control.map.version() > self.map.version() {
+            self.follow_map(ctx, Arc::new(control.map.clone()));
+        }
         let position = control.map.shards().iter().position(|entry| entry.id == self.shard);
         let entry = position.map(|index| (&control.map.shards()[index], &control.normal[index]));
         let Some((entry, normal)) = entry else { return };
@@ -276,11 +279,10 @@ impl ReplicaStage {
             previous.dedup();
             self.step(ctx, Input::Lead { epoch, replicas, previous });
         }
-        self.control = Some(control);
     }
 
     fn follow_map(&mut self, ctx: &mut Context<'_, Event>, map: Arc<ShardMap>) {
-        if map.version() < self.map.version() {
+        if map.version() <= self.map.version() {
             return;
         }
         self.links.follow(&map);
@@ -413,7 +415,7 @@ impl ReplicaStage {
                 }
             }
             Event::MapChanged(map) => self.follow_map(ctx, map),
-            Event::ConfigurationsChanged(control) => self.follow(ctx, control),
+            Event::ConfigurationsChanged(control) => self.follow(ctx, &control),
             Event::Net(event) => self.net_event(ctx, event),
             Event::LogFailed { .. }
             | Event::NetCommand(_)
@@ -476,26 +478,25 @@ impl ReplicaStage {
     /// The process ends. What a primary has recorded last may never count, when the other replicas
     /// are gone: it is waited for, but not for ever.
     fn end(&mut self, ctx: &mut Context<'_, Event>) {
-        let Some(kept) = &mut self.kept else { return };
+        let Some(kept) = &self.kept else { return };
         let since = kept.ends_since.unwrap_or(ctx.now());
         let is_waited = ctx.now().since(since) < LAST_COUNTS && !kept.role.has_lost_log();
-        if is_waited || !kept.role.is_primary() || kept.role.is_told_of_lost_log() {
-            return;
+        if !is_waited && self.give_up_log(ctx) {
+            tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
+                written last was told to nobody, and may count or not");
         }
-        kept.role.log_has_failed();
-        kept.role.tells_of_lost_log();
-        tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
-            written last was told to nobody, and may count or not");
-        let log = self.parts.log;
-        self.with_shard(ctx, |shard, turn| shard.input(turn, ShardInput::LogFailed { log }));
     }
 
     /// Lets the log go of what is not needed, and tells the process how it is.
     fn settle(&mut self, ctx: &mut Context<'_, Event>) {
         let gauges = &self.parts.replica_gauges;
         let Some(kept) = &mut self.kept else { return };
-        let keep_from = kept.role.keep_from().min(kept.replica.held_above().next());
-        kept.log.needs_from(keep_from);
+        // A backup looks through all that it keeps.
+        if kept.role.is_primary() || ctx.now().since(kept.looked_at) >= KEEP_FROM_PAUSE {
+            kept.looked_at = ctx.now();
+            let keep_from = kept.role.keep_from().min(kept.replica.held_above().next());
+            kept.log.needs_from(keep_from);
+        }
         if let Some(events) = kept.log.release() {
             for (log, event) in events {
                 self.outgoing.send(ctx, log, event);
@@ -529,6 +530,7 @@ impl Kept {
             outputs: outputs.into(),
             step_outputs: Vec::new(),
             copied_at: Timestamp::ZERO,
+            looked_at: Timestamp::ZERO,
             turned_at: Timestamp::ZERO,
             heard_counted: BatchNumber::ZERO,
             ends_since: None,
@@ -588,7 +590,7 @@ impl Stage<Event> for ReplicaStage {
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         self.with_shard(ctx, |shard, turn| shard.begin_inputs(turn));
-        for event in std::mem::take(events) {
+        while let Some(event) = events.pop_front() {
             self.event(ctx, event);
         }
     }

@@ -17,6 +17,7 @@ use timestone_replication::{Batch, Entry, Ticket};
 use timestone_seda::StageId;
 use timestone_shard::{LogAppend, LogContents};
 use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_wal::record::put_record;
 use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
 
 use super::bytes::LogBytes;
@@ -48,7 +49,7 @@ pub(crate) struct FoundEntries {
     /// By the numbers of their log batches.
     entries: BTreeMap<BatchNumber, (BatchNumber, Entry<LogBytes>)>,
     /// The records of the log batch that is being read.
-    open: Option<(BatchNumber, Vec<Vec<u8>>)>,
+    open: Option<(BatchNumber, Vec<u8>)>,
     /// The highest number of a record.
     last_record: Option<RecordNumber>,
     /// A log batch that is none of a replica's.
@@ -62,13 +63,13 @@ impl FoundEntries {
             self.close();
         }
         self.last_record = self.last_record.max(Some(number));
-        self.open.get_or_insert_with(|| (batch, Vec::new())).1.push(bytes.to_vec());
+        put_record(bytes, &mut self.open.get_or_insert_with(|| (batch, Vec::new())).1);
     }
 
     /// A log has been read to its end.
     pub(crate) fn close(&mut self) {
         let Some((batch, records)) = self.open.take() else { return };
-        match entry::decode(records.iter().map(Vec::as_slice)) {
+        match entry::decode(&records) {
             Some(found) => drop(self.entries.insert(batch, found)),
             None => self.stranger = self.stranger.or(Some(batch)),
         }

@@ -13,6 +13,7 @@ use timestone_wal::BatchNumber;
 use super::bytes::{LogBytes, head_of};
 use super::replica_log::ReplicaLog;
 use crate::event::Event;
+use crate::shard_call;
 
 /// The shard, while it serves.
 struct Primary {
@@ -75,16 +76,12 @@ impl ReplicaRole {
         }
     }
 
-    /// Whether the shard knows, at the end of the process, that its log takes nothing any more.
-    pub(super) const fn is_told_of_lost_log(&self) -> bool {
-        matches!(&self.0, Kind::Primary(primary) if primary.is_told)
-    }
-
-    /// See [`Self::is_told_of_lost_log`].
-    pub(super) const fn tells_of_lost_log(&mut self) {
-        if let Kind::Primary(primary) = &mut self.0 {
-            primary.is_told = true;
-        }
+    /// At the end of the process: the shard is to be told that its log takes nothing any more.
+    /// Whether it is news to it.
+    pub(super) const fn gives_up_log(&mut self) -> bool {
+        let Kind::Primary(primary) = &mut self.0 else { return false };
+        primary.has_lost_log = true;
+        !std::mem::replace(&mut primary.is_told, true)
     }
 
     fn fail(&mut self, shard: ShardId, error: &ShardError) {
@@ -187,16 +184,8 @@ impl ReplicaRole {
         run: impl FnOnce(&mut Shard, &mut Turn<'_>),
     ) -> Option<Vec<Output>> {
         let Kind::Primary(primary) = &mut self.0 else { return None };
-        let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
         let mut outputs = std::mem::take(&mut primary.outputs);
-        let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut outputs)
-            .shutting_down(ends)
-            .with_unsent(has_unsent);
-        run(&mut primary.shard, &mut turn);
-        let (requests, bytes) = turn.finished();
-        if requests > 0 {
-            ctx.gauge(stage).release(requests, bytes);
-        }
+        shard_call::call(ctx, &mut primary.shard, has_unsent, &mut outputs, run);
         Some(outputs)
     }
 
