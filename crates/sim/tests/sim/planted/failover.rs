@@ -96,12 +96,12 @@ kind = "register"
 singles = true
 external = "none"
 ops = 1
-keys = 4
+keys = 12
 rate = 500
-seconds = 25
+seconds = 50
 deadline = "700ms"
 [faults]
-split = { every = "5s", lasting = "4s" }
+split = { every = "4s", lasting = "3500ms" }
 clock-jump = { every = "700ms", lasting = "6s" }
 "#;
 
