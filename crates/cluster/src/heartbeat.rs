@@ -23,6 +23,8 @@ pub enum ReplicaClaim {
     NeedsEpoch,
     /// It is to be the primary, and nobody that answers has what it lacks.
     CannotLead,
+    /// It takes a checkpoint of the primary, because it lacks what nobody keeps any more, and gets on.
+    Rebuilds,
 }
 
 impl ReplicaClaim {
@@ -32,6 +34,7 @@ impl ReplicaClaim {
             Self::Serves => 1,
             Self::NeedsEpoch => 2,
             Self::CannotLead => 3,
+            Self::Rebuilds => 4,
         }
     }
 
@@ -41,6 +44,7 @@ impl ReplicaClaim {
             1 => Some(Self::Serves),
             2 => Some(Self::NeedsEpoch),
             3 => Some(Self::CannotLead),
+            4 => Some(Self::Rebuilds),
             _ => None,
         }
     }

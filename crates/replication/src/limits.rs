@@ -2,12 +2,23 @@
 
 use core::time::Duration;
 
-/// Bytes of batches that a primary keeps for backups that lack them. A backup that is further behind
-/// than this is not waited for: it needs a checkpoint. Reads at memory speed, 64 MiB are a second of
-/// a busy shard.
-pub const MAX_RETAINED_BYTES: usize = 64 << 20;
-/// Most batches that a primary keeps for backups that lack them; beyond it is as beyond
-/// [`MAX_RETAINED_BYTES`]. So many of 64 bytes take as much.
+/// What a primary keeps for backups that lack it. A backup that is further behind is not waited for:
+/// it needs a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Retention {
+    /// Bytes of batches. 64 MiB by default: a second of a busy shard.
+    pub bytes: usize,
+    /// Batches; at most [`MAX_RETAINED_BATCHES`].
+    pub batches: usize,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, batches: MAX_RETAINED_BATCHES }
+    }
+}
+
+/// Most batches that a primary keeps for backups that lack them: so many of 64 bytes take 64 MiB.
 pub const MAX_RETAINED_BATCHES: usize = 1 << 20;
 /// A backup takes no batch that lies further beyond its first hole: twice what a primary keeps, as
 /// what does not count yet is kept beside it.

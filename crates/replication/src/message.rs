@@ -98,6 +98,13 @@ pub enum Message<B> {
         /// again.
         received: Option<NumberSet>,
     },
+    /// To one that lacks batches which nobody keeps any more: take a checkpoint.
+    NeedsCheckpoint {
+        /// The primary's epoch.
+        epoch: Epoch,
+        /// The batches up to this one are kept no more.
+        held_above: BatchNumber,
+    },
     /// The sender's epoch is over.
     Refused {
         /// What the replica has promised.
@@ -118,6 +125,7 @@ impl<B> Message<B> {
             | Self::Append { epoch, .. }
             | Self::Probe { epoch, .. }
             | Self::Acked { epoch, .. }
+            | Self::NeedsCheckpoint { epoch, .. }
             | Self::Refused { promised: epoch } => *epoch,
         }
     }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use timestone_cluster::ReplicationFactor;
+use timestone_cluster::{ControllerLimits, ReplicationFactor};
+use timestone_replication::limits::Retention;
 use timestone_txn::participant;
 use timestone_types::ShardId;
 use timestone_wal::{DeviceKind, LogConfig};
@@ -167,9 +168,11 @@ pub struct Tuning {
     pub log: LogConfig,
     /// Waiting and timeouts of the participants.
     pub participant: participant::Config,
-    /// A server that is not heard for as long is lost, where shards have several replicas: another
-    /// one becomes primary. At least 50 ms.
-    pub detection: Duration,
+    /// When servers are lost, and when their replicas are replaced, where shards have several.
+    pub controller: ControllerLimits,
+    /// What a primary keeps for replicas that lack it; those that are further behind take a
+    /// checkpoint.
+    pub retention: Retention,
 }
 
 impl Tuning {
@@ -195,7 +198,8 @@ impl Tuning {
             checkpoint_bytes: mftl.checkpoint_bytes,
             log: LogConfig::default(),
             participant: participant::Config::default(),
-            detection: timestone_cluster::ControllerLimits::default().detection,
+            controller: ControllerLimits::default(),
+            retention: Retention::default(),
         }
     }
 }

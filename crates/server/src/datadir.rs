@@ -148,6 +148,20 @@ impl DataDir {
         Ok(folder.join(FLASH_FILE))
     }
 
+    /// Removes the flash file of one shard, durably; there may be none.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
+        let folder = self.shard_folder(shard.get());
+        let file = folder.join(FLASH_FILE);
+        let removed = match fs::remove_file(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            removed => removed.and_then(|()| File::open(&folder)?.sync_all()),
+        };
+        removed.map_err(|source| ServerError::io("remove", &file, source))
+    }
+
     fn shard_folder(&self, shard: u16) -> PathBuf {
         self.path.join(format!("{SHARD_PREFIX}{shard:04}"))
     }

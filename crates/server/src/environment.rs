@@ -77,6 +77,12 @@ pub trait Environment: Send + Sync {
     /// It cannot be opened.
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError>;
 
+    /// Removes the flash device of a shard with all that is on it, durably. Nobody has it open.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError>;
+
     /// Bytes that all flash devices together may take when nothing else is said.
     ///
     /// # Errors
@@ -286,6 +292,10 @@ impl Environment for LocalEnvironment {
         }
         tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
         Ok(Box::new(device))
+    }
+
+    fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.data.remove_flash(shard)
     }
 
     fn capacity_bytes(&self) -> Result<u64, ServerError> {

@@ -124,6 +124,10 @@ pub(crate) const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(crate) const MAX_EPOCHS_AHEAD: u32 = 1 << 16;
 /// A replica whose log makes nothing durable for so long counts as lost, until it goes on.
 pub(crate) const LOG_STUCK_AFTER: Duration = Duration::from_secs(2);
+/// When a part of a checkpoint is asked for again.
+pub(crate) const PART_AGAIN: Duration = Duration::from_secs(1);
+/// A checkpoint of which nothing has come for so long does not get on.
+pub(crate) const REBUILD_STALLS_AFTER: Duration = Duration::from_secs(10);
 /// How long a primary waits at the end of its process for the other replicas to have what it has
 /// recorded: a failover of one of them takes less.
 pub(crate) const LAST_COUNTS: Duration = Duration::from_secs(3);

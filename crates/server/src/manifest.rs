@@ -367,6 +367,14 @@ impl Manifest {
         self.change(|contents| contents.shards.insert(shard.get()))
     }
 
+    /// The shard's flash file is about to go.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn removing_flash(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.change(|contents| contents.shards.remove(&shard.get()))
+    }
+
     /// A run begins. Called before anything is served.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use timestone_replication::Step;
 use timestone_types::{Epoch, ShardId};
 use timestone_wal::BatchNumber;
 
-/// What a replica that is to be primary needs of the master.
+/// What a replica needs of the master.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
     /// Nothing.
@@ -17,6 +17,8 @@ pub(crate) enum Wish {
     NewEpoch,
     /// Another primary: nobody that answers has what it lacks.
     OtherPrimary,
+    /// That it is not replaced: it takes a checkpoint, and gets on.
+    Patience,
 }
 
 /// What a replica says of the epoch that it has promised.
@@ -42,13 +44,14 @@ pub(crate) struct ReplicaGauges {
 
 /// The steps by their numbers in [`ReplicaGauges`]; the first one stands for a server that keeps no
 /// replica of the shard.
-const STEPS: [Option<Step>; 6] = [
+const STEPS: [Option<Step>; 7] = [
     None,
     Some(Step::Backup),
     Some(Step::Joining),
     Some(Step::Fetching),
     Some(Step::Installing),
     Some(Step::Serving),
+    Some(Step::Rebuilding),
 ];
 
 impl ReplicaGauges {
@@ -71,6 +74,7 @@ impl ReplicaGauges {
             wish: match word as u8 {
                 1 => Wish::NewEpoch,
                 2 => Wish::OtherPrimary,
+                3 => Wish::Patience,
                 _ => Wish::Nothing,
             },
         }

@@ -49,6 +49,17 @@ impl StoreOpener {
 
     /// Opens or creates the store of a shard.
     pub(crate) fn open(&self, shard: ShardId) -> Result<Replay, ServerError> {
+        Ok(Replay::new(shard, self.open_store(shard)?))
+    }
+
+    /// Makes the store of a shard anew: what is there goes. Nobody has it open.
+    pub(crate) fn open_empty(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
+        self.manifest.removing_flash(shard)?;
+        self.environment.remove_flash(shard)?;
+        self.open_store(shard)
+    }
+
+    fn open_store(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
         let (config, tuning, environment) = (&self.config, &self.tuning, &*self.environment);
         let count = self.shards.max(1) as u64;
         let budget = crate::memory::Budget::of(config);
@@ -104,7 +115,7 @@ impl StoreOpener {
         }
         let memory_bytes = config.sizes.dram_bytes / count;
         let dram = Dram::in_recovery(DramConfig { seed: store.seed(), memory_bytes });
-        Ok(Replay::new(shard, Box::new(Stores::new(store, dram))))
+        Ok(Box::new(Stores::new(store, dram)))
     }
 }
 

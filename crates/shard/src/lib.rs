@@ -36,6 +36,7 @@ mod turn;
 mod write_sets;
 
 pub use backup::Backup;
+pub use checkpoint::{CheckpointPart, PartAsk, Rebuild, RebuildStep};
 pub use error::ShardError;
 pub use log_records::log_contents::LogContents;
 pub use replay::{Past, Recovering, Replay, Served};

@@ -301,6 +301,12 @@ impl Environment for SimEnvironment {
         Ok(Box::new(media.open()))
     }
 
+    fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
+        let mut kept = self.kept();
+        kept.changes += u64::from(kept.media.remove(&shard).is_some());
+        Ok(())
+    }
+
     fn capacity_bytes(&self) -> Result<u64, ServerError> {
         Ok(64 * 1024 * 1024)
     }

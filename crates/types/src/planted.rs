@@ -379,6 +379,12 @@ pub enum Bug {
     EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate before it is rebuilt.
     AnswersAfterLoss,
+    /// A replica that gave up what it had takes the checkpoint of a primary that was deposed before.
+    RebuildsFromDeposed,
+    /// A replica that gives up what it had does not say so in its log.
+    GivesUpInSilence,
+    /// A checkpoint ends where it began: what was written and did not count yet is not waited for.
+    EndsEarly,
     /// Batches count from every answer, whatever table it rests on.
     MergesOldTables,
     /// A new primary serves before the table is in its own log.

@@ -59,6 +59,8 @@ numbered! {
         Acked = 8,
         /// `Message::Refused`.
         Refused = 9,
+        /// `Message::NeedsCheckpoint`.
+        NeedsCheckpoint = 10,
     }
 }
 
@@ -74,15 +76,19 @@ impl Tag {
             ReplicaMessage::Probe { .. } => Self::Probe,
             ReplicaMessage::Acked { .. } => Self::Acked,
             ReplicaMessage::Refused { .. } => Self::Refused,
+            ReplicaMessage::NeedsCheckpoint { .. } => Self::NeedsCheckpoint,
         }
     }
 
     /// The kind of the frames that carry such a message.
     const fn kind(self) -> Kind {
         match self {
-            Self::Join | Self::Fetch | Self::Install | Self::Append | Self::Probe => {
-                Kind::ReplicaAsk
-            }
+            Self::Join
+            | Self::Fetch
+            | Self::Install
+            | Self::Append
+            | Self::Probe
+            | Self::NeedsCheckpoint => Kind::ReplicaAsk,
             Self::Joined | Self::Fetched | Self::Acked | Self::Refused => Kind::ReplicaAnswer,
         }
     }
@@ -187,6 +193,7 @@ fn put_fields<B>(
             put(out, counted);
             put(out, stable);
         }
+        ReplicaMessage::NeedsCheckpoint { held_above, .. } => put(out, held_above),
         ReplicaMessage::Acked { installed, counted, durable, received, .. } => {
             put(out, installed);
             put(out, counted);
@@ -334,6 +341,9 @@ impl<'a> Fields<'a> {
                 ReplicaMessage::Acked { epoch, installed, counted, durable, received }
             }
             Tag::Refused => ReplicaMessage::Refused { promised: epoch },
+            Tag::NeedsCheckpoint => {
+                ReplicaMessage::NeedsCheckpoint { epoch, held_above: self.take()? }
+            }
         })
     }
 }
@@ -376,8 +386,8 @@ macro_rules! carriers {
 }
 
 carriers! {
-    /// A message of a replica that asks another one: Join, Fetch, Install, Append, Probe. Answered
-    /// by [`ReplicaAnswer`]s, if at all. Made by [`encode_replica_message`] only.
+    /// A message of a replica that asks another one: Join, Fetch, Install, Append, Probe,
+    /// NeedsCheckpoint. Answered by [`ReplicaAnswer`]s, if at all. Made by [`encode_replica_message`] only.
     ReplicaAsk;
     /// A message of a replica that answers another one: Joined, Fetched, Acked, Refused. Made by
     /// [`encode_replica_message`] only.

@@ -193,6 +193,7 @@ fn replica_asks() -> Vec<u8> {
         Told::Install { epoch: EPOCH, based_on: lineage(), through: counted, floor: AT },
         Told::Append { epoch: EPOCH, counted, stable, batch: batch() },
         Told::Probe { epoch: EPOCH, counted, stable },
+        Told::NeedsCheckpoint { epoch: EPOCH, held_above: stable },
     ])
 }
 

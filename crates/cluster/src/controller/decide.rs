@@ -1,5 +1,5 @@
-//! What a shard needs next: to be confirmed, another primary, another epoch, one replica less, or
-//! one more.
+//! What a shard needs next: to be confirmed, another primary, another epoch, another replica in the
+//! place of one, or one more.
 
 use core::cmp::Reverse;
 
@@ -30,12 +30,12 @@ impl Controller {
         } else {
             match claim {
                 ReplicaClaim::Serves => self
-                    .without_unfit(now, view, entry)
+                    .in_place_of_unfit(now, view, entry)
                     .or_else(|| self.with_another(now, view, entry)),
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => {
                     self.another_epoch(now, view, entry, normal)
                 }
-                ReplicaClaim::None => None,
+                ReplicaClaim::Rebuilds | ReplicaClaim::None => None,
             }
         }?;
         assert!(
@@ -122,8 +122,9 @@ impl Controller {
         Some(self.other_primary(now, view, entry, normal).unwrap_or_else(same))
     }
 
-    /// The shard without a replica that is too far behind, or has been lost for long.
-    fn without_unfit(
+    /// The shard with another replica in the place of one that has been lost for long. Where nobody
+    /// can take its place it stays: it may come back, and without it the others are one less.
+    fn in_place_of_unfit(
         &mut self,
         now: Timestamp,
         view: &View,
@@ -141,19 +142,16 @@ impl Controller {
         if fit < quorum {
             return None;
         }
+        let joining = self.joining(now, view, entry)?;
         self.removed_at.insert((entry.id, unfit), now);
-        Some(change_of(entry, entry.primary, staying))
+        self.unfit_since.remove(&(entry.id, joining));
+        let replicas = staying.into_iter().chain([joining]).collect();
+        Some(change_of(entry, entry.primary, replicas))
     }
 
     fn must_leave(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
-        let is_far_behind = self.replicas.get(&(entry.id, server)).is_some_and(|status| {
-            status.installed == entry.epoch && status.lag_records > self.limits.max_lag_records
-        });
-        let is_unfit_for_long = self
-            .unfit_since
-            .get(&(entry.id, server))
-            .is_some_and(|since| now >= since.saturating_add(self.limits.remove_after));
-        (self.servers.is_alive(now, server) && is_far_behind) || is_unfit_for_long
+        let since = self.unfit_since.get(&(entry.id, server));
+        since.is_some_and(|since| now >= since.saturating_add(self.limits.replace_after))
     }
 
     /// The shard with one replica more, at the server that has the fewest.
@@ -167,6 +165,15 @@ impl Controller {
         if entry.replicas.len() >= view.replication().replicas() || entry.replicas.len() == 1 {
             return None;
         }
+        let joining = self.joining(now, view, entry)?;
+        self.unfit_since.remove(&(entry.id, joining));
+        let mut replicas = entry.replicas.clone();
+        replicas.push(joining);
+        Some(change_of(entry, entry.primary, replicas))
+    }
+
+    /// The live server that may become a replica of a shard and has the fewest.
+    fn joining(&self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ServerId> {
         let counts = view.replicas_of();
         let may_join = |server: &ServerId| {
             let heard_for_long = self
@@ -176,22 +183,14 @@ impl Controller {
             let stayed_away = self
                 .removed_at
                 .get(&(entry.id, *server))
-                .is_none_or(|removed| now >= removed.saturating_add(self.limits.remove_after));
+                .is_none_or(|removed| now >= removed.saturating_add(self.limits.replace_after));
             !entry.replicas.contains(server)
                 && self.servers.is_alive(now, *server)
                 && heard_for_long
                 && stayed_away
         };
-        let joining = view
-            .servers()
-            .iter()
-            .copied()
-            .filter(may_join)
-            .min_by_key(|server| (counts.get(server).copied().unwrap_or(0), *server))?;
-        self.unfit_since.remove(&(entry.id, joining));
-        let mut replicas = entry.replicas.clone();
-        replicas.push(joining);
-        Some(change_of(entry, entry.primary, replicas))
+        let servers = view.servers().iter().copied().filter(may_join);
+        servers.min_by_key(|server| (counts.get(server).copied().unwrap_or(0), *server))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   heartbeats ─► Heard ───┐
-//!   time ───────► Tick ────┤                  ┌─► Change   move a lost server's primaries; take a replica out, bring one back
+//!   time ───────► Tick ────┤                  ┌─► Change   move a lost server's primaries; replace a replica
 //!   master ─────► Fetched ─┼─► Controller ────┼─► Confirm  a primary says that it serves: that configuration is normal
 //!   answers ────► Changed ─┤                  └─► Fetch    what it knows is stale
 //!                 Conflict ┘
@@ -33,28 +33,21 @@ use crate::controller::view::View;
 use crate::limits::{MIN_DETECTION, START_TIME};
 use crate::{ControlState, Heartbeat, Leases, ReplicaStatus, ServerId, ShardChange, ShardEntry};
 
-/// When servers are lost, and replicas too far behind.
+/// When servers are lost, and when their replicas are replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControllerLimits {
     /// A server that is not heard for as long is lost, at least [`MIN_DETECTION`]. Heartbeats come
     /// several times within it.
     pub detection: Duration,
-    /// A replica that is lost, or does not join its shard's epoch, for as long leaves the shard;
-    /// and as long it stays away at least.
-    pub remove_after: Duration,
-    /// A replica that lacks more records than this leaves its shard, so that it does not hold the
-    /// log for ever.
-    pub max_lag_records: u64,
+    /// A replica that is lost, or does not join its shard's epoch, for as long is replaced by one at
+    /// a server that stands by; and as long it stays away at least.
+    pub replace_after: Duration,
 }
 
 impl Default for ControllerLimits {
-    /// Half a second, a minute, a million records.
+    /// Half a second, a minute.
     fn default() -> Self {
-        Self {
-            detection: Duration::from_millis(500),
-            remove_after: Duration::from_secs(60),
-            max_lag_records: 1_000_000,
-        }
+        Self { detection: Duration::from_millis(500), replace_after: Duration::from_secs(60) }
     }
 }
 
@@ -133,7 +126,7 @@ impl Controller {
     #[must_use]
     pub fn new(mut limits: ControllerLimits) -> Self {
         limits.detection = limits.detection.max(MIN_DETECTION);
-        limits.remove_after = limits.remove_after.max(limits.detection);
+        limits.replace_after = limits.replace_after.max(limits.detection);
         Self {
             limits,
             view: None,

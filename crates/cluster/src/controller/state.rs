@@ -12,8 +12,9 @@ impl Controller {
     pub(super) fn note_replicas(&mut self, now: Timestamp, entry: &ShardEntry) {
         for &server in &entry.replicas {
             let (key, is_alive) = ((entry.id, server), self.servers.is_alive(now, server));
+            let is_behind = self.installed(entry.id, server) != entry.epoch;
             let is_unfit = self.is_lost(now, server)
-                || (is_alive && self.installed(entry.id, server) != entry.epoch);
+                || (is_alive && is_behind && !self.rebuilds(entry, server));
             if is_unfit {
                 self.unfit_since.entry(key).or_insert(now);
             } else {
@@ -41,7 +42,7 @@ impl Controller {
                     (*epoch, *count) = (entry.epoch, *count + 1);
                 }
             }
-            ReplicaClaim::None => {}
+            ReplicaClaim::Rebuilds | ReplicaClaim::None => {}
         }
     }
 
@@ -123,13 +124,17 @@ impl Controller {
             && (normal.has_never_served() || self.installed(shard, server) != Epoch::ZERO)
     }
 
+    /// Whether a replica takes a checkpoint of its shard, and gets on.
+    fn rebuilds(&self, entry: &ShardEntry, server: ServerId) -> bool {
+        let status = self.replicas.get(&(entry.id, server));
+        status.is_some_and(|status| status.claim_of(entry.epoch) == ReplicaClaim::Rebuilds)
+    }
+
     /// Whether a replica follows its shard.
     pub(super) fn is_fit(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
         let status = self.replicas.get(&(entry.id, server));
         self.servers.is_alive(now, server)
-            && status.is_some_and(|status| {
-                status.installed == entry.epoch && status.lag_records <= self.limits.max_lag_records
-            })
+            && status.is_some_and(|status| status.installed == entry.epoch)
     }
 
     pub(super) fn normal_is_current(entry: &ShardEntry, normal: &NormalConfiguration) -> bool {

@@ -14,8 +14,7 @@ use super::*;
 
 const LIMITS: ControllerLimits = ControllerLimits {
     detection: Duration::from_millis(50),
-    remove_after: Duration::from_millis(500),
-    max_lag_records: 100,
+    replace_after: Duration::from_millis(500),
 };
 
 /// A controller of one shard at three of four servers, which has served in epoch 2; time in ms.
@@ -29,6 +28,8 @@ struct Watch {
     claim: ReplicaClaim,
     /// A server that is alive, and tells nothing of its replica.
     untold: Option<u32>,
+    /// It takes a checkpoint.
+    rebuilds: Option<u32>,
     /// The master does not answer.
     is_master_silent: bool,
 }
@@ -53,6 +54,7 @@ impl Watch {
             heard,
             claim: ReplicaClaim::Serves,
             untold: None,
+            rebuilds: None,
             is_master_silent: false,
         };
         assert_eq!(watch.step(ControllerInput::Tick), [ControllerOutput::Fetch]);
@@ -100,10 +102,19 @@ impl Watch {
                 let server = ServerId::new(server);
                 let entry = &self.control.map.shards()[0];
                 let is_primary = entry.primary == server;
+                let rebuilds = self.rebuilds == Some(server.get());
                 let status = ReplicaStatus {
                     shard: ShardId::ZERO,
-                    promised: if is_primary { entry.epoch } else { Epoch::new(installed) },
-                    claim: if is_primary { self.claim } else { ReplicaClaim::None },
+                    promised: if is_primary || rebuilds {
+                        entry.epoch
+                    } else {
+                        Epoch::new(installed)
+                    },
+                    claim: match is_primary {
+                        true => self.claim,
+                        false if rebuilds => ReplicaClaim::Rebuilds,
+                        false => ReplicaClaim::None,
+                    },
                     installed: Epoch::new(installed),
                     lag_records,
                 };
@@ -229,14 +240,15 @@ fn after_a_conflict_nothing_is_proposed_before_the_state_was_fetched() {
 }
 
 #[test]
-fn a_replica_that_is_too_far_behind_leaves_at_once_and_a_lost_one_later() {
-    let mut watch = Watch::new();
-    watch.heard[2].2 = 101;
-    assert_eq!(watch.pass(20), [to(2, 1, &[1, 2])]);
+fn a_replica_that_is_lost_for_long_is_replaced_where_somebody_can_take_its_place() {
     let mut watch = Watch::new();
     watch.silence(3);
     assert_eq!(watch.pass(500), []);
-    assert_eq!(watch.pass(100), [to(2, 1, &[1, 2])]);
+    assert_eq!(watch.pass(100), [to(2, 1, &[1, 2, 4])]);
+    let mut watch = Watch::new();
+    watch.silence(3);
+    watch.silence(4);
+    assert_eq!(watch.pass(2000), [], "without it the others would be one less");
     let mut watch = Watch::new();
     watch.silence(3);
     watch.silence(2);
@@ -244,25 +256,48 @@ fn a_replica_that_is_too_far_behind_leaves_at_once_and_a_lost_one_later() {
 }
 
 #[test]
-fn a_replica_that_left_is_replaced_and_may_return() {
+fn a_replica_that_takes_a_checkpoint_is_not_replaced_while_it_gets_on() {
+    let mut watch = Watch::new();
+    watch.heard[2].1 = 0;
+    watch.rebuilds = Some(3);
+    assert_eq!(watch.pass(2000), []);
+    watch.rebuilds = None;
+    assert_eq!(watch.pass(500), []);
+    assert_eq!(watch.pass(100), [to(2, 1, &[1, 2, 4])]);
+}
+
+#[test]
+fn a_replica_that_was_replaced_may_return() {
     let mut watch = Watch::new();
     watch.silence(3);
-    watch.silence(4);
-    assert_eq!(watch.pass(600), [to(2, 1, &[1, 2])]);
+    assert_eq!(watch.pass(600), [to(2, 1, &[1, 2, 4])]);
     let mut entry = watch.control.map.shards()[0].clone();
-    (entry.epoch, entry.replicas) = (Epoch::new(3), [1, 2].map(ServerId::new).to_vec());
+    (entry.epoch, entry.replicas) = (Epoch::new(3), [1, 2, 4].map(ServerId::new).to_vec());
     watch.claim = ReplicaClaim::None;
     assert_eq!(watch.changed(&entry, false), []);
     watch.heard.push((3, 2, 0));
     watch.heard[0].1 = 3;
     assert_eq!(watch.pass(100), [], "the primary does not serve in the new epoch yet");
     watch.heard[1].1 = 3;
+    watch.heard[2].1 = 3;
     watch.claim = ReplicaClaim::Serves;
     let confirm = ControllerOutput::Confirm { shard: ShardId::ZERO, epoch: Epoch::new(3) };
     assert_eq!(watch.pass(10), [confirm]);
     assert_eq!(watch.changed(&entry, true), []);
-    assert_eq!(watch.pass(300), [], "it has just left");
-    assert_eq!(watch.pass(200), [to(3, 1, &[1, 2, 3])]);
+    assert_eq!(watch.pass(50), []);
+    watch.silence(4);
+    assert_eq!(watch.pass(500), []);
+    assert_eq!(watch.pass(100), [to(3, 1, &[1, 2, 3])]);
+}
+
+#[test]
+fn a_shard_that_lacks_a_replica_gets_one() {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    entry.replicas = [1, 2].map(ServerId::new).to_vec();
+    watch.silence(3);
+    assert_eq!(watch.changed(&entry, true), []);
+    assert_eq!(watch.pass(200), [to(2, 1, &[1, 2, 4])]);
 }
 
 /// What the controller wants of a configuration that its primary has installed, and nobody else yet.

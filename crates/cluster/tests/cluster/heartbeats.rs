@@ -4,8 +4,13 @@ use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus};
 
 use super::*;
 
-const CLAIMS: [ReplicaClaim; 4] =
-    [ReplicaClaim::None, ReplicaClaim::Serves, ReplicaClaim::NeedsEpoch, ReplicaClaim::CannotLead];
+const CLAIMS: [ReplicaClaim; 5] = [
+    ReplicaClaim::None,
+    ReplicaClaim::Serves,
+    ReplicaClaim::NeedsEpoch,
+    ReplicaClaim::CannotLead,
+    ReplicaClaim::Rebuilds,
+];
 
 fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
     ReplicaStatus {
@@ -50,7 +55,7 @@ fn bytes_that_break_the_layout_are_refused() {
         ("shards that descend", of(vec![two, one])),
         ("an unknown claim", {
             let mut bytes = good.clone();
-            bytes[14] = 4;
+            bytes[14] = 5;
             bytes
         }),
         ("a count beyond the bytes", {

@@ -23,8 +23,7 @@ use super::replicas::replicated;
 const STEP: Duration = Duration::from_millis(5);
 const LIMITS: ControllerLimits = ControllerLimits {
     detection: Duration::from_millis(50),
-    remove_after: Duration::from_millis(300),
-    max_lag_records: 1000,
+    replace_after: Duration::from_millis(100),
 };
 
 /// SplitMix64: the world's dice.
@@ -268,7 +267,7 @@ impl World {
             Some((epoch, claim)) if *epoch == entry.epoch => match claim {
                 ReplicaClaim::Serves => return true,
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => return false,
-                ReplicaClaim::None => {}
+                ReplicaClaim::Rebuilds | ReplicaClaim::None => {}
             },
             _ => self.claim(entry, ReplicaClaim::None),
         }

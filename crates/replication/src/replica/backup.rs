@@ -1,10 +1,9 @@
 //! A replica as a backup: it promises, installs tables, stores batches and says what it has.
 
-use timestone_types::{Epoch, Timestamp};
+use timestone_types::Epoch;
 use timestone_wal::BatchNumber;
 
 use super::input::{Entry, Mark, Output};
-use super::leading::Leading;
 use super::persisting::Persisted;
 use super::table::EpochTable;
 use super::{Replica, ReplicaId};
@@ -118,7 +117,7 @@ impl<B: Payload> Replica<B> {
     /// durable, the batches are.
     pub(super) fn complete_table(&mut self, out: &mut Vec<Output<B>>) {
         let Some(table) = &mut self.table else { return };
-        if table.is_complete || !table.is_here(&self.own) {
+        if table.is_complete || self.own.emptied || !table.is_here(&self.own) {
             return;
         }
         table.is_complete = true;
@@ -171,7 +170,8 @@ impl<B: Payload> Replica<B> {
             return;
         }
         // Whoever has not heard of the epoch's table is asked by the primary, and told of it.
-        let table = self.table.as_mut().filter(|table| table.epoch == epoch);
+        let takes = !self.own.emptied;
+        let table = self.table.as_mut().filter(|table| takes && table.epoch == epoch);
         if table.is_some_and(|table| table.take(&batch, &self.own)) {
             self.persist(what, Entry::Batch(batch), out);
             self.complete_table(out);
@@ -218,39 +218,6 @@ impl<B: Payload> Replica<B> {
         let (epoch, counted, durable) = (own.promised, own.counted, own.durable.clone());
         let message = Message::Acked { epoch, installed: true, counted, durable, received: None };
         out.push(Output::Send { to, message });
-    }
-
-    /// A checkpoint brought everything up to this batch, durably.
-    pub(super) fn rebased(
-        &mut self,
-        now: Timestamp,
-        (epoch, through): (Epoch, BatchNumber),
-        out: &mut Vec<Output<B>>,
-    ) {
-        if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
-            // A later primary has served; this one has not heard of it.
-            self.step_down(epoch, out);
-        }
-        if self.leading.as_ref().is_some_and(Leading::is_serving) {
-            // All that counted before its epoch is in its table, and the rest is its own.
-            return;
-        }
-        let own = &mut self.own;
-        if through > own.applied {
-            own.count(through);
-            own.applied = through;
-            own.durable.add(&NumberSet::through(through));
-            own.received.add(&NumberSet::through(through));
-            own.batches.drop_through(through);
-            own.apply(out);
-            match &self.leading {
-                Some(_) => self.install_everywhere(now, out),
-                None => self.complete_table(out),
-            }
-        }
-        if let Some(primary) = self.primary {
-            self.probe(primary, self.own.promised, out);
-        }
     }
 
     /// Hands something to the log.

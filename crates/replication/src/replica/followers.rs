@@ -19,6 +19,8 @@ pub(super) struct Follower {
     pub(super) acked: NumberSet,
     /// It lacks what is not kept any more: nothing waits for it.
     pub(super) is_lost: bool,
+    /// It takes a checkpoint, which brings it everything up to this one.
+    pub(super) takes_through: Option<BatchNumber>,
     /// It has said that it knows that everything up to this one counts.
     pub(super) told: BatchNumber,
     /// When it was last heard, or asked.
@@ -27,9 +29,9 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn new(id: ReplicaId, now: Timestamp) -> Self {
-        let (installed, is_lost) = (false, false);
+        let (installed, is_lost, takes_through) = (false, false, None);
         let (acked, told) = (NumberSet::default(), BatchNumber::ZERO);
-        Self { id, installed, acked, is_lost, told, asked_at: now }
+        Self { id, installed, acked, is_lost, takes_through, told, asked_at: now }
     }
 
     /// It was heard, or owes something only from now on.
@@ -43,10 +45,16 @@ impl Follower {
         self.asked_at.saturating_add(AGAIN)
     }
 
-    /// Up to where it has everything whatever happens to it: a restart drops what was sent of a table
-    /// that is not installed.
+    /// Up to where it has everything whatever happens to it, or is brought that by a checkpoint: a
+    /// restart drops what was sent of a table that is not installed.
     pub(super) fn keeps(&self) -> BatchNumber {
-        if self.installed { self.acked.prefix() } else { BatchNumber::ZERO }
+        let own = if self.installed { self.acked.prefix() } else { BatchNumber::ZERO };
+        self.takes_through.map_or(own, |through| own.max(through))
+    }
+
+    /// It lacks what is not kept, and is not waited for.
+    pub(super) const fn is_left_behind(&mut self) {
+        (self.is_lost, self.takes_through) = (true, None);
     }
 
     /// Whether it has installed the table and has this batch.

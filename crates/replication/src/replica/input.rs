@@ -27,6 +27,9 @@ pub struct Mark {
     /// It has lost something of what it had, and has installed no table of this epoch or a later one
     /// since: it answers no candidate.
     pub lost_before: Option<Epoch>,
+    /// What is in its log before this mark, and what is in its store, is void: it lacked batches that
+    /// nobody keeps any more, and takes a checkpoint.
+    pub emptied: bool,
 }
 
 /// What a replica wants to be durable, for its log.
@@ -84,6 +87,14 @@ pub enum Input<B> {
         /// is deposed.
         epoch: Epoch,
         /// The last batch of the checkpoint.
+        through: BatchNumber,
+    },
+    /// As a primary: a replica takes a checkpoint, which brings it everything up to this batch, and
+    /// counts as having that much: what follows is kept for it.
+    TakesCheckpoint {
+        /// Which replica.
+        replica: ReplicaId,
+        /// The batch.
         through: BatchNumber,
     },
     /// Time has passed.
@@ -148,6 +159,14 @@ pub enum Output<B> {
         /// Whose it was.
         from: ReplicaId,
     },
+    /// This replica lacks batches that nobody keeps any more, and its log says durably that
+    /// everything here is void. Empty the store, take a checkpoint of a primary, and say so by
+    /// [`Input::Rebased`].
+    TakeCheckpoint {
+        /// The checkpoint is to begin after this was said, and to be from a primary of this epoch or
+        /// a later one.
+        epoch: Epoch,
+    },
     /// A replica lacks batches that are not kept any more: it needs a checkpoint, and is not waited
     /// for.
     Behind {
@@ -161,6 +180,8 @@ pub enum Output<B> {
 pub enum Step {
     /// Stores what the primary sends.
     Backup,
+    /// Takes a checkpoint, because it lacks what nobody keeps any more.
+    Rebuilding,
     /// As a candidate, waits for answers.
     Joining,
     /// As a candidate, waits for batches that it lacks.

@@ -13,7 +13,7 @@ use super::persisting::Persisted;
 use super::table::TableHead;
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
-use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BATCHES, MAX_RETAINED_BYTES};
+use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BATCHES};
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -99,6 +99,14 @@ impl Leading {
         let waited = self.followers.iter().filter(|follower| !follower.is_lost);
         let least = waited.map(Follower::keeps).min();
         own.durable.prefix().min(own.counted).min(least.unwrap_or(BatchNumber::MAX))
+    }
+
+    /// A replica takes a checkpoint: it is waited for again, from there on.
+    pub(super) fn takes_checkpoint(&mut self, replica: ReplicaId, through: BatchNumber) {
+        let follower = self.followers.iter_mut().find(|follower| follower.id == replica);
+        if let Some(follower) = follower.filter(|follower| follower.keeps() < through) {
+            (follower.is_lost, follower.takes_through) = (false, Some(through));
+        }
     }
 
     /// Whether a follower owes an answer.
@@ -229,16 +237,15 @@ impl<B: Payload> Replica<B> {
     /// Waits no more for those that are too far behind.
     fn bound_memory(&mut self, out: &mut Vec<Output<B>>) {
         let Some(leading) = &mut self.leading else { return };
-        while self.own.batches.bytes() > MAX_RETAINED_BYTES
-            || self.own.batches.span() > MAX_RETAINED_BATCHES
-        {
+        let most = self.retention.batches.min(MAX_RETAINED_BATCHES);
+        while self.own.batches.bytes() > self.retention.bytes || self.own.batches.span() > most {
             let counted = self.own.counted;
             let behind = leading.followers.iter_mut().filter(|follower| !follower.is_lost);
             let last = behind.min_by_key(|follower| follower.keeps());
             // What does not count yet is kept, whatever it takes: the shard's own admission bounds
             // it.
             let Some(last) = last.filter(|last| last.keeps() < counted) else { return };
-            last.is_lost = true;
+            last.is_left_behind();
             out.push(Output::Behind { replica: last.id });
             let stable = leading.stable(&self.own);
             self.own.drop_stable(stable);
@@ -285,6 +292,8 @@ impl<B: Payload> Replica<B> {
         if follower.is_lost && follower.acked.prefix() >= self.own.batches.base() {
             follower.is_lost = false;
         }
+        let has = follower.acked.prefix();
+        follower.takes_through.take_if(|through| installed && has >= *through);
         if !installed && received.is_none() {
             let message = leading.table.message(epoch);
             out.push(Output::Send { to: from, message });
@@ -315,19 +324,26 @@ impl<B: Payload> Replica<B> {
         let table = self.table.as_ref();
         let table_end = table.map_or(own.lineage.table_end(), |table| table.head.through);
         let until = if installed { own.received.last() } else { table_end };
+        let Some(follower) = leading.followers.iter_mut().find(|follower| follower.id == to) else {
+            return;
+        };
         for number in received.missing(until) {
+            if follower.takes_through.is_some_and(|through| number <= through) {
+                // A checkpoint brings it.
+                return;
+            }
             let batch = match table {
                 Some(table) => table.get(number, own),
                 None => own.batches.get(number),
             };
             let Some(batch) = batch.cloned() else {
-                if number <= own.batches.base()
-                    && let Some(follower) =
-                        leading.followers.iter_mut().find(|follower| follower.id == to)
-                    && !follower.is_lost
-                {
-                    follower.is_lost = true;
-                    out.push(Output::Behind { replica: to });
+                let held_above = own.batches.base();
+                if number <= held_above {
+                    if !std::mem::replace(&mut follower.is_lost, true) {
+                        out.push(Output::Behind { replica: to });
+                    }
+                    let message = Message::NeedsCheckpoint { epoch, held_above };
+                    out.push(Output::Send { to, message });
                 }
                 return;
             };

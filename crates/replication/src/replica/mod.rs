@@ -5,6 +5,7 @@
 //!                  ├─ takeover.rs  becomes primary: join ─► fetch ─► install ─► serve
 //!                  ├─ fetching.rs  as a candidate, asks for batches that it lacks
 //!                  ├─ leading.rs   sends batches, counts acknowledgements, sends again
+//!                  ├─ rebuilding.rs takes a checkpoint for what nobody keeps any more
 //!                  └─ recover.rs   what a restart finds in its log                      ─► Output
 //!   state: own (promise, batches, what of them is durable, counts, is applied) · followers.rs · persisting.rs · table.rs
 //! ```
@@ -20,6 +21,7 @@ mod followers;
 mod input;
 mod leading;
 mod persisting;
+mod rebuilding;
 mod recover;
 mod sound;
 mod table;
@@ -31,6 +33,7 @@ use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
 use crate::batches::{Batch, Batches, Payload};
+use crate::limits::Retention;
 use crate::lineage::Lineage;
 use crate::message::Message;
 use crate::number_set::NumberSet;
@@ -61,6 +64,7 @@ pub struct Replica<B> {
     /// Whose messages it takes as a backup: the primary of the promised epoch.
     primary: Option<ReplicaId>,
     leading: Option<Leading>,
+    retention: Retention,
 }
 
 /// What a replica has.
@@ -84,6 +88,8 @@ pub(crate) struct Own<B> {
     /// It has lost something of what it had: before it has installed a table of this epoch or a
     /// later one, it does not answer when it is asked to join.
     lost_before: Option<Epoch>,
+    /// Everything that it had is void: it takes nothing before a checkpoint has come.
+    emptied: bool,
 }
 
 impl<B> Own<B> {
@@ -147,6 +153,7 @@ impl<B: Payload> Own<B> {
             lease: self.lease,
             counted: self.counted,
             lost_before: self.lost_before,
+            emptied: self.emptied,
         }
     }
 
@@ -182,6 +189,11 @@ impl<B: Payload> Replica<B> {
                 }
             }
             Input::Rebased { epoch, through } => self.rebased(now, (epoch, through), out),
+            Input::TakesCheckpoint { replica, through } => {
+                if let Some(leading) = &mut self.leading {
+                    leading.takes_checkpoint(replica, through);
+                }
+            }
             Input::Tick => {
                 if let Some(leading) = &mut self.leading {
                     leading.tick(now, &self.own, out);
@@ -203,6 +215,7 @@ impl<B: Payload> Replica<B> {
     pub fn state(&self) -> Step {
         match &self.leading {
             Some(leading) => leading.state(),
+            None if self.own.emptied => Step::Rebuilding,
             None if self.table.is_some() => Step::Installing,
             None => Step::Backup,
         }
@@ -242,6 +255,17 @@ impl<B: Payload> Replica<B> {
     #[must_use]
     pub const fn durable(&self) -> &NumberSet {
         &self.own.durable
+    }
+
+    /// Whether it waits for a checkpoint: nothing that it had before is of any worth.
+    #[must_use]
+    pub const fn is_emptied(&self) -> bool {
+        self.own.emptied
+    }
+
+    /// Keeps other batches than by default for replicas that lack them.
+    pub const fn set_retention(&mut self, retention: Retention) {
+        self.retention = retention;
     }
 
     /// The mark to be appended again before the log files go that hold the last one.
@@ -303,6 +327,9 @@ impl<B: Payload> Replica<B> {
                 let has = (installed, counted, &durable, received.as_ref());
                 self.acked(now, (from, epoch), has, out);
             }
+            Message::NeedsCheckpoint { held_above, .. } => {
+                self.needs_checkpoint((from, epoch), held_above, out);
+            }
             Message::Refused { .. } => {}
         }
     }
@@ -344,6 +371,7 @@ impl<B: Payload> Replica<B> {
                     self.table_is_durable(epoch);
                     acknowledges = true;
                 }
+                Persisted::Emptied => self.take_checkpoint(out),
                 Persisted::Promise(_) | Persisted::Table(_) => {}
             }
         }

@@ -16,6 +16,8 @@ pub(super) enum Persisted {
     Promise(Epoch),
     /// The table of this epoch.
     Table(Epoch),
+    /// That everything before is void.
+    Emptied,
 }
 
 /// See the module.

@@ -9,13 +9,14 @@ use super::input::{Entry, Mark, Output};
 use super::persisting::{Persisted, Persisting};
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Batches, Payload};
+use crate::limits::Retention;
 use crate::number_set::NumberSet;
 
 /// What a replica finds when it starts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Stored<B> {
     /// Everything up to this batch is in its store, or in what else a restart brings back; it
-    /// counts.
+    /// counts. Nothing is where the last mark says that everything is void.
     pub base: BatchNumber,
     /// What it had made durable, in the order of [`Output::Persist`]; what the log has let go is
     /// missing.
@@ -62,18 +63,23 @@ impl<B: Payload> Replica<B> {
                 }
             }
         }
+        let base = if mark.emptied { BatchNumber::ZERO } else { stored.base };
+        if mark.emptied {
+            found.clear();
+        }
         let lost_before = mark.lost_before.max(stored.lost_before);
         let is_new_loss = lost_before > mark.lost_before;
         let mut own = Own {
             promised: mark.promised.max(lost_before.unwrap_or_default()),
             lineage: mark.lineage,
             lease,
-            batches: Batches::above(stored.base),
-            received: NumberSet::through(stored.base),
-            durable: NumberSet::through(stored.base),
-            counted: stored.base.max(mark.counted),
-            applied: stored.base,
+            batches: Batches::above(base),
+            received: NumberSet::through(base),
+            durable: NumberSet::through(base),
+            counted: base.max(mark.counted),
+            applied: base,
             lost_before,
+            emptied: mark.emptied,
         };
         // The last mark alone says what was cut: one before it may be of a table that was given up
         // for the next epoch before anybody was told of it. Of one number the batch of the latest
@@ -81,7 +87,7 @@ impl<B: Payload> Replica<B> {
         // installed.
         for (_, batch) in found {
             let is_valid = own.lineage.has(batch.epoch, batch.number);
-            if batch.number > stored.base && is_valid {
+            if batch.number > base && is_valid {
                 own.durable.insert(batch.number);
                 own.take(batch);
             }
@@ -89,12 +95,15 @@ impl<B: Payload> Replica<B> {
         own.lease = own.lease.max(lease);
         own.apply(out);
         let persisting = Persisting::default();
-        let mut replica = Self { me, own, persisting, table: None, primary: None, leading: None };
+        let retention = Retention::default();
+        let (table, primary, leading) = (None, None, None);
+        let mut replica = Self { me, own, persisting, table, primary, leading, retention };
         if is_new_loss {
             // Before anything else is in the log, and before anything is answered.
             let (what, mark) = (Persisted::Promise(replica.promised()), replica.mark());
             replica.persist(what, Entry::Mark(mark), out);
         }
+        replica.take_checkpoint(out);
         replica
     }
 }

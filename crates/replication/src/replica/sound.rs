@@ -33,6 +33,7 @@ impl<B: Payload> Replica<B> {
                 self.is_table(*epoch, based_on, *through)
             }
             Message::Append { epoch, batch, .. } => self.is_batch(*epoch, batch),
+            Message::NeedsCheckpoint { held_above, .. } => *held_above < BatchNumber::MAX,
             Message::Acked { durable, received, .. } => {
                 is_set(durable) && received.as_ref().is_none_or(is_set)
             }

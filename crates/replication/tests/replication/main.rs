@@ -7,6 +7,7 @@ mod malformed;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;
+mod rebuilding;
 mod scripts;
 mod world;
 

@@ -234,8 +234,7 @@ fn a_backup_that_is_too_far_behind_is_not_waited_for_and_comes_back_by_a_checkpo
     world.input(ONE, Input::Tick);
     settle_between(&mut world, [ONE, THREE]);
     assert!(world.applied(THREE).is_empty(), "what it lacks is not kept");
-    world.copy_checkpoint(ONE, THREE);
-    world.settle();
+    world.rebuild(ONE, THREE);
     world.write(ONE, false);
     world.settle();
     assert_eq!(world.applied(THREE).len(), 13);
@@ -250,14 +249,13 @@ fn replicas_that_lost_their_disks_are_rebuilt_and_the_floor_is_above_old_leases(
     world.write(ONE, true);
     world.settle();
     world.settle();
-    for (id, from) in [(TWO, ONE), (THREE, TWO)] {
+    for id in [TWO, THREE] {
         world.lose_disk(id);
         world.start(id);
         world.lead(ONE, &ALL);
         world.settle();
-        assert_eq!(world.replica(id).state(), Step::Installing, "the batch is not kept for it");
-        world.copy_checkpoint(from, id);
-        world.settle();
+        assert_eq!(world.replica(id).state(), Step::Rebuilding, "the batch is not kept for it");
+        world.rebuild(ONE, id);
         assert_eq!(world.applied(id).len(), 1);
         assert!(world.replica(id).is_whole());
     }
@@ -288,25 +286,26 @@ fn a_shard_with_one_replica_serves_alone() {
 #[test]
 fn replicas_change_and_the_old_ones_are_asked() {
     let mut world = World::new(5);
-    let (first, second) = (ALL, [ONE, ReplicaId(4), ReplicaId(5)]);
-    world.lead(ONE, &first);
+    let (four, five) = (ReplicaId(4), ReplicaId(5));
+    world.lead(ONE, &ALL);
     world.settle();
     world.write(ONE, false);
     world.settle();
-    world.lead(ONE, &second);
-    world.settle();
-    assert!(!world.is_serving(ONE), "what all of the old ones have is not kept for new ones");
-    world.copy_checkpoint(ONE, ReplicaId(4));
-    world.copy_checkpoint(ONE, ReplicaId(5));
-    world.settle();
-    assert!(world.is_serving(ONE));
+    for (replicas, new) in [([ONE, TWO, four], four), ([ONE, four, five], five)] {
+        world.lead(ONE, &replicas);
+        world.settle();
+        assert!(world.is_serving(ONE));
+        assert_eq!(world.replica(new).state(), Step::Rebuilding, "what it lacks is not kept");
+        world.rebuild(ONE, new);
+        assert_eq!(world.replica(new).state(), Step::Backup);
+    }
     world.write(ONE, false);
     world.settle();
     assert_eq!(world.laws.count(), 2);
     world.kill(ONE, 0);
     // 4 asks 1, 4 and 5: of those before it only the last configuration counts, which has served.
-    world.lead(ReplicaId(4), &second);
+    world.lead(four, &[ONE, four, five]);
     world.settle();
-    assert!(world.is_serving(ReplicaId(4)));
-    assert_eq!(world.applied(ReplicaId(4)).len(), 2);
+    assert!(world.is_serving(four));
+    assert_eq!(world.applied(four).len(), 2);
 }

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use timestone_replication::limits::Retention;
 use timestone_replication::{
     Entry, Input, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket,
 };
-use timestone_types::{Epoch, Timestamp};
+use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
 
 use crate::laws::Laws;
@@ -45,6 +46,9 @@ pub(crate) struct Server {
     pub(crate) serves: Option<(Epoch, BatchNumber)>,
     /// Its disk was lost, and nothing is in its log since.
     is_empty: bool,
+    /// It takes a checkpoint of this primary, in this epoch, which ends no earlier than with this
+    /// batch.
+    takes: Option<(ReplicaId, Epoch, BatchNumber)>,
 }
 
 impl Server {
@@ -69,6 +73,7 @@ pub(crate) struct World {
     leader: Option<(ReplicaId, Vec<ReplicaId>)>,
     next_id: u64,
     pub(crate) batch_bytes: usize,
+    pub(crate) retention: Retention,
 }
 
 impl World {
@@ -86,6 +91,7 @@ impl World {
                 checkpoint: BatchNumber::ZERO,
                 serves: None,
                 is_empty: false,
+                takes: None,
             };
             (ReplicaId(id), server)
         };
@@ -100,6 +106,7 @@ impl World {
             leader: None,
             next_id: 1,
             batch_bytes: 100,
+            retention: Retention::default(),
         }
     }
 
@@ -141,6 +148,7 @@ impl World {
     pub(crate) fn input(&mut self, id: ReplicaId, input: Input<Content>) {
         let server = self.servers.get_mut(&id).expect("it is known");
         let Some(replica) = &mut server.replica else { return };
+        replica.set_retention(self.retention);
         let mut out = Vec::new();
         replica.step(self.now, input, &mut out);
         self.carry_out(id, out);
@@ -184,6 +192,14 @@ impl World {
                 Output::Deposed { epoch, by } => {
                     assert!(epoch < by);
                     server.serves = None;
+                }
+                Output::TakeCheckpoint { .. } => {
+                    let batches =
+                        |(_, entry): &(Ticket, Entry<Content>)| matches!(entry, Entry::Mark(_));
+                    server.log.retain(batches);
+                    server.durable = server.log.len();
+                    (server.applied, server.checkpoint) = (Vec::new(), BatchNumber::ZERO);
+                    server.takes = None;
                 }
                 Output::CannotLead { epoch } => self.cannot_lead.push((id, epoch)),
                 Output::Malformed { from } => panic!("{id} does not understand {from}"),
@@ -240,7 +256,7 @@ impl World {
     pub(crate) fn kill(&mut self, id: ReplicaId, more: usize) {
         let server = self.servers.get_mut(&id).expect("it is known");
         server.replica = None;
-        server.serves = None;
+        (server.serves, server.takes) = (None, None);
         server.durable = (server.durable + more).min(server.log.len());
         server.log.truncate(server.durable);
         server.applied.truncate(usize::try_from(server.checkpoint.get()).expect("few"));
@@ -284,11 +300,57 @@ impl World {
         let epoch = self.replica(from).installed();
         let through = BatchNumber::new(applied.len() as u64);
         let server = self.servers.get_mut(&to).expect("it is known");
-        if server.replica.is_none() || server.applied.len() >= applied.len() {
+        let is_emptied = server.replica.as_ref().is_none_or(Replica::is_emptied);
+        if is_emptied || server.applied.len() >= applied.len() {
             return;
         }
         (server.applied, server.checkpoint) = (applied, through);
         self.input(to, Input::Rebased { epoch, through });
+    }
+
+    /// A server that gave up what it had begins to take a checkpoint of a primary.
+    pub(crate) fn begin_checkpoint(&mut self, from: ReplicaId, to: ReplicaId) {
+        let Some((epoch, last)) = self.servers[&from].serves else { return };
+        if from == to || !self.waits_for_checkpoint(to) {
+            return;
+        }
+        let last = if is_planted!(EndsEarly) { BatchNumber::ZERO } else { last };
+        self.servers.get_mut(&to).expect("it is known").takes = Some((from, epoch, last));
+        self.input(from, Input::TakesCheckpoint { replica: to, through: last });
+    }
+
+    /// The checkpoint comes to its end, if all that was there at its begin counts.
+    pub(crate) fn end_checkpoint(&mut self, to: ReplicaId) {
+        let Some((from, epoch, last)) = self.servers[&to].takes else { return };
+        let serves = self.servers[&from].serves.is_some_and(|(served, _)| served == epoch);
+        let applied = self.servers[&from].applied.clone();
+        let through = BatchNumber::new(applied.len() as u64);
+        if !serves || through < last || through == BatchNumber::ZERO {
+            return;
+        }
+        let server = self.servers.get_mut(&to).expect("it is known");
+        (server.applied, server.checkpoint, server.takes) = (applied, through, None);
+        self.input(to, Input::Rebased { epoch, through });
+    }
+
+    /// A server takes a checkpoint of a primary, with nothing in its way.
+    pub(crate) fn rebuild(&mut self, from: ReplicaId, to: ReplicaId) {
+        self.begin_checkpoint(from, to);
+        self.settle();
+        self.end_checkpoint(to);
+        self.settle();
+    }
+
+    /// Whether a server has given up what it had, durably.
+    pub(crate) fn waits_for_checkpoint(&self, id: ReplicaId) -> bool {
+        let server = &self.servers[&id];
+        let marks = server.log[..server.durable].iter().rev();
+        let mut marks = marks.filter_map(|(_, entry)| match entry {
+            Entry::Mark(mark) => Some(mark.emptied),
+            Entry::Batch(_) => None,
+        });
+        let is_emptied = server.replica.as_ref().is_some_and(Replica::is_emptied);
+        is_emptied && (marks.next() == Some(true) || is_planted!(GivesUpInSilence))
     }
 
     /// Delivers the message at this place.

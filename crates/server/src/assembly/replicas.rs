@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use timestone_seda::StageId;
+use timestone_shard::Replay;
 use timestone_shard::gauges::ShardGauges;
 use timestone_txn::participant;
 use timestone_types::ShardId;
@@ -42,7 +43,11 @@ pub(super) fn build(
             started.push(None);
             continue;
         }
-        let replay = opener.open(shard)?;
+        let replay = if found.is_emptied() {
+            Replay::new(shard, opener.open_empty(shard)?)
+        } else {
+            opener.open(shard)?
+        };
         let log = (plan.log(plan.thread_of(index)), &log_stages[..]);
         let who = (shard, replica_of(place.server));
         started.push(Some(StartedReplica::new(who, log, replay, found, clock.now())?));
@@ -63,14 +68,12 @@ pub(super) fn build(
             clock: Arc::clone(clock),
             memory: Arc::clone(&ground.memory),
             participant: participant::Config { has_replicas: true, ..tuning.participant },
-            open: Box::new({
-                let opener = Arc::clone(&opener);
-                move |shard| opener.open(shard)
-            }),
+            stores: Box::new(Arc::clone(&opener)),
+            retention: tuning.retention,
         };
         gauges.push(Arc::clone(&parts.gauges));
         replicas.push(Arc::clone(&parts.replica_gauges));
-        let kept: Option<Kept> = started.map(StartedReplica::begin);
+        let kept: Option<Kept> = started.map(|started| started.begin(tuning.retention));
         let map = Arc::new(place.map.clone());
         slots.put(stage, ReplicaStage::new((shard, place.server), map, kept, parts));
     }

@@ -114,6 +114,9 @@ impl Environment for Photographed {
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
         self.step(|| self.inner.open_flash(shard, blocks))
     }
+    fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.step(|| self.inner.remove_flash(shard))
+    }
     fn capacity_bytes(&self) -> Result<u64, ServerError> {
         self.inner.capacity_bytes()
     }

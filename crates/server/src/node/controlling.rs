@@ -59,15 +59,9 @@ pub(super) struct Controlling {
 }
 
 impl Controlling {
-    /// For a cluster whose servers are lost after `detection`.
-    pub(super) fn new(detection: Duration) -> Self {
+    pub(super) const fn new(limits: ControllerLimits) -> Self {
         Self {
-            // A replica that was replaced could not be filled: docs/design/replication.md.
-            limits: ControllerLimits {
-                detection,
-                remove_after: Duration::MAX,
-                max_lag_records: u64::MAX,
-            },
+            limits,
             running: None,
             campaign_at: Timestamp::ZERO,
             asked: BTreeMap::new(),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use timestone_clock::Clock;
-use timestone_cluster::{ControlState, ServerId, ShardMap};
+use timestone_cluster::{ControlState, ControllerLimits, ServerId, ShardMap};
 use timestone_seda::{NetMetrics, StageId};
 use timestone_types::ShardId;
 
@@ -45,8 +44,8 @@ pub(crate) struct NodeParts {
     pub(crate) control: Arc<ControlState>,
     /// What the replicas of this process tell, if shards have several.
     pub(crate) replicas: Vec<Arc<ReplicaGauges>>,
-    /// A server that is not heard for as long is lost.
-    pub(crate) detection: Duration,
+    /// When servers are lost, and when their replicas are replaced.
+    pub(crate) limits: ControllerLimits,
     /// The cluster's name, if it has one.
     pub(crate) cluster_name: Option<String>,
     pub(crate) master: MasterLink,

@@ -9,6 +9,7 @@ const fn name_of(step: Option<Step>) -> &'static str {
     match step {
         None => "none",
         Some(Step::Backup) => "backup",
+        Some(Step::Rebuilding) => "rebuilding",
         Some(Step::Joining) => "joining",
         Some(Step::Fetching) => "fetching",
         Some(Step::Installing) => "installing",

@@ -2,11 +2,10 @@
 
 mod replicated;
 
-use std::time::Duration;
 
 use timestone_cluster::{
-    ClientIdBlock, ControlState, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses,
-    ShardMap,
+    ClientIdBlock, ControlState, ControllerLimits, DirectoryId, Master, MasterAnswer,
+    MasterCommand, ServerAddresses, ShardMap,
 };
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{ConnectionId, ConnectionView, DialId, Generation};
@@ -186,7 +185,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
         map: Arc::clone(&map),
         control: Arc::new(control),
         replicas: Vec::new(),
-        detection: Duration::from_millis(500),
+        limits: ControllerLimits::default(),
         cluster_name: None,
         master,
         net: None,

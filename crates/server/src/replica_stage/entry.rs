@@ -6,7 +6,8 @@
 //!                Other: number, epoch, first record, lease of a batch ─► the batch's records follow
 //! ```
 //! Both begin with the first batch of the shard that is still needed from this log: what is below
-//! it is in the store, and counts. The layout is in docs/formats/wal.md.
+//! it is in the store, and counts. And with the life of the replica: what an earlier life wrote is
+//! void. The layout is in docs/formats/wal.md.
 
 use std::sync::Arc;
 
@@ -22,11 +23,25 @@ const BATCH: u8 = FIRST_OTHER_KIND;
 /// The kind of a mark.
 const MARK: u8 = FIRST_OTHER_KIND + 1;
 
-/// Appends the records of an entry; `keep_from` is the first batch that the log is needed for. How
-/// many records they are.
-pub(super) fn encode(entry: &Entry<LogBytes>, keep_from: BatchNumber, out: &mut Vec<u8>) -> u64 {
+/// What stands in front of an entry.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct EntryHead {
+    /// The first batch that the log was needed for when it was written.
+    pub(super) keep_from: BatchNumber,
+    /// The replica's life: how often it has given up all that it had.
+    pub(super) life: u32,
+}
+
+/// Something was lost.
+const LOST: u8 = 1;
+/// Everything before is void.
+const EMPTIED: u8 = 2;
+
+/// Appends the records of an entry. How many records they are.
+pub(super) fn encode(entry: &Entry<LogBytes>, head: EntryHead, out: &mut Vec<u8>) -> u64 {
     let mut bytes = Vec::with_capacity(64);
-    bytes.extend(keep_from.get().to_le_bytes());
+    bytes.extend(head.keep_from.get().to_le_bytes());
+    bytes.extend(head.life.to_le_bytes());
     match entry {
         Entry::Batch(batch) => {
             bytes.extend(batch.number.get().to_le_bytes());
@@ -41,7 +56,8 @@ pub(super) fn encode(entry: &Entry<LogBytes>, keep_from: BatchNumber, out: &mut 
             bytes.extend(mark.promised.get().to_le_bytes());
             bytes.extend(mark.lease.as_nanos().to_le_bytes());
             bytes.extend(mark.counted.get().to_le_bytes());
-            bytes.push(u8::from(mark.lost_before.is_some()));
+            let lost = if mark.lost_before.is_some() { LOST } else { 0 };
+            bytes.push(lost | if mark.emptied { EMPTIED } else { 0 });
             bytes.extend(mark.lost_before.unwrap_or_default().get().to_le_bytes());
             for (epoch, end) in mark.lineage.epochs() {
                 bytes.extend(epoch.get().to_le_bytes());
@@ -88,14 +104,14 @@ impl Fields<'_> {
     }
 }
 
-/// An entry, and the first batch that the log was needed for when it was written. `bytes` are the
-/// records of one log batch. `None`: they are none of a replica's.
-pub(super) fn decode(bytes: &[u8]) -> Option<(BatchNumber, Entry<LogBytes>)> {
+/// An entry, and what stands in front of it. `bytes` are the records of one log batch. `None`: they
+/// are none of a replica's.
+pub(super) fn decode(bytes: &[u8]) -> Option<(EntryHead, Entry<LogBytes>)> {
     let head = BatchRecords::new(bytes).next()?.ok()?;
     let records = &bytes[PREFIX_BYTES + head.len()..];
     let Ok(LogRecord::Other { kind, bytes }) = LogRecord::decode(head) else { return None };
     let mut fields = Fields(bytes);
-    let keep_from = fields.number()?;
+    let head = EntryHead { keep_from: fields.number()?, life: fields.u32()? };
     let entry = match kind {
         BATCH => {
             let (number, epoch) = (fields.number()?, fields.epoch()?);
@@ -105,18 +121,22 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(BatchNumber, Entry<LogBytes>)> {
         }
         MARK => {
             let (promised, lease, counted) = (fields.epoch()?, fields.time()?, fields.number()?);
-            let (has_lost, before) = (fields.u8()? == 1, fields.epoch()?);
+            let (flags, before) = (fields.u8()?, fields.epoch()?);
+            if flags & !(LOST | EMPTIED) != 0 {
+                return None;
+            }
             let mut epochs = Vec::new();
             while !fields.0.is_empty() {
                 epochs.push((fields.epoch()?, fields.number()?));
             }
             let lineage = Lineage::new(epochs)?;
-            let lost_before = has_lost.then_some(before);
-            Entry::Mark(Mark { promised, lineage, lease, counted, lost_before })
+            let lost_before = (flags & LOST != 0).then_some(before);
+            let emptied = flags & EMPTIED != 0;
+            Entry::Mark(Mark { promised, lineage, lease, counted, lost_before, emptied })
         }
         _ => return None,
     };
-    fields.0.is_empty().then_some((keep_from, entry))
+    fields.0.is_empty().then_some((head, entry))
 }
 
 #[cfg(test)]
@@ -142,6 +162,7 @@ mod tests {
             lease: Timestamp::from_nanos(77),
             counted: BatchNumber::new(8),
             lost_before: Some(Epoch::new(3)),
+            emptied: true,
         })
     }
 
@@ -149,8 +170,9 @@ mod tests {
     fn an_entry_is_read_as_it_was_written() {
         for (entry, records) in [(batch(), 3), (mark(), 1)] {
             let mut bytes = Vec::new();
-            assert_eq!(encode(&entry, BatchNumber::new(6), &mut bytes), records);
-            assert_eq!(decode(&bytes), Some((BatchNumber::new(6), entry)));
+            let head = EntryHead { keep_from: BatchNumber::new(6), life: 7 };
+            assert_eq!(encode(&entry, head, &mut bytes), records);
+            assert_eq!(decode(&bytes), Some((head, entry)));
         }
     }
 
@@ -166,7 +188,7 @@ mod tests {
         LogRecord::KeepFrom { batch: BatchNumber::ZERO }.encode(&mut plain);
         assert_eq!(decode(&plain), None);
         let mut bytes = Vec::new();
-        encode(&mark(), BatchNumber::ZERO, &mut bytes);
+        encode(&mark(), EntryHead::default(), &mut bytes);
         let LogRecord::Other { kind, bytes } = LogRecord::decode(&bytes[4..]).unwrap() else {
             panic!("a mark")
         };

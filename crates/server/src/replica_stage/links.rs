@@ -1,8 +1,10 @@
 //! The connections of a replica to the other replicas of its shard.
 //!
 //! ```text
-//!   asks (Join, Fetch, Install, Append, Probe) ─► own connection, dialled when it is needed
-//!   answers (Joined, Fetched, Acked, Refused)  ─► the connection over which that replica asked last
+//!   asks (Join, Fetch, Install, Append, Probe, NeedsCheckpoint, CheckpointAsk)
+//!     ─► own connection, dialled when it is needed
+//!   answers (Joined, Fetched, Acked, Refused, CheckpointPart)
+//!     ─► the connection over which that replica asked last
 //! ```
 //! What is sent in one turn to one replica leaves together. Nothing is kept for whoever cannot take
 //! it: replicas ask again for what was lost.
@@ -15,8 +17,11 @@ use timestone_replication::{Message, ReplicaId};
 use timestone_seda::{
     ConnectionView, Context, DialId, FrameBatch, NetCommand, ReplyAddress, StageId,
 };
+use timestone_shard::{CheckpointPart, PartAsk};
 use timestone_types::{ClusterId, ShardId, Timestamp};
-use timestone_wire::{Envelope, RequestId, encode_replica_message};
+use timestone_wire::{
+    self as wire, CheckpointAsk, Envelope, Message as _, RequestId, encode_replica_message,
+};
 
 use super::bytes::LogBytes;
 use crate::event::Event;
@@ -52,7 +57,8 @@ fn is_ask<B>(message: &Message<B>) -> bool {
         | Message::Fetch { .. }
         | Message::Install { .. }
         | Message::Append { .. }
-        | Message::Probe { .. } => true,
+        | Message::Probe { .. }
+        | Message::NeedsCheckpoint { .. } => true,
         Message::Joined { .. }
         | Message::Fetched { .. }
         | Message::Acked { .. }
@@ -109,6 +115,25 @@ impl ReplicaLinks {
         };
         let out = if is_ask(message) { &mut peer.asks } else { &mut peer.answers };
         encode_replica_message(&envelope, self.me, message, LogBytes::as_sent, out);
+    }
+
+    /// Asks the primary for a part of a checkpoint, with this turn.
+    pub(super) fn ask_part(&mut self, primary: ReplicaId, from: ServerId, ask: PartAsk) {
+        let envelope = Envelope { shard: self.shard, ..Envelope::default() };
+        if let Some(peer) = self.peers.get_mut(&primary).filter(|_| primary != self.me) {
+            CheckpointAsk { from, after: &ask.to_bytes() }.encode(&envelope, &mut peer.asks);
+        }
+    }
+
+    /// A part of a checkpoint, to leave with this turn.
+    pub(super) fn give_part(&mut self, to: ReplicaId, part: &CheckpointPart) {
+        let envelope = Envelope { shard: self.shard, ..Envelope::default() };
+        if let Some(peer) = self.peers.get_mut(&to) {
+            let cursor = part.ask.next().to_bytes();
+            let message =
+                wire::CheckpointPart { last: part.is_last, cursor: &cursor, part: &part.bytes };
+            message.encode(&envelope, &mut peer.answers);
+        }
     }
 
     /// Sends what this turn has for others.

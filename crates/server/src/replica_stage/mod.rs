@@ -14,6 +14,7 @@
 //! | `role` | what the replica does for its shard: backup, primary, or nothing any more |
 //! | `replica_log` · `entry` · `bytes` | its side of the log, and the layout there |
 //! | `links` | to the other replicas |
+//! | `checkpoints` · `rebuilding` | a primary gives checkpoints, a replica that lacks too much takes one |
 //! | `refusing` | what clients hear that ask the wrong server |
 //! | `start` | what a start finds, and how a replica begins without anything |
 //!
@@ -22,8 +23,10 @@
 //! (the master and its controller say so). Rules: docs/protocol/replication.md.
 
 mod bytes;
+mod checkpoints;
 mod entry;
 mod links;
+mod rebuilding;
 mod refusing;
 mod replica_log;
 mod role;
@@ -50,6 +53,7 @@ use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
 use crate::shard_call;
 use bytes::{LogBytes, lease_in};
+use checkpoints::Takers;
 use links::ReplicaLinks;
 pub(crate) use links::replica_of;
 pub(crate) use replica_log::FoundEntries;
@@ -77,6 +81,9 @@ pub(crate) struct Kept {
     turned_at: Timestamp,
     /// Up to which batch everything counts, as a primary has said.
     heard_counted: BatchNumber,
+    /// Who takes checkpoints of this primary, and how far the one under way was, as the core knows.
+    takers: Takers,
+    checkpoint: Option<(u64, BatchNumber)>,
     /// Since when the process ends.
     ends_since: Option<Timestamp>,
 }
@@ -168,6 +175,7 @@ impl ReplicaStage {
                         come back");
                     self.parts.replica_gauges.set_wish(Wish::OtherPrimary);
                 }
+                Output::TakeCheckpoint { epoch } => self.take_checkpoint(ctx, epoch),
                 Output::Malformed { from } => {
                     tracing::warn!(shard = %self.shard, replica = %from, "a message that no replica \
                         sends was dropped");
@@ -313,7 +321,7 @@ impl ReplicaStage {
         let kind = first.and_then(Result::ok).map(|frame| frame.kind());
         match kind {
             // What else comes over the own connections is a welcome, or the door's refusal.
-            _ if is_dialled || kind == Some(Kind::ReplicaAsk) => {
+            _ if is_dialled || matches!(kind, Some(Kind::ReplicaAsk | Kind::CheckpointAsk)) => {
                 for frame in Frames::new(&frame_batch.bytes) {
                     let Ok(frame) = frame else { break };
                     self.message(ctx, (frame_batch.reply_to, is_dialled), &frame);
@@ -340,6 +348,8 @@ impl ReplicaStage {
         let is_meant = match frame.kind() {
             Kind::ReplicaAsk => !is_dialled,
             Kind::ReplicaAnswer => is_dialled,
+            Kind::CheckpointAsk if !is_dialled => return self.asked_for_part(ctx, over, frame),
+            Kind::CheckpointPart if is_dialled => return self.part_came(ctx, frame),
             _ => false,
         };
         if !is_meant {
@@ -494,7 +504,10 @@ impl ReplicaStage {
         // A backup looks through all that it keeps.
         if kept.role.is_primary() || ctx.now().since(kept.looked_at) >= KEEP_FROM_PAUSE {
             kept.looked_at = ctx.now();
-            let keep_from = kept.role.keep_from().min(kept.replica.held_above().next());
+            // What it holds for others; nothing before a checkpoint has come.
+            let held = kept.replica.held_above().next();
+            let held = if kept.replica.is_emptied() { BatchNumber::MAX } else { held };
+            let keep_from = kept.role.keep_from().min(held);
             kept.log.needs_from(keep_from);
         }
         if let Some(events) = kept.log.release() {
@@ -508,6 +521,11 @@ impl ReplicaStage {
         let is_stuck = oldest.is_some_and(|at| ctx.now().since(at) >= LOG_STUCK_AFTER);
         let fails = is_stuck || kept.role.keeps_nothing();
         gauges.set_step(Some(kept.replica.state()).filter(|_| !fails));
+        let gets_on = kept.role.rebuilding().map(|one| one.gets_on(ctx.now()));
+        if gets_on.is_some() || gauges.standing().wish == Wish::Patience {
+            let gets_on = gets_on.unwrap_or(false);
+            gauges.set_wish(if gets_on { Wish::Patience } else { Wish::Nothing });
+        }
         let counted = kept.replica.counted();
         let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());
         gauges.set_progress(counted, last.get().saturating_sub(has.get()));
@@ -533,6 +551,8 @@ impl Kept {
             looked_at: Timestamp::ZERO,
             turned_at: Timestamp::ZERO,
             heard_counted: BatchNumber::ZERO,
+            takers: Takers::default(),
+            checkpoint: None,
             ends_since: None,
         }
     }
@@ -605,11 +625,13 @@ impl Stage<Event> for ReplicaStage {
             kept.take_batches(ctx.now(), self.shard, false);
             kept.role.turn_backup(ctx.now(), ctx.is_shutting_down(), &self.parts.gauges);
         }
+        self.rebuild(ctx);
         let deadline = self.kept.as_ref().and_then(|kept| kept.replica.next_deadline());
         if deadline.is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, Input::Tick);
         }
         self.with_shard(ctx, timestone_shard::Shard::turn);
+        self.give_parts(ctx);
         if ctx.is_shutting_down() {
             self.end(ctx);
         } else {

@@ -8,6 +8,9 @@
 //! the shard may come out of order, and twice in different epochs. Batches that are needed are kept
 //! in memory as well: a primary that is deposed goes on as a backup from them.
 //!
+//! A replica that gives up all that it had, because it takes a checkpoint, begins another life: what
+//! the log has of earlier ones is void from the first mark of that life on.
+//!
 //! Invariants: nothing is let go before a log batch that says so is durable, so a restart knows from
 //! where on its log has everything; the last mark is always in the log.
 
@@ -21,7 +24,7 @@ use timestone_wal::record::put_record;
 use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
 
 use super::bytes::LogBytes;
-use super::entry;
+use super::entry::{self, EntryHead};
 use crate::event::Event;
 
 /// What a log batch holds.
@@ -31,14 +34,22 @@ enum HeldEntry {
     Batch(BatchNumber),
 }
 
+/// What a log batch holds, and of which life it is.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    number: BatchNumber,
+    life: u32,
+    entry: HeldEntry,
+}
+
 /// What was handed to the log and is not durable.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
     number: BatchNumber,
     /// What waits for it.
     ticket: Option<Ticket>,
-    /// The first batch that is needed, as it says.
-    keep_from: BatchNumber,
+    /// What it says of the life, and of what is needed.
+    head: EntryHead,
     is_mark: bool,
     at: Timestamp,
 }
@@ -47,7 +58,7 @@ struct Appended {
 #[derive(Debug, Default)]
 pub(crate) struct FoundEntries {
     /// By the numbers of their log batches.
-    entries: BTreeMap<BatchNumber, (BatchNumber, Entry<LogBytes>)>,
+    entries: BTreeMap<BatchNumber, (EntryHead, Entry<LogBytes>)>,
     /// The records of the log batch that is being read.
     open: Option<(BatchNumber, Vec<u8>)>,
     /// The highest number of a record.
@@ -85,11 +96,29 @@ impl FoundEntries {
         self.stranger
     }
 
-    /// The last batch that is in the store, whatever the log has of it; what is behind it is in the
-    /// log.
-    fn base(&self) -> BatchNumber {
-        let keep_from = self.entries.values().map(|(keep_from, _)| *keep_from).max();
-        BatchNumber::new(keep_from.unwrap_or_default().get().saturating_sub(1))
+    /// The life that it is in.
+    fn life(&self) -> u32 {
+        self.entries.values().map(|(head, _)| head.life).max().unwrap_or_default()
+    }
+
+    /// Whether everything here is void, and a checkpoint was to come: the store is to be emptied.
+    pub(crate) fn is_emptied(&self) -> bool {
+        let marks = self.entries.values().rev().filter_map(|(_, entry)| match entry {
+            Entry::Mark(mark) => Some(mark.emptied),
+            Entry::Batch(_) => None,
+        });
+        marks.take(1).any(|emptied| emptied)
+    }
+
+    /// The first batch that the log is needed for; what is before it is in the store.
+    fn keep_from(&self) -> BatchNumber {
+        let first = BatchNumber::ZERO.next();
+        if self.is_emptied() {
+            return first;
+        }
+        let life = self.life();
+        let of_life = self.entries.values().filter(|(head, _)| head.life == life);
+        of_life.map(|(head, _)| head.keep_from).max().unwrap_or_default().max(first)
     }
 }
 
@@ -105,13 +134,13 @@ pub(super) struct ReplicaLog {
     next_record: RecordNumber,
     in_flight: VecDeque<Appended>,
     /// What the logs may still hand out, by ascending number.
-    held: VecDeque<(BatchNumber, HeldEntry)>,
+    held: VecDeque<Held>,
     /// The batches from the first that is needed on.
     batches: BTreeMap<BatchNumber, Batch<LogBytes>>,
     bytes: usize,
-    /// The first batch that is needed, and the same as a durable log batch says it.
-    keep_from: BatchNumber,
-    durable_keep_from: BatchNumber,
+    /// The life and the first batch that is needed, and the same as a durable log batch says it.
+    head: EntryHead,
+    durable_head: EntryHead,
     /// The logs were told that nothing below this log batch is needed.
     released: BatchNumber,
     /// The last mark, and the log batch that it is in.
@@ -129,7 +158,8 @@ impl ReplicaLog {
         mut found: FoundEntries,
     ) -> (Self, BatchNumber, Vec<Entry<LogBytes>>) {
         found.close();
-        let base = found.base();
+        let head = EntryHead { keep_from: found.keep_from(), life: found.life() };
+        let base = BatchNumber::new(head.keep_from.get() - 1);
         let last = found.entries.last_key_value().map(|(number, _)| *number);
         let mut own = Self {
             shard,
@@ -141,16 +171,24 @@ impl ReplicaLog {
             held: VecDeque::new(),
             batches: BTreeMap::new(),
             bytes: 0,
-            keep_from: base.next(),
-            durable_keep_from: base.next(),
+            head,
+            durable_head: head,
             released: BatchNumber::ZERO,
             mark: None,
             durable_mark: BatchNumber::ZERO,
         };
         let mut entries = Vec::new();
-        for (number, (_, entry)) in found.entries {
-            own.note(number, &entry);
-            entries.push(entry);
+        let is_emptied = found.is_emptied();
+        for (number, (of, entry)) in found.entries {
+            own.note(number, of.life, &entry);
+            // Of an earlier life nothing is left, and nothing of a checkpoint that was not whole.
+            let is_void = of.life < head.life || is_emptied;
+            if !is_void || matches!(entry, Entry::Mark(_)) {
+                entries.push(entry);
+            }
+        }
+        if is_emptied {
+            own.drop_batches();
         }
         own.durable_mark = own.mark.as_ref().map_or(BatchNumber::ZERO, |(number, _)| *number);
         (own, base, entries)
@@ -163,13 +201,13 @@ impl ReplicaLog {
 
     /// The batches that are needed, up to this one.
     pub(super) fn batches(&self, through: BatchNumber) -> impl Iterator<Item = &Batch<LogBytes>> {
-        let needed = self.batches.range(self.keep_from..);
+        let needed = self.batches.range(self.head.keep_from..);
         needed.map(|(_, batch)| batch).take_while(move |batch| batch.number <= through)
     }
 
     /// This is the batch of its number that counts.
     pub(super) fn counts(&mut self, batch: &Batch<LogBytes>) {
-        if batch.number >= self.keep_from {
+        if batch.number >= self.head.keep_from {
             self.hold(batch);
         }
     }
@@ -181,21 +219,27 @@ impl ReplicaLog {
         }
     }
 
+    fn drop_batches(&mut self) {
+        self.batches.clear();
+        self.bytes = 0;
+    }
+
     /// A log batch has this number and content.
-    fn note(&mut self, number: BatchNumber, entry: &Entry<LogBytes>) {
+    fn note(&mut self, number: BatchNumber, life: u32, entry: &Entry<LogBytes>) {
         debug_assert!(
-            self.held.back().is_none_or(|(last, _)| *last < number),
+            self.held.back().is_none_or(|last| last.number < number),
             "log batches are numbered upwards"
         );
         match entry {
             Entry::Batch(batch) => {
-                self.held.push_back((number, HeldEntry::Batch(batch.number)));
-                if batch.number >= self.keep_from {
+                let entry = HeldEntry::Batch(batch.number);
+                self.held.push_back(Held { number, life, entry });
+                if life == self.head.life && batch.number >= self.head.keep_from {
                     self.hold(batch);
                 }
             }
             Entry::Mark(_) => {
-                self.held.push_back((number, HeldEntry::Mark));
+                self.held.push_back(Held { number, life, entry: HeldEntry::Mark });
                 self.mark = Some((number, entry.clone()));
             }
         }
@@ -209,17 +253,27 @@ impl ReplicaLog {
         entry: &Entry<LogBytes>,
         mut bytes: Vec<u8>,
     ) -> (StageId, Event) {
+        if self.begins_life(entry) {
+            self.head = EntryHead { keep_from: BatchNumber::ZERO.next(), life: self.head.life + 1 };
+            self.drop_batches();
+        }
         let batch = self.next;
         self.next = batch.next();
-        let records = entry::encode(entry, self.keep_from, &mut bytes);
+        let records = entry::encode(entry, self.head, &mut bytes);
         let head =
             BatchHead { shard: self.shard, batch, epoch: Epoch::ZERO, first: self.next_record };
         self.next_record = self.next_record.plus(records);
-        let (keep_from, is_mark) = (self.keep_from, matches!(entry, Entry::Mark(_)));
-        self.in_flight.push_back(Appended { number: batch, ticket, keep_from, is_mark, at });
+        let (of, is_mark) = (self.head, matches!(entry, Entry::Mark(_)));
+        self.in_flight.push_back(Appended { number: batch, ticket, head: of, is_mark, at });
         self.logs.given(self.log, batch);
-        self.note(batch, entry);
+        self.note(batch, of.life, entry);
         (self.log, Event::LogAppend(LogAppend { head, bytes }))
+    }
+
+    /// Whether everything before is void from this mark on.
+    fn begins_life(&self, entry: &Entry<LogBytes>) -> bool {
+        let was_emptied = matches!(&self.mark, Some((_, Entry::Mark(mark))) if mark.emptied);
+        matches!(entry, Entry::Mark(mark) if mark.emptied) && !was_emptied
     }
 
     /// Everything up to this log batch is durable: the last ticket of it.
@@ -227,7 +281,10 @@ impl ReplicaLog {
         let mut last = None;
         while let Some(one) = self.in_flight.pop_front_if(|one| one.number <= through) {
             last = one.ticket.or(last);
-            self.durable_keep_from = self.durable_keep_from.max(one.keep_from);
+            let is_later = self.durable_head.life < one.head.life;
+            if is_later || self.durable_head.keep_from < one.head.keep_from {
+                self.durable_head = one.head;
+            }
             if one.is_mark {
                 self.durable_mark = one.number;
             }
@@ -247,10 +304,10 @@ impl ReplicaLog {
 
     /// Nothing below this batch is needed any more. It is said in what is appended next.
     pub(super) fn needs_from(&mut self, keep_from: BatchNumber) {
-        if keep_from <= self.keep_from {
+        if keep_from <= self.head.keep_from {
             return;
         }
-        self.keep_from = keep_from;
+        self.head.keep_from = keep_from;
         while let Some(first) = self.batches.first_entry().filter(|first| *first.key() < keep_from)
         {
             self.bytes -= first.remove().payload.records.len();
@@ -259,12 +316,16 @@ impl ReplicaLog {
 
     /// What to tell all logs, when they may let something go.
     pub(super) fn release(&mut self) -> Option<impl Iterator<Item = (StageId, Event)> + '_> {
-        let from = self.held.partition_point(|(number, _)| *number < self.released);
-        let is_needed = |&&(number, held): &&(BatchNumber, HeldEntry)| match held {
-            HeldEntry::Mark => number >= self.durable_mark,
-            HeldEntry::Batch(batch) => batch >= self.durable_keep_from,
+        let from = self.held.partition_point(|held| held.number < self.released);
+        let durable = self.durable_head;
+        let is_needed = |held: &&Held| match held.entry {
+            HeldEntry::Mark => held.number >= self.durable_mark,
+            HeldEntry::Batch(batch) => {
+                held.life > durable.life
+                    || (held.life == durable.life && batch >= durable.keep_from)
+            }
         };
-        let first = self.held.range(from..).find(is_needed).map(|(number, _)| *number);
+        let first = self.held.range(from..).find(is_needed).map(|held| held.number);
         let keep_from = first.unwrap_or(self.next);
         if keep_from <= self.released || keep_from <= BatchNumber::ZERO.next() {
             return None;
@@ -281,9 +342,10 @@ impl ReplicaLog {
         let on_its_way = self.in_flight.front().filter(|_| log == self.log);
         self.logs.told(log, from, on_its_way.map(|first| first.number));
         let oldest = self.logs.oldest()?;
-        while self.held.pop_front_if(|(number, _)| *number < oldest).is_some() {}
-        let batches = self.held.iter().filter_map(|(_, held)| match held {
-            HeldEntry::Batch(batch) => Some(*batch),
+        while self.held.pop_front_if(|held| held.number < oldest).is_some() {}
+        let of_life = self.held.iter().filter(|held| held.life == self.head.life);
+        let batches = of_life.filter_map(|held| match held.entry {
+            HeldEntry::Batch(batch) => Some(batch),
             HeldEntry::Mark => None,
         });
         batches.min()
@@ -297,13 +359,14 @@ impl ReplicaLog {
         below: BatchNumber,
         counted: BatchNumber,
     ) -> (Option<Entry<LogBytes>>, Option<BatchNumber>) {
-        let has_news = self.keep_from > self.durable_keep_from;
+        let has_news = self.head != self.durable_head;
         let mark = self.mark.as_ref().filter(|(number, _)| has_news || *number < below);
-        let older = self.held.iter().take_while(|(number, _)| *number < below);
-        let batches = older.filter_map(|(_, held)| match held {
+        let older = self.held.iter().take_while(|held| held.number < below);
+        let of_life = older.filter(|held| held.life == self.head.life);
+        let batches = of_life.filter_map(|held| match held.entry {
             // What a table has cut has a number that other batches get.
-            HeldEntry::Batch(batch) if *batch >= self.keep_from && *batch <= counted => {
-                Some(*batch)
+            HeldEntry::Batch(batch) if batch >= self.head.keep_from && batch <= counted => {
+                Some(batch)
             }
             HeldEntry::Batch(_) | HeldEntry::Mark => None,
         });
@@ -432,7 +495,7 @@ mod tests {
         }
         let (log, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), found);
         assert_eq!(entries, [mark(), batch(1), batch(2), batch(2), batch(3)]);
-        assert_eq!((base, log.keep_from), (number(1), number(2)));
+        assert_eq!((base, log.head.keep_from), (number(1), number(2)));
         assert_eq!((log.next, log.next_record), (number(6), RecordNumber::FIRST.plus(5)));
     }
 

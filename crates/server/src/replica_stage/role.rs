@@ -1,9 +1,10 @@
-//! What a replica does for its shard: it is a backup, the primary, or can do nothing any more.
+//! What a replica does for its shard: it is a backup, the primary, takes a checkpoint, or can do
+//! nothing any more.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use timestone_replication::Batch;
+use timestone_replication::{Batch, ReplicaId};
 use timestone_seda::{Context, StageId};
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{Backup, Output, Recovering, Replay, Shard, ShardError, Turn};
@@ -11,7 +12,9 @@ use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
 use super::bytes::{LogBytes, head_of};
+use super::rebuilding::Rebuilding;
 use super::replica_log::ReplicaLog;
+use super::start::OpenStore;
 use crate::event::Event;
 use crate::shard_call;
 
@@ -34,6 +37,7 @@ struct Primary {
 enum Kind {
     Backup(Box<Backup>),
     Primary(Box<Primary>),
+    Rebuilding(Box<Rebuilding>),
     Failed,
 }
 
@@ -58,7 +62,7 @@ impl ReplicaRole {
     pub(super) fn serves_in(&self) -> Option<Epoch> {
         match &self.0 {
             Kind::Primary(primary) => Some(primary.epoch),
-            Kind::Backup(_) | Kind::Failed => None,
+            Kind::Backup(_) | Kind::Rebuilding(_) | Kind::Failed => None,
         }
     }
 
@@ -72,7 +76,7 @@ impl ReplicaRole {
         match &self.0 {
             Kind::Failed => true,
             Kind::Primary(primary) => primary.has_lost_log || primary.shard.has_failed(),
-            Kind::Backup(_) => false,
+            Kind::Backup(_) | Kind::Rebuilding(_) => false,
         }
     }
 
@@ -84,7 +88,7 @@ impl ReplicaRole {
         !std::mem::replace(&mut primary.is_told, true)
     }
 
-    fn fail(&mut self, shard: ShardId, error: &ShardError) {
+    pub(super) fn fail(&mut self, shard: ShardId, error: &ShardError) {
         tracing::error!(%shard, %error, "a replica cannot carry out what its primary has logged: it \
             counts as lost. Look at its device, then restart the server; if its data is damaged, \
             start it with a new data directory");
@@ -141,6 +145,7 @@ impl ReplicaRole {
             // Its store has failed as it took the last of them.
             Kind::Failed => {}
             Kind::Primary(_) => unreachable!("a primary is deposed before it serves anew"),
+            Kind::Rebuilding(_) => unreachable!("whoever lacks a table does not serve"),
         }
     }
 
@@ -209,6 +214,7 @@ impl ReplicaRole {
         match &mut self.0 {
             Kind::Backup(backup) => backup.keep_from(),
             Kind::Primary(primary) => primary.keep_from,
+            Kind::Rebuilding(rebuilding) => rebuilding.keep_from(),
             Kind::Failed => BatchNumber::ZERO,
         }
     }
@@ -224,7 +230,7 @@ impl ReplicaRole {
     pub(super) fn log_has_failed(&mut self) {
         match &mut self.0 {
             Kind::Primary(primary) => primary.has_lost_log = true,
-            Kind::Backup(_) => self.0 = Kind::Failed,
+            Kind::Backup(_) | Kind::Rebuilding(_) => self.0 = Kind::Failed,
             Kind::Failed => {}
         }
     }
@@ -233,6 +239,7 @@ impl ReplicaRole {
         match &self.0 {
             Kind::Backup(backup) => backup.next_deadline(now),
             Kind::Primary(primary) => primary.shard.next_deadline(),
+            Kind::Rebuilding(rebuilding) => rebuilding.next_deadline(now),
             Kind::Failed => None,
         }
     }
@@ -241,7 +248,53 @@ impl ReplicaRole {
         match &self.0 {
             Kind::Backup(backup) => backup.wake_fd(),
             Kind::Primary(primary) => primary.shard.wake_fd(),
+            Kind::Rebuilding(rebuilding) => rebuilding.wake_fd(),
             Kind::Failed => None,
+        }
+    }
+
+    /// Everything here is void: the store is emptied, and filled from a checkpoint.
+    pub(super) fn empty(
+        &mut self,
+        now: Timestamp,
+        (shard, me): (ShardId, ReplicaId),
+        stores: &dyn OpenStore,
+    ) {
+        // What has it open goes first.
+        self.0 = Kind::Failed;
+        match stores.open_empty(shard) {
+            Ok(store) => {
+                let rebuilding = Rebuilding::new(now, (shard, me), store);
+                self.0 = Kind::Rebuilding(Box::new(rebuilding));
+            }
+            Err(error) => {
+                tracing::error!(%shard, %error, "a replica that lacks what the others do \
+                not keep cannot empty its store: it counts as lost. Remove the cause, and restart \
+                the server")
+            }
+        }
+    }
+
+    /// The checkpoint that is being taken.
+    pub(super) fn rebuilding(&mut self) -> Option<&mut Rebuilding> {
+        match &mut self.0 {
+            Kind::Rebuilding(rebuilding) => Some(rebuilding),
+            Kind::Backup(_) | Kind::Primary(_) | Kind::Failed => None,
+        }
+    }
+
+    /// The checkpoint is whole.
+    pub(super) fn rebuilt(&mut self, log: StageId) {
+        if let Kind::Rebuilding(rebuilding) = std::mem::replace(&mut self.0, Kind::Failed) {
+            self.0 = Kind::Backup(Box::new(rebuilding.into_backup(log)));
+        }
+    }
+
+    /// The shard, if this is the primary.
+    pub(super) fn shard(&mut self) -> Option<&mut Shard> {
+        match &mut self.0 {
+            Kind::Primary(primary) => Some(&mut primary.shard),
+            Kind::Backup(_) | Kind::Rebuilding(_) | Kind::Failed => None,
         }
     }
 
@@ -250,7 +303,8 @@ impl ReplicaRole {
         match &self.0 {
             Kind::Backup(backup) => backup.is_drained(),
             Kind::Primary(primary) => primary.shard.is_drained(),
-            Kind::Failed => true,
+            // Nothing of it is of any worth before it is whole.
+            Kind::Rebuilding(_) | Kind::Failed => true,
         }
     }
 }

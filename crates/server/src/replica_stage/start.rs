@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
+use timestone_replication::limits::Retention;
 use timestone_replication::{Output, Replica, ReplicaId, Stored};
 use timestone_seda::{Memory, StageId};
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogPlace, Past, Peers, Recovering, Replay};
+use timestone_store::Store;
 use timestone_txn::participant;
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
@@ -19,13 +21,30 @@ use super::replica_log::{FoundEntries, ReplicaLog};
 use super::role::ReplicaRole;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
+use crate::restart::StoreOpener;
 
 /// For how long a new primary waits with the watermark for sessions that its predecessor knew: a
 /// failover takes about as long.
 const OUTAGE: Duration = Duration::from_secs(2);
 
-/// Opens or creates the store of a shard. Blocks.
-pub(crate) type OpenStore = Box<dyn Fn(ShardId) -> Result<Replay, ServerError> + Send>;
+/// What opens the store of a shard. Blocks.
+pub(crate) trait OpenStore: Send {
+    /// Opens or creates it.
+    fn open(&self, shard: ShardId) -> Result<Replay, ServerError>;
+
+    /// Makes it anew: what is there goes. Nobody has it open.
+    fn open_empty(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError>;
+}
+
+impl OpenStore for Arc<StoreOpener> {
+    fn open(&self, shard: ShardId) -> Result<Replay, ServerError> {
+        StoreOpener::open(self, shard)
+    }
+
+    fn open_empty(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
+        StoreOpener::open_empty(self, shard)
+    }
+}
 
 /// What a stage of a replica is given.
 pub(crate) struct ReplicaParts {
@@ -42,8 +61,9 @@ pub(crate) struct ReplicaParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) participant: participant::Config,
-    /// Opens or creates the store of a shard.
-    pub(crate) open: OpenStore,
+    pub(crate) stores: Box<dyn OpenStore>,
+    /// What a primary keeps for replicas that lack it.
+    pub(crate) retention: Retention,
 }
 
 impl ReplicaParts {
@@ -54,9 +74,10 @@ impl ReplicaParts {
         me: ReplicaId,
         now: Timestamp,
     ) -> Result<Kept, ServerError> {
-        let replay = (self.open)(shard)?;
+        let replay = self.stores.open(shard)?;
         let found = FoundEntries::default();
-        Ok(StartedReplica::new((shard, me), (self.log, &[self.log]), replay, found, now)?.begin())
+        let log = (self.log, &[self.log][..]);
+        Ok(StartedReplica::new((shard, me), log, replay, found, now)?.begin(self.retention))
     }
 
     /// What a shard is told that serves in this epoch from batch `through` on.
@@ -138,8 +159,9 @@ impl StartedReplica {
     }
 
     /// It begins as a backup.
-    pub(crate) fn begin(self) -> Kept {
-        let Self { replica, log, own_log, replay, outputs } = self;
+    pub(crate) fn begin(self, retention: Retention) -> Kept {
+        let Self { mut replica, log, own_log, replay, outputs } = self;
+        replica.set_retention(retention);
         Kept::new(replica, log, ReplicaRole::backup(replay, own_log), outputs)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use timestone_clock::ManualClock;
@@ -12,13 +13,14 @@ use timestone_cluster::{
 };
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_replication::Step;
+use timestone_replication::limits::Retention;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
     ConnectionId, ConnectionView, DialId, DisconnectReason, Generation, NetCommand, StageId,
 };
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogAppend, Replay, own_reply_address};
-use timestone_store::{Mftl, MftlConfig};
+use timestone_store::{Mftl, MftlConfig, Store};
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, ClusterId, Expiry, KeyspaceId, SLOT_COUNT, Sequence, Slot, TxnId};
 use timestone_wire::{
@@ -26,7 +28,9 @@ use timestone_wire::{
     Written,
 };
 
+use super::start::OpenStore;
 use super::*;
+use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
 
 const SHARD: ShardId = ShardId::new(0);
@@ -59,9 +63,34 @@ fn reply_to(connection: u32) -> ReplyAddress {
     ReplyAddress { stage: NET, connection, generation }
 }
 
+/// The device of a server, which may be made anew.
+#[derive(Clone)]
+struct Device(Arc<Mutex<MemoryMedia>>);
+
+impl Device {
+    fn store(&self) -> Box<dyn Store + Send> {
+        let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+        Box::new(Mftl::open(Box::new(self.0.lock().unwrap().open()), config).unwrap().0)
+    }
+}
+
+impl OpenStore for Device {
+    fn open(&self, _: ShardId) -> Result<Replay, ServerError> {
+        panic!("the store is open")
+    }
+
+    fn open_empty(&self, _: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
+        *self.0.lock().unwrap() = MemoryMedia::new(MemoryConfig::default());
+        Ok(self.store())
+    }
+}
+
 /// A server: one replica, its device and its log.
 struct Server {
-    media: MemoryMedia,
+    device: Device,
+    /// How often it has begun to take a checkpoint.
+    rebuilt: u32,
+    rebuilds: bool,
     /// `None` while it is down.
     driver: Option<ManualDriver<Event>>,
     gauges: Arc<ReplicaGauges>,
@@ -78,6 +107,7 @@ struct World {
     /// Between these two nothing passes.
     cut: Option<(u32, u32)>,
     control: ControlState,
+    retention: Retention,
     requests: u64,
     /// What was answered, by its request.
     answers: BTreeMap<u64, Vec<u8>>,
@@ -111,12 +141,28 @@ fn control(epoch: u32, primary: u32, normal: u32) -> ControlState {
 
 impl World {
     fn new() -> Self {
+        Self::keeping(Retention::default())
+    }
+
+    /// Primaries keep so much for those that lack it.
+    fn keeping(retention: Retention) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let servers = (1..=SERVERS).map(|id| {
-            let media = MemoryMedia::new(MemoryConfig::default());
+            let device = Device(Arc::new(Mutex::new(MemoryMedia::new(MemoryConfig::default()))));
             let gauges = Arc::new(ReplicaGauges::new(SHARD));
             let (durable, given) = (Vec::new(), Vec::new());
-            (id, Server { media, driver: None, gauges, durable, given })
+            (
+                id,
+                Server {
+                    device,
+                    rebuilt: 0,
+                    rebuilds: false,
+                    driver: None,
+                    gauges,
+                    durable,
+                    given,
+                },
+            )
         });
         let mut world = Self {
             now: START,
@@ -125,6 +171,7 @@ impl World {
             connections: Vec::new(),
             cut: None,
             control: control(1, 1, 1),
+            retention,
             requests: 0,
             answers: BTreeMap::new(),
         };
@@ -135,11 +182,6 @@ impl World {
     /// A server starts with what its device and its log have kept.
     fn start(&mut self, id: u32) {
         let server = self.servers.get_mut(&id).unwrap();
-        let media = server.media.clone();
-        let open = move || {
-            let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
-            Mftl::open(Box::new(media.open()), config).unwrap().0
-        };
         let mut found = FoundEntries::default();
         for LogAppend { head, bytes } in &server.durable {
             for (record, count) in timestone_wal::BatchRecords::new(bytes).zip(0..) {
@@ -148,7 +190,10 @@ impl World {
         }
         found.close();
         let me = replica_of(ServerId::new(id));
-        let replay = Replay::new(SHARD, Box::new(open()));
+        let device = server.device.clone();
+        let store =
+            if found.is_emptied() { device.open_empty(SHARD).unwrap() } else { device.store() };
+        let replay = Replay::new(SHARD, store);
         let started =
             StartedReplica::new((SHARD, me), (LOG, &[LOG]), replay, found, self.now).unwrap();
         server.gauges = Arc::new(ReplicaGauges::new(SHARD));
@@ -162,11 +207,16 @@ impl World {
             clock: Arc::clone(&self.clock) as Arc<_>,
             memory: Arc::default(),
             participant: timestone_txn::participant::Config::default(),
-            open: Box::new(|_| panic!("the store is open")),
+            stores: Box::new(device),
+            retention: self.retention,
         };
         let map = Arc::new(self.control.map.clone());
-        let stage =
-            ReplicaStage::new((SHARD, ServerId::new(id)), map, Some(started.begin()), parts);
+        let stage = ReplicaStage::new(
+            (SHARD, ServerId::new(id)),
+            map,
+            Some(started.begin(self.retention)),
+            parts,
+        );
         server.driver = Some(ManualDriver::new(vec![Box::new(stage)], self.now, 100_000));
         self.tell(id);
         self.turns();
@@ -176,7 +226,7 @@ impl World {
     fn kill(&mut self, id: u32, seed: u64) {
         let server = self.servers.get_mut(&id).unwrap();
         server.driver = None;
-        server.media.kill(seed);
+        server.device.0.lock().unwrap().kill(seed);
         server.given.clear();
         for (number, gone) in self.connections.clone().into_iter().enumerate() {
             let is_of = |end| end == id;
@@ -265,6 +315,10 @@ impl World {
                     self.sent(id, to, event);
                 }
                 self.sync(id);
+                let server = self.servers.get_mut(&id).unwrap();
+                let rebuilds = server.gauges.step() == Some(Step::Rebuilding);
+                server.rebuilt += u32::from(rebuilds && !server.rebuilds);
+                server.rebuilds = rebuilds;
             }
         }
     }
@@ -445,7 +499,7 @@ impl World {
         let down = self.servers.values().filter(|one| one.driver.is_none()).count();
         match dice.below(30) {
             0..=1 if down == 0 && self.cut.is_none() => self.kill(id, dice.below(1000)),
-            2 => self.make_primary(id),
+            2 if self.able().contains(&id) => self.make_primary(id),
             3 if down == 0 => {
                 let other = 1 + id % SERVERS;
                 self.cut = Some((id.min(other), id.max(other)));
@@ -467,11 +521,19 @@ impl World {
         let is_down = self.servers[&primary].driver.is_none();
         let wishes = self.servers[&primary].gauges.standing().wish != Wish::Nothing;
         if (is_down || wishes) && dice.below(2) == 0 {
-            let up: Vec<u32> = (1..=SERVERS)
-                .filter(|id| self.servers[id].driver.is_some() && (is_down || *id != primary))
-                .collect();
-            self.make_primary(up[dice.below(up.len() as u64) as usize]);
+            let mut up = self.able();
+            up.retain(|id| is_down || *id != primary);
+            if !up.is_empty() {
+                self.make_primary(up[dice.below(up.len() as u64) as usize]);
+            }
         }
+    }
+
+    /// Those that may become primary: who has given up what it had may not.
+    fn able(&self) -> Vec<u32> {
+        let is_able =
+            |one: &Server| one.driver.is_some() && one.gauges.step() != Some(Step::Rebuilding);
+        self.servers.iter().filter(|(_, one)| is_able(one)).map(|(id, _)| *id).collect()
     }
 
     fn heal(&mut self) {
@@ -481,7 +543,14 @@ impl World {
                 self.start(id);
             }
         }
-        self.make_primary(1);
+        self.pass(200);
+        // The controller takes the one that is the most up to date.
+        let has = |id: &u32| {
+            let gauges = &self.servers[id].gauges;
+            (gauges.installed(), gauges.counted())
+        };
+        let best = self.able().into_iter().max_by_key(has);
+        self.make_primary(best.unwrap());
         for _ in 0..50 {
             self.pass(100);
             if self.serving().is_some() {
@@ -492,9 +561,10 @@ impl World {
     }
 }
 
-fn random_world(seed: u64) {
+/// How many checkpoints were taken.
+fn random_world(seed: u64, retention: Retention) -> u32 {
     let mut dice = Seed(seed).derive("replicas", 0).dice();
-    let mut world = World::new();
+    let mut world = World::keeping(retention);
     let mut values = BTreeMap::new();
     for number in 1..=30 {
         let key = dice.below(8);
@@ -513,6 +583,7 @@ fn random_world(seed: u64) {
     world.pass(2000);
     let counted: Vec<u64> = world.state().iter().map(|one| one.4).collect();
     assert!(counted.iter().all(|&one| one + 3 > counted[0]), "{:?}", world.state());
+    world.servers.values().map(|server| server.rebuilt).sum()
 }
 
 #[test]
@@ -546,6 +617,42 @@ fn another_replica_takes_over_and_knows_what_was_acknowledged() {
 #[test]
 fn what_is_acknowledged_survives_whatever_happens() {
     for seed in 0..60 {
-        random_world(seed);
+        random_world(seed, Retention::default());
     }
+}
+
+/// Primaries keep next to nothing for those that lack it.
+#[test]
+fn what_is_acknowledged_survives_where_replicas_take_checkpoints() {
+    let little = Retention { bytes: 600, ..Retention::default() };
+    let taken: u32 = (0..200).map(|seed| random_world(seed, little)).sum();
+    assert!(taken > 50, "{taken} checkpoints");
+}
+
+#[test]
+fn a_replica_that_was_away_for_long_takes_a_checkpoint_and_its_place() {
+    let mut world = World::keeping(Retention { bytes: 600, ..Retention::default() });
+    world.pass(200);
+    world.kill(3, 1);
+    for number in 1..=40 {
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(number, number % 7, begin, &mut commit));
+        world.pass(20);
+    }
+    world.start(3);
+    world.pass(3000);
+    assert_eq!(world.servers[&3].rebuilt, 1);
+    assert_eq!(world.servers[&3].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    world.kill(1, 1);
+    world.make_primary(3);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(3), "{:?}", world.state());
+    for key in 0..7 {
+        assert_eq!(world.read(key), (34..=40).find(|number| number % 7 == key));
+    }
+    world.kill(3, 1);
+    world.start(3);
+    world.make_primary(2);
+    world.pass(3000);
+    assert_eq!(world.read(3), Some(38));
 }

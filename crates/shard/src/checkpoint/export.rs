@@ -67,6 +67,8 @@ struct Export {
     number: u64,
     is_asked: bool,
     asked_at: Timestamp,
+    /// Whoever has all parts so far, and gets the others, lacks nothing up to this batch.
+    through: BatchNumber,
     /// The part before.
     last: Option<CheckpointPart>,
     is_complete: bool,
@@ -137,6 +139,7 @@ impl Exports {
             number: 0,
             is_asked: true,
             asked_at: now,
+            through: n,
             last: None,
             is_complete: false,
         });
@@ -145,6 +148,11 @@ impl Exports {
     /// A part that is to be sent.
     pub(crate) fn take_part(&mut self) -> Option<CheckpointPart> {
         self.parts.pop_front()
+    }
+
+    /// The checkpoint under way, and up to which batch it brings everything.
+    pub(crate) fn progress(&self) -> Option<(u64, BatchNumber)> {
+        self.current.as_ref().map(|export| (export.session, export.through))
     }
 
     /// Forgets a checkpoint that nobody asks for any more.
@@ -258,8 +266,9 @@ impl Export {
         }
         let mut items = Vec::new();
         while items.len() < PART_BYTES
-            && let Some((_, item)) = tap.take(durable)
+            && let Some((batch, item)) = tap.take(durable)
         {
+            self.through = batch;
             items.extend_from_slice(&item);
         }
         while let Some(next) = walk.next_bytes()

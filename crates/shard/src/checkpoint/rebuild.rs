@@ -35,7 +35,7 @@ pub enum RebuildStep {
     Ask(PartAsk),
     /// What has come is not put yet, or not durable: turns will do.
     Wait,
-    /// Everything is in the store, durably. When the batches of [`Rebuild::take_batches`] are in the
+    /// Everything is in the store, durably. When the batches of [`Rebuild::take_batch`] are in the
     /// own log as well, the replica is rebased, and goes on with [`Rebuild::into_backup`].
     Done {
         /// The epoch of the primary that the checkpoint is from.
@@ -210,10 +210,18 @@ impl Rebuild {
         Ok(true)
     }
 
-    /// Batches for the own log, in their order, each once. Nothing is promised of them before the
-    /// checkpoint is done; then all have to be durable there.
-    pub fn take_batches(&mut self) -> impl Iterator<Item = LoggedBatch> + '_ {
-        self.batches.drain(..)
+    /// The next batch for the own log; they come in their order, each once. Nothing is promised of
+    /// them before the checkpoint is done; then all have to be durable there.
+    pub fn take_batch(&mut self) -> Option<LoggedBatch> {
+        self.batches.pop_front()
+    }
+
+    /// The first batch that the own log is needed for, of those that were taken for it: what has an
+    /// undecided promise or an outcome, and the last one.
+    #[must_use]
+    pub fn keep_from(&self) -> Option<BatchNumber> {
+        let last = self.last?;
+        Some(self.replay.lowest_needed().map_or(last, |needed| needed.min(last)))
     }
 
     /// When the next turn is due.

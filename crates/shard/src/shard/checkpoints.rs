@@ -2,6 +2,7 @@
 
 use timestone_store::StoreEvent;
 use timestone_types::Timestamp;
+use timestone_wal::BatchNumber;
 
 use super::Shard;
 use crate::checkpoint::{CheckpointPart, Exports, PartAsk, ToDo};
@@ -29,6 +30,13 @@ impl Shard {
     /// A part for whoever has asked for it.
     pub fn take_part(&mut self) -> Option<CheckpointPart> {
         self.exports.take_part()
+    }
+
+    /// The checkpoint under way, by its session, and the batch up to which it brings everything;
+    /// those behind that batch are in parts to come, while there are any.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<(u64, BatchNumber)> {
+        self.exports.progress()
     }
 
     /// Goes on with a checkpoint. Called every turn.

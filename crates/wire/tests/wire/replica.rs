@@ -69,7 +69,7 @@ pub(crate) fn message(source: &mut Source, kind: Kind) -> Told {
     let epoch = epoch(source);
     if kind == Kind::ReplicaAsk {
         let (counted, stable) = (number(source), number(source));
-        return match source.below(5) {
+        return match source.below(6) {
             0 => ReplicaMessage::Join { epoch },
             1 => {
                 let runs = (0..source.below(5)).map(|_| (number(source), number(source)));
@@ -82,6 +82,7 @@ pub(crate) fn message(source: &mut Source, kind: Kind) -> Told {
                 floor: source.time(),
             },
             3 => ReplicaMessage::Append { epoch, counted, stable, batch: batch(source) },
+            4 => ReplicaMessage::NeedsCheckpoint { epoch, held_above: stable },
             _ => ReplicaMessage::Probe { epoch, counted, stable },
         };
     }
@@ -218,6 +219,7 @@ fn messages_byte_by_byte() {
             format!("01 {counted_hex} {has_hex} 01 0000000000000000 00000000"),
         ),
         (Told::Refused { promised: epoch }, String::new()),
+        (Told::NeedsCheckpoint { epoch, held_above: stable }, "0e00000000000000".to_owned()),
     ] {
         let (tag, kind) = match message {
             Told::Join { .. } => ("01", "1600"),
@@ -229,6 +231,7 @@ fn messages_byte_by_byte() {
             Told::Probe { .. } => ("07", "1600"),
             Told::Acked { .. } => ("08", "9200"),
             Told::Refused { .. } => ("09", "9200"),
+            Told::NeedsCheckpoint { .. } => ("0a", "1600"),
         };
         let mut bytes = Vec::new();
         encode(&TO, ReplicaId(0x0403_0201), &message, &mut bytes);

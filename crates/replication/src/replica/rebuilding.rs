@@ -1,0 +1,118 @@
+//! A replica that lacks batches which nobody keeps any more: it gives up all that it has, and takes a
+//! checkpoint.
+//!
+//! ```text
+//!   NeedsCheckpoint ─► mark: everything before is void ─► durable ─► TakeCheckpoint
+//!     ─► the host empties the store, and fills it ─► Rebased ─► the table of the epoch is installed
+//! ```
+//! What it has acknowledged it does not have any more, so it answers no candidate until it is
+//! rebuilt (rule P16). A checkpoint that begins afterwards, at a primary of the epoch that it had
+//! installed, brings everything that it had acknowledged: that primary alone numbers the batches of
+//! that epoch, and a checkpoint ends behind all batches that it had written when the checkpoint
+//! began (rule P18). One of a later primary has that, as far as it counted. A restart before the end
+//! begins anew.
+
+use timestone_types::{Epoch, Timestamp, is_planted};
+use timestone_wal::BatchNumber;
+
+use super::input::{Entry, Output};
+use super::leading::Leading;
+use super::persisting::Persisted;
+use super::table::EpochTable;
+use super::{Own, Replica, ReplicaId};
+use crate::batches::{Batches, Payload};
+use crate::lineage::Lineage;
+use crate::number_set::NumberSet;
+
+impl<B: Payload> Replica<B> {
+    /// The primary keeps nothing up to this batch.
+    pub(super) fn needs_checkpoint(
+        &mut self,
+        (from, epoch): (ReplicaId, Epoch),
+        held_above: BatchNumber,
+        out: &mut Vec<Output<B>>,
+    ) {
+        let is_told = self.leading.is_none() && self.own.promised == epoch;
+        if !is_told || *self.primary.get_or_insert(from) != from || self.own.emptied {
+            return;
+        }
+        let own = &self.own;
+        let received = match &self.table {
+            Some(table) if table.epoch == epoch => table.received(own).prefix(),
+            _ if own.installed() == epoch => own.received.prefix(),
+            // It has to hear of the table first.
+            _ => return,
+        };
+        if received >= held_above {
+            // This comes late.
+            return;
+        }
+        self.own = Own {
+            promised: own.promised,
+            lineage: Lineage::default(),
+            lease: own.lease,
+            batches: Batches::above(BatchNumber::ZERO),
+            received: NumberSet::default(),
+            durable: NumberSet::default(),
+            counted: BatchNumber::ZERO,
+            applied: BatchNumber::ZERO,
+            lost_before: own.lost_before.max(Some(own.installed())),
+            emptied: true,
+        };
+        // What was sent of the table is void as well.
+        let table = self.table.take();
+        self.table = table.map(|table| EpochTable::new(table.epoch, table.head));
+        if is_planted!(GivesUpInSilence) {
+            return self.take_checkpoint(out);
+        }
+        let mark = Entry::Mark(self.own.mark());
+        self.persist(Persisted::Emptied, mark, out);
+    }
+
+    /// Asks for a checkpoint; its log says that everything is void.
+    pub(super) fn take_checkpoint(&self, out: &mut Vec<Output<B>>) {
+        if self.own.emptied {
+            out.push(Output::TakeCheckpoint { epoch: self.own.lost_before.unwrap_or_default() });
+        }
+    }
+
+    /// A checkpoint brought everything up to this batch, durably.
+    pub(super) fn rebased(
+        &mut self,
+        now: Timestamp,
+        (epoch, through): (Epoch, BatchNumber),
+        out: &mut Vec<Output<B>>,
+    ) {
+        if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
+            // A later primary has served; this one has not heard of it.
+            self.step_down(epoch, out);
+        }
+        if self.leading.as_ref().is_some_and(Leading::is_serving) {
+            // All that counted before its epoch is in its table, and the rest is its own.
+            return;
+        }
+        if self.own.emptied {
+            if Some(epoch) < self.own.lost_before && !is_planted!(RebuildsFromDeposed) {
+                // A primary that was deposed may not have what this one has acknowledged since.
+                return self.take_checkpoint(out);
+            }
+            self.own.emptied = false;
+        }
+        let own = &mut self.own;
+        if through > own.applied {
+            own.count(through);
+            own.applied = through;
+            own.durable.add(&NumberSet::through(through));
+            own.received.add(&NumberSet::through(through));
+            own.batches.drop_through(through);
+            own.apply(out);
+            match &self.leading {
+                Some(_) => self.install_everywhere(now, out),
+                None => self.complete_table(out),
+            }
+        }
+        if let Some(primary) = self.primary {
+            self.probe(primary, self.own.promised, out);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Golden runs: a replica lacks what nobody keeps, gives up what it has, and takes a checkpoint,
+//! while an acknowledgement of what it gave up is still on its way.
+
+use timestone_replication::limits::Retention;
+use timestone_replication::{Input, Message, ReplicaId, Step};
+use timestone_types::Epoch;
+use timestone_wal::BatchNumber;
+
+use crate::scripts::{ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three};
+use crate::world::{Sent, World};
+
+const FOUR: ReplicaId = ReplicaId(4);
+const FIVE: ReplicaId = ReplicaId(5);
+
+/// Keeps so little that three batches are too many.
+fn keeps_little(world: &mut World) {
+    world.retention = Retention { bytes: 3 * world.batch_bytes, ..Retention::default() };
+}
+
+/// Takes the acknowledgement of a batch by 3 off its way.
+fn acknowledgement_of(world: &mut World, number: u64) -> Sent {
+    let number = BatchNumber::new(number);
+    let acknowledges = |(from, _, message): &Sent| {
+        *from == THREE
+            && matches!(message, Message::Acked { durable, .. } if durable.contains(number))
+    };
+    let at = world.flying.iter().position(acknowledges);
+    world.flying.swap_remove(at.expect("3 acknowledges it"))
+}
+
+/// The primary asks 3, which gives up what it has; the log of 3 says so.
+fn gives_up(world: &mut World, primary: ReplicaId) {
+    for _ in 0..3 {
+        world.pass(200);
+        world.input(primary, Input::Tick);
+        settle_between(world, [primary, THREE]);
+    }
+    assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
+}
+
+/// 3 has acknowledged batch 2 of 4, and lacks batch 1, which is kept no more; batch 2 is at 1 and 3,
+/// and 1 does not know. Then 3 takes a checkpoint of 1, and 1 dies.
+pub(crate) fn an_acknowledgement_is_late() {
+    let mut world = three();
+    keeps_little(&mut world);
+    world.write(ONE, false);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    world.write(ONE, false);
+    lose(&mut world, TWO);
+    while let Some(at) = world.flying.iter().position(|(_, to, _)| *to == THREE) {
+        world.deliver(at);
+    }
+    world.sync(THREE, EVERYTHING);
+    let late = acknowledgement_of(&mut world, 2);
+    for _ in 0..2 {
+        world.write(ONE, false);
+        lose(&mut world, TWO);
+        lose(&mut world, THREE);
+    }
+    world.sync(ONE, EVERYTHING);
+    gives_up(&mut world, ONE);
+
+    world.begin_checkpoint(ONE, THREE);
+    world.end_checkpoint(THREE);
+    let is_rebuilt = world.replica(THREE).state() != Step::Rebuilding;
+    settle_between(&mut world, [ONE, THREE]);
+    world.flying.clear();
+    world.flying.push(late);
+    world.deliver(0);
+    assert_eq!(
+        world.laws.count(),
+        2,
+        "3 had it once: that is enough while it answers no candidate"
+    );
+
+    world.kill(ONE, 0);
+    world.flying.clear();
+    world.lead(TWO, &ALL);
+    world.settle();
+    assert!(!world.is_serving(TWO), "3 does not answer");
+    assert!(!is_rebuilt, "batches 2 to 4 do not count yet");
+    world.start(ONE);
+    world.lead(ONE, &ALL);
+    world.settle();
+    world.rebuild(ONE, THREE);
+    assert_eq!(world.applied(THREE).len(), 4);
+    assert!(world.replica(THREE).is_whole());
+}
+
+#[test]
+fn a_checkpoint_waits_for_what_its_taker_may_have_acknowledged() {
+    an_acknowledgement_is_late();
+}
+
+/// 1 of five is cut off, and 2 leads epoch 2. There 3 acknowledges batch 3, lacks batch 2, which is
+/// kept no more, and asks 1 for a checkpoint, which believes that it is primary.
+pub(crate) fn a_deposed_primary_gives_a_checkpoint() {
+    let all = [ONE, TWO, THREE, FOUR, FIVE];
+    let mut world = World::new(5);
+    world.lead(ONE, &all);
+    world.settle();
+    world.write(ONE, false);
+    world.settle();
+    keeps_little(&mut world);
+    world.lead(TWO, &all);
+    for _ in 0..10 {
+        lose(&mut world, ONE);
+        for other in [THREE, FOUR, FIVE] {
+            settle_between(&mut world, [TWO, other]);
+        }
+    }
+    assert!(world.is_serving(ONE) && world.is_serving(TWO));
+
+    world.write(TWO, false);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [TWO, FOUR]);
+    settle_between(&mut world, [TWO, FIVE]);
+    world.write(TWO, false);
+    lose(&mut world, FIVE);
+    settle_between(&mut world, [TWO, FOUR]);
+    while let Some(at) = world.flying.iter().position(|(_, to, _)| *to == THREE) {
+        world.deliver(at);
+    }
+    world.sync(THREE, EVERYTHING);
+    let late = acknowledgement_of(&mut world, 3);
+    for _ in 0..2 {
+        world.write(TWO, false);
+        world.flying.clear();
+    }
+    world.sync(TWO, EVERYTHING);
+    gives_up(&mut world, TWO);
+
+    world.begin_checkpoint(ONE, THREE);
+    world.end_checkpoint(THREE);
+    let is_rebuilt = world.replica(THREE).state() != Step::Rebuilding;
+    world.sync(THREE, EVERYTHING);
+    world.flying.clear();
+    world.flying.push(late);
+    world.deliver(0);
+    assert_eq!(world.laws.count(), 3, "2, 3 and 4 have said that they have it");
+
+    world.kill(TWO, 0);
+    world.kill(FOUR, 0);
+    world.flying.clear();
+    world.lead(FIVE, &all);
+    world.settle();
+    assert!(!world.is_serving(FIVE), "3 does not answer");
+    assert!(!is_rebuilt, "a primary of epoch 1 does not know what 3 has acknowledged");
+    assert_eq!(world.epoch(), Epoch::new(3));
+}
+
+#[test]
+fn a_checkpoint_is_of_an_epoch_that_is_not_earlier_than_its_takers() {
+    a_deposed_primary_gives_a_checkpoint();
+}
+
+/// A backup is left behind, gives up what it has, and dies on the way.
+#[test]
+fn a_restart_before_the_end_begins_anew() {
+    let mut world = three();
+    keeps_little(&mut world);
+    for _ in 0..6 {
+        world.write(ONE, false);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+    }
+    gives_up(&mut world, ONE);
+    world.begin_checkpoint(ONE, THREE);
+    world.kill(THREE, 0);
+    world.start(THREE);
+    assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
+    assert!(!world.replica(THREE).is_whole());
+    world.write(ONE, false);
+    world.settle();
+    world.rebuild(ONE, THREE);
+    assert_eq!(world.applied(THREE), world.applied(ONE));
+    world.kill(THREE, 0);
+    world.start(THREE);
+    assert!(world.replica(THREE).is_whole());
+    world.settle();
+    assert_eq!(world.applied(THREE), world.applied(ONE));
+}
+
+/// What is written while a replica takes a checkpoint is kept for it.
+#[test]
+fn what_is_written_meanwhile_is_kept() {
+    let mut world = three();
+    keeps_little(&mut world);
+    for _ in 0..6 {
+        world.write(ONE, false);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+    }
+    gives_up(&mut world, ONE);
+    world.begin_checkpoint(ONE, THREE);
+    world.settle();
+    world.end_checkpoint(THREE);
+    for _ in 0..3 {
+        world.write(ONE, false);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+    }
+    world.settle();
+    assert_eq!(world.replica(THREE).state(), Step::Backup);
+    assert_eq!(world.applied(THREE).len(), 9);
+}
+
+/// The word that a replica needs a checkpoint comes when it has had one.
+#[test]
+fn a_late_word_changes_nothing() {
+    let mut world = three();
+    world.write(ONE, false);
+    world.settle();
+    let (epoch, held_above) = (world.epoch(), BatchNumber::new(1));
+    let late = Message::NeedsCheckpoint { epoch, held_above };
+    world.flying.push((ONE, THREE, late.clone()));
+    world.settle();
+    assert_eq!(world.replica(THREE).state(), Step::Backup);
+    // Nor from whoever is not the primary.
+    let later = Message::NeedsCheckpoint { epoch, held_above: BatchNumber::new(9) };
+    world.flying.push((TWO, THREE, later));
+    world.settle();
+    assert_eq!(world.replica(THREE).state(), Step::Backup);
+}

@@ -1,0 +1,136 @@
+//! Checkpoints on the stage: a primary gives them, a replica that lacks what nobody keeps takes one.
+
+use timestone_replication::{Entry, Input, ReplicaId};
+use timestone_seda::{Context, ReplyAddress};
+use timestone_shard::PartAsk;
+use timestone_types::Epoch;
+use timestone_wire::{self as wire, Frame, Kind, Message};
+
+use super::rebuilding::Progress;
+use super::{ReplicaStage, replica_of};
+use crate::event::Event;
+
+/// Who takes checkpoints of a primary: the session of each, by replica.
+#[derive(Debug, Default)]
+pub(super) struct Takers {
+    sessions: Vec<(ReplicaId, u64)>,
+}
+
+impl Takers {
+    /// A replica asks, in this session. It has one at a time.
+    fn asks(&mut self, replica: ReplicaId, session: u64) {
+        self.sessions.retain(|(one, _)| *one != replica);
+        self.sessions.push((replica, session));
+    }
+
+    fn of(&self, session: u64) -> Option<ReplicaId> {
+        self.sessions.iter().find(|(_, one)| *one == session).map(|(replica, _)| *replica)
+    }
+}
+
+impl ReplicaStage {
+    /// Everything here is void, as the log says: a checkpoint is taken from the beginning, of a
+    /// primary of this epoch or a later one.
+    pub(super) fn take_checkpoint(&mut self, ctx: &mut Context<'_, Event>, epoch: Epoch) {
+        let Some(kept) = &mut self.kept else { return };
+        if kept.ends_since.is_some() {
+            // The next start finds it in the log.
+            return;
+        }
+        tracing::info!(shard = %self.shard, %epoch, "this replica lacks what the others do not keep \
+            any more: it takes a checkpoint of the primary");
+        kept.applies.clear();
+        kept.apply_bytes = 0;
+        let me = (self.shard, replica_of(self.server));
+        kept.role.empty(ctx.now(), me, &*self.parts.stores);
+    }
+
+    /// Goes on with the checkpoint that is being taken.
+    pub(super) fn rebuild(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let Some(rebuilding) = kept.role.rebuilding().filter(|_| kept.ends_since.is_none()) else {
+            return;
+        };
+        let progress = match rebuilding.turn(ctx.now()) {
+            Ok(_) if rebuilding.has_failed() => return kept.role.log_has_failed(),
+            Ok(progress) => progress,
+            Err(error) => return kept.role.fail(self.shard, &error),
+        };
+        while let Some(batch) = kept.role.rebuilding().and_then(|one| one.take_batch()) {
+            let (entry, buffer) = (Entry::Batch(batch), ctx.take_buffer());
+            let (to, event) = kept.log.append(ctx.now(), None, &entry, buffer);
+            self.outgoing.send(ctx, to, event);
+        }
+        match progress {
+            Progress::Ask(ask) => {
+                let primary = self.map.primary(self.shard).map(|server| replica_of(server.id));
+                if let Some(primary) = primary {
+                    self.links.ask_part(primary, self.server, ask);
+                }
+            }
+            Progress::Wait => {}
+            Progress::Done { epoch, through } => {
+                tracing::info!(shard = %self.shard, %epoch, %through, "this replica has taken a \
+                    checkpoint, and follows its primary");
+                kept.role.rebuilt(self.parts.log);
+                // The mark of the table, which comes next, says so in the log.
+                kept.log.needs_from(kept.role.keep_from());
+                self.step(ctx, Input::Rebased { epoch, through });
+            }
+            Progress::Anew => {
+                let epoch = kept.replica.promised();
+                self.take_checkpoint(ctx, epoch);
+            }
+        }
+    }
+
+    /// A replica asks for a part of a checkpoint.
+    pub(super) fn asked_for_part(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        over: ReplyAddress,
+        frame: &Frame<'_>,
+    ) {
+        let Ok(asked) = wire::CheckpointAsk::decode(frame) else { return };
+        let from = replica_of(asked.from);
+        let Some(ask) = PartAsk::from_bytes(asked.after).filter(|_| self.links.knows(from)) else {
+            return;
+        };
+        self.links.asked(from, over);
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.takes_frames()) else { return };
+        kept.takers.asks(from, ask.session);
+        self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
+    }
+
+    /// A part of the checkpoint that is being taken.
+    pub(super) fn part_came(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+        debug_assert_eq!(frame.kind(), Kind::CheckpointPart);
+        let Ok(came) = wire::CheckpointPart::decode(frame) else { return };
+        let Some(kept) = &mut self.kept else { return };
+        let Some(rebuilding) = kept.role.rebuilding() else { return };
+        if let Err(error) = rebuilding.part(ctx.now(), came.part) {
+            tracing::warn!(shard = %self.shard, %error, "a part of a checkpoint cannot be read: it is \
+                taken from the beginning");
+            let epoch = kept.replica.promised();
+            self.take_checkpoint(ctx, epoch);
+        }
+    }
+
+    /// Sends the parts that are ready, and has the core keep for their takers what follows.
+    pub(super) fn give_parts(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let Some(shard) = kept.role.shard() else { return };
+        while let Some(part) = shard.take_part() {
+            if let Some(to) = kept.takers.of(part.ask.session) {
+                self.links.give_part(to, &part);
+            }
+        }
+        let under_way = shard.checkpoint().filter(|_| kept.checkpoint != shard.checkpoint());
+        if let Some((session, through)) = under_way {
+            kept.checkpoint = under_way;
+            if let Some(replica) = kept.takers.of(session) {
+                self.step(ctx, Input::TakesCheckpoint { replica, through });
+            }
+        }
+    }
+}

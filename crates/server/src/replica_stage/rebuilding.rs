@@ -1,0 +1,119 @@
+//! A replica that takes a checkpoint: it asks the primary for part after part, and fills an empty
+//! store with them.
+//!
+//! ```text
+//!   due ─► CheckpointAsk ─► the primary ─► CheckpointPart ─► store, and batches for the own log
+//!   the last part is durable ─► Rebased, and a backup
+//! ```
+//! Source: docs/design/replication.md, "Checkpoints".
+
+use std::os::fd::RawFd;
+
+use timestone_replication::{Batch, ReplicaId};
+use timestone_seda::StageId;
+use timestone_shard::{Backup, PartAsk, Rebuild, RebuildStep, ShardError};
+use timestone_store::Store;
+use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_wal::BatchNumber;
+
+use super::bytes::{LogBytes, lease_in};
+use crate::limits::{PART_AGAIN, REBUILD_STALLS_AFTER};
+
+/// What a checkpoint has come to.
+pub(super) enum Progress {
+    /// This part is to be asked for.
+    Ask(PartAsk),
+    /// Nothing now.
+    Wait,
+    /// All of it is here.
+    Done { epoch: Epoch, through: BatchNumber },
+    /// The primary does not know of it any more: it is to begin anew, with an empty store.
+    Anew,
+}
+
+/// See the module.
+pub(super) struct Rebuilding {
+    rebuild: Rebuild,
+    /// What was asked for last, and when.
+    asked: Option<(PartAsk, Timestamp)>,
+    /// When something came last.
+    progress_at: Timestamp,
+}
+
+impl Rebuilding {
+    /// Into an empty store.
+    pub(super) fn new(
+        now: Timestamp,
+        (shard, me): (ShardId, ReplicaId),
+        store: Box<dyn Store + Send>,
+    ) -> Self {
+        // Nobody has used it for this shard: a server goes by its own time, which rises.
+        let session = now.as_nanos().rotate_left(16) ^ u64::from(me.0);
+        Self { rebuild: Rebuild::new(shard, store, session), asked: None, progress_at: now }
+    }
+
+    /// A part has come.
+    pub(super) fn part(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), ShardError> {
+        self.progress_at = now;
+        self.rebuild.part(now, bytes.to_vec())
+    }
+
+    /// Goes on; called every turn.
+    pub(super) fn turn(&mut self, now: Timestamp) -> Result<Progress, ShardError> {
+        self.rebuild.turn(now)?;
+        Ok(match self.rebuild.step() {
+            RebuildStep::Ask(ask) => {
+                let again = |(asked, at): (PartAsk, Timestamp)| {
+                    asked != ask || now >= at.saturating_add(PART_AGAIN)
+                };
+                if self.asked.is_none_or(again) {
+                    self.asked = Some((ask, now));
+                    Progress::Ask(ask)
+                } else {
+                    Progress::Wait
+                }
+            }
+            RebuildStep::Wait => Progress::Wait,
+            RebuildStep::Done { epoch, through } => Progress::Done { epoch, through },
+            RebuildStep::Anew => Progress::Anew,
+        })
+    }
+
+    /// The next batch for the own log.
+    pub(super) fn take_batch(&mut self) -> Option<Batch<LogBytes>> {
+        let (head, bytes) = self.rebuild.take_batch()?;
+        let (lease, records) = (lease_in(&bytes), std::sync::Arc::new(bytes));
+        let payload = LogBytes { first: head.first, records };
+        Some(Batch { number: head.batch, epoch: head.epoch, lease, payload })
+    }
+
+    /// The first batch that the log is needed for.
+    pub(super) fn keep_from(&self) -> BatchNumber {
+        self.rebuild.keep_from().unwrap_or_default()
+    }
+
+    /// Whether it gets on: not where nobody has sent anything for long.
+    pub(super) fn gets_on(&self, now: Timestamp) -> bool {
+        now.since(self.progress_at) < REBUILD_STALLS_AFTER
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.rebuild.has_failed()
+    }
+
+    pub(super) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let asks = matches!(self.rebuild.step(), RebuildStep::Ask(_));
+        let asked = self.asked.filter(|_| asks);
+        let again = asked.map(|(_, at)| at.saturating_add(PART_AGAIN));
+        [self.rebuild.next_deadline(now), again].into_iter().flatten().min()
+    }
+
+    pub(super) fn wake_fd(&self) -> Option<RawFd> {
+        self.rebuild.wake_fd()
+    }
+
+    /// The backup that it has become.
+    pub(super) fn into_backup(self, log: StageId) -> Backup {
+        self.rebuild.into_backup(&[log])
+    }
+}
