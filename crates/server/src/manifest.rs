@@ -67,6 +67,11 @@ struct Contents {
     /// run had no log to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lived: Option<u64>,
+    /// Shards of which something was lost, as somebody accepted, where no log says so yet: a replica
+    /// of one has forgotten what it has promised and acknowledged. Where a shard has one copy,
+    /// nobody asks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    void: BTreeSet<u16>,
     /// Logs by the name of their folder.
     #[serde(default)]
     logs: BTreeMap<String, LogContents>,
@@ -320,6 +325,8 @@ impl Manifest {
              whose flash file is gone, up to what the logs still have; of a log that is gone, the \
              last writes of any shard"
         );
+        let concerned = missing.concerned(&contents.shards);
+        contents.void.extend(concerned.iter().map(|shard| shard.get()));
         contents.forget(&missing);
         let manifest = manifest(contents);
         manifest.environment.save_manifest(&manifest.lock().contents.encode()?)?;
@@ -373,6 +380,19 @@ impl Manifest {
     /// The manifest cannot be saved.
     pub(crate) fn removing_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         self.change(|contents| contents.shards.remove(&shard.get()))
+    }
+
+    /// Whether something of a shard was lost, and no log says so yet.
+    pub(crate) fn is_void(&self, shard: ShardId) -> bool {
+        self.lock().contents.void.contains(&shard.get())
+    }
+
+    /// A replica's log says durably that everything here is void.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn loss_is_logged(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.change(|contents| contents.void.remove(&shard.get()))
     }
 
     /// A run begins. Called before anything is served.
@@ -576,6 +596,7 @@ mod tests {
             unsettled_since: Some(5),
             served_below: Some(7),
             lived: Some(8),
+            void: BTreeSet::new(),
             logs: [("thread-0".to_owned(), log)].into(),
         }
     }

@@ -2,10 +2,10 @@
 //! of one completes, and what it costs.
 //!
 //! Those that are there when the server begins are known from then on, and so is the flash of a
-//! shard that it gets later, as a replica. Invariant: a device keeps its place in the list, for what
+//! shard that it gets later, as a replica, or makes anew. Invariant: a device keeps its place in the list, for what
 //! is planned names it by that.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use timestone_costmodel::{Counter, DeviceCosts};
 use timestone_flash::MemoryMedia;
@@ -18,8 +18,8 @@ use crate::environment::SimEnvironment;
 /// See the module.
 pub(crate) struct Devices {
     all: Vec<Device>,
-    /// Whose flash is among them.
-    flash: BTreeSet<ShardId>,
+    /// Whose flash is among them, and where.
+    flash: BTreeMap<ShardId, usize>,
     /// The stages of all shards that the server may have.
     shards: Vec<(ShardId, StageId)>,
     /// How often devices had been made or taken away when they were looked for last.
@@ -33,7 +33,7 @@ impl Devices {
         shards: Vec<(ShardId, StageId)>,
         logs: &[StageId],
     ) -> Self {
-        let mut devices = Self { all: Vec::new(), flash: BTreeSet::new(), shards, changes: 0 };
+        let mut devices = Self { all: Vec::new(), flash: BTreeMap::new(), shards, changes: 0 };
         devices.find(environment);
         for (name, disk) in environment.disks() {
             let thread =
@@ -55,10 +55,13 @@ impl Devices {
         }
         for (shard, media) in environment.media() {
             let stage = self.shards.iter().find(|(id, _)| *id == shard);
-            if let Some((_, stage)) = stage
-                && self.flash.insert(shard)
-            {
-                self.all.push(Device::new(DeviceKind::Flash(media), *stage));
+            let Some((_, stage)) = stage else { continue };
+            let place = *self.flash.entry(shard).or_insert(self.all.len());
+            let is_known = |device: &Device| matches!(&device.kind, DeviceKind::Flash(known) if known.is_same(&media));
+            match self.all.get_mut(place) {
+                Some(device) if is_known(device) => {}
+                Some(device) => *device = Device::new(DeviceKind::Flash(media), *stage),
+                None => self.all.push(Device::new(DeviceKind::Flash(media), *stage)),
             }
         }
     }

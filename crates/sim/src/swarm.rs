@@ -336,6 +336,8 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.storage.pace.disk.write, part.log.write);
     say(&mut world.storage.pace.disk.change, part.log.change);
     say(&mut tuning.checkpoint_bytes, part.checkpoint_bytes);
+    say(&mut tuning.retention.bytes, part.replica.kept_bytes);
+    say(&mut tuning.controller.replace_after, part.replica.replace_after);
     say(&mut tuning.sync_interval, part.sync_interval);
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
     say(&mut tuning.packing_delay, part.packing_delay);

@@ -383,6 +383,11 @@ pub enum Bug {
     RebuildsFromDeposed,
     /// A replica that gives up what it had does not say so in its log.
     GivesUpInSilence,
+    /// A replica that has taken the checkpoint of a candidate still follows an earlier primary.
+    StaysInOldEpoch,
+    /// A replica that has lost its log does not learn from a checkpoint which leases it may have
+    /// granted.
+    ForgetsGrants,
     /// A checkpoint ends where it began: what was written and did not count yet is not waited for.
     EndsEarly,
     /// Batches count from every answer, whatever table it rests on.

@@ -196,6 +196,12 @@ impl MemoryMedia {
         }
     }
 
+    /// Whether both are one medium.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// From now on the device lies: syncs are acknowledged, and what they cover stays in a cache
     /// that a cut of the power takes. When it no longer lies, all that it has acknowledged is
     /// synced at once.

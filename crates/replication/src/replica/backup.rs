@@ -35,7 +35,12 @@ impl<B: Payload> Replica<B> {
     }
 
     /// Another epoch has begun.
-    fn enter(&mut self, epoch: Epoch, primary: Option<ReplicaId>, out: &mut Vec<Output<B>>) {
+    pub(super) fn enter(
+        &mut self,
+        epoch: Epoch,
+        primary: Option<ReplicaId>,
+        out: &mut Vec<Output<B>>,
+    ) {
         assert!(epoch > self.own.promised, "promises only rise");
         self.step_down(epoch, out);
         (self.own.promised, self.primary, self.table) = (epoch, primary, None);

@@ -24,7 +24,7 @@ pub struct Mark {
     pub lease: Timestamp,
     /// Everything up to this one counts.
     pub counted: BatchNumber,
-    /// It has lost something of what it had, and has installed no table of this epoch or a later one
+    /// It has lost or given up what it had, and has installed no table of this epoch or a later one
     /// since: it answers no candidate.
     pub lost_before: Option<Epoch>,
     /// What is in its log before this mark, and what is in its store, is void: it lacked batches that
@@ -83,13 +83,17 @@ pub enum Input<B> {
     /// A checkpoint was taken over: the store has everything up to this batch, durably, and it
     /// counts.
     Rebased {
-        /// The epoch that the replica had installed which it is from: whoever leads an earlier one
-        /// is deposed.
+        /// The epoch that the replica which it is from leads, as a primary or a candidate that
+        /// installs its table: whoever leads an earlier one is deposed.
         epoch: Epoch,
         /// The last batch of the checkpoint.
         through: BatchNumber,
+        /// The highest read bound in it.
+        lease: Timestamp,
     },
-    /// As a primary: a replica takes a checkpoint, which brings it everything up to this batch, and
+    /// Others have its place, in a configuration that serves: it gives up what it has.
+    Replaced,
+    /// As a primary, or a candidate that installs its table: a replica takes a checkpoint, which brings it everything up to this batch, and
     /// counts as having that much: what follows is kept for it.
     TakesCheckpoint {
         /// Which replica.

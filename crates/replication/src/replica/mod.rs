@@ -85,8 +85,8 @@ pub(crate) struct Own<B> {
     counted: BatchNumber,
     /// Everything up to this one was handed out to be carried out.
     applied: BatchNumber,
-    /// It has lost something of what it had: before it has installed a table of this epoch or a
-    /// later one, it does not answer when it is asked to join.
+    /// It has lost or given up what it had: before it has installed a table of this epoch or a later
+    /// one, it does not answer when it is asked to join.
     lost_before: Option<Epoch>,
     /// Everything that it had is void: it takes nothing before a checkpoint has come.
     emptied: bool,
@@ -188,7 +188,10 @@ impl<B: Payload> Replica<B> {
                     leading.ask_again(now, to, &self.own, out);
                 }
             }
-            Input::Rebased { epoch, through } => self.rebased(now, (epoch, through), out),
+            Input::Rebased { epoch, through, lease } => {
+                self.rebased(now, (epoch, through, lease), out);
+            }
+            Input::Replaced => self.give_up(out),
             Input::TakesCheckpoint { replica, through } => {
                 if let Some(leading) = &mut self.leading {
                     leading.takes_checkpoint(replica, through);
@@ -255,6 +258,14 @@ impl<B: Payload> Replica<B> {
     #[must_use]
     pub const fn durable(&self) -> &NumberSet {
         &self.own.durable
+    }
+
+    /// The epoch whose table it installs everywhere, if it is a candidate that does: it gives
+    /// checkpoints of what it has carried out.
+    #[must_use]
+    pub fn candidate(&self) -> Option<Epoch> {
+        let leading = self.leading.as_ref()?;
+        (leading.state() == Step::Installing && !self.own.emptied).then(|| leading.epoch())
     }
 
     /// Whether it waits for a checkpoint: nothing that it had before is of any worth.

@@ -5,12 +5,18 @@
 //!   NeedsCheckpoint ─► mark: everything before is void ─► durable ─► TakeCheckpoint
 //!     ─► the host empties the store, and fills it ─► Rebased ─► the table of the epoch is installed
 //! ```
+//! One that has lost its log or its store begins in the same way, and one whose place others have:
+//! nobody asks it for what it has.
+//!
 //! What it has acknowledged it does not have any more, so it answers no candidate until it is
 //! rebuilt (rule P16). A checkpoint that begins afterwards, at a primary of the epoch that it had
 //! installed, brings everything that it had acknowledged: that primary alone numbers the batches of
 //! that epoch, and a checkpoint ends behind all batches that it had written when the checkpoint
-//! began (rule P18). One of a later primary has that, as far as it counted. A restart before the end
-//! begins anew.
+//! began (rule P18). One of a later primary has that, as far as it counted. A candidate that installs
+//! its table gives checkpoints of what counts already: else nobody could serve where just one
+//! replica has that. Its table brings the rest. The leases that it had
+//! granted are in the mark; what they were, if it has lost that, lies below the read bound in the
+//! checkpoint. A restart before the end begins anew.
 
 use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
@@ -47,6 +53,15 @@ impl<B: Payload> Replica<B> {
             // This comes late.
             return;
         }
+        self.give_up(out);
+    }
+
+    /// Everything here is void from now on.
+    pub(super) fn give_up(&mut self, out: &mut Vec<Output<B>>) {
+        if self.own.emptied || self.leading.is_some() {
+            return;
+        }
+        let own = &self.own;
         self.own = Own {
             promised: own.promised,
             lineage: Lineage::default(),
@@ -80,7 +95,7 @@ impl<B: Payload> Replica<B> {
     pub(super) fn rebased(
         &mut self,
         now: Timestamp,
-        (epoch, through): (Epoch, BatchNumber),
+        (epoch, through, lease): (Epoch, BatchNumber, Timestamp),
         out: &mut Vec<Output<B>>,
     ) {
         if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
@@ -97,9 +112,14 @@ impl<B: Payload> Replica<B> {
                 return self.take_checkpoint(out);
             }
             self.own.emptied = false;
+            if epoch > self.own.promised && !is_planted!(StaysInOldEpoch) {
+                // No primary before can know what this one has acknowledged to it.
+                self.enter(epoch, None, out);
+            }
         }
         let own = &mut self.own;
         if through > own.applied {
+            own.lease = own.lease.max(lease);
             own.count(through);
             own.applied = through;
             own.durable.add(&NumberSet::through(through));

@@ -10,6 +10,7 @@ use super::persisting::{Persisted, Persisting};
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Batches, Payload};
 use crate::limits::Retention;
+use crate::lineage::Lineage;
 use crate::number_set::NumberSet;
 
 /// What a replica finds when it starts.
@@ -22,17 +23,17 @@ pub struct Stored<B> {
     /// missing.
     pub entries: Vec<Entry<B>>,
     /// A replica that has lost something of what it had may have promised and acknowledged what it
-    /// does not know. The master hands out another epoch then, this one: the replica refuses what is
-    /// before, and answers no candidate before it has installed a table of this epoch or a later
-    /// one. Said at each start until a mark is in the log; the mark tells of it from then on.
-    pub lost_before: Option<Epoch>,
+    /// does not know, in any epoch up to the newest one that the master has handed out, this one. It
+    /// gives up everything, refuses what is before, and takes a checkpoint. Said at each start until
+    /// [`Output::TakeCheckpoint`]; the log tells of it from then on.
+    pub void: Option<Epoch>,
 }
 
 impl<B> Stored<B> {
     /// A replica that never had anything.
     #[must_use]
     pub const fn new() -> Self {
-        Self { base: BatchNumber::ZERO, entries: Vec::new(), lost_before: None }
+        Self { base: BatchNumber::ZERO, entries: Vec::new(), void: None }
     }
 }
 
@@ -63,12 +64,13 @@ impl<B: Payload> Replica<B> {
                 }
             }
         }
-        let base = if mark.emptied { BatchNumber::ZERO } else { stored.base };
-        if mark.emptied {
+        let is_void = mark.emptied || stored.void.is_some();
+        let base = if is_void { BatchNumber::ZERO } else { stored.base };
+        if is_void {
             found.clear();
+            (mark.lineage, mark.counted) = (Lineage::default(), BatchNumber::ZERO);
         }
-        let lost_before = mark.lost_before.max(stored.lost_before);
-        let is_new_loss = lost_before > mark.lost_before;
+        let lost_before = mark.lost_before.max(stored.void);
         let mut own = Own {
             promised: mark.promised.max(lost_before.unwrap_or_default()),
             lineage: mark.lineage,
@@ -79,7 +81,7 @@ impl<B: Payload> Replica<B> {
             counted: base.max(mark.counted),
             applied: base,
             lost_before,
-            emptied: mark.emptied,
+            emptied: is_void,
         };
         // The last mark alone says what was cut: one before it may be of a table that was given up
         // for the next epoch before anybody was told of it. Of one number the batch of the latest
@@ -98,12 +100,13 @@ impl<B: Payload> Replica<B> {
         let retention = Retention::default();
         let (table, primary, leading) = (None, None, None);
         let mut replica = Self { me, own, persisting, table, primary, leading, retention };
-        if is_new_loss {
+        if stored.void.is_some() {
             // Before anything else is in the log, and before anything is answered.
-            let (what, mark) = (Persisted::Promise(replica.promised()), replica.mark());
-            replica.persist(what, Entry::Mark(mark), out);
+            let mark = replica.mark();
+            replica.persist(Persisted::Emptied, Entry::Mark(mark), out);
+        } else {
+            replica.take_checkpoint(out);
         }
-        replica.take_checkpoint(out);
         replica
     }
 }

@@ -1,6 +1,7 @@
 //! Golden runs: messages that are lost or late, sources that die, checkpoints at the wrong moment.
 
 use timestone_replication::{Input, Message, ReplicaId, Step};
+use timestone_types::Timestamp;
 use timestone_wal::BatchNumber;
 
 use crate::scripts::{
@@ -152,7 +153,7 @@ fn a_primary_needs_no_checkpoint_of_its_own_epoch() {
     world.write(ONE, false);
     world.settle();
     let (epoch, through) = (world.epoch(), BatchNumber::new(1));
-    world.input(ONE, Input::Rebased { epoch, through });
+    world.input(ONE, Input::Rebased { epoch, through, lease: Timestamp::ZERO });
     assert!(world.is_serving(ONE));
     world.write(ONE, false);
     world.settle();
@@ -247,6 +248,8 @@ fn a_replica_that_has_lost_its_disk_knows_that_after_a_second_restart() {
     world.start(ONE);
     world.settle();
     assert!(world.is_serving(THREE));
+    assert!(!world.replica(TWO).is_whole(), "no table brings back what it acknowledged");
+    world.rebuild(THREE, TWO);
     assert!(world.replica(TWO).is_whole(), "it was rebuilt");
     world.kill(TWO, 0);
     world.start(TWO);

@@ -223,3 +223,118 @@ fn a_late_word_changes_nothing() {
     world.settle();
     assert_eq!(world.replica(THREE).state(), Step::Backup);
 }
+
+/// 3 alone has granted 1 a lease, and loses its disk. It takes a checkpoint of 1; then 1 dies.
+pub(crate) fn a_lease_was_granted_before_the_log_was_lost() {
+    let mut world = three();
+    world.write(ONE, true);
+    lose(&mut world, TWO);
+    settle_between(&mut world, [ONE, THREE]);
+    assert_eq!(world.laws.count(), 1);
+    world.lose_disk(THREE);
+    world.start(THREE);
+    world.sync(THREE, EVERYTHING);
+    world.begin_checkpoint(ONE, THREE);
+    world.end_checkpoint(THREE);
+    for _ in 0..3 {
+        world.pass(200);
+        world.input(ONE, Input::Tick);
+        lose(&mut world, TWO);
+        settle_between(&mut world, [ONE, THREE]);
+    }
+    assert!(world.replica(THREE).is_whole());
+
+    world.kill(ONE, 0);
+    world.lead(THREE, &ALL);
+    world.settle();
+    assert_eq!(world.replica(TWO).state(), Step::Rebuilding, "3 has it in its store alone");
+    world.rebuild(THREE, TWO);
+    assert!(world.is_serving(THREE), "a candidate gives checkpoints");
+    assert_eq!(world.applied(TWO).len(), 1);
+}
+
+#[test]
+fn a_replica_that_lost_its_log_learns_of_its_grants() {
+    a_lease_was_granted_before_the_log_was_lost();
+}
+
+/// Delivers what is under way between these two, and syncs nobody.
+fn deliver_between(world: &mut World, ids: [ReplicaId; 2]) {
+    let between = |(from, to, _): &Sent| ids.contains(from) && ids.contains(to);
+    while let Some(at) = world.flying.iter().position(between) {
+        world.deliver(at);
+    }
+}
+
+/// Of five, 1 leads epoch 1, where 3 has acknowledged batch 3 and gives up what it has. 2 makes a
+/// table for epoch 2 with 4 and 5; it is in no log yet when 3 takes a checkpoint of 2. Then 1 asks 3
+/// for its own epoch once more.
+pub(crate) fn a_candidate_gives_a_checkpoint_and_the_old_primary_asks() {
+    let all = [ONE, TWO, THREE, FOUR, FIVE];
+    let mut world = World::new(5);
+    world.lead(ONE, &all);
+    world.settle();
+    world.write(ONE, false);
+    world.settle();
+    keeps_little(&mut world);
+    world.write(ONE, false);
+    lose(&mut world, THREE);
+    for other in [TWO, FOUR, FIVE] {
+        settle_between(&mut world, [ONE, other]);
+    }
+    world.write(ONE, false);
+    lose(&mut world, TWO);
+    lose(&mut world, FIVE);
+    settle_between(&mut world, [ONE, FOUR]);
+    deliver_between(&mut world, [ONE, THREE]);
+    world.sync(THREE, EVERYTHING);
+    let late = acknowledgement_of(&mut world, 3);
+    for _ in 0..2 {
+        world.write(ONE, false);
+        world.flying.clear();
+    }
+    gives_up(&mut world, ONE);
+
+    world.flying.clear();
+    world.lead(TWO, &all);
+    lose(&mut world, ONE);
+    lose(&mut world, THREE);
+    world.sync(TWO, EVERYTHING);
+    for other in [FOUR, FIVE] {
+        deliver_between(&mut world, [TWO, other]);
+        world.sync(other, EVERYTHING);
+    }
+    for other in [FIVE, FOUR] {
+        deliver_between(&mut world, [TWO, other]);
+    }
+    assert_eq!(world.replica(TWO).state(), Step::Installing, "of a table that has batch 3");
+
+    world.begin_checkpoint(TWO, THREE);
+    world.end_checkpoint(THREE);
+    assert_ne!(world.replica(THREE).state(), Step::Rebuilding);
+    world.flying.clear();
+    world.pass(200);
+    world.input(ONE, Input::Tick);
+    deliver_between(&mut world, [ONE, THREE]);
+    world.sync(THREE, EVERYTHING);
+    let is_whole = world.replica(THREE).is_whole();
+    world.flying.clear();
+    world.flying.push(late);
+    world.deliver(0);
+    assert_eq!(world.laws.count(), 3);
+
+    for id in [ONE, TWO, FOUR] {
+        world.kill(id, 0);
+    }
+    world.flying.clear();
+    world.start(TWO);
+    world.lead(FIVE, &all);
+    world.settle();
+    assert!(!world.is_serving(FIVE), "3 does not answer");
+    assert!(!is_whole, "no table of epoch 2 is here");
+}
+
+#[test]
+fn whoever_took_a_checkpoint_of_a_candidate_follows_no_primary_before() {
+    a_candidate_gives_a_checkpoint_and_the_old_primary_asks();
+}

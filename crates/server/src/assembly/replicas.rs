@@ -37,9 +37,13 @@ pub(super) fn build(
     let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, into)?;
     let log_stages: Vec<StageId> = (0..logs.len()).map(|thread| plan.log(thread)).collect();
     let mut started = Vec::new();
-    for (index, found) in found.into_iter().enumerate() {
+    for (index, mut found) in found.into_iter().enumerate() {
         let shard = stage_of[index].0;
-        if !keeps(ground, place, shard) && found.is_empty() {
+        if manifest.is_void(shard) {
+            // The master was asked for the map at this start (rule P17).
+            found.is_void(place.map.epoch(shard).unwrap_or_default());
+        }
+        if !keeps(ground, place, shard) && found.is_empty() && !manifest.is_void(shard) {
             started.push(None);
             continue;
         }

@@ -2,7 +2,6 @@
 
 mod replicated;
 
-
 use timestone_cluster::{
     ClientIdBlock, ControlState, ControllerLimits, DirectoryId, Master, MasterAnswer,
     MasterCommand, ServerAddresses, ShardMap,

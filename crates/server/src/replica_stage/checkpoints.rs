@@ -1,4 +1,4 @@
-//! Checkpoints on the stage: a primary gives them, a replica that lacks what nobody keeps takes one.
+//! Checkpoints on the stage: a primary, or a candidate, gives them, a replica that lacks what nobody keeps takes one.
 
 use timestone_replication::{Entry, Input, ReplicaId};
 use timestone_seda::{Context, ReplyAddress};
@@ -37,18 +37,25 @@ impl ReplicaStage {
             // The next start finds it in the log.
             return;
         }
-        tracing::info!(shard = %self.shard, %epoch, "this replica lacks what the others do not keep \
-            any more: it takes a checkpoint of the primary");
+        tracing::info!(shard = %self.shard, %epoch, is_member = self.is_member, "this replica has \
+            given up what it had: while it is one of the shard's, it takes a checkpoint of the \
+            primary");
         kept.applies.clear();
         kept.apply_bytes = 0;
+        if let Err(error) = self.parts.stores.loss_is_logged(self.shard) {
+            tracing::warn!(shard = %self.shard, %error, "a loss that was accepted stays noted: the \
+                next start takes another checkpoint");
+        }
         let me = (self.shard, replica_of(self.server));
         kept.role.empty(ctx.now(), me, &*self.parts.stores);
     }
 
     /// Goes on with the checkpoint that is being taken.
     pub(super) fn rebuild(&mut self, ctx: &mut Context<'_, Event>) {
+        let is_member = self.is_member;
         let Some(kept) = &mut self.kept else { return };
-        let Some(rebuilding) = kept.role.rebuilding().filter(|_| kept.ends_since.is_none()) else {
+        let takes = is_member && kept.ends_since.is_none();
+        let Some(rebuilding) = kept.role.rebuilding().filter(|_| takes) else {
             return;
         };
         let progress = match rebuilding.turn(ctx.now()) {
@@ -72,10 +79,11 @@ impl ReplicaStage {
             Progress::Done { epoch, through } => {
                 tracing::info!(shard = %self.shard, %epoch, %through, "this replica has taken a \
                     checkpoint, and follows its primary");
+                let lease = kept.role.rebuilding().map(|one| one.lease()).unwrap_or_default();
                 kept.role.rebuilt(self.parts.log);
                 // The mark of the table, which comes next, says so in the log.
                 kept.log.needs_from(kept.role.keep_from());
-                self.step(ctx, Input::Rebased { epoch, through });
+                self.step(ctx, Input::Rebased { epoch, through, lease });
             }
             Progress::Anew => {
                 let epoch = kept.replica.promised();
@@ -97,9 +105,14 @@ impl ReplicaStage {
             return;
         };
         self.links.asked(from, over);
-        let Some(kept) = self.kept.as_mut().filter(|kept| kept.takes_frames()) else { return };
+        let Some(kept) = &mut self.kept else { return };
         kept.takers.asks(from, ask.session);
-        self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
+        if kept.takes_frames() {
+            self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
+        } else if let Some(epoch) = kept.replica.candidate() {
+            let which = (self.shard, epoch);
+            kept.role.ask_backup_for_part(ctx.now(), which, ask, &kept.log);
+        }
     }
 
     /// A part of the checkpoint that is being taken.
@@ -119,15 +132,15 @@ impl ReplicaStage {
     /// Sends the parts that are ready, and has the core keep for their takers what follows.
     pub(super) fn give_parts(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &mut self.kept else { return };
-        let Some(shard) = kept.role.shard() else { return };
-        while let Some(part) = shard.take_part() {
+        while let Some(part) = kept.role.take_part() {
             if let Some(to) = kept.takers.of(part.ask.session) {
                 self.links.give_part(to, &part);
             }
         }
-        let under_way = shard.checkpoint().filter(|_| kept.checkpoint != shard.checkpoint());
-        if let Some((session, through)) = under_way {
-            kept.checkpoint = under_way;
+        let given = kept.role.given_checkpoint();
+        if given != kept.checkpoint {
+            kept.checkpoint = given;
+            let Some((session, through)) = given else { return };
             if let Some(replica) = kept.takers.of(session) {
                 self.step(ctx, Input::TakesCheckpoint { replica, through });
             }

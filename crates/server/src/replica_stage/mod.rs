@@ -97,6 +97,8 @@ pub(crate) struct ReplicaStage {
     kept: Option<Kept>,
     links: ReplicaLinks,
     map: Arc<ShardMap>,
+    /// Whether the master has it among the shard's replicas.
+    is_member: bool,
     /// The last epoch that the core was told to lead.
     led: Epoch,
     /// What the log lacks, as it said last.
@@ -122,6 +124,7 @@ impl ReplicaStage {
             kept,
             links,
             map,
+            is_member: false,
             led: Epoch::ZERO,
             shortage: None,
             outgoing: Outgoing::default(),
@@ -271,8 +274,17 @@ impl ReplicaStage {
         let position = control.map.shards().iter().position(|entry| entry.id == self.shard);
         let entry = position.map(|index| (&control.map.shards()[index], &control.normal[index]));
         let Some((entry, normal)) = entry else { return };
-        if entry.replicas.contains(&self.server) && self.kept.is_none() {
+        self.is_member = entry.replicas.contains(&self.server);
+        if self.is_member && self.kept.is_none() {
             self.begin(ctx);
+        }
+        let has_left = !entry.replicas.is_empty()
+            && !self.is_member
+            && !normal.replicas.contains(&self.server);
+        if has_left && self.kept.as_ref().is_some_and(|kept| kept.replica.installed() > Epoch::ZERO)
+        {
+            // No candidate asks it, and those who have its place have all that counts (rule P19).
+            self.step(ctx, Input::Replaced);
         }
         // A set that a replica has left serves as long as it can acknowledge anything.
         let is_enough = entry.replicas.len() >= control.replication.quorum();

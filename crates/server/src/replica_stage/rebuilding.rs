@@ -38,6 +38,8 @@ pub(super) struct Rebuilding {
     asked: Option<(PartAsk, Timestamp)>,
     /// When something came last.
     progress_at: Timestamp,
+    /// The highest read bound in what came.
+    lease: Timestamp,
 }
 
 impl Rebuilding {
@@ -49,7 +51,8 @@ impl Rebuilding {
     ) -> Self {
         // Nobody has used it for this shard: a server goes by its own time, which rises.
         let session = now.as_nanos().rotate_left(16) ^ u64::from(me.0);
-        Self { rebuild: Rebuild::new(shard, store, session), asked: None, progress_at: now }
+        let rebuild = Rebuild::new(shard, store, session);
+        Self { rebuild, asked: None, progress_at: now, lease: Timestamp::ZERO }
     }
 
     /// A part has come.
@@ -83,8 +86,14 @@ impl Rebuilding {
     pub(super) fn take_batch(&mut self) -> Option<Batch<LogBytes>> {
         let (head, bytes) = self.rebuild.take_batch()?;
         let (lease, records) = (lease_in(&bytes), std::sync::Arc::new(bytes));
+        self.lease = self.lease.max(lease);
         let payload = LogBytes { first: head.first, records };
         Some(Batch { number: head.batch, epoch: head.epoch, lease, payload })
+    }
+
+    /// The highest read bound in the batches that were taken.
+    pub(super) const fn lease(&self) -> Timestamp {
+        self.lease
     }
 
     /// The first batch that the log is needed for.

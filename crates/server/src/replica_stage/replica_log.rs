@@ -63,6 +63,8 @@ pub(crate) struct FoundEntries {
     open: Option<(BatchNumber, Vec<u8>)>,
     /// The highest number of a record.
     last_record: Option<RecordNumber>,
+    /// Something was lost: everything is void, and no log says so yet.
+    void: Option<Epoch>,
     /// A log batch that is none of a replica's.
     stranger: Option<BatchNumber>,
 }
@@ -86,6 +88,16 @@ impl FoundEntries {
         }
     }
 
+    /// Something was lost, here or in the store. This is the newest epoch that the master has handed
+    /// out: what was promised or acknowledged was so in it or before.
+    pub(crate) const fn is_void(&mut self, newest: Epoch) {
+        self.void = Some(newest);
+    }
+
+    pub(super) const fn void(&self) -> Option<Epoch> {
+        self.void
+    }
+
     /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -103,6 +115,9 @@ impl FoundEntries {
 
     /// Whether everything here is void, and a checkpoint was to come: the store is to be emptied.
     pub(crate) fn is_emptied(&self) -> bool {
+        if self.void.is_some() {
+            return true;
+        }
         let marks = self.entries.values().rev().filter_map(|(_, entry)| match entry {
             Entry::Mark(mark) => Some(mark.emptied),
             Entry::Batch(_) => None,

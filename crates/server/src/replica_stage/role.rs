@@ -7,7 +7,9 @@ use std::sync::Arc;
 use timestone_replication::{Batch, ReplicaId};
 use timestone_seda::{Context, StageId};
 use timestone_shard::gauges::ShardGauges;
-use timestone_shard::{Backup, Output, Recovering, Replay, Shard, ShardError, Turn};
+use timestone_shard::{
+    Backup, CheckpointPart, Output, PartAsk, Recovering, Replay, Shard, ShardError, Turn,
+};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
@@ -290,11 +292,35 @@ impl ReplicaRole {
         }
     }
 
-    /// The shard, if this is the primary.
-    pub(super) fn shard(&mut self) -> Option<&mut Shard> {
+    /// As a candidate for this epoch: another replica asks for a part of a checkpoint.
+    pub(super) fn ask_backup_for_part(
+        &mut self,
+        now: Timestamp,
+        (id, epoch): (ShardId, Epoch),
+        ask: PartAsk,
+        batches: &ReplicaLog,
+    ) {
+        let Kind::Backup(backup) = &mut self.0 else { return };
+        let batches = batches.batches(backup.last());
+        let batches = batches.map(|batch| (head_of(id, batch), &batch.payload.records[..]));
+        backup.ask_part(now, epoch, ask, batches);
+    }
+
+    /// A part of a checkpoint for whoever has asked for it.
+    pub(super) fn take_part(&mut self) -> Option<CheckpointPart> {
         match &mut self.0 {
-            Kind::Primary(primary) => Some(&mut primary.shard),
-            Kind::Backup(_) | Kind::Rebuilding(_) | Kind::Failed => None,
+            Kind::Primary(primary) => primary.shard.take_part(),
+            Kind::Backup(backup) => backup.take_part(),
+            Kind::Rebuilding(_) | Kind::Failed => None,
+        }
+    }
+
+    /// The checkpoint that is given, by its session, and the batch up to which it brings everything.
+    pub(super) fn given_checkpoint(&self) -> Option<(u64, BatchNumber)> {
+        match &self.0 {
+            Kind::Primary(primary) => primary.shard.checkpoint(),
+            Kind::Backup(backup) => backup.checkpoint(),
+            Kind::Rebuilding(_) | Kind::Failed => None,
         }
     }
 

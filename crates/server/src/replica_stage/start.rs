@@ -32,6 +32,9 @@ pub(crate) trait OpenStore: Send {
     /// Opens or creates it.
     fn open(&self, shard: ShardId) -> Result<Replay, ServerError>;
 
+    /// The log says durably that everything here is void.
+    fn loss_is_logged(&self, shard: ShardId) -> Result<(), ServerError>;
+
     /// Makes it anew: what is there goes. Nobody has it open.
     fn open_empty(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError>;
 }
@@ -39,6 +42,10 @@ pub(crate) trait OpenStore: Send {
 impl OpenStore for Arc<StoreOpener> {
     fn open(&self, shard: ShardId) -> Result<Replay, ServerError> {
         StoreOpener::open(self, shard)
+    }
+
+    fn loss_is_logged(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.manifest.loss_is_logged(shard)
     }
 
     fn open_empty(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
@@ -122,7 +129,8 @@ pub(crate) struct StartedReplica {
 }
 
 impl StartedReplica {
-    /// Replays what counts of what the logs have.
+    /// Replays what counts of what the logs have. Where everything [is void](FoundEntries::is_emptied),
+    /// the store is empty.
     ///
     /// # Errors
     /// A log has records that no replica wrote, or the store cannot take what counts.
@@ -136,8 +144,9 @@ impl StartedReplica {
         if let Some(batch) = found.stranger() {
             return Err(ServerError::NotOfReplica { shard, batch });
         }
+        let void = found.void();
         let (mut log, base, entries) = ReplicaLog::recovered(shard, (own_log, logs), found);
-        let stored = Stored { base, entries, lost_before: None };
+        let stored = Stored { base, entries, void };
         let mut wanted = Vec::new();
         let replica = Replica::recover(me, stored, &mut wanted);
         let mut outputs = Vec::new();

@@ -79,6 +79,10 @@ impl OpenStore for Device {
         panic!("the store is open")
     }
 
+    fn loss_is_logged(&self, _: ShardId) -> Result<(), ServerError> {
+        Ok(())
+    }
+
     fn open_empty(&self, _: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
         *self.0.lock().unwrap() = MemoryMedia::new(MemoryConfig::default());
         Ok(self.store())

@@ -14,6 +14,7 @@
 //! (rule P1); the own log keeps every batch with a promise, an outcome or a put that is needed and
 //! is nowhere else. Source: SEMEL §3.2, MILANA §4.5; docs/protocol/replication.md.
 
+mod checkpoints;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ use timestone_seda::StageId;
 use timestone_store::StoreEvent;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
+
+use checkpoints::Given;
 
 use crate::error::ShardError;
 use crate::figures::ShardFigures;
@@ -44,6 +47,7 @@ pub struct Backup {
     /// What each log may still hand out at a recovery.
     logs: LogContents,
     end: End,
+    given: Given,
     figures: Option<ShardFigures>,
     events: Vec<StoreEvent>,
 }
@@ -72,6 +76,7 @@ impl Backup {
             retained: RetainedBatches::default(),
             logs: LogContents::of(logs),
             end: End::IsFarOff,
+            given: Given::default(),
             figures: None,
             events: Vec::new(),
         };
@@ -153,17 +158,21 @@ impl Backup {
         let mut events = std::mem::take(&mut self.events);
         self.replay.store_mut().pump(now, &mut events);
         for event in events.drain(..) {
+            let Some(event) = self.given.exports.take_event(event, self.replay.store_mut()) else {
+                continue;
+            };
             match event {
                 StoreEvent::DeviceFailed(error) => {
                     tracing::error!(shard = %self.shard(), %error, "the device of a backup has \
                         failed: what the primary logs is not carried out here any more");
                 }
                 StoreEvent::ShutDown => self.end = End::Down,
-                // Nobody reads a backup; checkpoints and scrubs are for whoever asked.
+                // Nobody reads a backup; the store's checkpoints and scrubs are for whoever asked.
                 _ => {}
             }
         }
         self.events = events;
+        self.give(now);
         Ok(())
     }
 
@@ -209,7 +218,8 @@ impl Backup {
         let store = self.replay.store().next_deadline();
         let puts = self.end == End::IsFarOff && self.replay.has_left();
         let left = puts.then_some(now);
-        [store, left].into_iter().flatten().min()
+        let gives = self.given.exports.deadline(now);
+        [store, left, gives].into_iter().flatten().min()
     }
 
     /// Readable when the device has completed something.

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError};
+use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError, StoreEvent};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
@@ -23,9 +23,18 @@ use crate::shard::ShardStore;
 pub(crate) struct Tap {
     batches: VecDeque<(BatchNumber, Vec<u8>)>,
     bytes: usize,
+    /// Nothing leaves: what is here was put together at the begin.
+    is_fixed: bool,
 }
 
 impl Tap {
+    /// These batches, and no more.
+    fn of<'a>(batches: impl Iterator<Item = (BatchHead, &'a [u8])>) -> Self {
+        let mut tap = Self { is_fixed: true, ..Self::default() };
+        batches.for_each(|(head, bytes)| tap.push(head, bytes));
+        tap
+    }
+
     /// A batch leaves.
     pub(crate) fn push(&mut self, head: BatchHead, bytes: &[u8]) {
         let (batch, epoch, first) = (head.batch, head.epoch, head.first);
@@ -145,6 +154,20 @@ impl Exports {
         });
     }
 
+    /// A checkpoint begins of a replica that writes nothing: of a store that has everything up to
+    /// `through`, but for what is in these batches.
+    pub(crate) fn begin_fixed<'a>(
+        &mut self,
+        now: Timestamp,
+        (epoch, session, through): (Epoch, u64, BatchNumber),
+        batches: impl Iterator<Item = (BatchHead, &'a [u8])>,
+        store: &ShardStore,
+    ) -> Tap {
+        self.begin(now, epoch, session, through);
+        self.recorded(through, store);
+        Tap::of(batches)
+    }
+
     /// A part that is to be sent.
     pub(crate) fn take_part(&mut self) -> Option<CheckpointPart> {
         self.parts.pop_front()
@@ -168,12 +191,13 @@ impl Exports {
     /// Goes on with a checkpoint. `tap` has what has left since, `durable` counts.
     pub(crate) fn go_on(
         &mut self,
+        now: Timestamp,
         (tap, durable): (&mut Tap, BatchNumber),
         is_copying: bool,
         store: &mut ShardStore,
     ) -> ToDo {
         let Some(export) = &mut self.current else { return ToDo::Nothing };
-        if tap.bytes > MAX_TAPPED_BYTES {
+        if tap.bytes > MAX_TAPPED_BYTES && !tap.is_fixed {
             tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
             self.current = None;
             return ToDo::Nothing;
@@ -184,7 +208,7 @@ impl Exports {
                 if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
             }
             ExportStep::Walking(..) => {
-                if let Err(error) = export.build(tap, durable, store, &mut self.parts) {
+                if let Err(error) = export.build(now, (tap, durable), store, &mut self.parts) {
                     tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
                     self.current = None;
                 }
@@ -200,11 +224,6 @@ impl Exports {
         }
     }
 
-    /// Whether an answer of the store is for a checkpoint.
-    pub(crate) const fn is_token(token: ReadToken) -> bool {
-        StoreWalk::is_token(token)
-    }
-
     fn walk(&mut self) -> Option<&mut StoreWalk> {
         match &mut self.current.as_mut()?.step {
             ExportStep::Walking(_, walk) => Some(walk),
@@ -212,8 +231,29 @@ impl Exports {
         }
     }
 
+    /// Deals with an event of the store that is for a checkpoint; gives others back.
+    pub(crate) fn take_event(
+        &mut self,
+        event: StoreEvent,
+        store: &mut ShardStore,
+    ) -> Option<StoreEvent> {
+        match event {
+            StoreEvent::ReadDone { token, outcome } if StoreWalk::is_token(token) => {
+                self.found(token, outcome, store);
+            }
+            StoreEvent::ScanDone { token, keys, next } if StoreWalk::is_token(token) => {
+                self.listed(token, &keys, next);
+            }
+            StoreEvent::ReadFailed { token, error } if StoreWalk::is_token(token) => {
+                self.failed(&error);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
     /// The store has read a version.
-    pub(crate) fn found(&mut self, token: ReadToken, outcome: ReadOutcome, store: &mut ShardStore) {
+    fn found(&mut self, token: ReadToken, outcome: ReadOutcome, store: &mut ShardStore) {
         let found = self.walk().map(|walk| walk.found(token, outcome, store));
         if let Some(Err(error)) = found {
             self.failed(&error);
@@ -221,14 +261,14 @@ impl Exports {
     }
 
     /// The store has listed keys.
-    pub(crate) fn listed(&mut self, token: ReadToken, keys: &KeyList, next: Option<ScanCursor>) {
+    fn listed(&mut self, token: ReadToken, keys: &KeyList, next: Option<ScanCursor>) {
         if let Some(walk) = self.walk() {
             walk.listed(token, keys, next);
         }
     }
 
     /// The store cannot read what a checkpoint needs.
-    pub(crate) fn failed(&mut self, error: &StoreError) {
+    fn failed(&mut self, error: &StoreError) {
         tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
         self.current = None;
     }
@@ -236,11 +276,12 @@ impl Exports {
     /// When to go on, if it can.
     pub(crate) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let export = self.current.as_ref()?;
-        let walks = match &export.step {
-            ExportStep::Walking(_, walk) => walk.has_work(),
-            ExportStep::Begun(_) => false,
+        let walk = match &export.step {
+            ExportStep::Walking(_, walk) => walk.deadline(),
+            ExportStep::Begun(_) => None,
         };
-        Some(if walks { now } else { export.asked_at.saturating_add(FORGOTTEN_AFTER) })
+        let forgotten = export.asked_at.saturating_add(FORGOTTEN_AFTER);
+        Some(walk.map_or(forgotten, |at| at.max(now)))
     }
 }
 
@@ -248,13 +289,13 @@ impl Export {
     /// Walks on, and makes the part that is asked for when there is enough for it.
     fn build(
         &mut self,
-        tap: &mut Tap,
-        durable: BatchNumber,
+        now: Timestamp,
+        (tap, durable): (&mut Tap, BatchNumber),
         store: &mut ShardStore,
         parts: &mut VecDeque<CheckpointPart>,
     ) -> Result<(), StoreError> {
         let ExportStep::Walking(m, walk) = &mut self.step else { return Ok(()) };
-        walk.go_on(store)?;
+        walk.go_on(now, store)?;
         if !self.is_asked {
             return Ok(());
         }
@@ -268,7 +309,7 @@ impl Export {
         while items.len() < PART_BYTES
             && let Some((batch, item)) = tap.take(durable)
         {
-            self.through = batch;
+            self.through = self.through.max(batch);
             items.extend_from_slice(&item);
         }
         while let Some(next) = walk.next_bytes()

@@ -10,6 +10,9 @@
 //!                 │  └ from here on every batch that counts is in a part
 //!                 └ begin; once it counts: the state again, and then the walk over all keys
 //! ```
+//! A candidate that cannot serve before others have what it has gives them as well: of a store that
+//! nobody writes to, with the batches that its own log is needed for.
+//!
 //! The primary goes on serving. What the walk meets is what the store has then, at the begin or
 //! later; what is written meanwhile is in batches that are in parts as well. A replay takes records
 //! in any order and versions twice, so both together are everything.

@@ -7,6 +7,7 @@
 //! Versions are asked for one after the other, down to the youngest one at or below the watermark:
 //! nobody may read what is below that. Some keys are under way at once; items come in any order.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use timestone_store::{KeyList, Lookup, ReadOutcome, ReadToken, ScanCursor, ScanLimit, StoreError};
@@ -24,6 +25,8 @@ const LARGE_BYTES: usize = 64 * 1024;
 const LOOKUPS_PER_TURN: usize = 512;
 /// Keys of one page of a list.
 const PAGE: ScanLimit = ScanLimit { keys: 256, bytes: 64 * 1024 };
+/// How soon a store is asked again that had no time.
+const STORE_PAUSE: Duration = Duration::from_millis(1);
 /// Tokens of reads: requests have no place of this number, and count uses above it.
 const TOKENS: u64 = 0xffff_ffff;
 
@@ -51,6 +54,8 @@ pub(super) struct StoreWalk {
     reads: Vec<KeyRead>,
     at_once: usize,
     tokens: u64,
+    /// The store had no time: when it is asked again.
+    again_at: Timestamp,
     /// What was found, encoded one by one.
     items: VecDeque<Vec<u8>>,
     item_bytes: usize,
@@ -103,12 +108,17 @@ impl StoreWalk {
     }
 
     /// Whether it could go on in another turn, without being told anything.
-    pub(super) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         let is_full = self.item_bytes >= PART_BYTES;
         let asks = self.reads.iter().any(|read| read.asked.is_none());
         let begins = self.reads.len() < self.at_once && !self.listed.is_empty();
         let lists = self.listed.is_empty() && self.listing.is_none() && self.reads.is_empty();
         !is_full && !self.is_over() && (asks || begins || lists)
+    }
+
+    /// When it is to go on without being told anything; at once where that is zero.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.has_work().then_some(self.again_at)
     }
 
     fn push(&mut self, item: &PartItem<'_>) {
@@ -132,7 +142,12 @@ impl StoreWalk {
     ///
     /// # Errors
     /// Something cannot be read.
-    pub(super) fn go_on(&mut self, store: &mut ShardStore) -> Result<(), StoreError> {
+    pub(super) fn go_on(
+        &mut self,
+        now: Timestamp,
+        store: &mut ShardStore,
+    ) -> Result<(), StoreError> {
+        self.again_at = Timestamp::ZERO;
         let mut left = LOOKUPS_PER_TURN;
         while self.item_bytes < PART_BYTES && left > 0 {
             while self.reads.len() < self.at_once
@@ -144,6 +159,7 @@ impl StoreWalk {
             left -= 1;
             let next = self.ask(at, store)?;
             if !self.went(at, next) {
+                self.again_at = now.saturating_add(STORE_PAUSE);
                 break;
             }
         }

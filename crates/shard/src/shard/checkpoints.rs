@@ -5,7 +5,7 @@ use timestone_types::Timestamp;
 use timestone_wal::BatchNumber;
 
 use super::Shard;
-use crate::checkpoint::{CheckpointPart, Exports, PartAsk, ToDo};
+use crate::checkpoint::{CheckpointPart, PartAsk, ToDo};
 use crate::turn::Turn;
 
 /// What the host calls.
@@ -47,7 +47,7 @@ impl Shard {
         }
         let is_copying = self.log_records.is_copying();
         let Some(tapped) = self.log_records.tapped() else { return };
-        let to_do = self.exports.go_on(tapped, is_copying, &mut *self.store);
+        let to_do = self.exports.go_on(ctx.now(), tapped, is_copying, &mut *self.store);
         if let ToDo::Record(n) = to_do {
             if !timestone_types::is_planted!(CheckpointWithoutState) {
                 self.copy_forward(ctx, n.next());
@@ -63,18 +63,6 @@ impl Shard {
 
     /// Deals with an event of the store that is for a checkpoint; gives others back.
     pub(super) fn take_exported(&mut self, event: StoreEvent) -> Option<StoreEvent> {
-        match event {
-            StoreEvent::ReadDone { token, outcome } if Exports::is_token(token) => {
-                self.exports.found(token, outcome, &mut *self.store);
-            }
-            StoreEvent::ScanDone { token, keys, next } if Exports::is_token(token) => {
-                self.exports.listed(token, &keys, next);
-            }
-            StoreEvent::ReadFailed { token, error } if Exports::is_token(token) => {
-                self.exports.failed(&error);
-            }
-            other => return Some(other),
-        }
-        None
+        self.exports.take_event(event, &mut *self.store)
     }
 }

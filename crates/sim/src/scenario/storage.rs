@@ -19,6 +19,8 @@ pub struct StoragePart {
     pub log: LogPart,
     /// What a server draws at every start but its first.
     pub vary: VaryPart,
+    /// Shards with several replicas.
+    pub replica: ReplicaPart,
     /// Pages of 4 KiB in an erase block.
     pub block_pages: Option<u32>,
     /// Bytes that all flash devices of a server may take.
@@ -54,6 +56,16 @@ pub struct LogPart {
     pub change: Option<TimeSpan>,
 }
 
+/// Of `[storage]`: what is kept for replicas, and how long for them, by keys that begin with
+/// `replica`.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaPart {
+    /// Bytes of batches that a primary keeps for replicas that lack them.
+    pub kept_bytes: Option<usize>,
+    /// How long a replica is lost before another one takes its place.
+    pub replace_after: Option<TimeSpan>,
+}
+
 /// Of `[storage]`: what a server draws at its starts, by keys that begin with `vary`.
 #[derive(Clone, Debug, Default)]
 pub struct VaryPart {
@@ -80,6 +92,8 @@ read_grouped!(StoragePart, StorageKey {
     LogFileBytes => log.file_bytes,
     LogBlockBytes => log.block_bytes,
     LogWrite => log.write,
+    ReplicaKeptBytes => replica.kept_bytes,
+    ReplicaReplaceAfter => replica.replace_after,
     LogChange => log.change,
     Read => read,
     DecisionTimeout => decision_timeout,

@@ -157,7 +157,8 @@ impl Taker {
             }
             RebuildStep::Anew => panic!("the primary is the same"),
         }
-        let batches = core::iter::from_fn(|| rebuild.take_batch()).map(|(head, bytes)| LogAppend { head, bytes });
+        let batches = core::iter::from_fn(|| rebuild.take_batch())
+            .map(|(head, bytes)| LogAppend { head, bytes });
         self.own_log.extend(batches);
     }
 }
