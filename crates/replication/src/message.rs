@@ -92,6 +92,9 @@ pub enum Message<B> {
         installed: bool,
         /// It knows that everything up to this one counts.
         counted: BatchNumber,
+        /// The checkpoint that it has taken last: what it said before that it had it may have given
+        /// up. Zero for none.
+        session: u64,
         /// What it has durably.
         durable: NumberSet,
         /// What it was sent, durable or not, where it was asked. What is missing here is to be sent

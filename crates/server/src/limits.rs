@@ -124,6 +124,9 @@ pub(crate) const NOT_SERVING_RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(crate) const MAX_EPOCHS_AHEAD: u32 = 1 << 16;
 /// A replica whose log makes nothing durable for so long counts as lost, until it goes on.
 pub(crate) const LOG_STUCK_AFTER: Duration = Duration::from_secs(2);
+/// A primary for which nothing has counted for so long, although something waits for that, gives
+/// checkpoints of what counts already: what it writes now may never count without them.
+pub(crate) const NOTHING_COUNTS_AFTER: Duration = Duration::from_secs(1);
 /// When a part of a checkpoint is asked for again.
 pub(crate) const PART_AGAIN: Duration = Duration::from_secs(1);
 /// A checkpoint of which nothing has come for so long does not get on.

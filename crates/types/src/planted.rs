@@ -383,13 +383,17 @@ pub enum Bug {
     RebuildsFromDeposed,
     /// A replica that gives up what it had does not say so in its log.
     GivesUpInSilence,
+    /// A replica that has lost its log and its store goes on as if it had never had any.
+    ForgetsLostDevices,
+    /// A restart takes what a replica's log has of lives that it has given up.
+    TakesVoidEntries,
     /// A replica that has taken the checkpoint of a candidate still follows an earlier primary.
     StaysInOldEpoch,
     /// A replica that has lost its log does not learn from a checkpoint which leases it may have
     /// granted.
     ForgetsGrants,
-    /// A checkpoint ends where it began: what was written and did not count yet is not waited for.
-    EndsEarly,
+    /// A primary counts what a replica had acknowledged before it took a checkpoint.
+    CountsEarlierLives,
     /// Batches count from every answer, whatever table it rests on.
     MergesOldTables,
     /// A new primary serves before the table is in its own log.

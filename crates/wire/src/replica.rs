@@ -194,9 +194,10 @@ fn put_fields<B>(
             put(out, stable);
         }
         ReplicaMessage::NeedsCheckpoint { held_above, .. } => put(out, held_above),
-        ReplicaMessage::Acked { installed, counted, durable, received, .. } => {
+        ReplicaMessage::Acked { installed, counted, session, durable, received, .. } => {
             put(out, installed);
             put(out, counted);
+            put(out, session);
             put_set(durable, out);
             put(out, &received.is_some());
             if let Some(received) = received {
@@ -336,9 +337,10 @@ impl<'a> Fields<'a> {
                 ReplicaMessage::Probe { epoch, counted: self.take()?, stable: self.take()? }
             }
             Tag::Acked => {
-                let (installed, counted, durable) = (self.take()?, self.take()?, self.set()?);
+                let (installed, counted, session) = (self.take()?, self.take()?, self.take()?);
+                let durable = self.set()?;
                 let received = if self.take()? { Some(self.set()?) } else { None };
-                ReplicaMessage::Acked { epoch, installed, counted, durable, received }
+                ReplicaMessage::Acked { epoch, installed, counted, session, durable, received }
             }
             Tag::Refused => ReplicaMessage::Refused { promised: epoch },
             Tag::NeedsCheckpoint => {

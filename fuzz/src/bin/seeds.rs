@@ -211,7 +211,7 @@ fn replica_answers() -> Vec<u8> {
     told(vec![
         Told::Joined { epoch: EPOCH, answer },
         Told::Fetched { epoch: EPOCH, batch: batch() },
-        Told::Acked { epoch: EPOCH, installed: true, counted, durable, received },
+        Told::Acked { epoch: EPOCH, installed: true, counted, session: 9, durable, received },
         Told::Refused { promised: EPOCH },
     ])
 }

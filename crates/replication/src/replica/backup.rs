@@ -168,8 +168,10 @@ impl<B: Payload> Replica<B> {
             if timestone_types::is_planted!(AcksBeforeLog | AcceptsOldEpoch) {
                 let mut durable = self.own.durable.clone();
                 durable.insert(number);
-                let (counted, received) = (self.own.counted, None);
-                let message = Message::Acked { epoch, installed: true, counted, durable, received };
+                let (counted, session, received) = (self.own.counted, self.own.session, None);
+                let installed = true;
+                let message =
+                    Message::Acked { epoch, installed, counted, session, durable, received };
                 out.push(Output::Send { to: from, message });
             }
             return;
@@ -208,8 +210,8 @@ impl<B: Payload> Replica<B> {
             Some(table) if table.epoch == epoch => (table.durable(own), Some(table.received(own))),
             _ => (NumberSet::default(), None),
         };
-        let counted = own.counted;
-        let message = Message::Acked { epoch, installed, counted, durable, received };
+        let (counted, session) = (own.counted, own.session);
+        let message = Message::Acked { epoch, installed, counted, session, durable, received };
         out.push(Output::Send { to: from, message });
     }
 
@@ -221,7 +223,8 @@ impl<B: Payload> Replica<B> {
             return;
         }
         let (epoch, counted, durable) = (own.promised, own.counted, own.durable.clone());
-        let message = Message::Acked { epoch, installed: true, counted, durable, received: None };
+        let (installed, session, received) = (true, own.session, None);
+        let message = Message::Acked { epoch, installed, counted, session, durable, received };
         out.push(Output::Send { to, message });
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Follower {
     pub(super) is_lost: bool,
     /// It takes a checkpoint, which brings it everything up to this one.
     pub(super) takes_through: Option<BatchNumber>,
+    /// The number of that checkpoint: what it has said before counts no more.
+    pub(super) session: Option<u64>,
     /// It has said that it knows that everything up to this one counts.
     pub(super) told: BatchNumber,
     /// When it was last heard, or asked.
@@ -29,9 +31,9 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn new(id: ReplicaId, now: Timestamp) -> Self {
-        let (installed, is_lost, takes_through) = (false, false, None);
+        let (installed, is_lost, takes_through, session) = (false, false, None, None);
         let (acked, told) = (NumberSet::default(), BatchNumber::ZERO);
-        Self { id, installed, acked, is_lost, takes_through, told, asked_at: now }
+        Self { id, installed, acked, is_lost, takes_through, session, told, asked_at: now }
     }
 
     /// It was heard, or owes something only from now on.

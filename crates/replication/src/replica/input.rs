@@ -30,6 +30,8 @@ pub struct Mark {
     /// What is in its log before this mark, and what is in its store, is void: it lacked batches that
     /// nobody keeps any more, and takes a checkpoint.
     pub emptied: bool,
+    /// The checkpoint that it has taken last; zero for none.
+    pub session: u64,
 }
 
 /// What a replica wants to be durable, for its log.
@@ -90,14 +92,19 @@ pub enum Input<B> {
         through: BatchNumber,
         /// The highest read bound in it.
         lease: Timestamp,
+        /// Its number.
+        session: u64,
     },
     /// Others have its place, in a configuration that serves: it gives up what it has.
     Replaced,
-    /// As a primary, or a candidate that installs its table: a replica takes a checkpoint, which brings it everything up to this batch, and
-    /// counts as having that much: what follows is kept for it.
+    /// As a primary, or a candidate that installs its table: a replica takes a checkpoint, which
+    /// brings it everything up to this batch, and counts as having that much: what follows is kept
+    /// for it. What it said before that it had counts no more.
     TakesCheckpoint {
         /// Which replica.
         replica: ReplicaId,
+        /// The number of the checkpoint.
+        session: u64,
         /// The batch.
         through: BatchNumber,
     },

@@ -102,9 +102,19 @@ impl Leading {
     }
 
     /// A replica takes a checkpoint: it is waited for again, from there on.
-    pub(super) fn takes_checkpoint(&mut self, replica: ReplicaId, through: BatchNumber) {
+    pub(super) fn takes_checkpoint(
+        &mut self,
+        replica: ReplicaId,
+        session: u64,
+        through: BatchNumber,
+    ) {
         let follower = self.followers.iter_mut().find(|follower| follower.id == replica);
-        if let Some(follower) = follower.filter(|follower| follower.keeps() < through) {
+        let Some(follower) = follower else { return };
+        if follower.session != Some(session) {
+            (follower.session, follower.installed) = (Some(session), false);
+            follower.acked = NumberSet::default();
+        }
+        if !follower.installed {
             (follower.is_lost, follower.takes_through) = (false, Some(through));
         }
     }
@@ -250,6 +260,13 @@ impl<B: Payload> Replica<B> {
             let stable = leading.stable(&self.own);
             self.own.drop_stable(stable);
         }
+    }
+
+    /// Whether a replica says what it has since it has taken a checkpoint of this primary, if it has.
+    pub(super) fn counts_in(&self, from: ReplicaId, session: u64) -> bool {
+        let followers = self.leading.iter().flat_map(|leading| &leading.followers);
+        let mut sessions = followers.filter(|one| one.id == from).filter_map(|one| one.session);
+        sessions.all(|taken| taken == session) || timestone_types::is_planted!(CountsEarlierLives)
     }
 
     /// A replica says what it has.

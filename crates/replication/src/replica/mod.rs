@@ -90,6 +90,8 @@ pub(crate) struct Own<B> {
     lost_before: Option<Epoch>,
     /// Everything that it had is void: it takes nothing before a checkpoint has come.
     emptied: bool,
+    /// The checkpoint that it has taken last.
+    session: u64,
 }
 
 impl<B> Own<B> {
@@ -154,6 +156,7 @@ impl<B: Payload> Own<B> {
             counted: self.counted,
             lost_before: self.lost_before,
             emptied: self.emptied,
+            session: self.session,
         }
     }
 
@@ -188,13 +191,13 @@ impl<B: Payload> Replica<B> {
                     leading.ask_again(now, to, &self.own, out);
                 }
             }
-            Input::Rebased { epoch, through, lease } => {
-                self.rebased(now, (epoch, through, lease), out);
+            Input::Rebased { epoch, through, lease, session } => {
+                self.rebased(now, (epoch, through), (lease, session), out);
             }
             Input::Replaced => self.give_up(out),
-            Input::TakesCheckpoint { replica, through } => {
+            Input::TakesCheckpoint { replica, session, through } => {
                 if let Some(leading) = &mut self.leading {
-                    leading.takes_checkpoint(replica, through);
+                    leading.takes_checkpoint(replica, session, through);
                 }
             }
             Input::Tick => {
@@ -334,7 +337,10 @@ impl<B: Payload> Replica<B> {
                 self.told(epoch, (counted, stable), out);
                 self.probe(from, epoch, out);
             }
-            Message::Acked { installed, counted, durable, received, .. } => {
+            Message::Acked { installed, counted, session, durable, received, .. } => {
+                if !self.counts_in(from, session) {
+                    return;
+                }
                 let has = (installed, counted, &durable, received.as_ref());
                 self.acked(now, (from, epoch), has, out);
             }

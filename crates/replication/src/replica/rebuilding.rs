@@ -9,12 +9,14 @@
 //! nobody asks it for what it has.
 //!
 //! What it has acknowledged it does not have any more, so it answers no candidate until it is
-//! rebuilt (rule P16). A checkpoint that begins afterwards, at a primary of the epoch that it had
-//! installed, brings everything that it had acknowledged: that primary alone numbers the batches of
-//! that epoch, and a checkpoint ends behind all batches that it had written when the checkpoint
-//! began (rule P18). One of a later primary has that, as far as it counted. A candidate that installs
-//! its table gives checkpoints of what counts already: else nobody could serve where just one
-//! replica has that. Its table brings the rest. The leases that it had
+//! rebuilt (rule P16), and a primary that gives it a checkpoint forgets what it has said before: by
+//! the number of the checkpoint, which is in every acknowledgement from then on. So what counted by
+//! its word is in that checkpoint, or was counted by others (rule P18). The checkpoint is from a
+//! primary of the epoch that it had installed or a later one: one that was deposed before does not
+//! know what it has acknowledged since.
+//!
+//! A candidate that installs its table gives checkpoints of what counts already: else nobody could
+//! serve where just one replica has that. Its table brings the rest. The leases that the taker had
 //! granted are in the mark; what they were, if it has lost that, lies below the read bound in the
 //! checkpoint. A restart before the end begins anew.
 
@@ -73,6 +75,7 @@ impl<B: Payload> Replica<B> {
             applied: BatchNumber::ZERO,
             lost_before: own.lost_before.max(Some(own.installed())),
             emptied: true,
+            session: own.session,
         };
         // What was sent of the table is void as well.
         let table = self.table.take();
@@ -95,7 +98,8 @@ impl<B: Payload> Replica<B> {
     pub(super) fn rebased(
         &mut self,
         now: Timestamp,
-        (epoch, through, lease): (Epoch, BatchNumber, Timestamp),
+        (epoch, through): (Epoch, BatchNumber),
+        (lease, session): (Timestamp, u64),
         out: &mut Vec<Output<B>>,
     ) {
         if self.leading.as_ref().is_some_and(|leading| leading.epoch() < epoch) {
@@ -111,7 +115,7 @@ impl<B: Payload> Replica<B> {
                 // A primary that was deposed may not have what this one has acknowledged since.
                 return self.take_checkpoint(out);
             }
-            self.own.emptied = false;
+            (self.own.emptied, self.own.session) = (false, session);
             if epoch > self.own.promised && !is_planted!(StaysInOldEpoch) {
                 // No primary before can know what this one has acknowledged to it.
                 self.enter(epoch, None, out);

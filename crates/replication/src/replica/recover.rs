@@ -82,6 +82,7 @@ impl<B: Payload> Replica<B> {
             applied: base,
             lost_before,
             emptied: is_void,
+            session: mark.session,
         };
         // The last mark alone says what was cut: one before it may be of a table that was given up
         // for the next epoch before anybody was told of it. Of one number the batch of the latest

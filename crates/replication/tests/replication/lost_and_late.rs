@@ -153,7 +153,7 @@ fn a_primary_needs_no_checkpoint_of_its_own_epoch() {
     world.write(ONE, false);
     world.settle();
     let (epoch, through) = (world.epoch(), BatchNumber::new(1));
-    world.input(ONE, Input::Rebased { epoch, through, lease: Timestamp::ZERO });
+    world.input(ONE, Input::Rebased { epoch, through, lease: Timestamp::ZERO, session: 0 });
     assert!(world.is_serving(ONE));
     world.write(ONE, false);
     world.settle();

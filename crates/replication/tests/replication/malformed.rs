@@ -69,7 +69,7 @@ fn any_message(dice: &mut Dice) -> Message<Content> {
         7 => {
             let (installed, durable) = (dice.below(2) == 0, any_set(dice));
             let received = (dice.below(2) == 0).then(|| any_set(dice));
-            Message::Acked { epoch, installed, counted, durable, received }
+            Message::Acked { epoch, installed, counted, session: 0, durable, received }
         }
         _ => Message::Refused { promised: epoch },
     }
@@ -157,7 +157,7 @@ fn what_no_replica_says_is_dropped() {
     assert!(is_dropped(install(7, 0)), "a table of a later epoch");
     let acked = |durable| {
         let (epoch, counted) = (Epoch::new(1), BatchNumber::ZERO);
-        Message::Acked { epoch, installed: true, counted, durable, received: None }
+        Message::Acked { epoch, installed: true, counted, session: 0, durable, received: None }
     };
     assert!(is_dropped(acked(NumberSet::through(BatchNumber::MAX))));
     let runs = (1..10_000).map(|run| (number(run * 3), number(run * 3)));

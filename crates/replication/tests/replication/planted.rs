@@ -16,7 +16,7 @@ fn found_by(bug: Bug) -> Option<u64> {
 
 /// Bugs that take more than chance, and what runs into them.
 const BY_SCRIPT: [(Bug, fn()); 4] = [
-    (Bug::EndsEarly, rebuilding::an_acknowledgement_is_late),
+    (Bug::CountsEarlierLives, rebuilding::an_acknowledgement_is_late),
     (Bug::RebuildsFromDeposed, rebuilding::a_deposed_primary_gives_a_checkpoint),
     (Bug::ForgetsGrants, rebuilding::a_lease_was_granted_before_the_log_was_lost),
     (Bug::StaysInOldEpoch, rebuilding::a_candidate_gives_a_checkpoint_and_the_old_primary_asks),

@@ -46,9 +46,8 @@ pub(crate) struct Server {
     pub(crate) serves: Option<(Epoch, BatchNumber)>,
     /// Its disk was lost, and nothing is in its log since.
     is_empty: bool,
-    /// It takes a checkpoint of this primary, in this epoch, which ends no earlier than with this
-    /// batch.
-    takes: Option<(ReplicaId, Epoch, BatchNumber)>,
+    /// It takes this checkpoint of this primary, in this epoch.
+    takes: Option<(ReplicaId, Epoch, u64)>,
 }
 
 impl Server {
@@ -304,46 +303,45 @@ impl World {
         }
         (server.applied, server.checkpoint) = (applied, through);
         let lease = self.replica(from).mark().lease;
-        self.input(to, Input::Rebased { epoch, through, lease });
+        self.input(to, Input::Rebased { epoch, through, lease, session: 0 });
     }
 
-    /// The epoch in which a server gives checkpoints, and the last batch that it has written: of a
-    /// candidate, that it has carried out.
-    fn gives(&self, from: ReplicaId) -> Option<(Epoch, BatchNumber)> {
+    /// The epoch in which a server gives checkpoints, as a primary or a candidate.
+    fn gives(&self, from: ReplicaId) -> Option<Epoch> {
         let server = &self.servers[&from];
-        let applied = BatchNumber::new(server.applied.len() as u64);
         let candidate = server.replica.as_ref().and_then(Replica::candidate);
-        server.serves.or_else(|| Some((candidate?, applied)))
+        server.serves.map(|(epoch, _)| epoch).or(candidate)
     }
 
     /// A server that gave up what it had begins to take a checkpoint of a primary or a candidate.
     pub(crate) fn begin_checkpoint(&mut self, from: ReplicaId, to: ReplicaId) {
-        let Some((epoch, last)) = self.gives(from) else { return };
-        if from == to || !self.waits_for_checkpoint(to) {
+        let Some(epoch) = self.gives(from) else { return };
+        let through = BatchNumber::new(self.servers[&from].applied.len() as u64);
+        if from == to || through == BatchNumber::ZERO || !self.waits_for_checkpoint(to) {
             return;
         }
-        let last = if is_planted!(EndsEarly) { BatchNumber::ZERO } else { last };
-        self.servers.get_mut(&to).expect("it is known").takes = Some((from, epoch, last));
-        self.input(from, Input::TakesCheckpoint { replica: to, through: last });
+        let session = self.next_id;
+        self.next_id += 1;
+        self.servers.get_mut(&to).expect("it is known").takes = Some((from, epoch, session));
+        self.input(from, Input::TakesCheckpoint { replica: to, session, through });
     }
 
-    /// The checkpoint comes to its end, if all that was there at its begin counts.
+    /// The checkpoint comes to its end.
     pub(crate) fn end_checkpoint(&mut self, to: ReplicaId) {
-        let Some((from, epoch, last)) = self.servers[&to].takes else { return };
-        let serves = self.gives(from).is_some_and(|(gives, _)| gives == epoch);
-        let applied = self.servers[&from].applied.clone();
-        let through = BatchNumber::new(applied.len() as u64);
-        if !serves || through < last || through == BatchNumber::ZERO {
+        let Some((from, epoch, session)) = self.servers[&to].takes else { return };
+        if self.gives(from) != Some(epoch) {
             return;
         }
+        let applied = self.servers[&from].applied.clone();
+        let through = BatchNumber::new(applied.len() as u64);
         let server = self.servers.get_mut(&to).expect("it is known");
         (server.applied, server.checkpoint, server.takes) = (applied, through, None);
-        // The read bound is recorded again in every checkpoint.
+        // The read bound is in every checkpoint.
         let lease = match is_planted!(ForgetsGrants) {
             true => Timestamp::ZERO,
             false => self.replica(from).mark().lease,
         };
-        self.input(to, Input::Rebased { epoch, through, lease });
+        self.input(to, Input::Rebased { epoch, through, lease, session });
     }
 
     /// A server takes a checkpoint of a primary, with nothing in its way.

@@ -50,11 +50,15 @@ impl ReplicaStage {
         kept.role.empty(ctx.now(), me, &*self.parts.stores);
     }
 
+    /// Whether it goes on with a checkpoint: not while others have its place, and not at the end.
+    pub(super) fn takes_parts(&self) -> bool {
+        self.is_member && self.kept.as_ref().is_some_and(|kept| kept.ends_since.is_none())
+    }
+
     /// Goes on with the checkpoint that is being taken.
     pub(super) fn rebuild(&mut self, ctx: &mut Context<'_, Event>) {
-        let is_member = self.is_member;
+        let takes = self.takes_parts();
         let Some(kept) = &mut self.kept else { return };
-        let takes = is_member && kept.ends_since.is_none();
         let Some(rebuilding) = kept.role.rebuilding().filter(|_| takes) else {
             return;
         };
@@ -79,11 +83,12 @@ impl ReplicaStage {
             Progress::Done { epoch, through } => {
                 tracing::info!(shard = %self.shard, %epoch, %through, "this replica has taken a \
                     checkpoint, and follows its primary");
-                let lease = kept.role.rebuilding().map(|one| one.lease()).unwrap_or_default();
+                let (lease, session) =
+                    kept.role.rebuilding().map(|one| one.lease_and_session()).unwrap_or_default();
                 kept.role.rebuilt(self.parts.log);
                 // The mark of the table, which comes next, says so in the log.
                 kept.log.needs_from(kept.role.keep_from());
-                self.step(ctx, Input::Rebased { epoch, through, lease });
+                self.step(ctx, Input::Rebased { epoch, through, lease, session });
             }
             Progress::Anew => {
                 let epoch = kept.replica.promised();
@@ -107,12 +112,16 @@ impl ReplicaStage {
         self.links.asked(from, over);
         let Some(kept) = &mut self.kept else { return };
         kept.takers.asks(from, ask.session);
-        if kept.takes_frames() {
-            self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
-        } else if let Some(epoch) = kept.replica.candidate() {
+        let is_stuck = kept.takes_frames() && kept.nothing_counts(ctx.now());
+        if let Some(epoch) = kept.replica.candidate().or(kept.role.serves_in().filter(|_| is_stuck))
+        {
             let which = (self.shard, epoch);
-            kept.role.ask_backup_for_part(ctx.now(), which, ask, &kept.log);
+            let counted = (&kept.log, kept.replica.counted());
+            kept.role.ask_part_of_counted(ctx.now(), which, ask, counted);
+        } else if kept.takes_frames() {
+            self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
         }
+        self.note_taker(ctx);
     }
 
     /// A part of the checkpoint that is being taken.
@@ -137,12 +146,18 @@ impl ReplicaStage {
                 self.links.give_part(to, &part);
             }
         }
+        self.note_taker(ctx);
+    }
+
+    /// Tells the core who takes a checkpoint, and how far it goes: before anything else counts.
+    fn note_taker(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
         let given = kept.role.given_checkpoint();
         if given != kept.checkpoint {
             kept.checkpoint = given;
             let Some((session, through)) = given else { return };
             if let Some(replica) = kept.takers.of(session) {
-                self.step(ctx, Input::TakesCheckpoint { replica, through });
+                self.step(ctx, Input::TakesCheckpoint { replica, session, through });
             }
         }
     }

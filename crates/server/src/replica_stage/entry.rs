@@ -59,6 +59,7 @@ pub(super) fn encode(entry: &Entry<LogBytes>, head: EntryHead, out: &mut Vec<u8>
             let lost = if mark.lost_before.is_some() { LOST } else { 0 };
             bytes.push(lost | if mark.emptied { EMPTIED } else { 0 });
             bytes.extend(mark.lost_before.unwrap_or_default().get().to_le_bytes());
+            bytes.extend(mark.session.to_le_bytes());
             for (epoch, end) in mark.lineage.epochs() {
                 bytes.extend(epoch.get().to_le_bytes());
                 bytes.extend(end.get().to_le_bytes());
@@ -125,6 +126,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(EntryHead, Entry<LogBytes>)> {
             if flags & !(LOST | EMPTIED) != 0 {
                 return None;
             }
+            let session = fields.u64()?;
             let mut epochs = Vec::new();
             while !fields.0.is_empty() {
                 epochs.push((fields.epoch()?, fields.number()?));
@@ -132,7 +134,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(EntryHead, Entry<LogBytes>)> {
             let lineage = Lineage::new(epochs)?;
             let lost_before = (flags & LOST != 0).then_some(before);
             let emptied = flags & EMPTIED != 0;
-            Entry::Mark(Mark { promised, lineage, lease, counted, lost_before, emptied })
+            let mark = Mark { promised, lineage, lease, counted, lost_before, emptied, session };
+            Entry::Mark(mark)
         }
         _ => return None,
     };
@@ -163,6 +166,7 @@ mod tests {
             counted: BatchNumber::new(8),
             lost_before: Some(Epoch::new(3)),
             emptied: true,
+            session: 12,
         })
     }
 

@@ -47,7 +47,7 @@ use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock}
 use crate::event::Event;
 use crate::limits::{
     COPY_FORWARD_BYTES, COPY_FORWARD_PAUSE, KEEP_FROM_PAUSE, LAST_COUNTS, LOG_STUCK_AFTER,
-    MAX_EPOCHS_AHEAD, STORE_PAUSE,
+    MAX_EPOCHS_AHEAD, NOTHING_COUNTS_AFTER, STORE_PAUSE,
 };
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
@@ -81,6 +81,8 @@ pub(crate) struct Kept {
     turned_at: Timestamp,
     /// Up to which batch everything counts, as a primary has said.
     heard_counted: BatchNumber,
+    /// What counted last, and since when nothing more has counted although it could.
+    counts_since: (BatchNumber, Timestamp),
     /// Who takes checkpoints of this primary, and how far the one under way was, as the core knows.
     takers: Takers,
     checkpoint: Option<(u64, BatchNumber)>,
@@ -281,8 +283,11 @@ impl ReplicaStage {
         let has_left = !entry.replicas.is_empty()
             && !self.is_member
             && !normal.replicas.contains(&self.server);
-        if has_left && self.kept.as_ref().is_some_and(|kept| kept.replica.installed() > Epoch::ZERO)
-        {
+        let has_anything = |kept: &Kept| {
+            let last = kept.replica.durable().last();
+            kept.replica.installed() > Epoch::ZERO || last > BatchNumber::ZERO
+        };
+        if has_left && self.kept.as_ref().is_some_and(has_anything) {
             // No candidate asks it, and those who have its place have all that counts (rule P19).
             self.step(ctx, Input::Replaced);
         }
@@ -527,6 +532,7 @@ impl ReplicaStage {
                 self.outgoing.send(ctx, log, event);
             }
         }
+        kept.note_counted(ctx.now());
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
         // A log that writes nothing for so long is as good as lost, until it goes on.
         let oldest = kept.log.oldest_on_its_way();
@@ -563,6 +569,7 @@ impl Kept {
             looked_at: Timestamp::ZERO,
             turned_at: Timestamp::ZERO,
             heard_counted: BatchNumber::ZERO,
+            counts_since: (BatchNumber::ZERO, Timestamp::ZERO),
             takers: Takers::default(),
             checkpoint: None,
             ends_since: None,
@@ -587,6 +594,21 @@ impl Kept {
             && *epoch == self.replica.promised()
         {
             self.heard_counted = self.heard_counted.max(*counted);
+        }
+    }
+
+    /// Whether nothing has counted for long although something waits for that: the other replicas do
+    /// not answer, or have nothing.
+    fn nothing_counts(&self, now: Timestamp) -> bool {
+        now.since(self.counts_since.1) >= NOTHING_COUNTS_AFTER
+    }
+
+    /// Notes what counts.
+    fn note_counted(&mut self, now: Timestamp) {
+        let counted = self.replica.counted();
+        let waits = self.replica.durable().last() > counted;
+        if !waits || counted > self.counts_since.0 {
+            self.counts_since = (counted, now);
         }
     }
 
@@ -656,6 +678,7 @@ impl Stage<Event> for ReplicaStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let kept = self.kept.as_ref()?;
         let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
+        let role = role.filter(|_| !kept.role.is_rebuilding() || self.takes_parts());
         let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
         let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
         let stuck = kept.log.oldest_on_its_way().map(|at| at.saturating_add(LOG_STUCK_AFTER));

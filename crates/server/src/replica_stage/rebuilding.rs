@@ -34,6 +34,7 @@ pub(super) enum Progress {
 /// See the module.
 pub(super) struct Rebuilding {
     rebuild: Rebuild,
+    session: u64,
     /// What was asked for last, and when.
     asked: Option<(PartAsk, Timestamp)>,
     /// When something came last.
@@ -52,7 +53,7 @@ impl Rebuilding {
         // Nobody has used it for this shard: a server goes by its own time, which rises.
         let session = now.as_nanos().rotate_left(16) ^ u64::from(me.0);
         let rebuild = Rebuild::new(shard, store, session);
-        Self { rebuild, asked: None, progress_at: now, lease: Timestamp::ZERO }
+        Self { rebuild, session, asked: None, progress_at: now, lease: Timestamp::ZERO }
     }
 
     /// A part has come.
@@ -91,9 +92,9 @@ impl Rebuilding {
         Some(Batch { number: head.batch, epoch: head.epoch, lease, payload })
     }
 
-    /// The highest read bound in the batches that were taken.
-    pub(super) const fn lease(&self) -> Timestamp {
-        self.lease
+    /// The highest read bound in the batches that were taken, and the number of the checkpoint.
+    pub(super) const fn lease_and_session(&self) -> (Timestamp, u64) {
+        (self.lease, self.session)
     }
 
     /// The first batch that the log is needed for.

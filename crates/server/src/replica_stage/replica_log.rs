@@ -198,6 +198,7 @@ impl ReplicaLog {
             own.note(number, of.life, &entry);
             // Of an earlier life nothing is left, and nothing of a checkpoint that was not whole.
             let is_void = of.life < head.life || is_emptied;
+            let is_void = is_void && !timestone_types::is_planted!(TakesVoidEntries);
             if !is_void || matches!(entry, Entry::Mark(_)) {
                 entries.push(entry);
             }

@@ -277,6 +277,10 @@ impl ReplicaRole {
         }
     }
 
+    pub(super) const fn is_rebuilding(&self) -> bool {
+        matches!(self.0, Kind::Rebuilding(_))
+    }
+
     /// The checkpoint that is being taken.
     pub(super) fn rebuilding(&mut self) -> Option<&mut Rebuilding> {
         match &mut self.0 {
@@ -292,18 +296,29 @@ impl ReplicaRole {
         }
     }
 
-    /// As a candidate for this epoch: another replica asks for a part of a checkpoint.
-    pub(super) fn ask_backup_for_part(
+    /// Another replica asks for a part of a checkpoint that ends with what counts now: of a
+    /// candidate for this epoch, or of a primary for which nothing counts any more.
+    pub(super) fn ask_part_of_counted(
         &mut self,
         now: Timestamp,
         (id, epoch): (ShardId, Epoch),
         ask: PartAsk,
-        batches: &ReplicaLog,
+        (batches, counted): (&ReplicaLog, BatchNumber),
     ) {
-        let Kind::Backup(backup) = &mut self.0 else { return };
-        let batches = batches.batches(backup.last());
-        let batches = batches.map(|batch| (head_of(id, batch), &batch.payload.records[..]));
-        backup.ask_part(now, epoch, ask, batches);
+        let up_to = |through| {
+            let batches = batches.batches(through);
+            batches.map(|batch| (head_of(id, batch), &batch.payload.records[..]))
+        };
+        match &mut self.0 {
+            Kind::Backup(backup) => {
+                let batches = up_to(backup.last());
+                backup.ask_part(now, epoch, ask, batches);
+            }
+            Kind::Primary(primary) => {
+                primary.shard.ask_part_of_counted(now, ask, (counted, up_to(counted)));
+            }
+            Kind::Rebuilding(_) | Kind::Failed => {}
+        }
     }
 
     /// A part of a checkpoint for whoever has asked for it.

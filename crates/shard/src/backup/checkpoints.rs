@@ -5,14 +5,7 @@ use timestone_types::{Epoch, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
 use super::{Backup, End};
-use crate::checkpoint::{CheckpointPart, Exports, PartAsk, Tap};
-
-/// The checkpoint under way.
-#[derive(Debug, Default)]
-pub(super) struct Given {
-    pub(super) exports: Exports,
-    tap: Tap,
-}
+use crate::checkpoint::{CheckpointPart, PartAsk};
 
 impl Backup {
     /// A replica asks for a part of a checkpoint, as with [`crate::Shard::ask_part`]. `epoch` is the
@@ -26,35 +19,29 @@ impl Backup {
         batches: impl Iterator<Item = (BatchHead, &'a [u8])>,
     ) {
         let has_anything = self.last > BatchNumber::ZERO && self.end == End::IsFarOff;
-        if has_anything && self.given.exports.ask(now, epoch, ask) {
+        if has_anything && self.exports.ask(now, epoch, ask) {
             let what = (epoch, ask.session, self.last);
             let store = self.replay.store();
-            self.given.tap = self.given.exports.begin_fixed(now, what, batches, store);
+            self.exports.begin_fixed(now, what, batches, store);
         }
     }
 
     /// A part for whoever has asked for it.
     pub fn take_part(&mut self) -> Option<CheckpointPart> {
-        self.given.exports.take_part()
+        self.exports.take_part()
     }
 
     /// The checkpoint under way, by its session, and the batch up to which it brings everything.
     #[must_use]
     pub fn checkpoint(&self) -> Option<(u64, BatchNumber)> {
-        self.given.exports.progress()
+        self.exports.progress()
     }
 
     /// Goes on with a checkpoint. Called every turn.
     pub(super) fn give(&mut self, now: Timestamp) {
-        let given = &mut self.given;
-        given.exports.forget_old(now);
-        if given.exports.taps() {
-            // All that it has counts.
-            let through = BatchNumber::MAX;
-            let tap = (&mut given.tap, through);
-            given.exports.go_on(now, tap, false, self.replay.store_mut());
-        } else {
-            given.tap = Tap::default();
+        self.exports.forget_old(now);
+        if self.exports.is_under_way() {
+            self.exports.go_on(now, None, false, self.replay.store_mut());
         }
     }
 }

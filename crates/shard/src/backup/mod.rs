@@ -26,8 +26,7 @@ use timestone_store::StoreEvent;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
-use checkpoints::Given;
-
+use crate::checkpoint::Exports;
 use crate::error::ShardError;
 use crate::figures::ShardFigures;
 use crate::gauges::ShardGauges;
@@ -47,7 +46,8 @@ pub struct Backup {
     /// What each log may still hand out at a recovery.
     logs: LogContents,
     end: End,
-    given: Given,
+    /// Checkpoints that others take of it.
+    exports: Exports,
     figures: Option<ShardFigures>,
     events: Vec<StoreEvent>,
 }
@@ -76,7 +76,7 @@ impl Backup {
             retained: RetainedBatches::default(),
             logs: LogContents::of(logs),
             end: End::IsFarOff,
-            given: Given::default(),
+            exports: Exports::default(),
             figures: None,
             events: Vec::new(),
         };
@@ -158,7 +158,7 @@ impl Backup {
         let mut events = std::mem::take(&mut self.events);
         self.replay.store_mut().pump(now, &mut events);
         for event in events.drain(..) {
-            let Some(event) = self.given.exports.take_event(event, self.replay.store_mut()) else {
+            let Some(event) = self.exports.take_event(event, self.replay.store_mut()) else {
                 continue;
             };
             match event {
@@ -218,7 +218,7 @@ impl Backup {
         let store = self.replay.store().next_deadline();
         let puts = self.end == End::IsFarOff && self.replay.has_left();
         let left = puts.then_some(now);
-        let gives = self.given.exports.deadline(now);
+        let gives = self.exports.deadline(now);
         [store, left, gives].into_iter().flatten().min()
     }
 

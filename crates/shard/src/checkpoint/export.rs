@@ -23,14 +23,12 @@ use crate::shard::ShardStore;
 pub(crate) struct Tap {
     batches: VecDeque<(BatchNumber, Vec<u8>)>,
     bytes: usize,
-    /// Nothing leaves: what is here was put together at the begin.
-    is_fixed: bool,
 }
 
 impl Tap {
     /// These batches, and no more.
     fn of<'a>(batches: impl Iterator<Item = (BatchHead, &'a [u8])>) -> Self {
-        let mut tap = Self { is_fixed: true, ..Self::default() };
+        let mut tap = Self::default();
         batches.for_each(|(head, bytes)| tap.push(head, bytes));
         tap
     }
@@ -63,7 +61,7 @@ enum ExportStep {
     /// Everything up to this batch has to count first.
     Begun(BatchNumber),
     /// What was recorded again counts with this batch.
-    Walking(BatchNumber, StoreWalk),
+    Walking(BatchNumber, Box<StoreWalk>),
 }
 
 /// A checkpoint under way.
@@ -105,6 +103,8 @@ pub(crate) enum ToDo {
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
     current: Option<Export>,
+    /// The batches of one that ends with what counted at its begin.
+    fixed: Option<Tap>,
     /// Parts that are to be sent.
     parts: VecDeque<CheckpointPart>,
 }
@@ -141,6 +141,7 @@ impl Exports {
     /// A checkpoint begins behind the batch that has left last.
     pub(crate) fn begin(&mut self, now: Timestamp, epoch: Epoch, session: u64, n: BatchNumber) {
         debug_assert!(self.current.is_none(), "one at a time");
+        self.fixed = None;
         self.current = Some(Export {
             session,
             epoch,
@@ -154,7 +155,7 @@ impl Exports {
         });
     }
 
-    /// A checkpoint begins of a replica that writes nothing: of a store that has everything up to
+    /// A checkpoint begins that ends with what counts now: of a store that has everything up to
     /// `through`, but for what is in these batches.
     pub(crate) fn begin_fixed<'a>(
         &mut self,
@@ -162,10 +163,18 @@ impl Exports {
         (epoch, session, through): (Epoch, u64, BatchNumber),
         batches: impl Iterator<Item = (BatchHead, &'a [u8])>,
         store: &ShardStore,
-    ) -> Tap {
+    ) {
         self.begin(now, epoch, session, through);
         self.recorded(through, store);
-        Tap::of(batches)
+        self.fixed = Some(Tap::of(batches));
+    }
+
+    /// What is under way ends with batches that may never count: it is given up. Whoever takes it
+    /// begins anew.
+    pub(crate) fn give_up_live(&mut self) {
+        if self.taps() {
+            self.current = None;
+        }
     }
 
     /// A part that is to be sent.
@@ -181,27 +190,41 @@ impl Exports {
     /// Forgets a checkpoint that nobody asks for any more.
     pub(crate) fn forget_old(&mut self, now: Timestamp) {
         self.current.take_if(|export| export.asked_at.saturating_add(FORGOTTEN_AFTER) <= now);
+        if self.current.is_none() {
+            self.fixed = None;
+        }
     }
 
     /// Whether batches are to be tapped.
     pub(crate) fn taps(&self) -> bool {
+        self.fixed.is_none() && self.is_under_way()
+    }
+
+    /// Whether there is anything to go on with.
+    pub(crate) fn is_under_way(&self) -> bool {
         self.current.as_ref().is_some_and(|export| !export.is_complete)
     }
 
-    /// Goes on with a checkpoint. `tap` has what has left since, `durable` counts.
+    /// Goes on with a checkpoint. `live` is what has left since, and up to where it counts; it is
+    /// needed while [batches are tapped](Self::taps).
     pub(crate) fn go_on(
         &mut self,
         now: Timestamp,
-        (tap, durable): (&mut Tap, BatchNumber),
+        live: Option<(&mut Tap, BatchNumber)>,
         is_copying: bool,
         store: &mut ShardStore,
     ) -> ToDo {
         let Some(export) = &mut self.current else { return ToDo::Nothing };
-        if tap.bytes > MAX_TAPPED_BYTES && !tap.is_fixed {
-            tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
-            self.current = None;
-            return ToDo::Nothing;
-        }
+        let (tap, durable) = match (&mut self.fixed, live) {
+            (Some(fixed), _) => (fixed, BatchNumber::MAX),
+            (None, Some((tap, _))) if tap.bytes > MAX_TAPPED_BYTES => {
+                tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
+                self.current = None;
+                return ToDo::Nothing;
+            }
+            (None, Some(live)) => live,
+            (None, None) => return ToDo::Nothing,
+        };
         match &mut export.step {
             ExportStep::Begun(n) => {
                 let counts = *n <= durable || timestone_types::is_planted!(EarlyCheckpoint);
@@ -220,7 +243,7 @@ impl Exports {
     /// What is kept was recorded again, up to this batch: the walk begins.
     pub(crate) fn recorded(&mut self, m: BatchNumber, store: &ShardStore) {
         if let Some(export) = &mut self.current {
-            export.step = ExportStep::Walking(m, StoreWalk::new(store));
+            export.step = ExportStep::Walking(m, Box::new(StoreWalk::new(store)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use timestone_store::StoreEvent;
 use timestone_types::Timestamp;
-use timestone_wal::BatchNumber;
+use timestone_wal::{BatchHead, BatchNumber};
 
 use super::Shard;
 use crate::checkpoint::{CheckpointPart, PartAsk, ToDo};
@@ -27,6 +27,24 @@ impl Shard {
         }
     }
 
+    /// The same where what is written now may never count, because no other replica has everything
+    /// that does: the checkpoint ends with what counts. `batches` are those that the log is needed
+    /// for, up to the last one that counts, which is `through`.
+    pub fn ask_part_of_counted<'a>(
+        &mut self,
+        now: Timestamp,
+        ask: PartAsk,
+        (through, batches): (BatchNumber, impl Iterator<Item = (BatchHead, &'a [u8])>),
+    ) {
+        self.exports.give_up_live();
+        let epoch = self.log_records.epoch();
+        let has_anything = through > BatchNumber::ZERO && !self.is_closing();
+        if has_anything && self.exports.ask(now, epoch, ask) {
+            let what = (epoch, ask.session, through);
+            self.exports.begin_fixed(now, what, batches, &*self.store);
+        }
+    }
+
     /// A part for whoever has asked for it.
     pub fn take_part(&mut self) -> Option<CheckpointPart> {
         self.exports.take_part()
@@ -43,10 +61,13 @@ impl Shard {
     pub(super) fn export(&mut self, ctx: &mut Turn<'_>) {
         self.exports.forget_old(ctx.now());
         if !self.exports.taps() {
-            return self.log_records.close_tap();
+            self.log_records.close_tap();
+        }
+        if !self.exports.is_under_way() {
+            return;
         }
         let is_copying = self.log_records.is_copying();
-        let Some(tapped) = self.log_records.tapped() else { return };
+        let tapped = self.log_records.tapped();
         let to_do = self.exports.go_on(ctx.now(), tapped, is_copying, &mut *self.store);
         if let ToDo::Record(n) = to_do {
             if !timestone_types::is_planted!(CheckpointWithoutState) {

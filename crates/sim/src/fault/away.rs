@@ -80,7 +80,9 @@ impl Injector {
         let servers = world.processes.iter().filter(|process| process.is_server());
         let unwell =
             servers.filter(|server| self.condition(world, server.id) != Hardship::Well).count();
-        unwell <= world.config.members.spares() && !self.undos.iter().flatten().any(Undo::is_of_all)
+        unwell <= world.config.members.spares()
+            && !self.undos.iter().flatten().any(Undo::is_of_all)
+            && world.has_enough_copies()
     }
 
     /// Whether a fault may strike a process: there are always others with what it has, and with

@@ -11,6 +11,7 @@
 use timestone_cluster::{ServerId, ShardEntry};
 use timestone_seda::simulated::VirtualTime;
 use timestone_server::{AcceptedLoss, ReplicaFigures, ShardFigures, Step};
+use timestone_types::Epoch;
 use timestone_types::random::Seed;
 
 use super::World;
@@ -70,6 +71,24 @@ impl World {
             })
         };
         entry.replicas.iter().filter(has_all).count()
+    }
+
+    /// Whether so many replicas of each shard are up with what they had that somebody must be able to
+    /// serve it: not those that take a checkpoint.
+    pub(crate) fn has_enough_copies(&self) -> bool {
+        let quorum = self.config.members.replication.quorum();
+        let has_state = |entry: &ShardEntry, server: ServerId| {
+            let is_up = self.process_of(server).is_some_and(|process| !process.paused);
+            let replica = self.replica(entry, server).filter(|_| is_up);
+            replica.is_some_and(|replica| {
+                replica.step.is_some_and(|step| step != Step::Rebuilding)
+                    && replica.installed > Epoch::ZERO
+            })
+        };
+        self.replicated_shards().iter().all(|(entry, has_served)| {
+            let with_state = entry.replicas.iter().filter(|&&server| has_state(entry, server));
+            !has_served || with_state.count() >= quorum
+        })
     }
 
     /// Whether all replicas of all shards have everything.

@@ -98,6 +98,7 @@ pub(crate) fn message(source: &mut Source, kind: Kind) -> Told {
             epoch,
             installed: source.flag(),
             counted: number(source),
+            session: source.next(),
             durable: set(source),
             received: source.flag().then(|| set(source)),
         },
@@ -146,7 +147,14 @@ fn the_longest_lists_and_the_longest_batch_fit_a_frame() {
     for told in [
         Told::Joined { epoch, answer },
         Told::Fetch { epoch, runs: runs.clone() },
-        Told::Acked { epoch, installed: true, counted, durable: has.clone(), received: Some(has) },
+        Told::Acked {
+            epoch,
+            installed: true,
+            counted,
+            session: 9,
+            durable: has.clone(),
+            received: Some(has),
+        },
         Told::Append { epoch, counted, stable, batch },
     ] {
         let mut bytes = Vec::new();
@@ -215,8 +223,8 @@ fn messages_byte_by_byte() {
         ),
         (Told::Probe { epoch, counted, stable }, format!("{counted_hex} 0e00000000000000")),
         (
-            Told::Acked { epoch, installed: true, counted, durable: has, received },
-            format!("01 {counted_hex} {has_hex} 01 0000000000000000 00000000"),
+            Told::Acked { epoch, installed: true, counted, session: 9, durable: has, received },
+            format!("01 {counted_hex} 0900000000000000 {has_hex} 01 0000000000000000 00000000"),
         ),
         (Told::Refused { promised: epoch }, String::new()),
         (Told::NeedsCheckpoint { epoch, held_above: stable }, "0e00000000000000".to_owned()),

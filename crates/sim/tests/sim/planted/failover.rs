@@ -82,6 +82,64 @@ fn a_primary_that_leads_an_epoch_twice_is_found() {
     found_within(5, Bug::ReissuesEpoch, DYING);
 }
 
+/// Whoever is away for a moment lacks what nobody keeps, and takes a checkpoint; servers lose their
+/// devices.
+const REBUILDING: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 5
+sessions = 3
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 250
+keys = 12
+seconds = 30
+[storage]
+decision-timeout = "200ms"
+replica-kept-bytes = 2000
+[faults]
+kill = { every = "2500ms", lasting = "1s" }
+power-cut = { every = "4s", lasting = "1500ms" }
+isolate = { every = "4s", lasting = "1500ms" }
+cut-from-servers = { every = "4s", lasting = "1500ms" }
+cut-one-way = { every = "2s", lasting = "1s" }
+lost-devices = { every = "3s", lasting = "500ms" }
+break = { every = "500ms" }
+client-kill = { every = "2s" }
+"#;
+
+#[test]
+fn a_replica_that_answers_before_it_is_rebuilt_is_found() {
+    found_within(60, Bug::AnswersAfterLoss, REBUILDING);
+}
+
+#[test]
+fn a_replica_that_does_not_say_that_it_gives_up_is_found() {
+    found_within(60, Bug::GivesUpInSilence, REBUILDING);
+}
+
+#[test]
+fn a_replica_that_forgets_that_it_has_lost_its_devices_is_found() {
+    found_within(60, Bug::ForgetsLostDevices, REBUILDING);
+}
+
+#[test]
+fn a_restart_that_takes_what_was_given_up_is_found() {
+    found_within(60, Bug::TakesVoidEntries, REBUILDING);
+}
+
+#[test]
+fn a_checkpoint_without_promises_and_outcomes_is_found() {
+    found_within(60, Bug::CheckpointWithoutState, REBUILDING);
+}
+
+#[test]
+fn a_checkpoint_without_deletions_is_found() {
+    found_within(60, Bug::CheckpointWithoutTombstones, REBUILDING);
+}
+
 /// Primaries that are split off with half of the clients, some of which have clocks that are far
 /// behind: what these read is below any lease.
 const SPLIT: &str = r#"
