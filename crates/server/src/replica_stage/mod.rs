@@ -539,10 +539,17 @@ impl ReplicaStage {
         let is_stuck = oldest.is_some_and(|at| ctx.now().since(at) >= LOG_STUCK_AFTER);
         let fails = is_stuck || kept.role.keeps_nothing();
         gauges.set_step(Some(kept.replica.state()).filter(|_| !fails));
-        let gets_on = kept.role.rebuilding().map(|one| one.gets_on(ctx.now()));
-        if gets_on.is_some() || gauges.standing().wish == Wish::Patience {
-            let gets_on = gets_on.unwrap_or(false);
-            gauges.set_wish(if gets_on { Wish::Patience } else { Wish::Nothing });
+        if kept.replica.is_emptied() {
+            let is_primary = self.map.primary(self.shard).is_some_and(|one| one.id == self.server);
+            let gets_on = kept.role.rebuilding().is_some_and(|one| one.gets_on(ctx.now()));
+            gauges.set_wish(match (is_primary, gets_on) {
+                // Another one has to lead, and to give it a checkpoint.
+                (true, _) => Wish::OtherPrimary,
+                (false, true) => Wish::Patience,
+                (false, false) => Wish::Nothing,
+            });
+        } else if gauges.standing().wish == Wish::Patience {
+            gauges.set_wish(Wish::Nothing);
         }
         let counted = kept.replica.counted();
         let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());
