@@ -42,6 +42,7 @@ impl ReplicaStage {
             primary");
         kept.applies.clear();
         kept.apply_bytes = 0;
+        kept.log.give_up();
         if let Err(error) = self.parts.stores.loss_is_logged(self.shard) {
             tracing::warn!(shard = %self.shard, %error, "a loss that was accepted stays noted: the \
                 next start takes another checkpoint");

@@ -8,8 +8,8 @@
 //! the shard may come out of order, and twice in different epochs. Batches that are needed are kept
 //! in memory as well: a primary that is deposed goes on as a backup from them.
 //!
-//! A replica that gives up all that it had, because it takes a checkpoint, begins another life: what
-//! the log has of earlier ones is void from the first mark of that life on.
+//! A replica that gives up all that it had begins another life, and so does each checkpoint that it
+//! begins to take: what the log has of earlier lives is void.
 //!
 //! Invariants: nothing is let go before a log batch that says so is durable, so a restart knows from
 //! where on its log has everything; the last mark is always in the log.
@@ -32,6 +32,8 @@ use crate::event::Event;
 enum HeldEntry {
     Mark,
     Batch(BatchNumber),
+    /// A batch of what was given up.
+    Void,
 }
 
 /// What a log batch holds, and of which life it is.
@@ -204,7 +206,7 @@ impl ReplicaLog {
             }
         }
         if is_emptied {
-            own.drop_batches();
+            own.give_up();
         }
         own.durable_mark = own.mark.as_ref().map_or(BatchNumber::ZERO, |(number, _)| *number);
         (own, base, entries)
@@ -235,7 +237,19 @@ impl ReplicaLog {
         }
     }
 
-    fn drop_batches(&mut self) {
+    /// The log says durably that everything is void, and a checkpoint begins: nothing that is here is
+    /// needed but the mark, and what comes is of another life.
+    pub(super) fn give_up(&mut self) {
+        self.begin_life();
+        for held in &mut self.held {
+            if matches!(held.entry, HeldEntry::Batch(_)) {
+                held.entry = HeldEntry::Void;
+            }
+        }
+    }
+
+    fn begin_life(&mut self) {
+        self.head = EntryHead { keep_from: BatchNumber::ZERO.next(), life: self.head.life + 1 };
         self.batches.clear();
         self.bytes = 0;
     }
@@ -270,8 +284,7 @@ impl ReplicaLog {
         mut bytes: Vec<u8>,
     ) -> (StageId, Event) {
         if self.begins_life(entry) {
-            self.head = EntryHead { keep_from: BatchNumber::ZERO.next(), life: self.head.life + 1 };
-            self.drop_batches();
+            self.begin_life();
         }
         let batch = self.next;
         self.next = batch.next();
@@ -336,6 +349,7 @@ impl ReplicaLog {
         let durable = self.durable_head;
         let is_needed = |held: &&Held| match held.entry {
             HeldEntry::Mark => held.number >= self.durable_mark,
+            HeldEntry::Void => false,
             HeldEntry::Batch(batch) => {
                 held.life > durable.life
                     || (held.life == durable.life && batch >= durable.keep_from)
@@ -362,7 +376,7 @@ impl ReplicaLog {
         let of_life = self.held.iter().filter(|held| held.life == self.head.life);
         let batches = of_life.filter_map(|held| match held.entry {
             HeldEntry::Batch(batch) => Some(batch),
-            HeldEntry::Mark => None,
+            HeldEntry::Mark | HeldEntry::Void => None,
         });
         batches.min()
     }
@@ -384,7 +398,7 @@ impl ReplicaLog {
             HeldEntry::Batch(batch) if batch >= self.head.keep_from && batch <= counted => {
                 Some(batch)
             }
-            HeldEntry::Batch(_) | HeldEntry::Mark => None,
+            HeldEntry::Batch(_) | HeldEntry::Mark | HeldEntry::Void => None,
         });
         (mark.map(|(_, mark)| mark.clone()), batches.max().map(BatchNumber::next))
     }
@@ -513,6 +527,80 @@ mod tests {
         assert_eq!(entries, [mark(), batch(1), batch(2), batch(2), batch(3)]);
         assert_eq!((base, log.head.keep_from), (number(1), number(2)));
         assert_eq!((log.next, log.next_record), (number(6), RecordNumber::FIRST.plus(5)));
+    }
+
+    fn emptied() -> Entry<LogBytes> {
+        Entry::Mark(Mark { emptied: true, ..Mark::default() })
+    }
+
+    /// What a restart finds.
+    fn found(appended: &[LogAppend]) -> FoundEntries {
+        let mut found = FoundEntries::default();
+        for append in appended {
+            for (record, count) in timestone_wal::BatchRecords::new(&append.bytes).zip(0..) {
+                found.record(append.head.batch, append.head.first.plus(count), record.unwrap());
+            }
+        }
+        found.close();
+        found
+    }
+
+    fn append(log: &mut ReplicaLog, entry: &Entry<LogBytes>, to: &mut Vec<LogAppend>) {
+        let (_, event) = log.append(Timestamp::ZERO, None, entry, Vec::new());
+        let Event::LogAppend(append) = event else { panic!("{event:?}") };
+        to.push(append);
+    }
+
+    #[test]
+    fn what_was_given_up_is_let_go_when_the_log_says_so() {
+        let (mut log, mut appended) = log_of(&[mark(), batch(1), batch(2)]);
+        log.durable(number(3));
+        append(&mut log, &emptied(), &mut appended);
+        assert_eq!(released(&mut log), None, "a crash now finds what it had");
+        log.durable(number(4));
+        log.give_up();
+        assert_eq!(released(&mut log), Some(4), "the mark alone is needed");
+        let restart = found(&appended);
+        assert!(restart.is_emptied());
+        let (log, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), restart);
+        assert_eq!((base, entries), (BatchNumber::ZERO, vec![mark(), emptied()]));
+        assert_eq!(log.batches(number(9)).count(), 0);
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_not_whole_leaves_nothing() {
+        let (mut log, mut appended) = log_of(&[mark(), batch(1)]);
+        append(&mut log, &emptied(), &mut appended);
+        log.give_up();
+        // The first one brought batches, and was needed from the second of them on.
+        append(&mut log, &batch(8), &mut appended);
+        log.needs_from(number(9));
+        append(&mut log, &batch(9), &mut appended);
+        log.give_up();
+        append(&mut log, &batch(7), &mut appended);
+        append(&mut log, &batch(8), &mut appended);
+        log.needs_from(number(7));
+        append(&mut log, &mark(), &mut appended);
+        let restart = found(&appended);
+        assert!(!restart.is_emptied());
+        let (log, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), restart);
+        let of_life = [mark(), emptied(), batch(7), batch(8), mark()];
+        assert_eq!((base, &entries[..]), (number(6), &of_life[..]));
+        assert_eq!(
+            log.batches(number(9)).map(|batch| batch.number.get()).collect::<Vec<_>>(),
+            [7, 8]
+        );
+    }
+
+    #[test]
+    fn a_replica_that_has_lost_something_has_nothing() {
+        let (_, appended) = log_of(&[mark(), batch(1)]);
+        let mut restart = found(&appended);
+        restart.is_void(Epoch::new(4));
+        assert!(restart.is_emptied());
+        assert_eq!(restart.void(), Some(Epoch::new(4)));
+        let (_, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), restart);
+        assert_eq!((base, entries), (BatchNumber::ZERO, vec![mark()]));
     }
 
     #[test]
