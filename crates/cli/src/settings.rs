@@ -10,11 +10,13 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
 use timestone_cluster::ReplicationFactor;
+use timestone_cluster::limits::MIN_DETECTION;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -85,6 +87,8 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("cluster", ""),
     ("cluster-shards", ""),
     ("replication", "1"),
+    ("detection", "500ms"),
+    ("replace-after", "1min"),
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
@@ -262,6 +266,10 @@ impl Settings {
         config.layout = self.parse("layout", layout)?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
         config.replication = self.parse("replication", replication)?;
+        config.controller.detection =
+            self.parse("detection", |text| time_of_at_least(text, MIN_DETECTION))?;
+        config.controller.replace_after = self
+            .parse("replace-after", |text| time_of_at_least(text, config.controller.detection))?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;
@@ -412,6 +420,16 @@ fn count(text: &str) -> Result<u16, String> {
     }
 }
 
+/// A time span that is no shorter than this.
+fn time_of_at_least(text: &str, least: Duration) -> Result<Duration, String> {
+    let wrong = |_| "it must be a time span such as 500ms or 10min".to_owned();
+    let span = humantime::parse_duration(text).map_err(wrong)?;
+    if span < least {
+        return Err(format!("it must be at least {}", humantime::format_duration(least)));
+    }
+    Ok(span)
+}
+
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),
@@ -529,6 +547,19 @@ mod tests {
         args.cluster.replication = Some("3".to_owned());
         let config = merged(&args).unwrap().server_config().unwrap();
         assert_eq!(config.replication.get(), 3);
+        let times = [("20ms", "at least 50ms"), ("soon", "a time span")];
+        for (odd, words) in times {
+            args.cluster.detection = Some(odd.to_owned());
+            let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+            assert!(text.contains("--detection is") && text.contains(words), "{text}");
+        }
+        args.cluster.detection = Some("2s".to_owned());
+        args.cluster.replace_after = Some("1s".to_owned());
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("--replace-after is") && text.contains("at least 2s"), "{text}");
+        args.cluster.replace_after = Some("10min".to_owned());
+        let config = merged(&args).unwrap().server_config().unwrap();
+        assert_eq!(config.controller.replace_after, Duration::from_secs(600));
         args.storage.log = Some("none".to_owned());
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("--replication is 3, and --log is none"), "{text}");

@@ -84,6 +84,9 @@ pub struct ServerConfig {
     /// How many replicas each shard has, when this process founds a cluster; an existing one keeps
     /// its number.
     pub replication: ReplicationFactor,
+    /// When this server, as the cluster's controller, calls others lost, and has their replicas
+    /// replaced, where shards have several.
+    pub controller: ControllerLimits,
     /// The cluster that this server must belong to, by its name (which a new cluster gets) or by
     /// its id in hexadecimal; `None`: whichever the data directory or the master says.
     pub cluster: Option<String>,
@@ -168,8 +171,6 @@ pub struct Tuning {
     pub log: LogConfig,
     /// Waiting and timeouts of the participants.
     pub participant: participant::Config,
-    /// When servers are lost, and when their replicas are replaced, where shards have several.
-    pub controller: ControllerLimits,
     /// What a primary keeps for replicas that lack it; those that are further behind take a
     /// checkpoint.
     pub retention: Retention,
@@ -198,7 +199,6 @@ impl Tuning {
             checkpoint_bytes: mftl.checkpoint_bytes,
             log: LogConfig::default(),
             participant: participant::Config::default(),
-            controller: ControllerLimits::default(),
             retention: Retention::default(),
         }
     }
@@ -224,6 +224,7 @@ impl ServerConfig {
             layout: StageLayout::default(),
             cluster_shards: None,
             replication: ReplicationFactor::ONE,
+            controller: ControllerLimits::default(),
             cluster: None,
             master: MasterPlace::Embedded,
             pin: false,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
-use timestone_cluster::ReplicationFactor;
+use timestone_cluster::{ControllerLimits, ReplicationFactor};
 use timestone_flash::FlashPace;
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
@@ -194,6 +194,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
             pace: if storage.as_served { costs.pace() } else { pace() },
             flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
             tuning: sizes.tuning,
+            controller: ControllerLimits::default(),
             cache_bytes: sizes.cache_bytes,
             capacity_bytes: sizes.capacity_bytes,
             dram_bytes: scenario.keyspaces.dram_bytes,
@@ -320,6 +321,8 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
 }
 
 fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
+    let replace_after = scenario.storage.replica.replace_after;
+    say(&mut world.storage.controller.replace_after, replace_after);
     let (part, tuning) = (&scenario.storage, &mut world.storage.tuning);
     say(&mut world.storage.flash.pages_per_block, part.block_pages);
     say(&mut world.storage.flash.shuffle, part.shuffle);
@@ -337,7 +340,6 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.storage.pace.disk.change, part.log.change);
     say(&mut tuning.checkpoint_bytes, part.checkpoint_bytes);
     say(&mut tuning.retention.bytes, part.replica.kept_bytes);
-    say(&mut tuning.controller.replace_after, part.replica.replace_after);
     say(&mut tuning.sync_interval, part.sync_interval);
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
     say(&mut tuning.packing_delay, part.packing_delay);

@@ -109,6 +109,14 @@ pub(super) struct ClusterArgs {
     /// own; of 3 copies one may be lost, of 5 two [default: 1, or as the cluster has].
     #[arg(long, env = "TIMESTONE_REPLICATION", value_name = "N")]
     pub(super) replication: Option<String>,
+    /// A server that is not heard for as long is lost, where shards have several copies: others take
+    /// its place; at least 50ms. All servers should say the same [default: 500ms].
+    #[arg(long, env = "TIMESTONE_DETECTION", value_name = "TIME")]
+    pub(super) detection: Option<String>,
+    /// A copy that is lost for as long is made anew at a server that stands by. All servers should
+    /// say the same [default: 1min].
+    #[arg(long, env = "TIMESTONE_REPLACE_AFTER", value_name = "TIME")]
+    pub(super) replace_after: Option<String>,
     /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
     /// timestone://127.0.0.1:7400, or etcd://HOST:PORT,HOST:PORT [default: embedded].
     #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
@@ -164,6 +172,8 @@ impl ServeArgs {
             "cluster" => self.cluster.cluster.as_ref(),
             "cluster-shards" => self.cluster.cluster_shards.as_ref(),
             "replication" => self.cluster.replication.as_ref(),
+            "detection" => self.cluster.detection.as_ref(),
+            "replace-after" => self.cluster.replace_after.as_ref(),
             "master" => self.cluster.master.as_ref(),
             "insecure" => self.insecure.as_ref(),
             "pin" => self.pin.as_ref(),

@@ -281,7 +281,7 @@ fn put_node(
         map: Arc::new(place.map),
         control: Arc::new(place.control),
         replicas,
-        limits: ground.config.tuning().controller,
+        limits: ground.config.controller,
         cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
-use timestone_cluster::ReplicationFactor;
+use timestone_cluster::{ControllerLimits, ReplicationFactor};
 use timestone_costmodel::{Costs, DevicePace, Stopwatch};
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
@@ -77,6 +77,8 @@ pub(crate) struct StorageConfig {
     pub(crate) pace: DevicePace,
     pub(crate) flash: FlashShape,
     pub(crate) tuning: Tuning,
+    /// When servers are lost, and their replicas are replaced.
+    pub(crate) controller: ControllerLimits,
     pub(crate) cache_bytes: u64,
     pub(crate) capacity_bytes: u64,
     /// Memory of a server for keyspaces in memory, unless it is the usual.

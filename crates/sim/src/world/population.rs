@@ -120,6 +120,7 @@ impl Population<'_> {
             layout: config.machine.layout,
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
             replication: config.members.replication,
+            controller: config.storage.controller,
             log: config.storage.log,
             master,
             tuning: Some(config.storage.tuning.clone()),
