@@ -96,7 +96,10 @@ pub enum Input<B> {
         session: u64,
     },
     /// Others have its place, in a configuration that serves: it gives up what it has.
-    Replaced,
+    Replaced {
+        /// In this epoch.
+        by: Epoch,
+    },
     /// As a primary, or a candidate that installs its table: a replica takes a checkpoint, which
     /// brings it everything up to this batch, and counts as having that much: what follows is kept
     /// for it. What it said before that it had counts no more.

@@ -194,7 +194,7 @@ impl<B: Payload> Replica<B> {
             Input::Rebased { epoch, through, lease, session } => {
                 self.rebased(now, (epoch, through), (lease, session), out);
             }
-            Input::Replaced => self.give_up(out),
+            Input::Replaced { by } => self.replaced(by, out),
             Input::TakesCheckpoint { replica, session, through } => {
                 if let Some(leading) = &mut self.leading {
                     leading.takes_checkpoint(replica, session, through);

@@ -58,6 +58,14 @@ impl<B: Payload> Replica<B> {
         self.give_up(out);
     }
 
+    /// Others have its place since this epoch.
+    pub(super) fn replaced(&mut self, by: Epoch, out: &mut Vec<Output<B>>) {
+        if self.leading.as_ref().is_some_and(|leading| leading.epoch() < by) {
+            self.step_down(by, out);
+        }
+        self.give_up(out);
+    }
+
     /// Everything here is void from now on.
     pub(super) fn give_up(&mut self, out: &mut Vec<Output<B>>) {
         if self.own.emptied || self.leading.is_some() {

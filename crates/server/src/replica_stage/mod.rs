@@ -289,7 +289,7 @@ impl ReplicaStage {
         };
         if has_left && self.kept.as_ref().is_some_and(has_anything) {
             // No candidate asks it, and those who have its place have all that counts (rule P19).
-            self.step(ctx, Input::Replaced);
+            self.step(ctx, Input::Replaced { by: normal.epoch });
         }
         // A set that a replica has left serves as long as it can acknowledge anything.
         let is_enough = entry.replicas.len() >= control.replication.quorum();

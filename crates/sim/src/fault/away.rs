@@ -82,7 +82,7 @@ impl Injector {
             servers.filter(|server| self.condition(world, server.id) != Hardship::Well).count();
         unwell <= world.config.members.spares()
             && !self.undos.iter().flatten().any(Undo::is_of_all)
-            && world.has_enough_copies()
+            && world.has_enough_copies(|id| self.condition(world, id) != Hardship::Away)
     }
 
     /// Whether a fault may strike a process: there are always others with what it has, and with

@@ -73,21 +73,27 @@ impl World {
         entry.replicas.iter().filter(has_all).count()
     }
 
-    /// Whether so many replicas of each shard are up with what they had that somebody must be able to
-    /// serve it: not those that take a checkpoint.
-    pub(crate) fn has_enough_copies(&self) -> bool {
-        let quorum = self.config.members.replication.quorum();
-        let has_state = |entry: &ShardEntry, server: ServerId| {
-            let is_up = self.process_of(server).is_some_and(|process| !process.paused);
-            let replica = self.replica(entry, server).filter(|_| is_up);
-            replica.is_some_and(|replica| {
-                replica.step.is_some_and(|step| step != Step::Rebuilding)
-                    && replica.installed > Epoch::ZERO
-            })
+    /// Whether so many replicas of each shard are of use to others, with what they had, that somebody
+    /// must be able to serve it: not those that take a checkpoint.
+    pub(crate) fn has_enough_copies(&self, is_of_use: impl Fn(ProcessId) -> bool) -> bool {
+        let Some(master) = self.master.as_ref().filter(|_| self.config.members.are_replicated())
+        else {
+            return true;
         };
-        self.replicated_shards().iter().all(|(entry, has_served)| {
-            let with_state = entry.replicas.iter().filter(|&&server| has_state(entry, server));
-            !has_served || with_state.count() >= quorum
+        let (control, quorum) = (master.control(), self.config.members.replication.quorum());
+        control.map.shards().iter().zip(&control.normal).all(|(entry, normal)| {
+            let has_state = |server: &&ServerId| {
+                let process = self.process_of(**server);
+                let replica = self.replica(entry, **server);
+                process.is_some_and(|process| is_of_use(process.id))
+                    && replica.is_some_and(|replica| {
+                        replica.step.is_some_and(|step| step != Step::Rebuilding)
+                            && (normal.has_never_served() || replica.installed > Epoch::ZERO)
+                    })
+            };
+            let is_enough =
+                |servers: &[ServerId]| servers.iter().filter(has_state).count() >= quorum;
+            is_enough(&entry.replicas) && is_enough(&normal.replicas)
         })
     }
 
