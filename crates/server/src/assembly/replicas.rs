@@ -39,7 +39,7 @@ pub(super) fn build(
     let mut started = Vec::new();
     for (index, mut found) in found.into_iter().enumerate() {
         let shard = stage_of[index].0;
-        if manifest.is_void(shard) && !timestone_types::is_planted!(ForgetsLostDevices) {
+        if manifest.is_void(shard) {
             // The master was asked for the map at this start (rule P17).
             found.is_void(place.map.epoch(shard).unwrap_or_default());
         }

@@ -38,7 +38,7 @@ impl ReplicaStage {
             return;
         }
         tracing::info!(shard = %self.shard, %epoch, is_member = self.is_member, "this replica has \
-            given up what it had: while it is one of the shard's, it takes a checkpoint of the \
+            nothing that counts: while it is one of the shard's, it takes a checkpoint of the \
             primary");
         kept.applies.clear();
         kept.apply_bytes = 0;
@@ -51,19 +51,14 @@ impl ReplicaStage {
         kept.role.empty(ctx.now(), me, &*self.parts.stores);
     }
 
-    /// Whether it goes on with a checkpoint: not while others have its place, and not at the end.
-    pub(super) fn takes_parts(&self) -> bool {
-        self.is_member && self.kept.as_ref().is_some_and(|kept| kept.ends_since.is_none())
-    }
-
     /// Goes on with the checkpoint that is being taken.
     pub(super) fn rebuild(&mut self, ctx: &mut Context<'_, Event>) {
-        let takes = self.takes_parts();
+        // Not while others have its place, and not at the end; what its device has done is taken.
+        let is_member = self.is_member;
         let Some(kept) = &mut self.kept else { return };
-        let Some(rebuilding) = kept.role.rebuilding().filter(|_| takes) else {
-            return;
-        };
-        let progress = match rebuilding.turn(ctx.now()) {
+        let asks = is_member && kept.ends_since.is_none();
+        let Some(rebuilding) = kept.role.rebuilding() else { return };
+        let progress = match rebuilding.turn(ctx.now(), asks) {
             Ok(_) if rebuilding.has_failed() => return kept.role.log_has_failed(),
             Ok(progress) => progress,
             Err(error) => return kept.role.fail(self.shard, &error),

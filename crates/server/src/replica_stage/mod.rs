@@ -685,7 +685,6 @@ impl Stage<Event> for ReplicaStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let kept = self.kept.as_ref()?;
         let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
-        let role = role.filter(|_| !kept.role.is_rebuilding() || self.takes_parts());
         let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
         let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
         let stuck = kept.log.oldest_on_its_way().map(|at| at.saturating_add(LOG_STUCK_AFTER));

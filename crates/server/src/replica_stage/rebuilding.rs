@@ -62,9 +62,13 @@ impl Rebuilding {
         self.rebuild.part(now, bytes.to_vec())
     }
 
-    /// Goes on; called every turn.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Result<Progress, ShardError> {
+    /// Goes on; called every turn. `asks`: whether it may ask for more.
+    pub(super) fn turn(&mut self, now: Timestamp, asks: bool) -> Result<Progress, ShardError> {
         self.rebuild.turn(now)?;
+        if !asks {
+            self.asked = None;
+            return Ok(Progress::Wait);
+        }
         Ok(match self.rebuild.step() {
             RebuildStep::Ask(ask) => {
                 let again = |(asked, at): (PartAsk, Timestamp)| {

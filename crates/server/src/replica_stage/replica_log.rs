@@ -92,8 +92,10 @@ impl FoundEntries {
 
     /// Something was lost, here or in the store. This is the newest epoch that the master has handed
     /// out: what was promised or acknowledged was so in it or before.
-    pub(crate) const fn is_void(&mut self, newest: Epoch) {
-        self.void = Some(newest);
+    pub(crate) fn is_void(&mut self, newest: Epoch) {
+        if !timestone_types::is_planted!(ForgetsLostDevices) {
+            self.void = Some(newest);
+        }
     }
 
     pub(super) const fn void(&self) -> Option<Epoch> {
@@ -565,6 +567,19 @@ mod tests {
         let (log, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), restart);
         assert_eq!((base, entries), (BatchNumber::ZERO, vec![mark(), emptied()]));
         assert_eq!(log.batches(number(9)).count(), 0);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_restart_that_takes_what_was_given_up_is_noticed() {
+        use timestone_types::planted::{Bug, with};
+        let left = || {
+            let (_, mut appended) = log_of(&[mark(), batch(1)]);
+            let mut log = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), found(&appended)).0;
+            append(&mut log, &emptied(), &mut appended);
+            ReplicaLog::recovered(SHARD, (LOG, &[LOG]), found(&appended)).2.len()
+        };
+        assert_eq!((left(), with(Bug::TakesVoidEntries, left)), (2, 3));
     }
 
     #[test]

@@ -277,10 +277,6 @@ impl ReplicaRole {
         }
     }
 
-    pub(super) const fn is_rebuilding(&self) -> bool {
-        matches!(self.0, Kind::Rebuilding(_))
-    }
-
     /// The checkpoint that is being taken.
     pub(super) fn rebuilding(&mut self) -> Option<&mut Rebuilding> {
         match &mut self.0 {

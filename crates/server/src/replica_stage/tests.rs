@@ -185,6 +185,19 @@ impl World {
 
     /// A server starts with what its device and its log have kept.
     fn start(&mut self, id: u32) {
+        self.start_with(id, None);
+    }
+
+    /// A server starts that has lost its device and its log, and knows that; this is the newest epoch
+    /// that the master has handed out.
+    fn start_without_devices(&mut self, id: u32) {
+        let server = self.servers.get_mut(&id).unwrap();
+        server.durable.clear();
+        *server.device.0.lock().unwrap() = MemoryMedia::new(MemoryConfig::default());
+        self.start_with(id, Some(self.control.map.shards()[0].epoch));
+    }
+
+    fn start_with(&mut self, id: u32, void: Option<Epoch>) {
         let server = self.servers.get_mut(&id).unwrap();
         let mut found = FoundEntries::default();
         for LogAppend { head, bytes } in &server.durable {
@@ -193,6 +206,9 @@ impl World {
             }
         }
         found.close();
+        if let Some(newest) = void {
+            found.is_void(newest);
+        }
         let me = replica_of(ServerId::new(id));
         let device = server.device.clone();
         let store =
@@ -631,6 +647,56 @@ fn what_is_acknowledged_survives_where_replicas_take_checkpoints() {
     let little = Retention { bytes: 600, ..Retention::default() };
     let taken: u32 = (0..200).map(|seed| random_world(seed, little)).sum();
     assert!(taken > 50, "{taken} checkpoints");
+}
+
+/// 3 alone has what was acknowledged, beside the primary, and loses its devices; then the primary dies.
+/// The third one is made primary; what it reads of the key, if it serves at all.
+fn devices_are_lost() -> Option<Option<u64>> {
+    let mut world = World::new();
+    world.pass(200);
+    world.cut = Some((1, 2));
+    let (begin, mut commit) = (world.now, world.now.next());
+    assert!(world.write(1, 5, begin, &mut commit), "1 and 3 have it");
+    world.kill(3, 1);
+    world.kill(1, 1);
+    world.cut = None;
+    world.start_without_devices(3);
+    world.make_primary(2);
+    world.pass(3000);
+    world.serving().map(|_| world.read(5))
+}
+
+#[test]
+fn a_replica_that_has_lost_its_devices_answers_no_candidate() {
+    assert_eq!(devices_are_lost(), None, "only 1 has what was acknowledged");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_replica_that_forgets_that_it_has_lost_its_devices_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::ForgetsLostDevices, devices_are_lost), Some(None), "it is lost");
+}
+
+#[test]
+fn a_replica_that_has_lost_its_devices_is_made_anew() {
+    let mut world = World::new();
+    world.pass(200);
+    for number in 1..=9 {
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(number, number, begin, &mut commit));
+        world.pass(20);
+    }
+    world.kill(3, 1);
+    world.start_without_devices(3);
+    world.pass(2000);
+    assert_eq!(world.servers[&3].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    world.kill(1, 1);
+    world.make_primary(3);
+    world.pass(3000);
+    for number in 1..=9 {
+        assert_eq!(world.read(number), Some(number));
+    }
 }
 
 #[test]
