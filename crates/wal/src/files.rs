@@ -157,7 +157,7 @@ impl Files {
     }
 
     /// The shards that hold the oldest file, with the batch below which each should carry forward,
-    /// and whether they hold few of its batches: at most a quarter, or two each.
+    /// and whether they hold few of its batches (at most a quarter).
     pub(crate) fn holders(&self, holders: &mut Vec<(ShardId, BatchNumber)>) -> bool {
         let (mut held, mut all) = (0_u64, 0_u64);
         for range in self.closed.front().map_or(&[][..], |oldest| &oldest.ranges) {
@@ -168,7 +168,7 @@ impl Files {
                 holders.push((range.shard, range.last.next()));
             }
         }
-        held <= all / 4 || held <= 2 * holders.len() as u64
+        held <= all / 4
     }
 
     /// The oldest batch of the shard in any file.

@@ -151,7 +151,7 @@ fn a_single_read_above_the_lease_is_found() {
 #[test]
 fn a_replica_that_takes_its_log_for_empty_is_found() {
     found_within(
-        300,
+        40,
         Bug::BelievesOldWord,
         include_str!("../../../../../scenarios/failover-bank.toml"),
     );
