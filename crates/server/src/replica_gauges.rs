@@ -18,7 +18,7 @@ pub(crate) enum Wish {
     /// Another primary: nobody that answers has what it lacks.
     OtherPrimary,
     /// That it is not replaced: it takes a checkpoint, and gets on.
-    Patience,
+    TimeToRebuild,
 }
 
 /// What a replica says of the epoch that it has promised.
@@ -74,7 +74,7 @@ impl ReplicaGauges {
             wish: match word as u8 {
                 1 => Wish::NewEpoch,
                 2 => Wish::OtherPrimary,
-                3 => Wish::Patience,
+                3 => Wish::TimeToRebuild,
                 _ => Wish::Nothing,
             },
         }

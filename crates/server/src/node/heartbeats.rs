@@ -59,7 +59,7 @@ fn status_of(gauges: &ReplicaGauges) -> Option<ReplicaStatus> {
         (Step::Serving, _) => ReplicaClaim::Serves,
         (_, Wish::NewEpoch) => ReplicaClaim::NeedsEpoch,
         (_, Wish::OtherPrimary) => ReplicaClaim::CannotLead,
-        (_, Wish::Patience) => ReplicaClaim::Rebuilds,
+        (_, Wish::TimeToRebuild) => ReplicaClaim::Rebuilds,
         (_, Wish::Nothing) => ReplicaClaim::None,
     };
     Some(ReplicaStatus {

@@ -545,10 +545,10 @@ impl ReplicaStage {
             gauges.set_wish(match (is_primary, gets_on) {
                 // Another one has to lead, and to give it a checkpoint.
                 (true, _) => Wish::OtherPrimary,
-                (false, true) => Wish::Patience,
+                (false, true) => Wish::TimeToRebuild,
                 (false, false) => Wish::Nothing,
             });
-        } else if gauges.standing().wish == Wish::Patience {
+        } else if gauges.standing().wish == Wish::TimeToRebuild {
             gauges.set_wish(Wish::Nothing);
         }
         let counted = kept.replica.counted();

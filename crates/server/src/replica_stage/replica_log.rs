@@ -38,7 +38,7 @@ enum HeldEntry {
 
 /// What a log batch holds, and of which life it is.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldInLog {
     number: BatchNumber,
     life: u32,
     entry: HeldEntry,
@@ -153,7 +153,7 @@ pub(super) struct ReplicaLog {
     next_record: RecordNumber,
     in_flight: VecDeque<Appended>,
     /// What the logs may still hand out, by ascending number.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldInLog>,
     /// The batches from the first that is needed on.
     batches: BTreeMap<BatchNumber, Batch<LogBytes>>,
     bytes: usize,
@@ -265,13 +265,13 @@ impl ReplicaLog {
         match entry {
             Entry::Batch(batch) => {
                 let entry = HeldEntry::Batch(batch.number);
-                self.held.push_back(Held { number, life, entry });
+                self.held.push_back(HeldInLog { number, life, entry });
                 if life == self.head.life && batch.number >= self.head.keep_from {
                     self.hold(batch);
                 }
             }
             Entry::Mark(_) => {
-                self.held.push_back(Held { number, life, entry: HeldEntry::Mark });
+                self.held.push_back(HeldInLog { number, life, entry: HeldEntry::Mark });
                 self.mark = Some((number, entry.clone()));
             }
         }
@@ -349,7 +349,7 @@ impl ReplicaLog {
     pub(super) fn release(&mut self) -> Option<impl Iterator<Item = (StageId, Event)> + '_> {
         let from = self.held.partition_point(|held| held.number < self.released);
         let durable = self.durable_head;
-        let is_needed = |held: &&Held| match held.entry {
+        let is_needed = |held: &&HeldInLog| match held.entry {
             HeldEntry::Mark => held.number >= self.durable_mark,
             HeldEntry::Void => false,
             HeldEntry::Batch(batch) => {
