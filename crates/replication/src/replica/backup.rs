@@ -138,7 +138,7 @@ impl<B: Payload> Replica<B> {
 
     /// A table's mark is durable, and with it all of its batches.
     pub(super) fn table_is_durable(&mut self, epoch: Epoch) {
-        if let Some(table) = self.table.take_if(|table| table.epoch == epoch) {
+        if let Some(table) = self.table.take_if(|table| table.epoch == epoch && table.is_complete) {
             table.settle(&mut self.own);
         }
     }

@@ -2,8 +2,8 @@
 //! while an acknowledgement of what it gave up is still on its way.
 
 use timestone_replication::limits::Retention;
-use timestone_replication::{Input, Message, ReplicaId, Step};
-use timestone_types::Epoch;
+use timestone_replication::{Input, Lineage, Message, ReplicaId, Step};
+use timestone_types::{Epoch, Timestamp};
 use timestone_wal::BatchNumber;
 
 use crate::scripts::{ALL, EVERYTHING, ONE, THREE, TWO, lose, settle_between, three};
@@ -339,4 +339,23 @@ pub(crate) fn a_candidate_gives_a_checkpoint_and_the_old_primary_asks() {
 #[test]
 fn whoever_took_a_checkpoint_of_a_candidate_follows_no_primary_before() {
     a_candidate_gives_a_checkpoint_and_the_old_primary_asks();
+}
+
+/// The mark of a table is on its way to the log when the replica gives up what it has.
+#[test]
+fn a_table_that_was_given_up_is_not_installed() {
+    let mut world = three();
+    let epoch = Epoch::new(2);
+    let based_on =
+        Lineage::new(vec![(Epoch::ZERO, BatchNumber::ZERO), (Epoch::new(1), BatchNumber::ZERO)]);
+    let (based_on, through) = (based_on.expect("epochs rise"), BatchNumber::ZERO);
+    let floor = Timestamp::ZERO;
+    world.flying.push((TWO, THREE, Message::Install { epoch, based_on, through, floor }));
+    let held_above = BatchNumber::new(5);
+    world.flying.push((TWO, THREE, Message::NeedsCheckpoint { epoch, held_above }));
+    world.deliver(0);
+    world.deliver(0);
+    world.sync(THREE, EVERYTHING);
+    assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
+    assert_eq!(world.replica(THREE).installed(), Epoch::ZERO);
 }
