@@ -33,6 +33,7 @@ const KNOWN: [(&str, &str); 31] = [
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
     ("no-log", include_str!("../../../../scenarios/no-log.toml")),
     ("no-master", include_str!("../../../../scenarios/no-master.toml")),
+    ("rebuilding", include_str!("../../../../scenarios/rebuilding.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),

@@ -264,7 +264,7 @@ fn what_is_no_message_of_a_replica_is_refused() {
     let batch = format!("04 05000000 {number} 01000000 {zero} {zero}");
     for (kind, message, expected) in [
         (Ask, "00 05000000".to_owned(), tag),
-        (Ask, "0a 05000000".to_owned(), tag),
+        (Ask, "0b 05000000".to_owned(), tag),
         // An answer's message in an ask, and the other way round.
         (Ask, "09 05000000".to_owned(), tag),
         (Answer, "01 05000000".to_owned(), tag),
