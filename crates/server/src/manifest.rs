@@ -72,6 +72,9 @@ struct Contents {
     /// nobody asks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     void: BTreeSet<u16>,
+    /// Shards whose flash file is being made anew: there may be none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    emptying: BTreeSet<u16>,
     /// Logs by the name of their folder.
     #[serde(default)]
     logs: BTreeMap<String, LogContents>,
@@ -325,7 +328,9 @@ impl Manifest {
              whose flash file is gone, up to what the logs still have; of a log that is gone, the \
              last writes of any shard"
         );
-        let concerned = missing.concerned(&contents.shards);
+        // One that is being made anew has none, and what its log said may be gone.
+        let all = &contents.shards | &contents.emptying;
+        let concerned = missing.concerned(&all);
         contents.void.extend(concerned.iter().map(|shard| shard.get()));
         contents.forget(&missing);
         let manifest = manifest(contents);
@@ -371,7 +376,10 @@ impl Manifest {
     /// # Errors
     /// The manifest cannot be saved.
     pub(crate) fn flash_created(&self, shard: ShardId) -> Result<(), ServerError> {
-        self.change(|contents| contents.shards.insert(shard.get()))
+        self.change(|contents| {
+            let was_emptying = contents.emptying.remove(&shard.get());
+            contents.shards.insert(shard.get()) || was_emptying
+        })
     }
 
     /// The shard's flash file is about to go.
@@ -379,7 +387,10 @@ impl Manifest {
     /// # Errors
     /// The manifest cannot be saved.
     pub(crate) fn removing_flash(&self, shard: ShardId) -> Result<(), ServerError> {
-        self.change(|contents| contents.shards.remove(&shard.get()))
+        self.change(|contents| {
+            contents.emptying.insert(shard.get());
+            contents.shards.remove(&shard.get())
+        })
     }
 
     /// Whether something of a shard was lost, and no log says so yet.
@@ -597,6 +608,7 @@ mod tests {
             served_below: Some(7),
             lived: Some(8),
             void: BTreeSet::new(),
+            emptying: BTreeSet::new(),
             logs: [("thread-0".to_owned(), log)].into(),
         }
     }

@@ -142,6 +142,11 @@ impl Controller {
         if fit < quorum {
             return None;
         }
+        // Another epoch would begin the checkpoints of others anew, for which it may be waiting.
+        let others_rebuild = staying.iter().any(|&one| self.rebuilds(entry, one));
+        if others_rebuild && self.servers.is_alive(now, unfit) {
+            return None;
+        }
         let joining = self.joining(now, view, entry)?;
         self.removed_at.insert((entry.id, unfit), now);
         self.unfit_since.remove(&(entry.id, joining));

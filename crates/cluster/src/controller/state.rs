@@ -125,7 +125,7 @@ impl Controller {
     }
 
     /// Whether a replica takes a checkpoint of its shard, and gets on.
-    fn rebuilds(&self, entry: &ShardEntry, server: ServerId) -> bool {
+    pub(super) fn rebuilds(&self, entry: &ShardEntry, server: ServerId) -> bool {
         let status = self.replicas.get(&(entry.id, server));
         status.is_some_and(|status| status.claim_of(entry.epoch) == ReplicaClaim::Rebuilds)
     }

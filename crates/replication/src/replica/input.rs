@@ -106,7 +106,7 @@ pub enum Input<B> {
     TakesCheckpoint {
         /// Which replica.
         replica: ReplicaId,
-        /// The number of the checkpoint.
+        /// The number of the checkpoint; those of one replica rise.
         session: u64,
         /// The batch.
         through: BatchNumber,

@@ -110,6 +110,10 @@ impl Leading {
     ) {
         let follower = self.followers.iter_mut().find(|follower| follower.id == replica);
         let Some(follower) = follower else { return };
+        // Numbers of one replica rise: a question that came late begins nothing.
+        if follower.session.is_some_and(|known| session < known) {
+            return;
+        }
         if follower.session != Some(session) {
             (follower.session, follower.installed) = (Some(session), false);
             follower.acked = NumberSet::default();
@@ -355,7 +359,8 @@ impl<B: Payload> Replica<B> {
             };
             let Some(batch) = batch.cloned() else {
                 let held_above = own.batches.base();
-                if number <= held_above {
+                // What is given up has to be here durably: a candidate's table may not be yet.
+                if number <= held_above && table.is_none() {
                     if !std::mem::replace(&mut follower.is_lost, true) {
                         out.push(Output::Behind { replica: to });
                     }

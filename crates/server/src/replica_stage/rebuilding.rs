@@ -50,8 +50,9 @@ impl Rebuilding {
         (shard, me): (ShardId, ReplicaId),
         store: Box<dyn Store + Send>,
     ) -> Self {
-        // Nobody has used it for this shard: a server goes by its own time, which rises.
-        let session = now.as_nanos().rotate_left(16) ^ u64::from(me.0);
+        // Nobody has used it for this shard: a server goes by its own time, which rises, and its
+        // number tells it from others.
+        let session = now.as_nanos() & !0xff | u64::from(me.0 & 0xff);
         let rebuild = Rebuild::new(shard, store, session);
         Self { rebuild, session, asked: None, progress_at: now, lease: Timestamp::ZERO }
     }

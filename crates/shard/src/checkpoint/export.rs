@@ -165,16 +165,15 @@ impl Exports {
         store: &ShardStore,
     ) {
         self.begin(now, epoch, session, through);
-        self.recorded(through, store);
+        self.recorded(now, through, store);
         self.fixed = Some(Tap::of(batches));
     }
 
-    /// What is under way ends with batches that may never count: it is given up. Whoever takes it
+    /// What is under way waits for batches that may never count: it is given up. Whoever takes it
     /// begins anew.
-    pub(crate) fn give_up_live(&mut self) {
-        if self.taps() {
-            self.current = None;
-        }
+    pub(crate) fn give_up_live(&mut self, durable: BatchNumber) {
+        let taps = self.taps();
+        self.current.take_if(|export| taps && export.is_blocked(durable));
     }
 
     /// A part that is to be sent.
@@ -241,9 +240,9 @@ impl Exports {
     }
 
     /// What is kept was recorded again, up to this batch: the walk begins.
-    pub(crate) fn recorded(&mut self, m: BatchNumber, store: &ShardStore) {
+    pub(crate) fn recorded(&mut self, now: Timestamp, m: BatchNumber, store: &ShardStore) {
         if let Some(export) = &mut self.current {
-            export.step = ExportStep::Walking(m, Box::new(StoreWalk::new(store)));
+            export.step = ExportStep::Walking(m, Box::new(StoreWalk::new(now, store)));
         }
     }
 
@@ -309,6 +308,14 @@ impl Exports {
 }
 
 impl Export {
+    /// Whether it waits for something to count.
+    fn is_blocked(&self, durable: BatchNumber) -> bool {
+        match &self.step {
+            ExportStep::Begun(n) => *n > durable,
+            ExportStep::Walking(m, walk) => walk.is_over() && *m > durable,
+        }
+    }
+
     /// Walks on, and makes the part that is asked for when there is enough for it.
     fn build(
         &mut self,

@@ -74,11 +74,12 @@ enum Next {
 }
 
 impl StoreWalk {
-    /// From the beginning.
-    pub(super) fn new(store: &ShardStore) -> Self {
+    /// From the beginning. What an earlier walk has asked the store for may still be answered: each
+    /// counts its tokens from a number of its own.
+    pub(super) fn new(now: Timestamp, store: &ShardStore) -> Self {
         let mut keyspaces = store.kept_keyspaces();
         keyspaces.reverse();
-        Self { keyspaces, at_once: 1, ..Self::default() }
+        Self { keyspaces, at_once: 1, tokens: now.as_nanos() >> 10, ..Self::default() }
     }
 
     /// Whether everything was found.

@@ -36,7 +36,9 @@ impl Shard {
         ask: PartAsk,
         (through, batches): (BatchNumber, impl Iterator<Item = (BatchHead, &'a [u8])>),
     ) {
-        self.exports.give_up_live();
+        if let Some((_, durable)) = self.log_records.tapped() {
+            self.exports.give_up_live(durable);
+        }
         let epoch = self.log_records.epoch();
         let has_anything = through > BatchNumber::ZERO && !self.is_closing();
         if has_anything && self.exports.ask(now, epoch, ask) {
@@ -74,7 +76,7 @@ impl Shard {
                 self.copy_forward(ctx, n.next());
             }
             let m = self.log_records.copied_in().unwrap_or(n);
-            self.exports.recorded(m, &*self.store);
+            self.exports.recorded(ctx.now(), m, &*self.store);
         }
     }
 
