@@ -308,10 +308,10 @@ impl Exports {
 }
 
 impl Export {
-    /// Whether it waits for something to count.
+    /// Whether it waits for something to count; before its first part that is all that it does.
     fn is_blocked(&self, durable: BatchNumber) -> bool {
         match &self.step {
-            ExportStep::Begun(n) => *n > durable,
+            ExportStep::Begun(_) => true,
             ExportStep::Walking(m, walk) => walk.is_over() && *m > durable,
         }
     }
