@@ -149,7 +149,6 @@ impl Controller {
         }
         let joining = self.joining(now, view, entry)?;
         self.removed_at.insert((entry.id, unfit), now);
-        self.unfit_since.remove(&(entry.id, joining));
         let replicas = staying.into_iter().chain([joining]).collect();
         Some(change_of(entry, entry.primary, replicas))
     }
@@ -171,14 +170,13 @@ impl Controller {
             return None;
         }
         let joining = self.joining(now, view, entry)?;
-        self.unfit_since.remove(&(entry.id, joining));
         let mut replicas = entry.replicas.clone();
         replicas.push(joining);
         Some(change_of(entry, entry.primary, replicas))
     }
 
-    /// The live server that may become a replica of a shard and has the fewest.
-    fn joining(&self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ServerId> {
+    /// The live server that may become a replica of a shard and has the fewest: it has time to do so.
+    fn joining(&mut self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ServerId> {
         let counts = view.replicas_of();
         let may_join = |server: &ServerId| {
             let heard_for_long = self
@@ -195,7 +193,10 @@ impl Controller {
                 && stayed_away
         };
         let servers = view.servers().iter().copied().filter(may_join);
-        servers.min_by_key(|server| (counts.get(server).copied().unwrap_or(0), *server))
+        let joining =
+            servers.min_by_key(|server| (counts.get(server).copied().unwrap_or(0), *server))?;
+        self.unfit_since.remove(&(entry.id, joining));
+        Some(joining)
     }
 }
 

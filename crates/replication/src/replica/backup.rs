@@ -122,7 +122,7 @@ impl<B: Payload> Replica<B> {
     /// durable, the batches are.
     pub(super) fn complete_table(&mut self, out: &mut Vec<Output<B>>) {
         let Some(table) = &mut self.table else { return };
-        if table.is_complete || self.own.emptied || !table.is_here(&self.own) {
+        if table.is_complete || !table.is_here(&self.own) {
             return;
         }
         table.is_complete = true;
@@ -177,8 +177,7 @@ impl<B: Payload> Replica<B> {
             return;
         }
         // Whoever has not heard of the epoch's table is asked by the primary, and told of it.
-        let takes = !self.own.emptied;
-        let table = self.table.as_mut().filter(|table| takes && table.epoch == epoch);
+        let table = self.table.as_mut().filter(|table| table.epoch == epoch);
         if table.is_some_and(|table| table.take(&batch, &self.own)) {
             self.persist(what, Entry::Batch(batch), out);
             self.complete_table(out);

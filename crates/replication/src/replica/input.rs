@@ -175,12 +175,9 @@ pub enum Output<B> {
     },
     /// This replica lacks batches that nobody keeps any more, and its log says durably that
     /// everything here is void. Empty the store, take a checkpoint of a primary, and say so by
-    /// [`Input::Rebased`].
-    TakeCheckpoint {
-        /// The checkpoint is to begin after this was said, and to be from a primary of this epoch or
-        /// a later one.
-        epoch: Epoch,
-    },
+    /// [`Input::Rebased`]. It begins after this was said; from which epoch it may be is looked at then,
+    /// and it may be asked for once more.
+    TakeCheckpoint,
     /// A replica lacks batches that are not kept any more: it needs a checkpoint, and is not waited
     /// for.
     Behind {

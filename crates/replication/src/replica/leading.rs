@@ -266,18 +266,11 @@ impl<B: Payload> Replica<B> {
         }
     }
 
-    /// Whether a replica says what it has since it has taken a checkpoint of this primary, if it has.
-    pub(super) fn counts_in(&self, from: ReplicaId, session: u64) -> bool {
-        let followers = self.leading.iter().flat_map(|leading| &leading.followers);
-        let mut sessions = followers.filter(|one| one.id == from).filter_map(|one| one.session);
-        sessions.all(|taken| taken == session) || timestone_types::is_planted!(CountsEarlierLives)
-    }
-
     /// A replica says what it has.
     pub(super) fn acked(
         &mut self,
         now: Timestamp,
-        (from, epoch): (ReplicaId, Epoch),
+        (from, epoch, session): (ReplicaId, Epoch, u64),
         (installed, counted, durable, received): (
             bool,
             BatchNumber,
@@ -296,6 +289,11 @@ impl<B: Payload> Replica<B> {
         else {
             return;
         };
+        let is_earlier = follower.session.is_some_and(|taken| taken != session);
+        if is_earlier && !timestone_types::is_planted!(CountsEarlierLives) {
+            // It says what it had before it took a checkpoint of this primary.
+            return;
+        }
         let is_first = installed && !follower.installed;
         let before = follower.acked.prefix();
         if !installed {

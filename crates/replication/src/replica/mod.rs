@@ -338,11 +338,8 @@ impl<B: Payload> Replica<B> {
                 self.probe(from, epoch, out);
             }
             Message::Acked { installed, counted, session, durable, received, .. } => {
-                if !self.counts_in(from, session) {
-                    return;
-                }
                 let has = (installed, counted, &durable, received.as_ref());
-                self.acked(now, (from, epoch), has, out);
+                self.acked(now, (from, epoch, session), has, out);
             }
             Message::NeedsCheckpoint { held_above, .. } => {
                 self.needs_checkpoint((from, epoch), held_above, out);

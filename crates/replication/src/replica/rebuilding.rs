@@ -98,7 +98,7 @@ impl<B: Payload> Replica<B> {
     /// Asks for a checkpoint; its log says that everything is void.
     pub(super) fn take_checkpoint(&self, out: &mut Vec<Output<B>>) {
         if self.own.emptied {
-            out.push(Output::TakeCheckpoint { epoch: self.own.lost_before.unwrap_or_default() });
+            out.push(Output::TakeCheckpoint);
         }
     }
 

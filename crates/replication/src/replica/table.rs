@@ -83,13 +83,15 @@ impl<B: Payload> EpochTable<B> {
         received
     }
 
-    /// Whether a batch of the table is new to a replica, and it has room; it is taken then.
+    /// Whether a batch of the table is new to a replica, and it has room; it is taken then. Nothing is
+    /// before a checkpoint has come that the replica waits for.
     pub(super) fn take(&mut self, batch: &Batch<B>, own: &Own<B>) -> bool {
         let is_known = batch.number > self.head.through
             || (batch.number <= self.valid(own) && own.received.contains(batch.number))
             || self.incoming.contains_key(&batch.number);
         // What would make too many holes is sent again when there are fewer.
-        let takes = !is_known
+        let takes = !own.emptied
+            && !is_known
             && (self.sent.has_room_for(batch.number)
                 || self.received(own).has_room_for(batch.number));
         if takes {
@@ -116,9 +118,9 @@ impl<B: Payload> EpochTable<B> {
         self.incoming.get(&number).or_else(of_own)
     }
 
-    /// Whether all of it is here.
+    /// Whether all of it is here, with the checkpoint that the replica may wait for.
     pub(super) fn is_here(&self, own: &Own<B>) -> bool {
-        self.received(own).prefix() >= self.head.through
+        !own.emptied && self.received(own).prefix() >= self.head.through
     }
 
     /// All of it is durable: it is what the replica has from now on.

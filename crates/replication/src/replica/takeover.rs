@@ -157,7 +157,7 @@ impl<B: Payload> Replica<B> {
             return;
         };
         let LeadPhase::Fetching(fetching) = &mut leading.phase else { return };
-        let Some(table) = self.table.as_mut().filter(|_| !self.own.emptied) else { return };
+        let Some(table) = &mut self.table else { return };
         if table.take(&batch, &self.own) {
             fetching.has_come(now);
             let what = Persisted::Batch { number: batch.number, epoch: batch.epoch };
@@ -169,10 +169,7 @@ impl<B: Payload> Replica<B> {
     /// Tells all replicas of the table, once all of it is here.
     pub(super) fn install_everywhere(&mut self, now: Timestamp, out: &mut Vec<Output<B>>) {
         let (Some(leading), Some(table)) = (&mut self.leading, &self.table) else { return };
-        if !matches!(leading.phase, LeadPhase::Fetching(_))
-            || self.own.emptied
-            || !table.is_here(&self.own)
-        {
+        if !matches!(leading.phase, LeadPhase::Fetching(_)) || !table.is_here(&self.own) {
             return;
         }
         leading.phase = LeadPhase::Installing;

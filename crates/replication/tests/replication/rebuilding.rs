@@ -157,9 +157,8 @@ fn a_checkpoint_is_of_an_epoch_that_is_not_earlier_than_its_takers() {
     a_deposed_primary_gives_a_checkpoint();
 }
 
-/// A backup is left behind, gives up what it has, and dies on the way.
-#[test]
-fn a_restart_before_the_end_begins_anew() {
+/// 3 has got none of six batches, and has given up what it had.
+fn three_is_left_behind() -> World {
     let mut world = three();
     keeps_little(&mut world);
     for _ in 0..6 {
@@ -168,6 +167,13 @@ fn a_restart_before_the_end_begins_anew() {
         settle_between(&mut world, [ONE, TWO]);
     }
     gives_up(&mut world, ONE);
+    world
+}
+
+/// A backup is left behind, gives up what it has, and dies on the way.
+#[test]
+fn a_restart_before_the_end_begins_anew() {
+    let mut world = three_is_left_behind();
     world.begin_checkpoint(ONE, THREE);
     world.kill(THREE, 0);
     world.start(THREE);
@@ -187,14 +193,7 @@ fn a_restart_before_the_end_begins_anew() {
 /// What is written while a replica takes a checkpoint is kept for it.
 #[test]
 fn what_is_written_meanwhile_is_kept() {
-    let mut world = three();
-    keeps_little(&mut world);
-    for _ in 0..6 {
-        world.write(ONE, false);
-        lose(&mut world, THREE);
-        settle_between(&mut world, [ONE, TWO]);
-    }
-    gives_up(&mut world, ONE);
+    let mut world = three_is_left_behind();
     world.begin_checkpoint(ONE, THREE);
     world.settle();
     world.end_checkpoint(THREE);

@@ -192,7 +192,7 @@ impl World {
                     assert!(epoch < by);
                     server.serves = None;
                 }
-                Output::TakeCheckpoint { .. } => {
+                Output::TakeCheckpoint => {
                     let batches =
                         |(_, entry): &(Ticket, Entry<Content>)| matches!(entry, Entry::Mark(_));
                     server.log.retain(batches);

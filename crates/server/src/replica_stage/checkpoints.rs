@@ -1,12 +1,11 @@
-//! Checkpoints on the stage: a primary, or a candidate, gives them, a replica that lacks what nobody keeps takes one.
+//! Checkpoints on the stage: a primary, or a candidate, gives them; a replica that lacks what nobody
+//! keeps takes one.
 
 use timestone_replication::{Entry, Input, ReplicaId};
 use timestone_seda::{Context, ReplyAddress};
-use timestone_shard::PartAsk;
-use timestone_types::Epoch;
-use timestone_wire::{self as wire, Frame, Kind, Message};
+use timestone_shard::{PartAsk, RebuildStep};
+use timestone_wire::{self as wire, Frame, Message};
 
-use super::rebuilding::Progress;
 use super::{ReplicaStage, replica_of};
 use crate::event::Event;
 
@@ -29,15 +28,14 @@ impl Takers {
 }
 
 impl ReplicaStage {
-    /// Everything here is void, as the log says: a checkpoint is taken from the beginning, of a
-    /// primary of this epoch or a later one.
-    pub(super) fn take_checkpoint(&mut self, ctx: &mut Context<'_, Event>, epoch: Epoch) {
+    /// Everything here is void, as the log says: a checkpoint is taken from the beginning.
+    pub(super) fn take_checkpoint(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &mut self.kept else { return };
         if kept.ends_since.is_some() {
             // The next start finds it in the log.
             return;
         }
-        tracing::info!(shard = %self.shard, %epoch, is_member = self.is_member, "this replica has \
+        tracing::info!(shard = %self.shard, is_member = self.is_member, "this replica has \
             nothing that counts: while it is one of the shard's, it takes a checkpoint of the \
             primary");
         kept.applies.clear();
@@ -69,14 +67,14 @@ impl ReplicaStage {
             self.outgoing.send(ctx, to, event);
         }
         match progress {
-            Progress::Ask(ask) => {
+            RebuildStep::Ask(ask) => {
                 let primary = self.map.primary(self.shard).map(|server| replica_of(server.id));
                 if let Some(primary) = primary {
                     self.links.ask_part(primary, self.server, ask);
                 }
             }
-            Progress::Wait => {}
-            Progress::Done { epoch, through } => {
+            RebuildStep::Wait => {}
+            RebuildStep::Done { epoch, through } => {
                 tracing::info!(shard = %self.shard, %epoch, %through, "this replica has taken a \
                     checkpoint, and follows its primary");
                 let (lease, session) =
@@ -86,10 +84,7 @@ impl ReplicaStage {
                 kept.log.needs_from(kept.role.keep_from());
                 self.step(ctx, Input::Rebased { epoch, through, lease, session });
             }
-            Progress::Anew => {
-                let epoch = kept.replica.promised();
-                self.take_checkpoint(ctx, epoch);
-            }
+            RebuildStep::Anew => self.take_checkpoint(ctx),
         }
     }
 
@@ -122,15 +117,13 @@ impl ReplicaStage {
 
     /// A part of the checkpoint that is being taken.
     pub(super) fn part_came(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
-        debug_assert_eq!(frame.kind(), Kind::CheckpointPart);
         let Ok(came) = wire::CheckpointPart::decode(frame) else { return };
         let Some(kept) = &mut self.kept else { return };
         let Some(rebuilding) = kept.role.rebuilding() else { return };
         if let Err(error) = rebuilding.part(ctx.now(), came.part) {
             tracing::warn!(shard = %self.shard, %error, "a part of a checkpoint cannot be read: it is \
                 taken from the beginning");
-            let epoch = kept.replica.promised();
-            self.take_checkpoint(ctx, epoch);
+            self.take_checkpoint(ctx);
         }
     }
 

@@ -180,7 +180,7 @@ impl ReplicaStage {
                         come back");
                     self.parts.replica_gauges.set_wish(Wish::OtherPrimary);
                 }
-                Output::TakeCheckpoint { epoch } => self.take_checkpoint(ctx, epoch),
+                Output::TakeCheckpoint => self.take_checkpoint(ctx),
                 Output::Malformed { from } => {
                     tracing::warn!(shard = %self.shard, replica = %from, "a message that no replica \
                         sends was dropped");

@@ -13,23 +13,11 @@ use timestone_replication::{Batch, ReplicaId};
 use timestone_seda::StageId;
 use timestone_shard::{Backup, PartAsk, Rebuild, RebuildStep, ShardError};
 use timestone_store::Store;
-use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_types::{ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
 use super::bytes::{LogBytes, lease_in};
 use crate::limits::{PART_AGAIN, REBUILD_STALLS_AFTER};
-
-/// What a checkpoint has come to.
-pub(super) enum Progress {
-    /// This part is to be asked for.
-    Ask(PartAsk),
-    /// Nothing now.
-    Wait,
-    /// All of it is here.
-    Done { epoch: Epoch, through: BatchNumber },
-    /// The primary does not know of it any more: it is to begin anew, with an empty store.
-    Anew,
-}
 
 /// See the module.
 pub(super) struct Rebuilding {
@@ -63,29 +51,23 @@ impl Rebuilding {
         self.rebuild.part(now, bytes.to_vec())
     }
 
-    /// Goes on; called every turn. `asks`: whether it may ask for more.
-    pub(super) fn turn(&mut self, now: Timestamp, asks: bool) -> Result<Progress, ShardError> {
+    /// Goes on; called every turn. `asks`: whether it may ask for more. A part is to be asked for when
+    /// that is due.
+    pub(super) fn turn(&mut self, now: Timestamp, asks: bool) -> Result<RebuildStep, ShardError> {
         self.rebuild.turn(now)?;
         if !asks {
             self.asked = None;
-            return Ok(Progress::Wait);
+            return Ok(RebuildStep::Wait);
         }
-        Ok(match self.rebuild.step() {
-            RebuildStep::Ask(ask) => {
-                let again = |(asked, at): (PartAsk, Timestamp)| {
-                    asked != ask || now >= at.saturating_add(PART_AGAIN)
-                };
-                if self.asked.is_none_or(again) {
-                    self.asked = Some((ask, now));
-                    Progress::Ask(ask)
-                } else {
-                    Progress::Wait
-                }
-            }
-            RebuildStep::Wait => Progress::Wait,
-            RebuildStep::Done { epoch, through } => Progress::Done { epoch, through },
-            RebuildStep::Anew => Progress::Anew,
-        })
+        let step = self.rebuild.step();
+        let RebuildStep::Ask(ask) = step else { return Ok(step) };
+        let waits =
+            |(asked, at): (PartAsk, Timestamp)| asked == ask && now < at.saturating_add(PART_AGAIN);
+        if self.asked.is_some_and(waits) {
+            return Ok(RebuildStep::Wait);
+        }
+        self.asked = Some((ask, now));
+        Ok(step)
     }
 
     /// The next batch for the own log.

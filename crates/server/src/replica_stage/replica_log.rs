@@ -36,14 +36,6 @@ enum HeldEntry {
     Void,
 }
 
-/// What a log batch holds, and of which life it is.
-#[derive(Clone, Copy, Debug)]
-struct HeldInLog {
-    number: BatchNumber,
-    life: u32,
-    entry: HeldEntry,
-}
-
 /// What was handed to the log and is not durable.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
@@ -153,7 +145,7 @@ pub(super) struct ReplicaLog {
     next_record: RecordNumber,
     in_flight: VecDeque<Appended>,
     /// What the logs may still hand out, by ascending number.
-    held: VecDeque<HeldInLog>,
+    held: VecDeque<(BatchNumber, HeldEntry)>,
     /// The batches from the first that is needed on.
     batches: BTreeMap<BatchNumber, Batch<LogBytes>>,
     bytes: usize,
@@ -243,9 +235,9 @@ impl ReplicaLog {
     /// needed but the mark, and what comes is of another life.
     pub(super) fn give_up(&mut self) {
         self.begin_life();
-        for held in &mut self.held {
-            if matches!(held.entry, HeldEntry::Batch(_)) {
-                held.entry = HeldEntry::Void;
+        for (_, held) in &mut self.held {
+            if matches!(held, HeldEntry::Batch(_)) {
+                *held = HeldEntry::Void;
             }
         }
     }
@@ -256,25 +248,24 @@ impl ReplicaLog {
         self.bytes = 0;
     }
 
-    /// A log batch has this number and content.
+    /// A log batch has this number and content, of this life.
     fn note(&mut self, number: BatchNumber, life: u32, entry: &Entry<LogBytes>) {
         debug_assert!(
-            self.held.back().is_none_or(|last| last.number < number),
+            self.held.back().is_none_or(|(last, _)| *last < number),
             "log batches are numbered upwards"
         );
-        match entry {
+        let held = match entry {
+            Entry::Batch(_) if life < self.head.life => HeldEntry::Void,
             Entry::Batch(batch) => {
-                let entry = HeldEntry::Batch(batch.number);
-                self.held.push_back(HeldInLog { number, life, entry });
-                if life == self.head.life && batch.number >= self.head.keep_from {
-                    self.hold(batch);
-                }
+                self.counts(batch);
+                HeldEntry::Batch(batch.number)
             }
             Entry::Mark(_) => {
-                self.held.push_back(HeldInLog { number, life, entry: HeldEntry::Mark });
                 self.mark = Some((number, entry.clone()));
+                HeldEntry::Mark
             }
-        }
+        };
+        self.held.push_back((number, held));
     }
 
     /// What to tell which stage so that an entry becomes durable.
@@ -347,17 +338,13 @@ impl ReplicaLog {
 
     /// What to tell all logs, when they may let something go.
     pub(super) fn release(&mut self) -> Option<impl Iterator<Item = (StageId, Event)> + '_> {
-        let from = self.held.partition_point(|held| held.number < self.released);
-        let durable = self.durable_head;
-        let is_needed = |held: &&HeldInLog| match held.entry {
-            HeldEntry::Mark => held.number >= self.durable_mark,
+        let from = self.held.partition_point(|(number, _)| *number < self.released);
+        let is_needed = |&&(number, held): &&(BatchNumber, HeldEntry)| match held {
+            HeldEntry::Mark => number >= self.durable_mark,
             HeldEntry::Void => false,
-            HeldEntry::Batch(batch) => {
-                held.life > durable.life
-                    || (held.life == durable.life && batch >= durable.keep_from)
-            }
+            HeldEntry::Batch(batch) => batch >= self.durable_head.keep_from,
         };
-        let first = self.held.range(from..).find(is_needed).map(|held| held.number);
+        let first = self.held.range(from..).find(is_needed).map(|(number, _)| *number);
         let keep_from = first.unwrap_or(self.next);
         if keep_from <= self.released || keep_from <= BatchNumber::ZERO.next() {
             return None;
@@ -374,10 +361,9 @@ impl ReplicaLog {
         let on_its_way = self.in_flight.front().filter(|_| log == self.log);
         self.logs.told(log, from, on_its_way.map(|first| first.number));
         let oldest = self.logs.oldest()?;
-        while self.held.pop_front_if(|held| held.number < oldest).is_some() {}
-        let of_life = self.held.iter().filter(|held| held.life == self.head.life);
-        let batches = of_life.filter_map(|held| match held.entry {
-            HeldEntry::Batch(batch) => Some(batch),
+        while self.held.pop_front_if(|(number, _)| *number < oldest).is_some() {}
+        let batches = self.held.iter().filter_map(|(_, held)| match held {
+            HeldEntry::Batch(batch) => Some(*batch),
             HeldEntry::Mark | HeldEntry::Void => None,
         });
         batches.min()
@@ -393,12 +379,11 @@ impl ReplicaLog {
     ) -> (Option<Entry<LogBytes>>, Option<BatchNumber>) {
         let has_news = self.head != self.durable_head;
         let mark = self.mark.as_ref().filter(|(number, _)| has_news || *number < below);
-        let older = self.held.iter().take_while(|held| held.number < below);
-        let of_life = older.filter(|held| held.life == self.head.life);
-        let batches = of_life.filter_map(|held| match held.entry {
+        let older = self.held.iter().take_while(|(number, _)| *number < below);
+        let batches = older.filter_map(|(_, held)| match held {
             // What a table has cut has a number that other batches get.
-            HeldEntry::Batch(batch) if batch >= self.head.keep_from && batch <= counted => {
-                Some(batch)
+            HeldEntry::Batch(batch) if *batch >= self.head.keep_from && *batch <= counted => {
+                Some(*batch)
             }
             HeldEntry::Batch(_) | HeldEntry::Mark | HeldEntry::Void => None,
         });
