@@ -17,6 +17,7 @@ pub fn does_end(model: &Small, world: &World) -> bool {
         candidates: &[0, 1, 2, 3, 4],
         restarts: 0,
         losses: 0,
+        gives_up: 0,
         leases: 0,
         snapshot: None,
         ..model.clone()
@@ -83,6 +84,7 @@ impl Small {
                 | Step::ClientCrash { .. }
                 | Step::Restart { .. }
                 | Step::Lose { .. }
+                | Step::Empty { .. }
                 | Step::TimePasses => false,
                 // Deposed primaries learn that they are.
                 Step::Pass { shard, primary, .. }

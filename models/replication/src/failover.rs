@@ -81,7 +81,34 @@ impl Small {
         let is_enough = |epoch| (answering & self.members(epoch)).count_ones() as usize > self.f;
         let has_store = self.members(newest) & 1 << primary != 0
             || self.is(Mutation::InstallsWithoutCheckpoint);
-        has_store && (self.is(Mutation::AsksAnybody) || (newest..=last).all(is_enough))
+        let has_all = self.has_what_was_given_up(of_shard, answering, newest);
+        let is_here = !of_shard.replicas[primary].is_empty;
+        is_here
+            && has_all
+            && has_store
+            && (self.is(Mutation::AsksAnybody) || (newest..=last).all(is_enough))
+    }
+
+    /// Whether the others that answer have all that those had of the newest table which have given it
+    /// up: they know what it was, and cannot hand it out.
+    fn has_what_was_given_up(&self, of_shard: &Shard, answering: Replicas, newest: u8) -> bool {
+        let (mut had, mut has) = (Table::default(), Table::default());
+        for answer in each(answering).map(|replica| &of_shard.replicas[replica]) {
+            if answer.normal == newest {
+                let sum = if answer.is_empty { &mut had } else { &mut has };
+                for (kept, record) in sum.records.iter_mut().zip(answer.table) {
+                    *kept = kept.with(record);
+                }
+                sum.settled |= answer.settled;
+                sum.base = newest;
+            }
+        }
+        let has_all = |txn: usize| {
+            let (was, is) = (had.records[txn], has.records[txn]);
+            let was_settled = had.settled & 1 << txn != 0;
+            has.settled & 1 << txn != 0 || (was.with(is) == is && (!was_settled || is.is_outcome()))
+        };
+        (has.base == newest && (0..TXNS).all(has_all)) || self.is(Mutation::IgnoresWhatWasGivenUp)
     }
 
     /// Steps 2 and 4: what the answers say together.
@@ -89,7 +116,9 @@ impl Small {
         let newest = newest_installed(of_shard, answering);
         let mut table = Table { base: newest, ..Table::default() };
         for answer in each(answering).map(|replica| &of_shard.replicas[replica]) {
-            if answer.normal == newest || self.is(Mutation::MergesOldTables) {
+            let has_records =
+                !answer.is_empty && (answer.normal == newest || self.is(Mutation::MergesOldTables));
+            if has_records {
                 for (kept, has) in table.records.iter_mut().zip(answer.table) {
                     *kept = kept.with(has);
                 }
@@ -217,7 +246,8 @@ impl Small {
     /// A replica takes an epoch's table in place of the records that it has.
     fn put_table(&self, one: &mut Replica, replica: usize, table: &Table) {
         // What the table leaves out as stable is in the store of whoever was there.
-        let was_there = !one.lacks_state && self.members(table.base) & 1 << replica != 0;
+        let was_there =
+            !one.lacks_state && !one.is_empty && self.members(table.base) & 1 << replica != 0;
         if !was_there && !self.is(Mutation::InstallsWithoutCheckpoint) {
             one.store = table.store;
         } else if !self.is(Mutation::DropsWhatIsLeftOut) {
@@ -230,7 +260,7 @@ impl Small {
         one.settled = table.settled;
         one.passed |= table.passed;
         one.granted = one.granted.max(table.lease);
-        one.lacks_state = false;
+        (one.lacks_state, one.is_empty) = (false, false);
     }
 
     /// Backups grant the primary of the epoch that they are in a lease, and the primary notes it.
@@ -242,7 +272,7 @@ impl Small {
             let is_promised = backup.promised == epoch
                 || (backup.promised > epoch && self.is(Mutation::AcceptsOldEpoch));
             let is_member = self.members(epoch) & 1 << replica != 0;
-            if !is_promised || !is_member || backup.lacks_state {
+            if !is_promised || !is_member || backup.lacks_state || backup.is_empty {
                 return false;
             }
             backup.granted = backup.granted.max(lease);

@@ -37,6 +37,8 @@ pub struct Small {
     pub restarts: u8,
     /// How many disks may be lost.
     pub losses: u8,
+    /// How often a replica may give up what it has.
+    pub gives_up: u8,
     pub client_crashes: u8,
     /// How many bounds of leases true time has passed at first.
     pub begins_at: u8,

@@ -75,6 +75,10 @@ pub enum Mutation {
     AnswersWithoutState,
     /// A replica that got an older state back takes it for its newest.
     BelievesOldState,
+    /// A replica that has given up what it had answers step 1 as if it had never had anything.
+    ForgetsWhatItGaveUp,
+    /// A merge goes on without what a replica had that has given it up.
+    IgnoresWhatWasGivenUp,
     /// A replica that has lost its state joins whatever epoch it hears of.
     ReturnsWithoutAsking,
     /// A replica that has lost its state gets the table that the epoch began with.
@@ -132,6 +136,7 @@ impl Mutation {
             | Self::BelievesOldState
             | Self::ReturnsWithoutAsking
             | Self::RebuildsFromTable => "lost-disk",
+            Self::ForgetsWhatItGaveUp | Self::IgnoresWhatWasGivenUp => "given-up-copies",
             Self::InstallsWithoutCheckpoint => "leaves",
             Self::AsksAnybody | Self::AsksOneConfiguration => "replaced",
             Self::OneBackupIsEnough => "five",
@@ -142,7 +147,7 @@ impl Mutation {
         }
     }
 
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 48] = [
         Self::ServesWithoutOwnCopy,
         Self::DecidesInMerge,
         Self::VotesUnderOldLease,
@@ -179,6 +184,8 @@ impl Mutation {
         Self::FreesWhatItGivesUp,
         Self::AnswersWithoutState,
         Self::BelievesOldState,
+        Self::ForgetsWhatItGaveUp,
+        Self::IgnoresWhatWasGivenUp,
         Self::ReturnsWithoutAsking,
         Self::RebuildsFromTable,
         Self::InstallsWithoutCheckpoint,

@@ -29,7 +29,7 @@ impl Small {
         let one = &mut world.shards[shard].replicas[replica];
         let is_known =
             is_acked && one.settled & 1 << txn != 0 && !self.is(Mutation::RevivesDropped);
-        if !is_promised || !is_installed || is_known {
+        if !is_promised || !is_installed || is_known || one.is_empty {
             return false;
         }
         one.table[txn] = one.table[txn].with(record);

@@ -1,8 +1,10 @@
-//! Disks that are lost, and replicas that come back (docs/protocol/replication.md, lost state).
+//! Disks that are lost, replicas that give up what they have, and how they come back
+//! (docs/protocol/replication.md, lost state).
 
 use crate::model::Small;
 use crate::mutation::Mutation;
-use crate::world::{At, Replica, World};
+use crate::record::Record;
+use crate::world::{At, Replica, Role, TXNS, World};
 
 impl Small {
     /// A replica loses its disk, or gets an older one back. It knows that, and asks the master for
@@ -23,7 +25,29 @@ impl Small {
         true
     }
 
-    /// The primary of an epoch gives a replica that has lost its state all that it has now.
+    /// A backup lacks what nobody keeps any more, says the primary of its epoch. It gives up what it
+    /// has, and remembers what that was.
+    pub fn empty(&self, world: &mut World, (shard, replica): At) -> bool {
+        let replicas = &world.shards[shard].replicas;
+        let promised = replicas[replica].promised;
+        let leads = |other: &Replica| {
+            other.role == Role::Serving(promised) || other.role == Role::Merged(promised)
+        };
+        let is_told = replicas.iter().any(leads);
+        let one = &mut world.shards[shard].replicas[replica];
+        if !is_told || one.lacks_state || one.is_empty || one.normal == 0 {
+            return false;
+        }
+        (one.store, one.is_empty) = (0, true);
+        if self.is(Mutation::ForgetsWhatItGaveUp) {
+            (one.table, one.settled, one.normal) = ([Record::Unseen; TXNS], 0, 0);
+        }
+        world.given_up += 1;
+        true
+    }
+
+    /// The primary of an epoch gives a replica that has lost or given up its state all that it has
+    /// now.
     pub fn rebuild(&self, world: &mut World, (shard, primary): At, replica: usize) -> bool {
         let Some(epoch) = self.serves(world, shard, primary) else { return false };
         let of_shard = &mut world.shards[shard];

@@ -11,6 +11,7 @@ pub enum Step {
     TimePasses,
     Restart { shard: usize, replica: usize },
     Lose { shard: usize, replica: usize },
+    Empty { shard: usize, replica: usize },
     // Becoming primary, and coming back.
     TakeOver { shard: usize, primary: usize, with: Replicas },
     Install { shard: usize, replica: usize },
@@ -103,6 +104,9 @@ impl Small {
         if world.losses < self.losses && self.epochs[shard] > 1 && !one.lacks_state {
             out.push(Step::Lose { shard, replica });
         }
+        if one.role == Role::Idle && world.given_up < self.gives_up && self.epochs[shard] > 1 {
+            out.push(Step::Empty { shard, replica });
+        }
     }
 
     fn of_backup(&self, world: &World, (shard, replica): (usize, usize), out: &mut Vec<Step>) {
@@ -142,7 +146,8 @@ impl Small {
             }
         }
         for replica in 0..self.replicas {
-            if world.shards[shard].replicas[replica].lacks_state {
+            let one = &world.shards[shard].replicas[replica];
+            if one.lacks_state || one.is_empty {
                 out.push(Step::Rebuild { shard, primary, replica });
             }
         }
@@ -211,6 +216,7 @@ impl Small {
             }
             Step::Restart { shard, replica } => self.restart(next, shard, replica),
             Step::Lose { shard, replica } => self.lose(next, (shard, replica)),
+            Step::Empty { shard, replica } => self.empty(next, (shard, replica)),
             Step::TakeOver { shard, primary, with } => self.take_over(next, (shard, primary), with),
             Step::Install { shard, replica } => self.install(next, shard, replica),
             Step::Rebuild { shard, primary, replica } => {

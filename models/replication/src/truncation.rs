@@ -56,7 +56,7 @@ impl Small {
     ) -> bool {
         let of_shard = &mut world.shards[shard];
         let one = &mut of_shard.replicas[replica];
-        if one.promised != epoch || one.normal != epoch {
+        if one.promised != epoch || one.normal != epoch || one.is_empty {
             return false;
         }
         one.passed |= 1 << txn;
@@ -117,6 +117,7 @@ impl Small {
         let of_shard = &world.shards[shard];
         let one = &of_shard.replicas[replica];
         one.normal > 0
+            && !one.is_empty
             && of_shard.stable[usize::from(one.normal) - 1] & 1 << txn != 0
             && one.table[txn] != Record::Unseen
     }

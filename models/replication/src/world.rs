@@ -92,6 +92,8 @@ pub struct Replica {
     pub held: Lease,
     /// It has lost what it had, and knows it.
     pub lacks_state: bool,
+    /// It has given up what it had: its records are what it remembers of that, and it hands out none.
+    pub is_empty: bool,
     // In memory, of a primary:
     pub role: Role,
     pub view: [Record; TXNS],
@@ -187,6 +189,7 @@ pub struct World {
     pub snapshot: [Option<u8>; SHARDS],
     pub restarts: u8,
     pub losses: u8,
+    pub given_up: u8,
     pub client_crashes: u8,
     /// A single read has missed what was known before it.
     pub is_stale: bool,
