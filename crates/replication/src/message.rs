@@ -19,7 +19,7 @@ pub struct JoinAnswer {
     pub lease: Timestamp,
     /// The batches that it has durably, of that epoch and before.
     pub has: NumberSet,
-    /// It can hand out those above this one only.
+    /// It can hand out those above this one only: none, where that is the last one.
     pub held_above: BatchNumber,
 }
 

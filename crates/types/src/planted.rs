@@ -379,6 +379,8 @@ pub enum Bug {
     EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate before it is rebuilt.
     AnswersAfterLoss,
+    /// A replica that has given up what it had answers a candidate as if it had never had anything.
+    ForgetsWhatItGaveUp,
     /// A replica that gave up what it had takes the checkpoint of a primary that was deposed before.
     RebuildsFromDeposed,
     /// A replica that gives up what it had does not say so in its log.

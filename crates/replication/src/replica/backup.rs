@@ -1,9 +1,9 @@
 //! A replica as a backup: it promises, installs tables, stores batches and says what it has.
 
-use timestone_types::Epoch;
+use timestone_types::{Epoch, is_planted};
 use timestone_wal::BatchNumber;
 
-use super::input::{Entry, Mark, Output};
+use super::input::{Entry, GivenUp, Mark, Output};
 use super::persisting::Persisted;
 use super::table::EpochTable;
 use super::{Replica, ReplicaId};
@@ -49,7 +49,7 @@ impl<B: Payload> Replica<B> {
     /// Answers the candidate, once the promise is durable.
     pub(super) fn answer(&mut self, epoch: Epoch, out: &mut Vec<Output<B>>) {
         let Some(to) = self.primary else { return };
-        if !self.own.is_whole() || self.persisting.holds(Persisted::Promise(epoch)) {
+        if !self.own.may_answer() || self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
         let answer = self.what_it_has();
@@ -59,11 +59,17 @@ impl<B: Payload> Replica<B> {
     /// As it answers a candidate.
     pub(super) fn what_it_has(&self) -> JoinAnswer {
         let own = &self.own;
-        JoinAnswer {
-            lineage: own.lineage.clone(),
-            lease: own.lease,
-            has: own.durable.clone(),
-            held_above: own.batches.base(),
+        match own.given_up.clone().filter(|_| !is_planted!(ForgetsWhatItGaveUp)) {
+            Some(GivenUp { lineage, had }) => {
+                let held_above = had.last();
+                JoinAnswer { lineage, lease: own.lease, has: had, held_above }
+            }
+            None => JoinAnswer {
+                lineage: own.lineage.clone(),
+                lease: own.lease,
+                has: own.durable.clone(),
+                held_above: own.batches.base(),
+            },
         }
     }
 
@@ -129,9 +135,10 @@ impl<B: Payload> Replica<B> {
         let epoch = table.epoch;
         let own = self.own.mark();
         let lease = own.lease.max(table.head.floor);
-        let mark = Mark { lineage: table.lineage(), lease, lost_before: None, ..own };
+        let (lineage, lost_before, given_up) = (table.lineage(), None, None);
+        let mark = Mark { lineage, lease, lost_before, given_up, ..own };
         self.persist(Persisted::Table(epoch), Entry::Mark(mark), out);
-        if timestone_types::is_planted!(AcksBeforeInstall) && self.leading.is_none() {
+        if is_planted!(AcksBeforeInstall) && self.leading.is_none() {
             self.table_is_durable(epoch);
         }
     }
@@ -165,7 +172,7 @@ impl<B: Payload> Replica<B> {
             self.persist(what, Entry::Batch(batch.clone()), out);
             let number = batch.number;
             self.own.take(batch);
-            if timestone_types::is_planted!(AcksBeforeLog | AcceptsOldEpoch) {
+            if is_planted!(AcksBeforeLog | AcceptsOldEpoch) {
                 let mut durable = self.own.durable.clone();
                 durable.insert(number);
                 let (counted, session, received) = (self.own.counted, self.own.session, None);

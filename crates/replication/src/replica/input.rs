@@ -7,6 +7,7 @@ use super::ReplicaId;
 use crate::batches::Batch;
 use crate::lineage::Lineage;
 use crate::message::Message;
+use crate::number_set::NumberSet;
 
 /// Counts what a replica wants to be durable; only rises.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,13 +26,25 @@ pub struct Mark {
     /// Everything up to this one counts.
     pub counted: BatchNumber,
     /// It has lost or given up what it had, and has installed no table of this epoch or a later one
-    /// since: it answers no candidate.
+    /// since.
     pub lost_before: Option<Epoch>,
+    /// What it had then, if it knows that. If it does not, it answers no candidate.
+    pub given_up: Option<GivenUp>,
     /// What is in its log before this mark, and what is in its store, is void: it lacked batches that
     /// nobody keeps any more, and takes a checkpoint.
     pub emptied: bool,
     /// The checkpoint that it has taken last; zero for none.
     pub session: u64,
+}
+
+/// What a replica had before it gave that up, for candidates: whatever of it counts is in their
+/// tables, and it can hand out nothing.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GivenUp {
+    /// The epochs whose tables it had installed.
+    pub lineage: Lineage,
+    /// The batches that it had durably, and may have acknowledged.
+    pub had: NumberSet,
 }
 
 /// What a replica wants to be durable, for its log.

@@ -29,7 +29,7 @@ mod takeover;
 
 use core::fmt;
 
-use timestone_types::{Epoch, Timestamp};
+use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
 
 use crate::batches::{Batch, Batches, Payload};
@@ -37,7 +37,7 @@ use crate::limits::Retention;
 use crate::lineage::Lineage;
 use crate::message::Message;
 use crate::number_set::NumberSet;
-pub use input::{Entry, Input, Mark, Output, Step, Ticket};
+pub use input::{Entry, GivenUp, Input, Mark, Output, Step, Ticket};
 use leading::Leading;
 use persisting::{Persisted, Persisting};
 pub use recover::Stored;
@@ -85,9 +85,11 @@ pub(crate) struct Own<B> {
     counted: BatchNumber,
     /// Everything up to this one was handed out to be carried out.
     applied: BatchNumber,
-    /// It has lost or given up what it had: before it has installed a table of this epoch or a later
-    /// one, it does not answer when it is asked to join.
+    /// It has lost or given up what it had, and has installed no table of this epoch or a later one
+    /// since.
     lost_before: Option<Epoch>,
+    /// What it had then, if it knows that.
+    given_up: Option<GivenUp>,
     /// Everything that it had is void: it takes nothing before a checkpoint has come.
     emptied: bool,
     /// The checkpoint that it has taken last.
@@ -100,9 +102,9 @@ impl<B> Own<B> {
         self.lineage.installed()
     }
 
-    /// Whether what it has is what it ever had: it may answer when it is asked to join.
-    fn is_whole(&self) -> bool {
-        self.lost_before.is_none() || timestone_types::is_planted!(AnswersAfterLoss)
+    /// Whether it may answer when it is asked to join: it knows all that it ever promised and stored.
+    fn may_answer(&self) -> bool {
+        self.lost_before.is_none() || self.given_up.is_some() || is_planted!(AnswersAfterLoss)
     }
 }
 
@@ -130,7 +132,7 @@ impl<B: Payload> Own<B> {
 
     /// Hands out what counts, is here and was not handed out.
     fn apply(&mut self, out: &mut Vec<Output<B>>) {
-        let ready = if timestone_types::is_planted!(AppliesUncounted) {
+        let ready = if is_planted!(AppliesUncounted) {
             self.durable.prefix()
         } else {
             self.counted.min(self.durable.prefix())
@@ -155,6 +157,7 @@ impl<B: Payload> Own<B> {
             lease: self.lease,
             counted: self.counted,
             lost_before: self.lost_before,
+            given_up: self.given_up.clone(),
             emptied: self.emptied,
             session: self.session,
         }
@@ -168,7 +171,7 @@ impl<B: Payload> Own<B> {
             "what is dropped was handed out to be carried out"
         );
         debug_assert!(
-            self.applied <= self.counted || timestone_types::is_planted!(AppliesUncounted),
+            self.applied <= self.counted || is_planted!(AppliesUncounted),
             "only what counts is carried out"
         );
     }
@@ -251,10 +254,16 @@ impl<B: Payload> Replica<B> {
         self.own.batches.base()
     }
 
+    /// Whether it has all that it ever stored, or what has taken the place of that.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.own.lost_before.is_none()
+    }
+
     /// Whether it may answer a candidate: it knows all that it ever promised and stored.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.own.is_whole()
+    pub fn may_answer(&self) -> bool {
+        self.own.may_answer()
     }
 
     /// What is durable here.
@@ -309,7 +318,7 @@ impl<B: Payload> Replica<B> {
         if let Message::Refused { promised } = message {
             return self.refused(promised, out);
         }
-        let accepts = timestone_types::is_planted!(AcceptsOldEpoch)
+        let accepts = is_planted!(AcceptsOldEpoch)
             && matches!(message, Message::Append { .. })
             && epoch == self.own.installed();
         if epoch < self.own.promised && !accepts {

@@ -8,12 +8,16 @@
 //! One that has lost its log or its store begins in the same way, and one whose place others have:
 //! nobody asks it for what it has.
 //!
-//! What it has acknowledged it does not have any more, so it answers no candidate until it is
-//! rebuilt (rule P16), and a primary that gives it a checkpoint forgets what it has said before: by
-//! the number of the checkpoint, which is in every acknowledgement from then on. So what counted by
-//! its word is in that checkpoint, or was counted by others (rule P18). The checkpoint is from a
-//! primary of the epoch that it had installed or a later one: one that was deposed before does not
-//! know what it has acknowledged since.
+//! What it has acknowledged it does not have any more. It remembers what that was, and answers
+//! candidates by that: none makes a table without it. It hands out none of it. So where another
+//! replica has everything, that one can lead, whoever else takes a checkpoint. One that has lost its
+//! log does not know, and answers nobody before it is rebuilt (rule P16).
+//!
+//! A primary that gives it a checkpoint forgets what it has said before: by the number of the
+//! checkpoint, which is in every acknowledgement from then on. So what counted by its word is in that
+//! checkpoint, or was counted by others (rule P18). The checkpoint is from a primary of the epoch
+//! that it had installed or a later one: one that was deposed before does not know what it has
+//! acknowledged since.
 //!
 //! A candidate that installs its table gives checkpoints of what counts already: else nobody could
 //! serve where just one replica has that. Its table brings the rest. The leases that the taker had
@@ -23,7 +27,7 @@
 use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
 
-use super::input::{Entry, Output};
+use super::input::{Entry, GivenUp, Output};
 use super::leading::Leading;
 use super::persisting::Persisted;
 use super::table::EpochTable;
@@ -71,7 +75,14 @@ impl<B: Payload> Replica<B> {
         if self.own.emptied || self.leading.is_some() {
             return;
         }
-        let own = &self.own;
+        let own = &mut self.own;
+        let given_up = match own.lost_before {
+            Some(_) => own.given_up.take(),
+            None => {
+                let (lineage, had) = (own.lineage.clone(), own.durable.clone());
+                Some(GivenUp { lineage, had })
+            }
+        };
         self.own = Own {
             promised: own.promised,
             lineage: Lineage::default(),
@@ -82,6 +93,7 @@ impl<B: Payload> Replica<B> {
             counted: BatchNumber::ZERO,
             applied: BatchNumber::ZERO,
             lost_before: own.lost_before.max(Some(own.installed())),
+            given_up,
             emptied: true,
             session: own.session,
         };
@@ -138,10 +150,10 @@ impl<B: Payload> Replica<B> {
             own.received.add(&NumberSet::through(through));
             own.batches.drop_through(through);
             own.apply(out);
-            match &self.leading {
-                Some(_) => self.install_everywhere(now, out),
-                None => self.complete_table(out),
-            }
+        }
+        match &self.leading {
+            Some(_) => self.install_everywhere(now, out),
+            None => self.complete_table(out),
         }
         if let Some(primary) = self.primary {
             self.probe(primary, self.own.promised, out);

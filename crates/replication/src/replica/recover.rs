@@ -71,6 +71,8 @@ impl<B: Payload> Replica<B> {
             (mark.lineage, mark.counted) = (Lineage::default(), BatchNumber::ZERO);
         }
         let lost_before = mark.lost_before.max(stored.void);
+        // What it remembers of the time before may be less than what it had.
+        let given_up = mark.given_up.filter(|_| stored.void.is_none());
         let mut own = Own {
             promised: mark.promised.max(lost_before.unwrap_or_default()),
             lineage: mark.lineage,
@@ -81,6 +83,7 @@ impl<B: Payload> Replica<B> {
             counted: base.max(mark.counted),
             applied: base,
             lost_before,
+            given_up,
             emptied: is_void,
             session: mark.session,
         };

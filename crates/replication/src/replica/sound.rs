@@ -85,6 +85,6 @@ fn is_answer(epoch: Epoch, answer: &JoinAnswer) -> bool {
     is_set(has)
         && lineage.installed() <= epoch
         && lineage.table_end() <= has.prefix()
-        && *held_above <= has.prefix()
+        && *held_above <= has.last()
         && has.last().get() - held_above.get() <= MAX_SPAN
 }

@@ -139,6 +139,6 @@ impl<B: Payload> EpochTable<B> {
             own.take(batch);
         }
         assert_eq!(own.durable, NumberSet::through(end), "a table has no holes");
-        own.lost_before = None;
+        (own.lost_before, own.given_up) = (None, None);
     }
 }

@@ -68,7 +68,7 @@ impl<B: Payload> Replica<B> {
         if self.leading.is_none() {
             return self.answer(epoch, out);
         }
-        if self.own.is_whole() {
+        if self.own.may_answer() {
             let answer = self.what_it_has();
             self.joined(now, (self.me, epoch), answer, out);
         }

@@ -15,7 +15,8 @@ fn found_by(bug: Bug) -> Option<u64> {
 }
 
 /// Bugs that take more than chance, and what runs into them.
-const BY_SCRIPT: [(Bug, fn()); 4] = [
+const BY_SCRIPT: [(Bug, fn()); 5] = [
+    (Bug::ForgetsWhatItGaveUp, rebuilding::who_has_a_batch_has_given_it_up),
     (Bug::CountsEarlierLives, rebuilding::an_acknowledgement_is_late),
     (Bug::RebuildsFromDeposed, rebuilding::a_deposed_primary_gives_a_checkpoint),
     (Bug::ForgetsGrants, rebuilding::a_lease_was_granted_before_the_log_was_lost),

@@ -358,3 +358,113 @@ fn a_table_that_was_given_up_is_not_installed() {
     assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
     assert_eq!(world.replica(THREE).installed(), Epoch::ZERO);
 }
+
+/// 2 and 3 of three have given up what they had, and no checkpoint is whole: 2 lacked the first of
+/// eight batches, 3 the fourth.
+fn two_have_given_up() -> World {
+    let mut world = three();
+    keeps_little(&mut world);
+    for batch in 0..8 {
+        let (lacks, other) = if batch < 3 { (TWO, THREE) } else { (THREE, TWO) };
+        world.write(ONE, false);
+        lose(&mut world, lacks);
+        settle_between(&mut world, [ONE, other]);
+    }
+    for _ in 0..3 {
+        world.pass(200);
+        world.input(ONE, Input::Tick);
+        world.settle();
+    }
+    for id in [TWO, THREE] {
+        assert_eq!(world.replica(id).state(), Step::Rebuilding);
+    }
+    world
+}
+
+/// The third one starts anew, and so do they. It has everything: they know that.
+#[test]
+fn one_that_has_everything_leads_while_the_others_take_checkpoints() {
+    let mut world = two_have_given_up();
+    for id in ALL {
+        world.kill(id, 0);
+        world.start(id);
+    }
+    world.flying.clear();
+    assert!(!world.replica(TWO).is_whole() && world.replica(TWO).may_answer());
+    world.lead(ONE, &ALL);
+    world.settle();
+    assert_eq!(world.replica(ONE).state(), Step::Installing, "{:?}", world.told());
+    world.rebuild(ONE, TWO);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    assert!(world.replica(TWO).is_whole());
+    world.rebuild(ONE, THREE);
+    assert_eq!(world.applied(THREE), world.applied(ONE));
+    assert_eq!(world.applied(ONE).len(), world.laws.count());
+}
+
+/// 3 has acknowledged a batch that counts and that 2 lacks, and gives up what it had. Then 1 dies.
+pub(crate) fn who_has_a_batch_has_given_it_up() {
+    let mut world = three_is_left_behind();
+    world.rebuild(ONE, THREE);
+    world.write(ONE, false);
+    lose(&mut world, TWO);
+    settle_between(&mut world, [ONE, THREE]);
+    let counted = world.laws.count();
+    assert_eq!(counted, 7);
+    for _ in 0..4 {
+        world.write(ONE, false);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+    }
+    gives_up(&mut world, ONE);
+
+    world.kill(ONE, 0);
+    world.kill(THREE, 0);
+    world.start(THREE);
+    world.flying.clear();
+    world.lead(TWO, &ALL);
+    world.settle();
+    assert!(!world.is_serving(TWO), "batch 7 is at 1 alone");
+    let last = *world.cannot_lead.last().expect("it says so");
+    assert_eq!(last, (TWO, world.epoch()));
+    world.start(ONE);
+    world.lead(ONE, &ALL);
+    world.settle();
+    world.rebuild(ONE, THREE);
+    world.rebuild(ONE, TWO);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    assert_eq!(world.applied(TWO), world.applied(ONE));
+    assert_eq!(world.laws.count(), counted + 4);
+}
+
+#[test]
+fn nobody_leads_without_what_was_given_up() {
+    who_has_a_batch_has_given_it_up();
+}
+
+/// It takes a checkpoint, and starts anew before it has installed the table of the epoch: what it
+/// gave up is what it knows, until it has.
+#[test]
+fn what_was_given_up_is_known_until_a_table_is_installed() {
+    let mut world = three_is_left_behind();
+    world.begin_checkpoint(ONE, THREE);
+    world.settle();
+    world.end_checkpoint(THREE);
+    assert!(!world.replica(THREE).is_emptied() && !world.replica(THREE).is_whole());
+    world.kill(THREE, 0);
+    world.start(THREE);
+    assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
+    assert!(world.replica(THREE).may_answer());
+    world.rebuild(ONE, THREE);
+    assert!(world.replica(THREE).is_whole());
+}
+
+/// Its disk is lost while it takes a checkpoint: what it remembers is gone with that.
+#[test]
+fn who_loses_its_log_does_not_know_what_it_gave_up() {
+    let mut world = three_is_left_behind();
+    world.lose_disk(THREE);
+    world.start(THREE);
+    world.settle();
+    assert!(!world.replica(THREE).may_answer());
+}

@@ -317,7 +317,7 @@ impl World {
     pub(crate) fn begin_checkpoint(&mut self, from: ReplicaId, to: ReplicaId) {
         let Some(epoch) = self.gives(from) else { return };
         let through = BatchNumber::new(self.servers[&from].applied.len() as u64);
-        if from == to || through == BatchNumber::ZERO || !self.waits_for_checkpoint(to) {
+        if from == to || !self.waits_for_checkpoint(to) {
             return;
         }
         let session = self.next_id;
@@ -396,15 +396,15 @@ impl World {
         }
     }
 
-    /// Whether a server has lost its disk and is not rebuilt.
+    /// Whether a server has lost its disk and is not rebuilt: it does not know what it had.
     pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
         let server = &self.servers[&id];
         let marks = server.log.iter().rev().filter_map(|(_, entry)| match entry {
-            Entry::Mark(mark) => Some(mark.lost_before.is_some()),
+            Entry::Mark(mark) => Some(mark.lost_before.is_some() && mark.given_up.is_none()),
             Entry::Batch(_) => None,
         });
         let is_lost = marks.take(1).any(|is_lost| is_lost) || server.is_empty;
-        server.replica.as_ref().map_or(is_lost, |replica| !replica.is_whole())
+        server.replica.as_ref().map_or(is_lost, |replica| !replica.may_answer())
     }
 
     /// Who serves in the highest epoch.

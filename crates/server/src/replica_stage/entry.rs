@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use timestone_replication::{Batch, Entry, Lineage, Mark};
+use timestone_replication::{Batch, Entry, GivenUp, Lineage, Mark, NumberSet};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::record::{FIRST_OTHER_KIND, PREFIX_BYTES};
 use timestone_wal::{BatchNumber, BatchRecords, LogRecord, RecordNumber};
@@ -36,6 +36,8 @@ pub(super) struct EntryHead {
 const LOST: u8 = 1;
 /// Everything before is void.
 const EMPTIED: u8 = 2;
+/// What was given up is known.
+const GIVEN_UP: u8 = 4;
 
 /// Appends the records of an entry. How many records they are.
 pub(super) fn encode(entry: &Entry<LogBytes>, head: EntryHead, out: &mut Vec<u8>) -> u64 {
@@ -56,17 +58,38 @@ pub(super) fn encode(entry: &Entry<LogBytes>, head: EntryHead, out: &mut Vec<u8>
             bytes.extend(mark.promised.get().to_le_bytes());
             bytes.extend(mark.lease.as_nanos().to_le_bytes());
             bytes.extend(mark.counted.get().to_le_bytes());
-            let lost = if mark.lost_before.is_some() { LOST } else { 0 };
-            bytes.push(lost | if mark.emptied { EMPTIED } else { 0 });
+            let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+            let lost = flag(mark.lost_before.is_some(), LOST);
+            let given_up = flag(mark.given_up.is_some(), GIVEN_UP);
+            bytes.push(lost | flag(mark.emptied, EMPTIED) | given_up);
             bytes.extend(mark.lost_before.unwrap_or_default().get().to_le_bytes());
             bytes.extend(mark.session.to_le_bytes());
-            for (epoch, end) in mark.lineage.epochs() {
-                bytes.extend(epoch.get().to_le_bytes());
-                bytes.extend(end.get().to_le_bytes());
+            if let Some(given_up) = &mark.given_up {
+                encode_given_up(given_up, &mut bytes);
             }
+            encode_lineage(&mark.lineage, &mut bytes);
             LogRecord::Other { kind: MARK, bytes: &bytes }.encode(out);
             1
         }
+    }
+}
+
+fn encode_lineage(lineage: &Lineage, out: &mut Vec<u8>) {
+    for (epoch, end) in lineage.epochs() {
+        out.extend(epoch.get().to_le_bytes());
+        out.extend(end.get().to_le_bytes());
+    }
+}
+
+fn encode_given_up(given_up: &GivenUp, out: &mut Vec<u8>) {
+    let GivenUp { lineage, had } = given_up;
+    out.extend((lineage.epochs().len() as u32).to_le_bytes());
+    encode_lineage(lineage, out);
+    out.extend(had.prefix().get().to_le_bytes());
+    out.extend((had.runs().len() as u32).to_le_bytes());
+    for (first, last) in had.runs() {
+        out.extend(first.get().to_le_bytes());
+        out.extend(last.get().to_le_bytes());
     }
 }
 
@@ -103,6 +126,18 @@ impl Fields<'_> {
     fn time(&mut self) -> Option<Timestamp> {
         self.u64().map(Timestamp::from_nanos)
     }
+
+    fn of_lineage(&mut self) -> Option<(Epoch, BatchNumber)> {
+        Some((self.epoch()?, self.number()?))
+    }
+
+    fn given_up(&mut self) -> Option<GivenUp> {
+        let epochs = (0..self.u32()?).map(|_| self.of_lineage()).collect::<Option<_>>()?;
+        let (lineage, through) = (Lineage::new(epochs)?, self.number()?);
+        let runs = (0..self.u32()?).map(|_| Some((self.number()?, self.number()?)));
+        let had = NumberSet::new(through, runs.collect::<Option<_>>()?)?;
+        Some(GivenUp { lineage, had })
+    }
 }
 
 /// An entry, and what stands in front of it. `bytes` are the records of one log batch. `None`: they
@@ -123,18 +158,23 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(EntryHead, Entry<LogBytes>)> {
         MARK => {
             let (promised, lease, counted) = (fields.epoch()?, fields.time()?, fields.number()?);
             let (flags, before) = (fields.u8()?, fields.epoch()?);
-            if flags & !(LOST | EMPTIED) != 0 {
+            if flags & !(LOST | EMPTIED | GIVEN_UP) != 0 {
                 return None;
             }
             let session = fields.u64()?;
+            let given_up = match flags & GIVEN_UP != 0 {
+                true => Some(fields.given_up()?),
+                false => None,
+            };
             let mut epochs = Vec::new();
             while !fields.0.is_empty() {
-                epochs.push((fields.epoch()?, fields.number()?));
+                epochs.push(fields.of_lineage()?);
             }
             let lineage = Lineage::new(epochs)?;
             let lost_before = (flags & LOST != 0).then_some(before);
             let emptied = flags & EMPTIED != 0;
-            let mark = Mark { promised, lineage, lease, counted, lost_before, emptied, session };
+            let mark =
+                Mark { promised, lineage, lease, counted, lost_before, emptied, session, given_up };
             Entry::Mark(mark)
         }
         _ => return None,
@@ -159,9 +199,13 @@ mod tests {
 
     fn mark() -> Entry<LogBytes> {
         let epochs = vec![(Epoch::ZERO, BatchNumber::ZERO), (Epoch::new(4), BatchNumber::new(8))];
+        let lineage = Lineage::new(epochs).unwrap();
+        let runs = vec![(BatchNumber::new(12), BatchNumber::new(14))];
+        let had = NumberSet::new(BatchNumber::new(10), runs).unwrap();
         Entry::Mark(Mark {
             promised: Epoch::new(5),
-            lineage: Lineage::new(epochs).unwrap(),
+            given_up: Some(GivenUp { lineage: lineage.clone(), had }),
+            lineage,
             lease: Timestamp::from_nanos(77),
             counted: BatchNumber::new(8),
             lost_before: Some(Epoch::new(3)),
