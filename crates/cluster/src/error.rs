@@ -3,7 +3,7 @@
 use thiserror::Error;
 use timestone_types::{ShardId, Slot};
 
-use crate::{ServerId, Term};
+use crate::{Run, ServerId, Term};
 
 /// Why a command was refused, or bytes were not understood.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -153,6 +153,17 @@ pub enum ClusterError {
         server: ServerId,
         /// How many more there are.
         more: usize,
+    },
+    /// A run that would begin does not lie above the last one of its data directory.
+    #[error(
+        "run {asked} of this data directory cannot begin, because run {known} has begun: another \
+         process has been started with a copy of the directory"
+    )]
+    StaleRun {
+        /// The run that was to begin.
+        asked: Run,
+        /// The last one that has begun.
+        known: Run,
     },
     /// The command belongs to another cluster.
     #[error(

@@ -27,7 +27,7 @@ use crate::limits::{
 use crate::state::MasterState;
 use crate::{
     ClientIdBlock, ClusterError, ControlState, DirectoryId, Keyspace, KeyspaceName,
-    KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor,
+    KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor, Run,
     ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, StoreKind, Term, assign,
     restored,
 };
@@ -155,8 +155,8 @@ impl Master {
             }
             _ if !self.state.awaited.is_empty() => Err(self.is_restored()),
             MasterCommand::RegisterClient { count } => self.register_client(count),
-            MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted } => {
-                self.register_server(cluster, directory, addresses, shards_wanted)
+            MasterCommand::RegisterServer { cluster, directory, run, addresses, shards_wanted } => {
+                self.register_server(cluster, (directory, run), addresses, shards_wanted)
             }
             MasterCommand::FetchMap => Ok(unchanged(MasterAnswer::Map(self.state.map.clone()))),
             MasterCommand::CreateKeyspace { name, options } => self.create_keyspace(name, options),
@@ -229,7 +229,7 @@ impl Master {
     fn register_server(
         &mut self,
         cluster: ClusterId,
-        directory: DirectoryId,
+        (directory, run): (DirectoryId, Run),
         addresses: ServerAddresses,
         shards_wanted: u16,
     ) -> Result<MasterStep, ClusterError> {
@@ -240,11 +240,15 @@ impl Master {
             });
         }
         let (mut servers, mut shards) = self.state.map.clone().into_parts();
-        let mut normal = self.state.normal.clone();
+        let (mut normal, mut runs) = (self.state.normal.clone(), self.state.runs.clone());
         let known = servers.iter().position(|server| server.directory == directory);
         let mut changed = false;
         let id = match known {
+            Some(index) if !run.may_begin(runs[index]) => {
+                return Err(ClusterError::StaleRun { asked: run, known: runs[index] });
+            }
             Some(index) => {
+                runs[index] = run;
                 changed |= servers[index].addresses != addresses;
                 servers[index].addresses = addresses;
                 servers[index].id
@@ -258,6 +262,8 @@ impl Master {
             }
             None => {
                 changed = true;
+                // Its number is the highest: it is the last of the map's servers.
+                runs.push(run);
                 servers.push(ServerInfo { id: self.state.next_server, directory, addresses });
                 self.state.next_server
             }
@@ -274,6 +280,8 @@ impl Master {
                 ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;
             self.state.normal = normal;
         }
+        let persist = changed || runs != self.state.runs;
+        self.state.runs = runs;
         if known.is_none() {
             self.state.next_server = ServerId::new(id.get() + 1);
         }
@@ -283,7 +291,7 @@ impl Master {
         let hash_seed = self.state.hash_seed;
         Ok(MasterStep {
             answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map },
-            persist: changed,
+            persist,
         })
     }
 
@@ -397,6 +405,7 @@ impl Master {
             replication: self.state.replication,
             term: self.state.term,
             normal: self.state.normal.clone(),
+            runs: self.state.runs.clone(),
             map: self.state.map.clone(),
         }
     }

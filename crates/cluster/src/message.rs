@@ -11,7 +11,7 @@ use crate::limits::{MAX_ENCODED_BYTES, MAX_KEYSPACES, MAX_REPLICAS, MAX_SERVERS,
 use crate::map::{decode_shard, encode_shard};
 use crate::{
     ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, NormalConfiguration,
-    ReplicationFactor, ServerAddresses, ServerId, ShardChange, ShardEntry, ShardMap, Term,
+    ReplicationFactor, Run, ServerAddresses, ServerId, ShardChange, ShardEntry, ShardMap, Term,
 };
 
 /// What the master is asked to do.
@@ -23,13 +23,16 @@ pub enum MasterCommand {
         /// How many.
         count: u32,
     },
-    /// A server starts, for the first time or again. Repeating it changes nothing but the
-    /// addresses.
+    /// A server starts, for the first time or again: a run of its data directory begins. Repeating
+    /// it changes nothing but the addresses.
     RegisterServer {
         /// The cluster its data directory belongs to; [`ClusterId::ZERO`] for a new directory.
         cluster: ClusterId,
         /// Its data directory.
         directory: DirectoryId,
+        /// The run that begins, durable in the directory; see [`Run::next`]. One that does not lie
+        /// above the last one is refused: the directory is an older copy, or there are two.
+        run: Run,
         /// Where it is reached from now on.
         addresses: ServerAddresses,
         /// Of how many shards it wants to be primary, those it has included; it gets them as far as
@@ -170,6 +173,8 @@ pub struct ControlState {
     pub term: Term,
     /// The last normal configuration of each shard, in the order of the map's shards.
     pub normal: Vec<NormalConfiguration>,
+    /// The last run of each server's data directory, in the order of the map's servers.
+    pub runs: Vec<Run>,
     /// The map.
     pub map: ShardMap,
 }
@@ -180,7 +185,16 @@ impl ControlState {
     #[must_use]
     pub fn of_single_copies(map: ShardMap) -> Self {
         let normal = map.shards().iter().map(NormalConfiguration::of_entry).collect();
-        Self { replication: ReplicationFactor::ONE, term: Term::ZERO, normal, map }
+        let runs = vec![Run::NONE; map.servers().len()];
+        Self { replication: ReplicationFactor::ONE, term: Term::ZERO, normal, runs, map }
+    }
+
+    /// The last run of a data directory, as far as the master knows.
+    #[must_use]
+    pub fn last_run(&self, directory: DirectoryId) -> Run {
+        let mut servers = self.map.servers().iter().zip(&self.runs);
+        let found = servers.find(|(server, _)| server.directory == directory);
+        found.map_or(Run::NONE, |(_, run)| *run)
     }
 }
 
@@ -192,10 +206,11 @@ impl MasterCommand {
                 put_u8(out, 1);
                 put_u32(out, *count);
             }
-            Self::RegisterServer { cluster, directory, addresses, shards_wanted } => {
+            Self::RegisterServer { cluster, directory, run, addresses, shards_wanted } => {
                 put_u8(out, 2);
                 put_u64(out, cluster.get());
                 put_u64(out, directory.0);
+                run.encode(out);
                 put_u16(out, *shards_wanted);
                 addresses.encode(out);
             }
@@ -270,6 +285,7 @@ impl MasterCommand {
             2 => Self::RegisterServer {
                 cluster: ClusterId::new(cursor.u64()?),
                 directory: DirectoryId(cursor.u64()?),
+                run: Run::decode(&mut cursor)?,
                 shards_wanted: cursor.u16()?,
                 addresses: ServerAddresses::decode(&mut cursor)?,
             },
@@ -367,6 +383,7 @@ impl MasterAnswer {
                 for normal in &control.normal {
                     encode_normal(normal, out);
                 }
+                encode_runs(&control.runs, out);
                 control.map.encode(out);
             }
             Self::Term { term, controller } => {
@@ -436,11 +453,25 @@ fn decode_control(cursor: &mut Cursor<'_>) -> Result<ControlState, ClusterError>
     for _ in 0..cursor.count(usize::from(MAX_SHARDS), 8)? {
         normal.push(decode_normal(cursor)?);
     }
+    let runs = decode_runs(cursor)?;
     let map = ShardMap::decode(cursor.remainder())?;
     if normal.len() != map.shards().len() {
         return Err(cursor.fail("it does not have one normal configuration for each shard"));
     }
-    Ok(ControlState { replication, term, normal, map })
+    if runs.len() != map.servers().len() {
+        return Err(cursor.fail("it does not have one run for each server"));
+    }
+    Ok(ControlState { replication, term, normal, runs, map })
+}
+
+pub(crate) fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
+    put_count(out, runs.len());
+    runs.iter().for_each(|run| run.encode(out));
+}
+
+pub(crate) fn decode_runs(cursor: &mut Cursor<'_>) -> Result<Vec<Run>, ClusterError> {
+    let count = cursor.count(MAX_SERVERS, Run::BYTES)?;
+    (0..count).map(|_| Run::decode(cursor)).collect()
 }
 
 pub(crate) fn encode_normal(normal: &NormalConfiguration, out: &mut Vec<u8>) {

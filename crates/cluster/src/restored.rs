@@ -84,6 +84,13 @@ fn merge(state: &mut MasterState, seen: MasterState) -> Result<(), ClusterError>
     state.clients_reserved_to = state.clients_reserved_to.max(older.clients_reserved_to);
     state.next_server = state.next_server.max(older.next_server);
     state.next_keyspace = state.next_keyspace.max(older.next_keyspace);
+    for (server, run) in older.map.servers().iter().zip(&older.runs) {
+        let known = state.map.servers().binary_search_by_key(&server.id, |server| server.id);
+        let latest = known.ok().and_then(|index| state.runs.get_mut(index));
+        if let Some(latest) = latest.filter(|latest| latest.number < run.number) {
+            *latest = *run;
+        }
+    }
     if older.term > state.term {
         (state.term, state.controller) = (older.term, older.controller);
     }

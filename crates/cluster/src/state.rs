@@ -5,10 +5,11 @@
 //!          8   4   format
 //!         12   4   length of the body
 //!         16   n   body: map (with its length), seed of key hashes, next server, reserved client ids, next keyspace, keyspaces,
-//!                  revision, replication, term, controller, last normal configurations, servers that are waited for
+//!                  revision, replication, term, controller, last normal configurations, servers that are waited for,
+//!                  last runs of the servers' data directories
 //!       16+n   4   CRC-32C of everything before it
 //! ```
-//! Format 2 ends with the keyspaces: one copy of each shard, no controller yet.
+//! Format 2 ends with the keyspaces: one copy of each shard, no controller yet. Format 3 has no runs.
 //!
 //! The state is small and is written whole: to a new file that replaces the old one atomically, by
 //! whoever drives the master.
@@ -17,16 +18,18 @@ use timestone_types::{ClusterId, HashSeed, KeyspaceId, ShardId};
 
 use crate::codec::{Cursor, put_count, put_u8, put_u32, put_u64};
 use crate::limits::{MAX_CLIENT_ID, MAX_ENCODED_BYTES, MAX_KEYSPACES, MAX_SERVERS, MAX_SHARDS};
-use crate::message::{decode_normal, encode_normal};
+use crate::message::{decode_normal, decode_runs, encode_normal, encode_runs};
 use crate::{
-    ClusterError, Keyspace, NormalConfiguration, ReplicationFactor, ServerId, ShardEntry, ShardMap,
-    Term,
+    ClusterError, Keyspace, NormalConfiguration, ReplicationFactor, Run, ServerId, ShardEntry,
+    ShardMap, Term,
 };
 
 /// What the first bytes of the state say.
 const MAGIC: [u8; 8] = *b"TSMASTER";
 /// The format that this program writes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// The format before run numbers, which this program reads as well.
+const FORMAT_WITHOUT_RUNS: u32 = 3;
 /// The format before replica sets, which this program reads as well.
 const FORMAT_OF_ONE_COPY: u32 = 2;
 /// Epoch and the length of a list.
@@ -63,6 +66,8 @@ pub(crate) struct MasterState {
     /// After a restore: the servers that have not told yet what they have seen, ascending. Nothing
     /// is served while there are any.
     pub(crate) awaited: Vec<ServerId>,
+    /// The last run of each server's data directory, in the order of the map's servers.
+    pub(crate) runs: Vec<Run>,
 }
 
 impl MasterState {
@@ -86,6 +91,7 @@ impl MasterState {
             controller: ServerId::NONE,
             normal: vec![NormalConfiguration::NONE; usize::from(shards)],
             awaited: Vec::new(),
+            runs: Vec::new(),
         })
     }
 
@@ -138,6 +144,7 @@ impl MasterState {
         for server in &self.awaited {
             put_u32(out, server.get());
         }
+        encode_runs(&self.runs, out);
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
@@ -150,7 +157,7 @@ impl MasterState {
         }
         head.u64()?;
         let format = head.u32()?;
-        if format != FORMAT && format != FORMAT_OF_ONE_COPY {
+        if ![FORMAT, FORMAT_WITHOUT_RUNS, FORMAT_OF_ONE_COPY].contains(&format) {
             return Err(ClusterError::Format { found: format, supported: FORMAT });
         }
         let length = head.u32()? as usize;
@@ -190,10 +197,14 @@ impl MasterState {
             controller: ServerId::NONE,
             normal: map.shards().iter().map(NormalConfiguration::of_entry).collect(),
             awaited: Vec::new(),
+            runs: vec![Run::NONE; map.servers().len()],
             map,
         };
-        if format == FORMAT {
+        if format != FORMAT_OF_ONE_COPY {
             state.decode_control(&mut cursor)?;
+        }
+        if format == FORMAT {
+            state.runs = decode_runs(&mut cursor)?;
         }
         cursor.finish()?;
         state.check().map_err(|reason| ClusterError::malformed("the master's state", reason))?;
@@ -240,6 +251,9 @@ impl MasterState {
             || !self.awaited.iter().all(|&server| self.map.server(server).is_some())
         {
             return Err("a server that it waits for is not one of its servers");
+        }
+        if self.runs.len() != self.map.servers().len() {
+            return Err("it does not have one run for each server");
         }
         self.check_normal()
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use timestone_cluster::ReplicationFactor;
+use timestone_cluster::{ReplicationFactor, Run};
 use timestone_seda::SedaError;
 use timestone_shard::ShardError;
 use timestone_types::ShardId;
@@ -86,6 +86,40 @@ pub enum ServerError {
         names: String,
         /// What `--accept-loss` would have to say.
         accept: String,
+    },
+    /// The data directory is an older copy of itself.
+    #[error(
+        "data directory {path} is an older copy of itself: its last run was number {has}, and the \
+         cluster's master knows of run {known}, which is not in it. Put the latest one back, or \
+         stop the server that runs with it. If it is lost, start once with --accept-loss all: {then}"
+    )]
+    OlderCopy {
+        /// The directory.
+        path: PathBuf,
+        /// Its last run.
+        has: Run,
+        /// The last run that the master knows.
+        known: Run,
+        /// What happens when that is accepted.
+        then: &'static str,
+    },
+    /// The master's state is older than the data directory.
+    #[error(
+        "the master at {address} knows of run {known} of data directory {path}, whose last run was \
+         number {has}: the master's state is an older copy of itself, and would hand out again \
+         what it has handed out since. Put its latest data directory back. If that is lost, start \
+         once with --accept-loss all: two servers may then have acknowledged different writes in \
+         one epoch, and clients may be taken for earlier ones"
+    )]
+    OlderMaster {
+        /// Where the master is.
+        address: SocketAddr,
+        /// The directory.
+        path: PathBuf,
+        /// Its last run.
+        has: Run,
+        /// The last run that the master knows.
+        known: Run,
     },
     /// A capacity that the shards cannot do with.
     #[error(

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use timestone_cluster::Run;
 use timestone_txn::limits::{MAX_RESTART_HOLD, SESSIONS_SETTLED};
 use timestone_types::{ClientId, HashSeed, ShardId, Timestamp};
 use timestone_wal::device::{FileName, FileRegistry};
@@ -72,6 +73,9 @@ struct Contents {
     /// nobody asks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     void: BTreeSet<u16>,
+    /// The last run of the directory: its number, and what it drew. See [`Run`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<(u64, u64)>,
     /// Shards whose flash file is being made anew: there may be none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     emptying: BTreeSet<u16>,
@@ -126,6 +130,14 @@ impl Contents {
             false => waited,
         };
         (outage <= MAX_RESTART_HOLD && waited <= MAX_RESTART_HOLD).then_some(outage)
+    }
+
+    fn load(environment: &dyn Environment) -> Result<Self, ServerError> {
+        let Some(bytes) = environment.load_manifest()? else { return Ok(Self::default()) };
+        Self::decode(&bytes).map_err(|detail| ServerError::BadFormatFile {
+            path: environment.manifest_place(),
+            detail,
+        })
     }
 
     fn encode(&self) -> Result<Vec<u8>, ServerError> {
@@ -252,6 +264,8 @@ struct State {
     /// The last change could not be saved, at least not durably: the disk holds the contents with
     /// it or without it.
     is_unsure: bool,
+    /// A loss was accepted at this start.
+    has_accepted: bool,
 }
 
 impl fmt::Debug for Manifest {
@@ -280,7 +294,22 @@ impl Manifest {
 
     /// Whether the bytes name anything that must be there. Bytes that cannot be read may.
     pub(crate) fn names_anything(bytes: &[u8]) -> bool {
-        Contents::decode(bytes).map_or(true, |contents| contents != Contents::default())
+        // A run has a number before the directory belongs to a cluster.
+        let names = |contents| Contents { run: None, ..contents } != Contents::default();
+        Contents::decode(bytes).map_or(true, names)
+    }
+
+    /// Reads the manifest, and does not look whether what it names is there.
+    ///
+    /// # Errors
+    /// [`ServerError::BadFormatFile`] for a manifest that is damaged.
+    pub(crate) fn read(environment: &Arc<dyn Environment>) -> Result<Arc<Self>, ServerError> {
+        Ok(Self::of(environment, Contents::load(&**environment)?))
+    }
+
+    fn of(environment: &Arc<dyn Environment>, contents: Contents) -> Arc<Self> {
+        let state = Mutex::new(State { contents, is_unsure: false, has_accepted: false });
+        Arc::new(Self { environment: Arc::clone(environment), state })
     }
 
     /// Reads the manifest and looks whether everything that it names is there. Changes nothing
@@ -293,24 +322,10 @@ impl Manifest {
         environment: &Arc<dyn Environment>,
         accepted: &AcceptedLoss,
     ) -> Result<Arc<Self>, ServerError> {
-        let mut contents = match environment.load_manifest()? {
-            Some(bytes) => Contents::decode(&bytes).map_err(|detail| {
-                ServerError::BadFormatFile { path: environment.manifest_place(), detail }
-            })?,
-            None => Contents::default(),
-        };
+        let mut contents = Contents::load(&**environment)?;
         let missing = contents.missing(&**environment)?;
-        let manifest = |contents| {
-            let state = Mutex::new(State { contents, is_unsure: false });
-            Arc::new(Self { environment: Arc::clone(environment), state })
-        };
+        let manifest = |contents| Self::of(environment, contents);
         if missing.is_empty() {
-            if *accepted != AcceptedLoss::Nothing {
-                tracing::warn!(
-                    "--accept-loss was given, and nothing is missing. Leave it out from now on: it \
-                     would accept a later loss, too"
-                );
-            }
             return Ok(manifest(contents));
         }
         let refused: Vec<ShardId> = missing
@@ -334,6 +349,7 @@ impl Manifest {
         contents.void.extend(concerned.iter().map(|shard| shard.get()));
         contents.forget(&missing);
         let manifest = manifest(contents);
+        manifest.lock().has_accepted = true;
         manifest.environment.save_manifest(&manifest.lock().contents.encode()?)?;
         Ok(manifest)
     }
@@ -358,6 +374,46 @@ impl Manifest {
                 ),
             }),
         }
+    }
+
+    /// The last run of the directory that began, or was about to.
+    pub(crate) fn run(&self) -> Run {
+        let run = self.lock().contents.run;
+        run.map_or(Run::NONE, |(number, tag)| Run { number, tag })
+    }
+
+    /// The next run of the directory begins as soon as the master has heard of it.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn raise_run(&self, run: Run) -> Result<(), ServerError> {
+        self.change(|contents| {
+            contents.run = Some((run.number, run.tag));
+            true
+        })
+    }
+
+    /// The same in a directory that is an older copy of itself, as somebody accepted: what its
+    /// replicas of these shards have is void, and what it served since is not in its logs.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn accept_older(
+        &self,
+        run: Run,
+        void: Option<&[ShardId]>,
+    ) -> Result<(), ServerError> {
+        self.change(|contents| {
+            contents.run = Some((run.number, run.tag));
+            contents.void.extend(void.into_iter().flatten().map(|shard| shard.get()));
+            contents.unlogged = true;
+            true
+        })
+    }
+
+    /// Whether something was missing at this start, and its loss was accepted.
+    pub(crate) fn has_accepted(&self) -> bool {
+        self.lock().has_accepted
     }
 
     /// The seed of the cluster's key hashes.
@@ -535,7 +591,7 @@ impl Manifest {
         if change(&mut next) || state.is_unsure {
             state.is_unsure = true;
             self.environment.save_manifest(&next.encode()?)?;
-            *state = State { contents: next, is_unsure: false };
+            (state.contents, state.is_unsure) = (next, false);
         }
         Ok(())
     }
@@ -608,6 +664,7 @@ mod tests {
             served_below: Some(7),
             lived: Some(8),
             void: BTreeSet::new(),
+            run: Some((9, u64::MAX)),
             emptying: BTreeSet::new(),
             logs: [("thread-0".to_owned(), log)].into(),
         }
@@ -618,7 +675,7 @@ mod tests {
         let sealed = contents().encode().unwrap();
         let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = \
             [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
-            8\n\n[logs.thread-0]\nfiles = \
+            8\nrun = [9, 18446744073709551615]\n\n[logs.thread-0]\nfiles = \
             [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(

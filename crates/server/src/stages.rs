@@ -20,6 +20,7 @@ use crate::config::ServerConfig;
 use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::manifest::Manifest;
 use crate::node::Joining;
 use timestone_shard::gauges::AS_CONFIGURED;
 
@@ -31,7 +32,7 @@ use timestone_shard::gauges::AS_CONFIGURED;
 /// The environment cannot be read, or the address is none.
 pub fn joining(
     config: &ServerConfig,
-    environment: &dyn Environment,
+    environment: Arc<dyn Environment>,
 ) -> Result<Joining, ServerError> {
     let listen = &config.listen;
     let native = listen
@@ -45,7 +46,10 @@ pub fn joining(
         .map(|address| Address::new(&address.to_string()))
         .transpose()
         .map_err(ServerError::part)?;
-    crate::assembly::joining(config, environment, ServerAddresses { native, resp, http: None })
+    // What is missing is looked for when the stages are built.
+    let manifest = Manifest::read(&environment)?;
+    let addresses = ServerAddresses { native, resp, http: None };
+    crate::assembly::joining(config, &environment, &manifest, addresses)
 }
 
 /// What a shard says of itself, as of its last publication.

@@ -51,6 +51,19 @@ struct KeptDevices {
     /// Its devices lie about syncs, and once the power went while they did.
     lies: bool,
     was_lied_to: bool,
+    /// What somebody has copied of the data directory.
+    copied: Option<CopiedDirectory>,
+    /// The directory is an older copy of itself, and the server has not started with it yet.
+    is_older: bool,
+}
+
+/// A copy of a data directory.
+struct CopiedDirectory {
+    media: BTreeMap<ShardId, MemoryMedia>,
+    disks: BTreeMap<String, MemoryDisk>,
+    master: Option<Vec<u8>>,
+    manifest: Option<Vec<u8>>,
+    cluster: Option<ClusterId>,
 }
 
 /// The environment of one simulated server; clones are the same environment.
@@ -122,6 +135,55 @@ impl SimEnvironment {
         kept.media.clear();
         kept.disks.clear();
         kept.changes += 1;
+    }
+
+    /// Somebody copies the data directory. Its server is down.
+    pub(crate) fn copy_directory(&self) {
+        let mut kept = self.kept();
+        kept.copied = Some(CopiedDirectory {
+            media: kept.media.iter().map(|(shard, media)| (*shard, media.copy())).collect(),
+            disks: kept.disks.iter().map(|(name, disk)| (name.clone(), disk.copy())).collect(),
+            master: kept.master.clone(),
+            manifest: kept.manifest.clone(),
+            cluster: kept.cluster,
+        });
+    }
+
+    /// Whether there is a copy of the data directory.
+    pub(crate) fn has_copy(&self) -> bool {
+        self.kept().copied.is_some()
+    }
+
+    /// The copy takes the place of the data directory. Its server is down.
+    pub(crate) fn put_copy_back(&self) {
+        let mut kept = self.kept();
+        let Some(copied) = kept.copied.take() else { return };
+        let CopiedDirectory { media, disks, master, manifest, cluster } = copied;
+        (kept.media, kept.disks) = (media, disks);
+        (kept.master, kept.manifest, kept.cluster) = (master, manifest, cluster);
+        kept.changes += 1;
+        kept.is_older = true;
+        for media in kept.media.values() {
+            media.set_lying(kept.lies);
+            media.set_now(kept.now.as_nanos());
+        }
+        for disk in kept.disks.values() {
+            disk.set_lying(kept.lies);
+            disk.set_now(kept.now.as_nanos());
+        }
+        drop(kept);
+        self.set_slowness(1);
+    }
+
+    /// Whether the data directory is an older copy of itself, with which the server has not started
+    /// yet.
+    pub(crate) fn is_older(&self) -> bool {
+        self.kept().is_older
+    }
+
+    /// The server has started.
+    pub(crate) fn has_started(&self) {
+        self.kept().is_older = false;
     }
 
     /// The media of all shards.

@@ -82,6 +82,8 @@ pub(crate) struct Injector {
     jump: Duration,
     /// Whether enough servers stay well for all shards to be served.
     keeps_enough: bool,
+    /// A copy of what was acknowledged was taken, and not every replica has had everything since.
+    lacks_a_copy: bool,
     strikes: u64,
     /// Servers that did not come to their end although nothing was in their way.
     pub(crate) slow_stops: Vec<String>,
@@ -140,6 +142,7 @@ impl Injector {
             fired: BTreeMap::new(),
             jump,
             keeps_enough: false,
+            lacks_a_copy: false,
             strikes: 0,
             slow_stops: Vec::new(),
             late: BTreeSet::new(),
@@ -209,12 +212,14 @@ impl Injector {
         if !on || index >= self.plans.len() {
             return;
         }
+        self.lacks_a_copy = self.lacks_a_copy && !world.is_whole();
         let (kind, plan, mut dice) = self.plans[index].clone();
         let length = plan.lasting.as_nanos() as u64;
         let length = Duration::from_nanos(length / 2 + dice.below(length + 1));
         let struck = self.strike(world, kind, length, &mut dice);
         if struck {
             world.incidents.may_be_late |= kind.delays_messages();
+            self.lacks_a_copy |= kind.takes_a_copy();
             *self.fired.entry(kind).or_default() += 1;
         }
         self.plans[index].2 = dice;
@@ -454,6 +459,7 @@ impl Injector {
             FaultKind::Death => world.end_for_good(id, seed),
             FaultKind::LostDirectory => world.lose_disks(id, true, seed, until),
             FaultKind::LostDevices => world.lose_disks(id, false, seed, until),
+            FaultKind::OlderCopy => return world.copy_or_put_back(id, seed, until),
             FaultKind::Break => return world.break_connection(dice),
             FaultKind::BlackHole => return forget_connection(world, dice),
             FaultKind::Loss => {

@@ -195,7 +195,7 @@ impl MasterService for OutsideMaster {
 
 #[cfg(test)]
 mod tests {
-    use timestone_cluster::{DirectoryId, ServerAddresses};
+    use timestone_cluster::{DirectoryId, Run, ServerAddresses};
     use timestone_seda::simulated::VirtualTime;
     use timestone_types::ShardId;
 
@@ -211,6 +211,7 @@ mod tests {
         let command = MasterCommand::RegisterServer {
             cluster: ClusterId::ZERO,
             directory: DirectoryId(directory),
+            run: Run { number: 1, tag: 1 },
             addresses: ServerAddresses::IN_PROCESS,
             shards_wanted: 1,
         };

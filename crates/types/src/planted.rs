@@ -387,6 +387,8 @@ pub enum Bug {
     GivesUpInSilence,
     /// A replica that has lost its log and its store goes on as if it had never had any.
     ForgetsLostDevices,
+    /// A data directory that is an older copy of itself is taken for the latest.
+    BelievesOlderCopy,
     /// A restart takes what a replica's log has of lives that it has given up.
     TakesVoidEntries,
     /// A replica that has taken the checkpoint of a candidate still follows an earlier primary.

@@ -185,7 +185,7 @@ impl From<&ClusterError> for ErrorCode {
             | ClusterError::ServerUnknown(_)
             | ClusterError::BadChange { .. }
             | ClusterError::KeyspacePermanent => Self::BadArgument,
-            ClusterError::StaleTerm { .. } => Self::NotAllowed,
+            ClusterError::StaleTerm { .. } | ClusterError::StaleRun { .. } => Self::NotAllowed,
             ClusterError::Restored { .. } => Self::Unavailable,
             ClusterError::KeyspaceExists { .. } => Self::KeyspaceExists,
             ClusterError::KeyspaceUnknown { .. } => Self::KeyspaceUnknown,

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use timestone_cluster::{
     Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ReplicaClaim,
-    ReplicaStatus, ServerAddresses, ServerId, ShardMap,
+    ReplicaStatus, Run, ServerAddresses, ServerId, ShardMap,
 };
 use timestone_replication::{Batch, JoinAnswer, Lineage, NumberSet, ReplicaId};
 use timestone_types::{
@@ -276,6 +276,7 @@ fn map_of(shards: u16) -> ShardMap {
         .step(MasterCommand::RegisterServer {
             cluster,
             directory,
+            run: Run { number: 1, tag: 1 },
             addresses,
             shards_wanted: shards,
         })

@@ -2,6 +2,8 @@
 //! that the copies of a process that is killed serve at the others.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -203,6 +205,65 @@ fn on_etcd_the_server_of_the_controller_may_be_killed() {
         later["controller"]["term"].as_u64() > status["controller"]["term"].as_u64(),
         "{later}"
     );
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("readable").map(|entry| entry.expect("readable")) {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("copied")),
+        }
+    }
+}
+
+/// Puts an older copy of a server's data directory back. It is refused until its loss is accepted;
+/// then its copies are made anew, so that another server may be lost.
+fn put_an_older_copy_back(cluster: &mut Replicated, old: usize, lost: usize, asked: usize) {
+    cluster.wait_until_complete(asked);
+    cluster.write(asked, "before");
+    cluster.stop(old);
+    let (data, aside) = (cluster.places[old].data.clone(), cluster.folder.path().join("aside"));
+    copy(&data, &aside);
+    cluster.restart(old);
+    cluster.wait_until_complete(asked);
+    cluster.write(asked, "after");
+    cluster.wait_until_complete(asked);
+    cluster.stop(old);
+    fs::remove_dir_all(&data).expect("removed");
+    copy(&aside, &data);
+    for _ in 0..2 {
+        let (code, text) = cluster.places[old].refused();
+        assert_eq!(code, 1, "{text}");
+        for words in ["is an older copy of itself", "--accept-loss all", "made anew"] {
+            assert!(text.contains(words), "{words:?} is not in: {text}");
+        }
+    }
+    let accepting = cluster.places[old].with("--accept-loss", "all").start();
+    assert!(accepting.text().contains("is an older copy of itself"), "{}", accepting.text());
+    cluster.nodes[old] = Some(accepting);
+    cluster.wait_until_complete(asked);
+    // From now on it is the latest.
+    cluster.stop(old);
+    cluster.restart(old);
+    cluster.wait_until_complete(asked);
+    cluster.kill(lost);
+    cluster.wait_until_moved(lost, old);
+    cluster.assert_all(old, "after");
+}
+
+#[test]
+fn an_older_copy_of_a_directory_is_refused_and_made_anew_when_that_is_accepted() {
+    let mut cluster = Replicated::start(None);
+    put_an_older_copy_back(&mut cluster, 2, 1, 0);
+}
+
+#[test]
+fn on_etcd_an_older_copy_of_a_directory_is_noticed_as_well() {
+    let etcd = EtcdServer::start();
+    let mut cluster = Replicated::start(Some(&format!("etcd://{}", etcd.endpoint)));
+    put_an_older_copy_back(&mut cluster, 0, 1, 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use timestone_cluster::{
     Address, ClusterError, ControlState, DirectoryId, KeyspaceName, KeyspaceOptions, MapVersion,
-    MasterAnswer, MasterCommand, MasterFailure, MasterService, ServerAddresses, ServerId,
+    MasterAnswer, MasterCommand, MasterFailure, MasterService, Run, ServerAddresses, ServerId,
     ShardChange, ShardEntry, ShardMap, Term,
 };
 use timestone_types::{ClusterId, Epoch, ShardId, Timestamp};
@@ -31,9 +31,10 @@ pub(crate) type Make<'a> = &'a mut dyn FnMut(u16, u8) -> Box<dyn Masters>;
 pub(crate) type Case = (&'static str, fn(Make<'_>));
 
 /// All behaviours.
-pub(crate) const CASES: [Case; 11] = [
+pub(crate) const CASES: [Case; 12] = [
     ("client ids are never handed out twice", client_ids),
     ("servers keep their numbers and shards", registrations),
+    ("a run of a directory begins once, and above the last one", runs),
     ("replica sets are completed as servers come", replica_sets),
     ("a shard changes in the expected epoch only", compare_and_swap),
     ("a configuration is normal when its primary serves", confirmations),
@@ -62,9 +63,18 @@ fn register(directory: u64, port: u16, shards_wanted: u16) -> MasterCommand {
     MasterCommand::RegisterServer {
         cluster: ClusterId::ZERO,
         directory: DirectoryId(directory),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses { native: Some(native), resp: None, http: None },
         shards_wanted,
     }
+}
+
+fn register_run(directory: u64, begun: Run) -> MasterCommand {
+    let mut command = register(directory, 7401, 1);
+    if let MasterCommand::RegisterServer { run, .. } = &mut command {
+        *run = begun;
+    }
+    command
 }
 
 fn registered(answer: MasterAnswer) -> (u32, Vec<u16>, ShardMap) {
@@ -155,6 +165,39 @@ fn registrations(make: Make<'_>) {
     let refused = refused(&mut *masters, 0, stranger);
     assert!(matches!(refused, ClusterError::WrongCluster { .. }), "{refused}");
     assert_eq!(ask(&mut *masters, 1, MasterCommand::FetchMap), MasterAnswer::Map(moved));
+}
+
+fn runs(make: Make<'_>) {
+    let mut masters = make(1, 1);
+    let directory = DirectoryId(10);
+    assert_eq!(control(&mut *masters, 0).last_run(directory), Run::NONE, "nobody was there");
+    let first = Run::NONE.next(Run::NONE, 7);
+    ask(&mut *masters, 0, register_run(10, first));
+    assert_eq!(control(&mut *masters, 1).last_run(directory), first);
+    ask(&mut *masters, 1, register_run(10, first));
+    masters.restart();
+    let known = control(&mut *masters, 0).last_run(directory);
+    assert!(first.follows(known), "a restart forgets no run");
+    let second = first.next(known, 8);
+    ask(&mut *masters, 0, register_run(10, second));
+    // A copy of the directory that has begun the same run, and one from before it.
+    for late in [Run { tag: 9, ..second }, first, Run::NONE] {
+        assert!(!late.follows(second));
+        let before = control(&mut *masters, 1);
+        let refused = refused(&mut *masters, 1, register_run(10, late));
+        assert_eq!(refused, ClusterError::StaleRun { asked: late, known: second });
+        assert_eq!(control(&mut *masters, 0), before);
+    }
+    // Its loss is accepted; and one that is ahead, as of a master that was restored.
+    let accepted = first.next(second, 9);
+    ask(&mut *masters, 1, register_run(10, accepted));
+    let ahead = Run { number: accepted.number + 5, tag: 1 };
+    assert!(ahead.follows(accepted) && ahead.is_ahead_of(accepted));
+    ask(&mut *masters, 0, register_run(10, ahead));
+    ask(&mut *masters, 0, register(20, 7402, 0));
+    masters.restart();
+    let control = control(&mut *masters, 0);
+    assert_eq!((control.last_run(directory), control.runs.len()), (ahead, 2));
 }
 
 fn replica_sets(make: Make<'_>) {

@@ -13,8 +13,8 @@ use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX
 use timestone_cluster::{
     Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, IndexKind,
     Keyspace, KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
-    NormalConfiguration, ReplicationFactor, ServerAddresses, ServerId, ServerInfo, ShardChange,
-    ShardEntry, ShardMap, SlotRange, Term,
+    NormalConfiguration, ReplicationFactor, Run, ServerAddresses, ServerId, ServerInfo,
+    ShardChange, ShardEntry, ShardMap, SlotRange, Term,
 };
 use timestone_types::{
     ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of,
@@ -38,6 +38,7 @@ fn register(directory: u64, port: u16, shards_wanted: u16) -> MasterCommand {
     MasterCommand::RegisterServer {
         cluster: ClusterId::ZERO,
         directory: DirectoryId(directory),
+        run: Run { number: 1, tag: 1 },
         addresses: addresses(port),
         shards_wanted,
     }
@@ -273,6 +274,7 @@ fn a_directory_of_another_cluster_is_refused() {
     let command = MasterCommand::RegisterServer {
         cluster: ClusterId::new(0xbad),
         directory: DirectoryId(1),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses::IN_PROCESS,
         shards_wanted: 1,
     };
@@ -353,8 +355,8 @@ fn every_flipped_bit_and_every_lost_byte_of_the_state_is_noticed() {
     longer.push(0);
     assert!(Master::decode(&longer).is_err());
     let mut newer = bytes;
-    newer[8] = 4;
-    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 4, supported: 3 }));
+    newer[8] = 5;
+    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 5, supported: 4 }));
 }
 
 fn all_commands() -> Vec<MasterCommand> {
@@ -413,6 +415,7 @@ fn all_answers() -> Vec<MasterAnswer> {
                 };
                 3
             ],
+            runs: vec![Run { number: 3, tag: u64::MAX }],
             map,
         }),
         MasterAnswer::Term { term: Term::new(7), controller: ServerId::new(1) },

@@ -2,7 +2,7 @@
 
 use timestone_cluster::{
     Address, ClusterError, DirectoryId, Master, MasterAnswer, MasterCommand, MasterFailure,
-    MasterService, ServerAddresses, ServerId, ShardChange, ShardMap, Term,
+    MasterService, Run, ServerAddresses, ServerId, ShardChange, ShardMap, Term,
 };
 use timestone_etcd::{EtcdClient, EtcdMaster, EtcdOptions, Forgotten, LeaseId, forget_server};
 use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
@@ -17,6 +17,7 @@ fn register(directory: u64) -> MasterCommand {
     MasterCommand::RegisterServer {
         cluster: ClusterId::ZERO,
         directory: DirectoryId(directory),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses { native: Some(native), resp: None, http: None },
         shards_wanted: 1,
     }

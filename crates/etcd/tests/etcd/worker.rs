@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use timestone_cluster::{
     Address, ControlState, DirectoryId, MapVersion, MasterAnswer, MasterCommand, MasterService,
-    ServerAddresses, ServerId, Term,
+    Run, ServerAddresses, ServerId, Term,
 };
 use timestone_etcd::{EtcdMaster, EtcdWorker, MasterNews, ServedServer};
 use timestone_types::{ClusterId, Epoch, ShardId};
@@ -45,6 +45,7 @@ fn register(master: &mut EtcdMaster, server: u64) {
     let command = MasterCommand::RegisterServer {
         cluster: ClusterId::ZERO,
         directory: DirectoryId(server),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses { native, resp: None, http: None },
         shards_wanted: 1,
     };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use timestone_cluster::{
-    ControlState, Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor,
+    ControlState, Master, MasterAnswer, MasterCommand, MasterService, ReplicationFactor, Run,
     ServerAddresses, ServerId, ShardMap,
 };
 use timestone_etcd::{EtcdWorker, Founding, ServedServer};
@@ -18,6 +18,8 @@ use crate::error::ServerError;
 use crate::limits;
 use crate::manifest::Manifest;
 use crate::node::{Joining, MasterLink};
+
+use super::run_number::RunNumber;
 
 /// What this server is in its cluster.
 pub(super) struct ClusterPlace {
@@ -108,7 +110,7 @@ fn check_replication(config: &ServerConfig, found: ReplicationFactor) -> Result<
 }
 
 /// Where the master is.
-fn master_address(config: &ServerConfig) -> SocketAddr {
+pub(super) fn master_address(config: &ServerConfig) -> SocketAddr {
     let here = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     let here = SocketAddr::new(here, limits::NATIVE_PORT);
     match &config.master {
@@ -150,17 +152,13 @@ fn join_on_etcd(
     };
     let prefix = etcd_prefix(name.as_deref().unwrap_or(UNNAMED_CLUSTER));
     let mut master = environment.open_etcd(members, prefix, founding)?;
-    let registering = MasterCommand::RegisterServer {
-        cluster: known,
-        directory: environment.directory(),
-        addresses,
-        shards_wanted,
-    };
     let mut ask = |command| master.execute(command).map_err(|failure| failed(failure.to_string()));
     let MasterAnswer::Control(found) = ask(MasterCommand::FetchControl)? else {
         return Err(failed(MISUNDERSTOOD.to_owned()));
     };
     check_replication(config, found.replication)?;
+    let run = RunNumber::of(config, environment, manifest).begin(&found)?;
+    let registering = registering(known, environment, run, addresses);
     let MasterAnswer::Server { server, hash_seed, map, .. } = ask(registering)? else {
         return Err(failed(MISUNDERSTOOD.to_owned()));
     };
@@ -191,7 +189,8 @@ const MISUNDERSTOOD: &str = "it answered something else than asked";
 /// The exchange by which this server would join the cluster of a master elsewhere.
 pub(crate) fn joining(
     config: &ServerConfig,
-    environment: &dyn Environment,
+    environment: &Arc<dyn Environment>,
+    manifest: &Arc<Manifest>,
     addresses: ServerAddresses,
 ) -> Result<Joining, ServerError> {
     let directory = environment.directory();
@@ -202,18 +201,22 @@ pub(crate) fn joining(
         wanted.check(&environment.cluster_place(name.is_some()), cluster, name.as_deref())?;
     }
     let place = environment.cluster_place(false);
-    let config = config.clone();
-    let check = move |found| check_replication(&config, found).map_err(|error| error.to_string());
-    let joining =
-        Joining::new((cluster, place), wanted, directory, addresses, environment.shards());
-    Ok(joining.checking(check))
+    let shards = environment.shards();
+    let (config, environment, manifest) =
+        (config.clone(), Arc::clone(environment), Arc::clone(manifest));
+    let begin_run = move |found: &ControlState| {
+        check_replication(&config, found.replication)
+            .and_then(|()| RunNumber::of(&config, &environment, &manifest).begin(found))
+            .map_err(|error| error.to_string())
+    };
+    Ok(Joining::new((cluster, place), wanted, directory, addresses, shards, begin_run))
 }
 
 /// Joins the cluster of a master elsewhere, or brings up the one in this process.
 pub(super) fn join_cluster(
     config: &ServerConfig,
     environment: &Arc<dyn Environment>,
-    manifest: &Manifest,
+    manifest: &Arc<Manifest>,
     addresses: ServerAddresses,
 ) -> Result<ClusterPlace, ServerError> {
     if config.replication != ReplicationFactor::ONE {
@@ -224,7 +227,7 @@ pub(super) fn join_cluster(
     }
     if let MasterPlace::Remote(address) = config.master {
         let registration =
-            environment.register(address, joining(config, &**environment, addresses)?)?;
+            environment.register(address, joining(config, environment, manifest, addresses)?)?;
         environment.save_cluster(registration.control.map.cluster())?;
         let name = registration.cluster_name;
         if name.is_some() && name != environment.load_cluster_name()? {
@@ -237,8 +240,7 @@ pub(super) fn join_cluster(
     if let Some(master) = environment.open_master()? {
         let cluster = environment.load_cluster()?;
         let link = MasterLink::shared(master);
-        let command = registering(cluster, environment, addresses);
-        let place = join_here(link, command, manifest, config, None)?;
+        let place = join_here(link, (cluster, addresses), environment, manifest, config)?;
         environment.save_cluster(place.map.cluster())?;
         return Ok(place);
     }
@@ -267,18 +269,20 @@ pub(super) fn join_cluster(
         wanted.check(&place, cluster, name.as_deref())?;
     }
     let link = MasterLink::embedded(master, Arc::clone(environment));
-    let command = registering(cluster, environment, addresses);
-    join_here(link, command, manifest, config, name)
+    let place = join_here(link, (cluster, addresses), environment, manifest, config)?;
+    Ok(ClusterPlace { name, ..place })
 }
 
 fn registering(
     cluster: ClusterId,
     environment: &Arc<dyn Environment>,
+    run: Run,
     addresses: ServerAddresses,
 ) -> MasterCommand {
     MasterCommand::RegisterServer {
         cluster,
         directory: environment.directory(),
+        run,
         addresses,
         shards_wanted: environment.shards(),
     }
@@ -287,17 +291,20 @@ fn registering(
 /// Registers with the master that is asked directly.
 fn join_here(
     mut link: MasterLink,
-    command: MasterCommand,
+    (cluster, addresses): (ClusterId, ServerAddresses),
+    environment: &Arc<dyn Environment>,
     manifest: &Manifest,
     config: &ServerConfig,
-    name: Option<String>,
 ) -> Result<ClusterPlace, ServerError> {
     let fetch = |link: &mut MasterLink| match link.ask(MasterCommand::FetchControl) {
         Ok(MasterAnswer::Control(control)) => Ok(control),
         Ok(_) => Err(ServerError::Internal(MISUNDERSTOOD.to_owned())),
         Err(error) => Err(ServerError::part(error)),
     };
-    check_replication(config, fetch(&mut link)?.replication)?;
+    let found = fetch(&mut link)?;
+    check_replication(config, found.replication)?;
+    let run = RunNumber::of(config, environment, manifest).begin(&found)?;
+    let command = registering(cluster, environment, run, addresses);
     let MasterAnswer::Server { server, hash_seed, .. } =
         link.ask(command).map_err(ServerError::part)?
     else {
@@ -305,5 +312,5 @@ fn join_here(
     };
     manifest.keep_seed(hash_seed, master_address(config))?;
     let control = fetch(&mut link)?;
-    Ok(ClusterPlace::new(server, control, link, name))
+    Ok(ClusterPlace::new(server, control, link, None))
 }

@@ -15,6 +15,7 @@ mod observed;
 mod plan;
 mod primary;
 mod replicas;
+mod run_number;
 mod time;
 
 use std::net::SocketAddr;

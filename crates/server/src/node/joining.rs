@@ -1,7 +1,7 @@
 //! How a process registers with a master in another process, without I/O: frames out, frames in.
 //!
 //! ```text
-//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      FetchControl ──►   ◄── Control (may it join?)      RegisterServer ──►   ◄── Server{id, shards, map}      FetchControl ──►   ◄── Control (where shards have several copies)      RegisterClient ──►   ◄── Clients
+//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      FetchControl ──►   ◄── Control (may it join, and in which run?)      RegisterServer ──►   ◄── Server{id, shards, map}      FetchControl ──►   ◄── Control (where shards have several copies)      RegisterClient ──►   ◄── Clients
 //! ```
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use timestone_cluster::{
-    ClientIdBlock, ControlState, DirectoryId, MasterAnswer, MasterCommand, ReplicationFactor,
+    ClientIdBlock, ControlState, DirectoryId, MasterAnswer, MasterCommand, ReplicationFactor, Run,
     ServerAddresses, ServerId,
 };
 use timestone_types::{ClientId, ClusterId, HashSeed};
@@ -35,8 +35,9 @@ pub struct Registration {
     pub cluster_name: Option<String>,
 }
 
-/// Whether a process may join a cluster that keeps so many copies of each shard; the reason why not.
-type CheckReplication = dyn Fn(ReplicationFactor) -> Result<(), String> + Send + Sync;
+/// Which run of its data directory a process begins, by what the master knows, durable there; or why
+/// it may not join.
+type BeginRun = dyn Fn(&ControlState) -> Result<Run, String> + Send + Sync;
 
 /// A process that wants to join a cluster.
 #[derive(Clone)]
@@ -52,7 +53,7 @@ pub struct Joining {
     server: Option<(ServerId, HashSeed)>,
     is_replicated: bool,
     control: Option<ControlState>,
-    check: Arc<CheckReplication>,
+    begin_run: Arc<BeginRun>,
     asked: Asked,
 }
 
@@ -89,6 +90,7 @@ impl Joining {
         directory: DirectoryId,
         addresses: ServerAddresses,
         shards: u16,
+        begin_run: impl Fn(&ControlState) -> Result<Run, String> + Send + Sync + 'static,
     ) -> Self {
         let found = (ClusterId::ZERO, None);
         Self {
@@ -102,18 +104,9 @@ impl Joining {
             server: None,
             is_replicated: false,
             control: None,
-            check: Arc::new(|_| Ok(())),
+            begin_run: Arc::new(begin_run),
             asked: Asked::Nothing,
         }
-    }
-
-    /// The same, only if the cluster's number of copies passes `check`.
-    pub(crate) fn checking(
-        mut self,
-        check: impl Fn(ReplicationFactor) -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
-        self.check = Arc::new(check);
-        self
     }
 
     /// Begins on a new connection.
@@ -164,9 +157,9 @@ impl Joining {
             }
             Asked::Replication => match master_answer(bytes)? {
                 MasterAnswer::Control(control) => {
-                    (self.check)(control.replication)?;
+                    let run = (self.begin_run)(&control)?;
                     self.is_replicated = control.replication != ReplicationFactor::ONE;
-                    Ok(self.ask_for_shards())
+                    Ok(self.ask_for_shards(run))
                 }
                 _ => Err(misunderstood()),
             },
@@ -227,11 +220,11 @@ impl Joining {
         ask(&MasterCommand::FetchControl)
     }
 
-    fn ask_for_shards(&mut self) -> JoinStep {
+    fn ask_for_shards(&mut self, run: Run) -> JoinStep {
         self.asked = Asked::Server;
         let (cluster, directory, shards_wanted) = (self.cluster, self.directory, self.shards);
         let addresses = self.addresses.clone();
-        ask(&MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted })
+        ask(&MasterCommand::RegisterServer { cluster, directory, run, addresses, shards_wanted })
     }
 }
 

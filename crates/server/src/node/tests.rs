@@ -4,7 +4,7 @@ mod replicated;
 
 use timestone_cluster::{
     ClientIdBlock, ControlState, ControllerLimits, DirectoryId, Master, MasterAnswer,
-    MasterCommand, ServerAddresses, ShardMap,
+    MasterCommand, Run, ServerAddresses, ShardMap,
 };
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{ConnectionId, ConnectionView, DialId, Generation};
@@ -42,6 +42,7 @@ fn is_told(over_our_link: bool) -> Vec<StageId> {
     let command = MasterCommand::RegisterServer {
         cluster: ClusterId::new(4),
         directory: DirectoryId(1),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses { native: None, resp: None, http: None },
         shards_wanted: 2,
     };

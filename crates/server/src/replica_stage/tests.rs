@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use timestone_clock::ManualClock;
 use timestone_cluster::{
-    Address, DirectoryId, MapVersion, NormalConfiguration, ReplicationFactor, ServerAddresses,
+    Address, DirectoryId, MapVersion, NormalConfiguration, ReplicationFactor, Run, ServerAddresses,
     ServerInfo, ShardEntry, SlotRange, Term,
 };
 use timestone_flash::{MemoryConfig, MemoryMedia};
@@ -139,6 +139,7 @@ fn control(epoch: u32, primary: u32, normal: u32) -> ControlState {
         replication: ReplicationFactor::new(3).unwrap(),
         term: Term::ZERO,
         normal: vec![NormalConfiguration { epoch: Epoch::new(normal), replicas: ids }],
+        runs: vec![Run::NONE; 3],
         map: map.unwrap(),
     }
 }

@@ -88,7 +88,11 @@ impl Injector {
     /// Whether a fault may strike a process: there are always others with what it has, and with
     /// `keeps_enough`, always enough that serve.
     pub(super) fn may_strike(&self, world: &World, kind: FaultKind, id: ProcessId) -> bool {
-        if kind.takes_a_copy() {
+        // Everything that counts is on more disks than one, whichever servers are well.
+        if kind == FaultKind::OlderCopy && self.lacks_a_copy {
+            return false;
+        }
+        if kind.takes_a_copy() && kind != FaultKind::OlderCopy {
             return world.is_whole() && self.unwell_besides(world, id) == 0;
         }
         let is_bound = self.keeps_enough && kind.takes_a_server();

@@ -99,10 +99,13 @@ pub enum FaultKind {
     /// A server dies and loses its flash and its logs, but not the small files beside them: it
     /// comes back as the same server, which knows that it has lost them.
     LostDevices,
+    /// A server dies, and while it is down its data directory is copied. The next time that it is
+    /// struck the copy takes the directory's place.
+    OlderCopy,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 40] = [
+const KINDS: [(FaultKind, &str); 41] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -143,6 +146,7 @@ const KINDS: [(FaultKind, &str); 40] = [
     (FaultKind::Death, "death"),
     (FaultKind::LostDirectory, "lost-directory"),
     (FaultKind::LostDevices, "lost-devices"),
+    (FaultKind::OlderCopy, "older-copy"),
 ];
 
 impl FaultKind {
@@ -168,7 +172,7 @@ impl FaultKind {
     /// nevertheless, as long as they are not taken before it is replaced.
     #[must_use]
     pub const fn takes_a_copy(self) -> bool {
-        matches!(self, Self::Death | Self::LostDirectory | Self::LostDevices)
+        matches!(self, Self::Death | Self::LostDirectory | Self::LostDevices | Self::OlderCopy)
     }
 
     /// Whether it is for clusters whose servers stand in for each other, or whose master is none of

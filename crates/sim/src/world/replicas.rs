@@ -168,6 +168,31 @@ impl World {
         self.start_at(id, until);
     }
 
+    /// A server dies. While it is down its data directory is copied, or the copy from the last such
+    /// time takes the directory's place. Whether it did.
+    pub(crate) fn copy_or_put_back(
+        &mut self,
+        id: ProcessId,
+        seed: Seed,
+        until: VirtualTime,
+    ) -> bool {
+        let silent = seed.derive("silent", 0).dice().chance(0.5);
+        self.kill(id, silent, seed);
+        let (now, mut is_put_back) = (self.now(), false);
+        if let Role::Server(server) = &self.processes[id].role {
+            is_put_back = server.environment.has_copy();
+            if is_put_back {
+                server.environment.put_copy_back();
+                self.trace.note(now, id, "gets an older copy of its data directory");
+            } else {
+                server.environment.copy_directory();
+                self.trace.note(now, id, "its data directory is copied");
+            }
+        }
+        self.start_at(id, until);
+        is_put_back
+    }
+
     /// A server cannot reach the master outside, or can again.
     pub(crate) fn cut_from_master(&self, id: ProcessId, is_cut: bool) {
         if let Some(master) = &self.master {

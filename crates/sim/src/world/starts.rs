@@ -65,7 +65,8 @@ impl World {
         let process = &mut self.processes[id];
         let Role::Server(server) = &process.role else { return Ok(()) };
         let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
-        let wish = joining(&server.config, &server.environment).map_err(SimError::world)?;
+        let wish = joining(&server.config, Arc::new(server.environment.clone()))
+            .map_err(SimError::world)?;
         let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
         let config =
             SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
@@ -123,6 +124,7 @@ impl World {
             Err(error) => return self.fail_to_build(id, &error),
         };
         server.starts += 1;
+        server.environment.has_started();
         server.config.accept_loss = AcceptedLoss::Nothing;
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
@@ -174,7 +176,10 @@ impl World {
             return Err(SimError::world(words));
         }
         let Role::Server(server) = &mut process.role else { return Ok(()) };
-        if server.environment.was_lied_to() {
+        if matches!(error, ServerError::OlderCopy { .. }) && server.environment.is_older() {
+            // What an operator says who does not have the latest one any more.
+            server.config.accept_loss = AcceptedLoss::Everything;
+        } else if server.environment.was_lied_to() {
             match error {
                 // What an operator says who has no backup.
                 ServerError::Missing { .. } => {

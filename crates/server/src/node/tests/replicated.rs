@@ -36,6 +36,7 @@ fn registering(server: u16) -> MasterCommand {
     MasterCommand::RegisterServer {
         cluster: ClusterId::new(4),
         directory: DirectoryId(server.into()),
+        run: Run { number: 1, tag: 1 },
         addresses: ServerAddresses { native, resp: None, http: None },
         shards_wanted: 1,
     }

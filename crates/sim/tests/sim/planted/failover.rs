@@ -120,6 +120,37 @@ fn a_checkpoint_without_promises_and_outcomes_is_found() {
     found_within(20, Bug::CheckpointWithoutState, REBUILDING);
 }
 
+/// Servers that come back with an older copy of their data directory, while others lag, die and are
+/// cut off: of what two replicas have acknowledged one has forgotten its part.
+const OLDER: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 5
+sessions = 3
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 250
+keys = 12
+seconds = 30
+[storage]
+decision-timeout = "200ms"
+[faults]
+older-copy = { every = "1s", lasting = "300ms" }
+kill = { every = "2500ms", lasting = "1500ms" }
+power-cut = { every = "4s", lasting = "1500ms" }
+isolate = { every = "3s", lasting = "2s" }
+cut-from-servers = { every = "3s", lasting = "2s" }
+break = { every = "500ms" }
+client-kill = { every = "2s" }
+"#;
+
+#[test]
+fn an_older_copy_that_is_taken_for_the_latest_is_found() {
+    found_within(40, Bug::BelievesOlderCopy, OLDER);
+}
+
 /// Primaries that are split off with half of the clients, some of which have clocks that are far
 /// behind: what these read is below any lease.
 const SPLIT: &str = r#"
