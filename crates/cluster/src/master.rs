@@ -158,6 +158,7 @@ impl Master {
             MasterCommand::RegisterServer { cluster, directory, run, addresses, shards_wanted } => {
                 self.register_server(cluster, (directory, run), addresses, shards_wanted)
             }
+            MasterCommand::RaiseRun { server, run } => self.raise_run(server, run),
             MasterCommand::FetchMap => Ok(unchanged(MasterAnswer::Map(self.state.map.clone()))),
             MasterCommand::CreateKeyspace { name, options } => self.create_keyspace(name, options),
             MasterCommand::ListKeyspaces => {
@@ -293,6 +294,18 @@ impl Master {
             answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map },
             persist,
         })
+    }
+
+    fn raise_run(&mut self, server: ServerId, run: Run) -> Result<MasterStep, ClusterError> {
+        let servers = self.state.map.servers();
+        let index = servers.binary_search_by_key(&server, |server| server.id);
+        let index = index.map_err(|_| ClusterError::ServerUnknown(server))?;
+        let known = self.state.runs[index];
+        if !run.may_begin(known) {
+            return Err(ClusterError::StaleRun { asked: run, known });
+        }
+        self.state.runs[index] = run;
+        Ok(MasterStep { answer: MasterAnswer::Raised, persist: run != known })
     }
 
     fn create_keyspace(

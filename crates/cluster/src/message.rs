@@ -40,6 +40,14 @@ pub enum MasterCommand {
         /// all are given out evenly, once there are enough servers.
         shards_wanted: u16,
     },
+    /// The run of a server's data directory that has begun goes on under a higher number, which is
+    /// durable in the directory.
+    RaiseRun {
+        /// The server.
+        server: ServerId,
+        /// The number, with the run's tag.
+        run: Run,
+    },
     /// Give the current map.
     FetchMap,
     /// Create a keyspace.
@@ -162,6 +170,8 @@ pub enum MasterAnswer {
     /// To [`MasterCommand::BeginRestored`], [`MasterCommand::TellSeen`] and
     /// [`MasterCommand::ForgetServer`]: who is still waited for, ascending.
     Awaited(Vec<ServerId>),
+    /// To [`MasterCommand::RaiseRun`].
+    Raised,
 }
 
 /// What a controller has to know of its cluster.
@@ -256,6 +266,11 @@ impl MasterCommand {
                 put_u8(out, 13);
                 put_u32(out, server.get());
             }
+            Self::RaiseRun { server, run } => {
+                put_u8(out, 14);
+                put_u32(out, server.get());
+                run.encode(out);
+            }
         }
     }
 
@@ -322,6 +337,10 @@ impl MasterCommand {
                 Self::TellSeen { server, state: cursor.bytes(bytes)?.to_vec() }
             }
             13 => Self::ForgetServer { server: ServerId::new(cursor.u32()?) },
+            14 => Self::RaiseRun {
+                server: ServerId::new(cursor.u32()?),
+                run: Run::decode(&mut cursor)?,
+            },
             _ => return Err(cursor.fail("its kind is unknown")),
         };
         cursor.finish()?;
@@ -395,6 +414,7 @@ impl MasterAnswer {
                 put_u8(out, 11);
                 put_servers(out, servers);
             }
+            Self::Raised => put_u8(out, 12),
         }
     }
 
@@ -439,6 +459,7 @@ impl MasterAnswer {
                 controller: ServerId::new(cursor.u32()?),
             },
             11 => Self::Awaited(decode_servers(&mut cursor, MAX_SERVERS)?),
+            12 => Self::Raised,
             _ => return Err(cursor.fail("its kind is unknown")),
         };
         cursor.finish()?;

@@ -174,6 +174,8 @@ pub struct Tuning {
     /// What a primary keeps for replicas that lack it; those that are further behind take a
     /// checkpoint.
     pub retention: Retention,
+    /// How long a server runs under one number of its data directory.
+    pub run_interval: Duration,
 }
 
 impl Tuning {
@@ -200,6 +202,7 @@ impl Tuning {
             log: LogConfig::default(),
             participant: participant::Config::default(),
             retention: Retention::default(),
+            run_interval: limits::RUN_INTERVAL,
         }
     }
 }

@@ -64,6 +64,11 @@ pub const LINK_BACKLOG_BYTES: usize = 4 * 1024 * 1024;
 pub const LIFE_INTERVAL: Duration = Duration::from_secs(10);
 /// The same during a shutdown, in which gateways and shards may go on to answer for a few seconds.
 pub const LAST_LIFE_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a server runs under one number of its data directory. A copy of the directory that was
+/// made while the server ran is noticed when it is older than this, if the master could be asked.
+pub const RUN_INTERVAL: Duration = Duration::from_secs(60);
+/// When a master that has not answered is told the number again.
+pub const RUN_AGAIN: Duration = Duration::from_secs(5);
 /// How long a process waits for a master elsewhere at start.
 pub const MASTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an erase block of the file device.

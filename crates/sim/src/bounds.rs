@@ -63,6 +63,9 @@ const REQUEST_TIMEOUT: RangeInclusive<Duration> =
 /// wait for it have given up.
 const DECISION_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10);
+/// Each number is a change of the master's state, and a sync of a small file.
+const RUN_INTERVAL: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
 /// An operation of a device: a transaction takes several of them one after the other.
 const OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(500);
 /// The same where slow disks make it up to 200 times slower still.
@@ -417,7 +420,8 @@ fn check_storage(scenario: &Scenario) -> Checked {
     lasts(&["storage", "log-write"], part.log.write, operation.clone())?;
     lasts(&["storage", "log-change"], part.log.change, operation.clone())?;
     lasts(&["storage", "read"], part.read, operation)?;
-    lasts(&["storage", "decision-timeout"], part.decision_timeout, DECISION_TIMEOUT)
+    lasts(&["storage", "decision-timeout"], part.decision_timeout, DECISION_TIMEOUT)?;
+    lasts(&["storage", "run-interval"], part.run_interval, RUN_INTERVAL)
 }
 
 fn check_network(scenario: &Scenario) -> Checked {
@@ -487,6 +491,7 @@ mod tests {
         ("storage", "log-change", "", "'0ns'", "'500ms'", "'501ms'"),
         ("storage", "read", "", "'0ns'", "'500ms'", "'501ms'"),
         ("storage", "decision-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
+        ("storage", "run-interval", "'99ms'", "'100ms'", "'3600s'", "'3601s'"),
         ("network", "near", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
         ("network", "far", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
         ("network", "bandwidth", "999999", "1000000", "1000000000000", "9223372036854775807"),

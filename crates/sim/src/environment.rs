@@ -64,6 +64,8 @@ struct CopiedDirectory {
     master: Option<Vec<u8>>,
     manifest: Option<Vec<u8>>,
     cluster: Option<ClusterId>,
+    /// It is noticed once the master knows of this run of the directory.
+    noticed_from: u64,
 }
 
 /// The environment of one simulated server; clones are the same environment.
@@ -137,8 +139,9 @@ impl SimEnvironment {
         kept.changes += 1;
     }
 
-    /// Somebody copies the data directory. Its server is down.
-    pub(crate) fn copy_directory(&self) {
+    /// Somebody copies the data directory, all of it at one moment. The copy is noticed once the
+    /// master knows of run `noticed_from` of the directory.
+    pub(crate) fn copy_directory(&self, noticed_from: u64) {
         let mut kept = self.kept();
         kept.copied = Some(CopiedDirectory {
             media: kept.media.iter().map(|(shard, media)| (*shard, media.copy())).collect(),
@@ -146,19 +149,20 @@ impl SimEnvironment {
             master: kept.master.clone(),
             manifest: kept.manifest.clone(),
             cluster: kept.cluster,
+            noticed_from,
         });
     }
 
-    /// Whether there is a copy of the data directory.
-    pub(crate) fn has_copy(&self) -> bool {
-        self.kept().copied.is_some()
+    /// The run of the directory from which on its copy, if there is one, is noticed.
+    pub(crate) fn copy_is_noticed_from(&self) -> Option<u64> {
+        self.kept().copied.as_ref().map(|copied| copied.noticed_from)
     }
 
     /// The copy takes the place of the data directory. Its server is down.
     pub(crate) fn put_copy_back(&self) {
         let mut kept = self.kept();
         let Some(copied) = kept.copied.take() else { return };
-        let CopiedDirectory { media, disks, master, manifest, cluster } = copied;
+        let CopiedDirectory { media, disks, master, manifest, cluster, .. } = copied;
         (kept.media, kept.disks) = (media, disks);
         (kept.master, kept.manifest, kept.cluster) = (master, manifest, cluster);
         kept.changes += 1;

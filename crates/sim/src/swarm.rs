@@ -342,6 +342,7 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut tuning.retention.bytes, part.replica.kept_bytes);
     say(&mut tuning.sync_interval, part.sync_interval);
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
+    say(&mut tuning.run_interval, part.run_interval);
     say(&mut tuning.packing_delay, part.packing_delay);
     say(&mut tuning.partial_page_delay, part.packing_delay.map(|delay| delay.0 * 4));
     say(
@@ -547,6 +548,12 @@ mod tests {
             "decision-timeout = \"50ms\"",
             |drawn| shown(drawn.world.storage.tuning.participant.decision_timeout),
             "50ms",
+        ),
+        (
+            "storage",
+            "run-interval = \"700ms\"",
+            |drawn| shown(drawn.world.storage.tuning.run_interval),
+            "700ms",
         ),
         ("storage", "shuffle = false", |drawn| shown(drawn.world.storage.flash.shuffle), "false"),
         ("storage", "shuffle = true", |drawn| shown(drawn.world.storage.flash.shuffle), "true"),

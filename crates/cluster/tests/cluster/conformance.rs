@@ -188,8 +188,22 @@ fn runs(make: Make<'_>) {
         assert_eq!(refused, ClusterError::StaleRun { asked: late, known: second });
         assert_eq!(control(&mut *masters, 0), before);
     }
+    // It goes on under the next number.
+    let raise = |run| MasterCommand::RaiseRun { server: ServerId::new(1), run };
+    let third = Run { number: 3, ..second };
+    for run in [second, third, third] {
+        assert_eq!(ask(&mut *masters, 1, raise(run)), MasterAnswer::Raised);
+    }
+    assert!(!second.follows(control(&mut *masters, 0).last_run(directory)), "a copy from before");
+    for late in [second, Run { tag: 9, ..third }] {
+        let refused = refused(&mut *masters, 0, raise(late));
+        assert_eq!(refused, ClusterError::StaleRun { asked: late, known: third });
+    }
+    let nobody = MasterCommand::RaiseRun { server: ServerId::new(9), run: third };
+    let refused = refused(&mut *masters, 0, nobody);
+    assert_eq!(refused, ClusterError::ServerUnknown(ServerId::new(9)));
     // Its loss is accepted; and one that is ahead, as of a master that was restored.
-    let accepted = first.next(second, 9);
+    let accepted = first.next(third, 9);
     ask(&mut *masters, 1, register_run(10, accepted));
     let ahead = Run { number: accepted.number + 5, tag: 1 };
     assert!(ahead.follows(accepted) && ahead.is_ahead_of(accepted));

@@ -386,6 +386,7 @@ fn all_commands() -> Vec<MasterCommand> {
         MasterCommand::BeginRestored,
         MasterCommand::TellSeen { server: ServerId::new(3), state: vec![1, 2, 3] },
         MasterCommand::ForgetServer { server: ServerId::new(3) },
+        MasterCommand::RaiseRun { server: ServerId::new(3), run: Run { number: 4, tag: 5 } },
     ]
 }
 
@@ -420,6 +421,7 @@ fn all_answers() -> Vec<MasterAnswer> {
         }),
         MasterAnswer::Term { term: Term::new(7), controller: ServerId::new(1) },
         MasterAnswer::Awaited(vec![ServerId::new(1), ServerId::new(3)]),
+        MasterAnswer::Raised,
     ]
 }
 

@@ -294,6 +294,7 @@ fn put_node(
         stopping: Arc::clone(&observed.stopping),
         clock: Arc::clone(&ground.clock),
         life: (ground.config.log == DeviceKind::None).then(|| Arc::clone(manifest)),
+        run_interval: ground.config.tuning().run_interval,
         embedded: Embedded {
             stages: (0..plan.threads)
                 .flat_map(|thread| [plan.gateway(thread), plan.embedded_client(thread)])

@@ -19,6 +19,9 @@ impl NodeStage {
         if let Some(asked) = self.controlling.asked(number) {
             return self.controller_answered(ctx, asked, done);
         }
+        if self.runs.is_answer(number) {
+            return self.run_answered(ctx.now(), done);
+        }
         let Some((reply_to, request)) = self.master.relayed(number) else {
             return match done {
                 Ok(MasterAnswer::Clients(block)) => self.clients_came(ctx, block),
@@ -185,6 +188,9 @@ impl NodeStage {
 
     pub(super) fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         let number = frame.envelope().request;
+        if self.runs.is_answer(number) {
+            return self.run_replied(ctx.now(), frame);
+        }
         let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
         if let Some((reply_to, request)) = self.master.relayed(number) {
             if let Some(answer) = &answer {

@@ -22,6 +22,7 @@ mod master;
 mod master_requests;
 mod parts;
 mod replication_status;
+mod runs;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -45,6 +46,7 @@ use crate::node::links::Links;
 use crate::node::maps::Maps;
 pub(crate) use crate::node::master::{MasterLink, register};
 pub(crate) use crate::node::parts::{Embedded, NearDoor, NodeParts};
+use crate::node::runs::Runs;
 use crate::outgoing::Outgoing;
 
 /// The node stage.
@@ -65,11 +67,14 @@ pub(crate) struct NodeStage {
     // Read for answers only; time comes with every turn.
     clock: Arc<dyn Clock>,
     life: NodeLife,
+    runs: Runs,
     embedded: Embedded,
 }
 
 impl NodeStage {
     pub(crate) fn new(parts: NodeParts) -> Self {
+        let is_told = !parts.master.is_here() || parts.master.is_shared();
+        let manifest = Arc::clone(&parts.embedded.manifest);
         Self {
             server: parts.server,
             maps: Maps::new(parts.map, parts.control, parts.shared_map),
@@ -86,6 +91,7 @@ impl NodeStage {
             stopping: parts.stopping,
             clock: parts.clock,
             life: NodeLife::new(parts.life),
+            runs: Runs::new(manifest, parts.run_interval, is_told),
             embedded: parts.embedded,
         }
     }
@@ -257,6 +263,7 @@ impl Stage<Event> for NodeStage {
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.links.set_owner(ctx.stage());
         self.life.begin(ctx.now());
+        self.runs.begin(ctx.now());
         if self.maps.is_replicated() {
             self.tell_control(ctx);
         }
@@ -293,6 +300,7 @@ impl Stage<Event> for NodeStage {
             self.stopping.store(true, Ordering::Relaxed);
         } else {
             self.follow_master(ctx);
+            self.raise_run(ctx);
             self.beat(ctx);
             self.control(ctx);
         }
@@ -301,7 +309,8 @@ impl Stage<Event> for NodeStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let map = self.follows().then_some(self.maps.next_pull());
         let beat = self.maps.is_replicated().then_some(self.heartbeats.next());
-        let deadlines = [map, beat, self.control_deadline(), self.life.deadline()];
+        let own = [self.life.deadline(), self.runs.deadline()].into_iter().flatten().min();
+        let deadlines = [map, beat, self.control_deadline(), own];
         deadlines.into_iter().flatten().min()
     }
 

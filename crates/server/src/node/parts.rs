@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_cluster::{ControlState, ControllerLimits, ServerId, ShardMap};
@@ -66,6 +67,8 @@ pub(crate) struct NodeParts {
     pub(crate) clock: Arc<dyn Clock>,
     /// For a run without a log: where it is saved how far that has lived.
     pub(crate) life: Option<Arc<Manifest>>,
+    /// How long it runs under one number of its data directory.
+    pub(crate) run_interval: Duration,
     /// Whose client ids the manifest must have.
     pub(crate) embedded: Embedded,
 }

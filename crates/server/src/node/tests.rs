@@ -1,6 +1,7 @@
 //! Tests of the node stage, driven by hand.
 
 mod replicated;
+mod runs;
 
 use timestone_cluster::{
     ClientIdBlock, ControlState, ControllerLimits, DirectoryId, Master, MasterAnswer,
@@ -197,6 +198,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
         stopping: Arc::default(),
         clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
         life: None,
+        run_interval: crate::limits::RUN_INTERVAL,
         embedded: Embedded { stages: Vec::new(), manifest },
     }
 }

@@ -99,8 +99,8 @@ pub enum FaultKind {
     /// A server dies and loses its flash and its logs, but not the small files beside them: it
     /// comes back as the same server, which knows that it has lost them.
     LostDevices,
-    /// A server dies, and while it is down its data directory is copied. The next time that it is
-    /// struck the copy takes the directory's place.
+    /// A server's data directory is copied, while it runs or is down. The next time that it is
+    /// struck it dies, and the copy takes the directory's place.
     OlderCopy,
 }
 

@@ -37,6 +37,8 @@ pub struct StoragePart {
     pub read: Option<TimeSpan>,
     /// How long a prepared transaction waits before its participants end it themselves.
     pub decision_timeout: Option<TimeSpan>,
+    /// How long a server runs under one number of its data directory.
+    pub run_interval: Option<TimeSpan>,
     /// Whether devices complete operations out of order.
     pub shuffle: Option<bool>,
 }
@@ -97,6 +99,7 @@ read_grouped!(StoragePart, StorageKey {
     LogChange => log.change,
     Read => read,
     DecisionTimeout => decision_timeout,
+    RunInterval => run_interval,
     Shuffle => shuffle,
 });
 

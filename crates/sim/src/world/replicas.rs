@@ -10,7 +10,7 @@
 
 use timestone_cluster::{ServerId, ShardEntry};
 use timestone_seda::simulated::VirtualTime;
-use timestone_server::{AcceptedLoss, ReplicaFigures, ShardFigures, Step};
+use timestone_server::{AcceptedLoss, Environment, ReplicaFigures, ShardFigures, Step};
 use timestone_types::Epoch;
 use timestone_types::random::Seed;
 
@@ -168,29 +168,44 @@ impl World {
         self.start_at(id, until);
     }
 
-    /// A server dies. While it is down its data directory is copied, or the copy from the last such
-    /// time takes the directory's place. Whether it did.
+    /// A server's data directory is copied, while it runs or while it is down; or, if there is a copy
+    /// that is to be noticed, the server dies, and the copy takes the directory's place. Whether it
+    /// did.
     pub(crate) fn copy_or_put_back(
         &mut self,
         id: ProcessId,
         seed: Seed,
         until: VirtualTime,
     ) -> bool {
-        let silent = seed.derive("silent", 0).dice().chance(0.5);
-        self.kill(id, silent, seed);
-        let (now, mut is_put_back) = (self.now(), false);
-        if let Role::Server(server) = &self.processes[id].role {
-            is_put_back = server.environment.has_copy();
-            if is_put_back {
-                server.environment.put_copy_back();
+        let (Role::Server(server), Some(master)) = (&self.processes[id].role, &self.master) else {
+            return false;
+        };
+        let environment = server.environment.clone();
+        let known = master.control().last_run(environment.directory()).number;
+        let (now, mut dice) = (self.now(), seed.derive("copy", 0).dice());
+        let (silent, runs) = (dice.chance(0.5), dice.chance(0.5));
+        match environment.copy_is_noticed_from() {
+            Some(from) if known < from => return false,
+            Some(_) => {
+                self.kill(id, silent, seed);
+                environment.put_copy_back();
                 self.trace.note(now, id, "gets an older copy of its data directory");
-            } else {
-                server.environment.copy_directory();
+                self.start_at(id, until);
+                return true;
+            }
+            // The directory may be one number ahead of the master.
+            None if runs => {
+                environment.copy_directory(known + 2);
+                self.trace.note(now, id, "its data directory is copied while it runs");
+            }
+            None => {
+                self.kill(id, silent, seed);
+                environment.copy_directory(known + 1);
                 self.trace.note(now, id, "its data directory is copied");
+                self.start_at(id, until);
             }
         }
-        self.start_at(id, until);
-        is_put_back
+        false
     }
 
     /// A server cannot reach the master outside, or can again.

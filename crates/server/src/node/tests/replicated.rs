@@ -19,7 +19,7 @@ const NET: StageId = StageId::new(9);
 const SHARDS: [StageId; 3] = [StageId::new(1), StageId::new(2), StageId::new(3)];
 
 /// A master of three shards with three replicas each, at three servers; each is primary of one.
-fn master_of_three() -> Master {
+pub(super) fn master_of_three() -> Master {
     let factor = ReplicationFactor::new(3).unwrap();
     let mut master = Master::create_replicated(ClusterId::new(4), 3, factor, HashSeed(1)).unwrap();
     for server in 1..=3 {
@@ -31,7 +31,7 @@ fn master_of_three() -> Master {
     master
 }
 
-fn registering(server: u16) -> MasterCommand {
+pub(super) fn registering(server: u16) -> MasterCommand {
     let native = Some(Address::new(&format!("127.0.0.1:{}", 7000 + server)).unwrap());
     MasterCommand::RegisterServer {
         cluster: ClusterId::new(4),
@@ -44,15 +44,15 @@ fn registering(server: u16) -> MasterCommand {
 
 /// Several handles of one master.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<EmbeddedMaster>>);
+pub(super) struct Shared(Arc<Mutex<EmbeddedMaster>>);
 
 impl Shared {
-    fn new(master: Master) -> Self {
+    pub(super) fn new(master: Master) -> Self {
         let lease = crate::limits::SERVER_LEASE;
         Self(Arc::new(Mutex::new(EmbeddedMaster::new(master, lease, |_| Ok(())))))
     }
 
-    fn control(&self) -> ControlState {
+    pub(super) fn control(&self) -> ControlState {
         self.0.lock().unwrap().master().control()
     }
 }

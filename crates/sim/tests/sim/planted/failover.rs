@@ -136,6 +136,7 @@ keys = 12
 seconds = 30
 [storage]
 decision-timeout = "200ms"
+run-interval = "500ms"
 [faults]
 older-copy = { every = "1s", lasting = "300ms" }
 kill = { every = "2500ms", lasting = "1500ms" }
