@@ -7,16 +7,22 @@ use super::*;
 
 /// A minute.
 const MINUTE: u64 = 60_000_000_000;
+const MILLI: u64 = 1_000_000;
 
 /// A node whose run is the first, and its manifest.
 fn node(
     link: MasterLink,
     map: &ShardMap,
+    interval: u64,
 ) -> (ManualDriver<Event>, Arc<Manifest>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let manifest = directory(folder.path()).1;
     manifest.raise_run(Run { number: 1, tag: 1 }).unwrap();
-    let parts = parts(Arc::new(map.clone()), link, Arc::clone(&manifest));
+    let parts = NodeParts {
+        net: Some(StageId::new(9)),
+        run_interval: std::time::Duration::from_nanos(interval),
+        ..parts(Arc::new(map.clone()), link, Arc::clone(&manifest))
+    };
     let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
     (ManualDriver::new(stages, Timestamp::from_nanos(1), 100), manifest, folder)
 }
@@ -30,7 +36,8 @@ fn turn_at(driver: &mut ManualDriver<Event>, nanos: u64) {
 fn a_run_that_lasts_goes_on_under_the_next_number_until_another_process_has_begun_one() {
     let mut master = Shared::new(master_of_three());
     let map = master.control().map;
-    let (mut driver, manifest, _folder) = node(MasterLink::shared(Box::new(master.clone())), &map);
+    let (mut driver, manifest, _folder) =
+        node(MasterLink::shared(Box::new(master.clone())), &map, MINUTE);
     let known = |master: &Shared| master.control().last_run(DirectoryId(1));
     turn_at(&mut driver, 1);
     turn_at(&mut driver, MINUTE);
@@ -57,7 +64,7 @@ fn a_run_that_lasts_goes_on_under_the_next_number_until_another_process_has_begu
 fn a_master_in_another_process_is_told_the_same_number_until_it_answers() {
     let map = master_of_three().map().clone();
     let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
-    let (mut driver, manifest, _folder) = node(MasterLink::remote(far(), block), &map);
+    let (mut driver, manifest, _folder) = node(MasterLink::remote(far(), block), &map, 100 * MILLI);
     let link = dialled(&mut driver);
     let mut told = |driver: &mut ManualDriver<Event>| {
         let mut told = None;
@@ -73,10 +80,10 @@ fn a_master_in_another_process_is_told_the_same_number_until_it_answers() {
         told
     };
     let second = Run { number: 2, tag: 1 };
-    turn_at(&mut driver, MINUTE + 1);
+    turn_at(&mut driver, 100 * MILLI + 1);
     assert_eq!(told(&mut driver).expect("it is due").1, second);
     assert_eq!(manifest.run(), second);
-    turn_at(&mut driver, MINUTE + 5_000_000_001);
+    turn_at(&mut driver, 200 * MILLI + 1);
     let (request, run) = told(&mut driver).expect("it was not answered");
     assert_eq!(run, second);
     let (mut answer, mut bytes) = (Vec::new(), Vec::new());
@@ -84,7 +91,9 @@ fn a_master_in_another_process_is_told_the_same_number_until_it_answers() {
     MasterReply { answer: &answer }
         .encode(&Envelope { request, ..Envelope::default() }, &mut bytes);
     driver.send(StageId::new(0), Event::FrameBatch(FrameBatch::new(link, bytes))).unwrap();
-    turn_at(&mut driver, MINUTE + 11_000_000_000);
-    assert_eq!(told(&mut driver), None, "it has heard of it");
-    assert_eq!(manifest.run(), second);
+    turn_at(&mut driver, 250 * MILLI);
+    turn_at(&mut driver, 349 * MILLI);
+    assert_eq!((told(&mut driver), manifest.run()), (None, second), "it has heard of it");
+    turn_at(&mut driver, 351 * MILLI);
+    assert_eq!(told(&mut driver).expect("it is due").1.number, 3);
 }

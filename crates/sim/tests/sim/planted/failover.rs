@@ -149,7 +149,7 @@ client-kill = { every = "2s" }
 
 #[test]
 fn an_older_copy_that_is_taken_for_the_latest_is_found() {
-    found_within(40, Bug::BelievesOlderCopy, OLDER);
+    found_within(15, Bug::BelievesOlderCopy, OLDER);
 }
 
 /// Primaries that are split off with half of the clients, some of which have clocks that are far
