@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 32] = [
+const KNOWN: [(&str, &str); 33] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -39,6 +39,7 @@ const KNOWN: [(&str, &str); 32] = [
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
     ("scans", include_str!("../../../../scenarios/scans.toml")),
     ("server-time", include_str!("../../../../scenarios/server-time.toml")),
+    ("short-leases", include_str!("../../../../scenarios/short-leases.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),

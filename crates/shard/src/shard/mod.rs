@@ -378,6 +378,13 @@ impl Shard {
         self.driver.assert_carried_out();
     }
 
+    /// Until when earlier primaries may still answer, so that writes and reads of what is latest wait;
+    /// `None` when nobody may.
+    #[must_use]
+    pub fn waits_for_leases_until(&self) -> Option<Timestamp> {
+        self.driver.participant().waits_for_leases_until()
+    }
+
     /// Inputs follow, all at the time of this call.
     pub fn begin_inputs(&mut self, ctx: &mut Turn<'_>) {
         self.driver.assert_carried_out();
