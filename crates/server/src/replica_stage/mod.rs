@@ -271,7 +271,9 @@ impl ReplicaStage {
         run: impl FnOnce(&mut timestone_shard::Shard, &mut timestone_shard::Turn<'_>),
     ) {
         let Some(kept) = &mut self.kept else { return };
-        let Some(mut outputs) = kept.role.call(ctx, !self.outgoing.is_empty(), run) else { return };
+        // What is recorded while the log writes is one batch: for the log, and for each backup.
+        let state = (!self.outgoing.is_empty(), !kept.log.is_idle());
+        let Some(mut outputs) = kept.role.call(ctx, state, run) else { return };
         for output in outputs.drain(..) {
             match shard_call::send(ctx, &mut self.outgoing, &self.name, output) {
                 Some(ShardOutput::LogAppend { append, .. }) => {

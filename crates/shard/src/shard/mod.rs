@@ -443,7 +443,7 @@ impl Shard {
         if self.driver.deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
-        self.close_batch(ctx, 0);
+        self.close_batch(ctx, ctx.least_batch());
         if ctx.is_shutting_down() && !self.closing.is_draining() {
             let may_close = self.may_close(ctx);
             self.closing.set_draining(ctx.now(), may_close);
