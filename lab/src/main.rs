@@ -4,6 +4,7 @@
 //!   simulation ── the seeds of every scenario that CI runs        soak ── random seeds and fuzzing ─► target/soak
 //!   predictions ── the simulator's throughput beside the real one ─┐
 //!   scorecard ── what tests, models and soaks counted ─────────────┴─► tables in docs/
+//!   replicas ── what several copies cost, and how long a failover takes
 //!   cost ── instructions, copies, hashes and cache lines of a transaction
 //!   structure ── methods, fields, files, assertions, words
 //! ```
@@ -14,6 +15,7 @@
 mod cost;
 mod page;
 mod predictions;
+mod replicas;
 mod scorecard;
 mod soak;
 mod structure;
@@ -36,6 +38,10 @@ cargo lab scorecard --run [--full] [--fuzz SECONDS]
 cargo lab cost [--against COMMIT] [--lines] [-o json] [CASE…]
                                        instructions, copies and hashes of a transaction and of a Redis request (with --lines: cache lines
                                        that miss 2 MiB), of this tree, or of both; it needs valgrind, and redis-benchmark for Redis
+cargo lab replicas [retwis|copies|etcd|failover…] [--rounds N] [--seconds S] [--zipf Z,…] [--clients N,…] [--runs N]
+                   [--detection TIME] [--lease TIME] [--binary FILE]…
+                                       three servers on loopback, in Markdown tables: Retwis as TAPIR runs it, what copies cost, etcd
+                                       beside it (needs etcd and go), failovers; with several binaries, each in turn
 cargo lab structure [--at COMMIT] [-o text|json]
                                        methods, files and fields of types, assertions of cores, names and words, of this tree or a commit
 cargo lab structure --lacking CORE|all functions that change state and assert nothing
@@ -51,6 +57,7 @@ fn main() -> ExitCode {
         ["predictions", options @ ..] => predictions::run(options),
         ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
+        ["replicas", options @ ..] => replicas::run(options),
         ["cost", options @ ..] => cost::run(options),
         ["structure", options @ ..] => structure::run(options),
         [] | ["help" | "--help" | "-h"] => {

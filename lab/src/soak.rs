@@ -47,6 +47,7 @@ const FIXED: [(&str, u64); 13] = [
     ("older-copy", 30),
     ("rebuilding", 30),
     ("restarts", 40),
+    ("short-leases", 60),
     ("threads", 30),
     ("unread", 40),
 ];

@@ -88,6 +88,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("cluster-shards", ""),
     ("replication", "1"),
     ("detection", "500ms"),
+    ("lease", ""),
     ("replace-after", "1min"),
     ("master", "embedded"),
     ("insecure", "false"),
@@ -268,6 +269,7 @@ impl Settings {
         config.replication = self.parse("replication", replication)?;
         config.controller.detection =
             self.parse("detection", |text| time_of_at_least(text, MIN_DETECTION))?;
+        config.lease = self.lease(config.controller.detection)?;
         config.controller.replace_after = self
             .parse("replace-after", |text| time_of_at_least(text, config.controller.detection))?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
@@ -282,6 +284,24 @@ impl Settings {
             )));
         }
         Ok(config)
+    }
+}
+
+impl Settings {
+    /// The lease: twice the detection time, if nothing else is said. A failover waits for both, so one
+    /// that is far longer makes a short detection worth nothing.
+    fn lease(&self, detection: Duration) -> Result<Duration, Failure> {
+        let usual = (2 * detection).clamp(limits::MIN_LEASE, limits::MAX_LEASE);
+        let lease = self.optional("lease", |text| time_of_at_least(text, limits::MIN_LEASE))?;
+        let lease = lease.unwrap_or(usual);
+        let most = limits::MAX_LEASE.min(limits::MAX_LEASE_OF_DETECTIONS * detection);
+        if lease > most {
+            return Err(Failure::usage(format!(
+                "--lease is {lease:?}, and with --detection {detection:?} it may be {most:?} at most: \
+                 whoever takes over waits until it is over"
+            )));
+        }
+        Ok(lease)
     }
 }
 
@@ -553,6 +573,23 @@ mod tests {
             let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
             assert!(text.contains("--detection is") && text.contains(words), "{text}");
         }
+        for (detection, lease) in [("50ms", 100), ("500ms", 1000), ("20s", 1000)] {
+            args.cluster.detection = Some(detection.to_owned());
+            let config = merged(&args).unwrap().server_config().unwrap();
+            assert_eq!(config.lease, Duration::from_millis(lease));
+        }
+        let leases = [
+            ("50ms", "40ms", "at least 50ms"),
+            ("50ms", "500ms", "may be 400ms at most"),
+            ("10s", "1500ms", "may be 1s at most"),
+        ];
+        for (detection, lease, words) in leases {
+            args.cluster.detection = Some(detection.to_owned());
+            args.cluster.lease = Some(lease.to_owned());
+            let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+            assert!(text.contains("--lease is") && text.contains(words), "{text}");
+        }
+        args.cluster.lease = None;
         args.cluster.detection = Some("2s".to_owned());
         args.cluster.replace_after = Some("1s".to_owned());
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();

@@ -14,7 +14,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
+use timestone_io::prefetch_lines;
+
 use crate::shared::LoopShared;
+
+/// So many tasks stand between the one that is polled and the one that is fetched.
+const TASKS_AHEAD: usize = 2;
+/// Cache lines of a task's state that are fetched.
+const LINES_AHEAD: usize = 24;
 
 /// A task's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +120,7 @@ impl Executor {
         while budget > 0 {
             let Some(task) = self.queue.borrow_mut().pop_front() else { break };
             budget -= 1;
+            self.fetch_ahead();
             let taken = {
                 let mut slots = self.slots.borrow_mut();
                 let slot = &mut slots[task.index as usize];
@@ -127,6 +135,17 @@ impl Executor {
             }
         }
         budget
+    }
+
+    /// Has the processor fetch a task that is polled soon: there are thousands, and one that has
+    /// waited for an answer is in no cache any more.
+    #[inline]
+    fn fetch_ahead(&self) {
+        let Some(task) = self.queue.borrow().get(TASKS_AHEAD).copied() else { return };
+        let slots = self.slots.borrow();
+        if let Some(future) = &slots[task.index as usize].future {
+            prefetch_lines(&**future, LINES_AHEAD);
+        }
     }
 
     fn poll(&self, task: TaskId, mut future: LocalFuture, waker: Waker) {

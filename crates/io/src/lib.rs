@@ -43,5 +43,5 @@ pub use machine::{machine_memory, resident_memory};
 pub use mio;
 pub use op::{IoCompletion, IoOp, IoToken, Refused, RefusedReason};
 pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};
-pub use prefetch::{prefetch, prefetch_bytes};
+pub use prefetch::{prefetch, prefetch_bytes, prefetch_lines};
 pub use region::Region;

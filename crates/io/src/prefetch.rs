@@ -25,6 +25,15 @@ pub fn prefetch_bytes(bytes: &[u8]) {
     }
 }
 
+/// Asks for the first `most` cache lines of `item`, as far as it has so many.
+#[inline]
+pub fn prefetch_lines<T: ?Sized>(item: &T, most: usize) {
+    let begin = core::ptr::from_ref(item).cast::<u8>();
+    for line in 0..size_of_val(item).div_ceil(LINE_BYTES).min(most) {
+        fetch(begin.wrapping_add(line * LINE_BYTES));
+    }
+}
+
 #[inline]
 fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

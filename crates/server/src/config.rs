@@ -87,6 +87,11 @@ pub struct ServerConfig {
     /// When this server, as the cluster's controller, calls others lost, and has their replicas
     /// replaced, where shards have several.
     pub controller: ControllerLimits,
+    /// How long a primary may go on to answer without hearing of its backups, which whoever comes
+    /// after it waits for: from [`MIN_LEASE`](timestone_txn::limits::MIN_LEASE) to
+    /// [`BOUND_AHEAD`](timestone_txn::limits::BOUND_AHEAD). Where clocks may be wrong by a good part of
+    /// it, it is longer.
+    pub lease: Duration,
     /// The cluster that this server must belong to, by its name (which a new cluster gets) or by
     /// its id in hexadecimal; `None`: whichever the data directory or the master says.
     pub cluster: Option<String>,
@@ -228,6 +233,7 @@ impl ServerConfig {
             cluster_shards: None,
             replication: ReplicationFactor::ONE,
             controller: ControllerLimits::default(),
+            lease: timestone_txn::limits::BOUND_AHEAD,
             cluster: None,
             master: MasterPlace::Embedded,
             pin: false,

@@ -4,6 +4,14 @@ use core::time::Duration;
 
 use timestone_seda::AdmissionLimit;
 
+/// The longest lease of a primary, and the one of a shard with one copy.
+pub use timestone_txn::limits::BOUND_AHEAD as MAX_LEASE;
+/// The shortest lease of a primary.
+pub use timestone_txn::limits::MIN_LEASE;
+
+/// Most detection times that a lease may take: a failover waits for both, and a short detection is
+/// worth nothing beside a long lease.
+pub const MAX_LEASE_OF_DETECTIONS: u32 = 8;
 /// Port of the native protocol.
 pub const NATIVE_PORT: u16 = 7400;
 /// Port of the RESP gateway.

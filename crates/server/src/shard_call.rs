@@ -8,18 +8,20 @@ use crate::event::Event;
 use crate::outgoing::Outgoing;
 
 /// Calls a shard; `outputs` is empty before, and has what the shard wants done after it.
-/// `has_unsent`: something that it wanted sent waits for room.
+/// `has_unsent`: something that it wanted sent waits for room. `is_log_busy`: its log writes what it
+/// was given before.
 pub(crate) fn call(
     ctx: &mut Context<'_, Event>,
     shard: &mut Shard,
-    has_unsent: bool,
+    (has_unsent, is_log_busy): (bool, bool),
     outputs: &mut Vec<Output>,
     run: impl FnOnce(&mut Shard, &mut Turn<'_>),
 ) {
     let (now, stage, ends) = (ctx.now(), ctx.stage(), ctx.is_shutting_down());
     let mut turn = Turn::new(now, stage, ctx.frame_batches(), outputs)
         .shutting_down(ends)
-        .with_unsent(has_unsent);
+        .with_unsent(has_unsent)
+        .with_busy_log(is_log_busy);
     run(shard, &mut turn);
     let (requests, bytes) = turn.finished();
     if requests > 0 {

@@ -46,7 +46,7 @@ impl ShardStage {
     fn call(&mut self, ctx: &mut Context<'_, Event>, run: impl FnOnce(&mut Shard, &mut Turn<'_>)) {
         let mut outputs = std::mem::take(&mut self.outputs);
         let has_unsent = !self.outgoing.is_empty();
-        shard_call::call(ctx, &mut self.shard.get(), has_unsent, &mut outputs, run);
+        shard_call::call(ctx, &mut self.shard.get(), (has_unsent, false), &mut outputs, run);
         for output in outputs.drain(..) {
             self.carry_out(ctx, output);
         }

@@ -30,6 +30,8 @@ pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
 pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// How often a shard publishes its figures, at most.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes of a log batch that does not wait for a log that is busy.
+pub const HELD_BATCH_BYTES: usize = 64 * 1024;
 /// Frames of a batch of frames whose keys are looked at before the first of them is worked on.
 pub const LOOK_AHEAD: usize = 32;
 /// Keys of those frames that are looked at, at most: a decision or a prepare may have many.

@@ -13,6 +13,8 @@ use timestone_seda::{FrameBatch, FrameBatchPool, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
+use crate::limits::HELD_BATCH_BYTES;
+
 /// A log that cannot make its next file.
 #[derive(Clone, Debug)]
 pub struct LogShortage {
@@ -121,6 +123,7 @@ pub struct Turn<'a> {
     stage: StageId,
     is_shutting_down: bool,
     has_unsent: bool,
+    is_log_busy: bool,
     finished: (u64, u64),
     pub(crate) buffers: &'a mut FrameBatchPool,
     outputs: &'a mut Vec<Output>,
@@ -140,6 +143,7 @@ impl<'a> Turn<'a> {
             stage,
             is_shutting_down: false,
             has_unsent: false,
+            is_log_busy: false,
             finished: (0, 0),
             buffers,
             outputs,
@@ -157,6 +161,14 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub const fn with_unsent(mut self, has_unsent: bool) -> Self {
         self.has_unsent = has_unsent;
+        self
+    }
+
+    /// The log writes what it was given before, and takes nothing up until that is done: what is
+    /// recorded may wait for it, to be one batch.
+    #[must_use]
+    pub const fn with_busy_log(mut self, is_log_busy: bool) -> Self {
+        self.is_log_busy = is_log_busy;
         self
     }
 
@@ -183,6 +195,11 @@ impl<'a> Turn<'a> {
 
     pub(crate) const fn has_unsent(&self) -> bool {
         self.has_unsent
+    }
+
+    /// Bytes from which on the open batch leaves at the end of the turn.
+    pub(crate) const fn least_batch(&self) -> usize {
+        if self.is_log_busy && !self.is_shutting_down { HELD_BATCH_BYTES } else { 0 }
     }
 
     /// A batch of frames is dealt with. What stages of one process send each other comes without a

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use timestone_clock::SkewModel;
 use timestone_cluster::ReplicationFactor;
+use timestone_cluster::limits::MIN_DETECTION;
 use timestone_flash::limits::{MAX_PAGES_PER_BLOCK, MIN_PAGES_PER_BLOCK};
-use timestone_server::limits::MIN_BLOCKS;
+use timestone_server::limits::{MAX_LEASE, MIN_BLOCKS, MIN_LEASE};
 use timestone_wal::DeviceKind;
 use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
@@ -77,6 +78,8 @@ const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
 const WATERMARK_LAG: RangeInclusive<Duration> =
     Duration::from_secs(12)..=Duration::from_secs(3_600);
+/// Servers tell of themselves five times within it.
+const DETECTION: RangeInclusive<Duration> = MIN_DETECTION..=Duration::from_secs(10);
 /// A server is called lost after half a second, and another controller takes two seconds to be
 /// elected first where it was the controller's.
 const FAILOVER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
@@ -417,6 +420,8 @@ fn check_storage(scenario: &Scenario) -> Checked {
     lasts(&["storage", "sync-interval"], part.sync_interval, SYNC_INTERVAL)?;
     let is_slowed = scenario.swarm.draw || scenario.faults.contains_key(&FaultKind::SlowDisk);
     let operation = if is_slowed { SLOWED_OPERATION } else { OPERATION };
+    lasts(&["storage", "replica-detection"], part.replica.detection, DETECTION)?;
+    lasts(&["storage", "replica-lease"], part.replica.lease, MIN_LEASE..=MAX_LEASE)?;
     lasts(&["storage", "log-write"], part.log.write, operation.clone())?;
     lasts(&["storage", "log-change"], part.log.change, operation.clone())?;
     lasts(&["storage", "read"], part.read, operation)?;
@@ -455,7 +460,7 @@ mod tests {
     type Range =
         (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 41] = [
+    const RANGES: [Range; 43] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -479,6 +484,8 @@ mod tests {
         ("workload", "deletes", "", "0", "100", "101"),
         ("storage", "block-pages", "1", "2", "4096", "4097"),
         ("storage", "capacity-bytes", "1048575", "1048576", "68719476736", "9223372036854775807"),
+        ("storage", "replica-detection", "'49ms'", "'50ms'", "'10s'", "'11s'"),
+        ("storage", "replica-lease", "'49ms'", "'50ms'", "'1s'", "'2s'"),
         ("storage", "cache-bytes", "", "0", "8589934592", "9223372036854775807"),
         ("storage", "vary-cache", "", "0", "8589934592", "9223372036854775807"),
         ("storage", "vary-capacity", "33554431", "33554432", "68719476736", "9223372036854775807"),

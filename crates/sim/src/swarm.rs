@@ -17,6 +17,7 @@ use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
 use timestone_cluster::{ControllerLimits, ReplicationFactor};
 use timestone_flash::FlashPace;
+use timestone_server::limits::MAX_LEASE;
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
 use timestone_wal::device::memory::DiskPace;
@@ -195,6 +196,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
             flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
             tuning: sizes.tuning,
             controller: ControllerLimits::default(),
+            lease: MAX_LEASE,
             cache_bytes: sizes.cache_bytes,
             capacity_bytes: sizes.capacity_bytes,
             dram_bytes: scenario.keyspaces.dram_bytes,
@@ -321,8 +323,10 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
 }
 
 fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
-    let replace_after = scenario.storage.replica.replace_after;
-    say(&mut world.storage.controller.replace_after, replace_after);
+    let (replica, controller) = (&scenario.storage.replica, &mut world.storage.controller);
+    say(&mut controller.replace_after, replica.replace_after);
+    say(&mut controller.detection, replica.detection);
+    say(&mut world.storage.lease, replica.lease);
     let (part, tuning) = (&scenario.storage, &mut world.storage.tuning);
     say(&mut world.storage.flash.pages_per_block, part.block_pages);
     say(&mut world.storage.flash.shuffle, part.shuffle);

@@ -32,11 +32,14 @@ pub const MAX_RESTART_HOLD: Duration = Duration::from_secs(60);
 /// A run that lasts this long has waited for every session that it waits for.
 pub const SESSIONS_SETTLED: Duration =
     shared::SESSION_TTL.saturating_add(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
-/// How often the read bound (and the watermark with it) is written to the log.
+/// How often the read bound (and the watermark with it) is written to the log: four times within
+/// [`BOUND_AHEAD`], or within a lease that is shorter.
 pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after
 /// a restart, so it is no larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
+/// The shortest lease: its renewal takes a sync of the log and a round trip.
+pub const MIN_LEASE: Duration = Duration::from_millis(50);
 /// Nobody is told that a key has expired before a read bound is durable that lies this far above
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
@@ -83,6 +86,9 @@ const _: () = assert!(
     BOUND_RENEWAL.as_nanos() + MAX_PRESENT_ERROR.as_nanos() + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
+// A renewal and as much again for a slow sync, beside the error: so no lease is written further ahead.
+const _: () = assert!(BOUND_RENEWAL.as_nanos() * 4 == BOUND_AHEAD.as_nanos());
+const _: () = assert!(MIN_LEASE.as_nanos() <= BOUND_AHEAD.as_nanos());
 const _: () = assert!(UNVOUCHED_CLOCK_ERROR.as_nanos() <= MAX_PRESENT_ERROR.as_nanos());
 // Neither must whoever asks for a key that has just expired. And no write is let in after a restart
 // that is not above whatever the last run has told expired.

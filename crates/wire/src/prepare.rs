@@ -184,6 +184,25 @@ impl<'a> PrepareBody<'a> {
         self.bytes
     }
 
+    /// The writes alone, at the end of `out`, as a body that [`PrepareBody::parse`] takes: what is
+    /// kept of a prepare once it is validated.
+    #[inline]
+    pub fn append_writes(&self, out: &mut Vec<u8>) {
+        let writes = &self.bytes[self.writes_at..];
+        let mut head = [0u8; BODY_HEAD];
+        self.writes.store(&mut head[4..8]);
+        out.reserve(BODY_HEAD + writes.len());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(writes);
+    }
+
+    /// How many bytes [`PrepareBody::append_writes`] appends.
+    #[must_use]
+    #[inline]
+    pub const fn bytes_of_writes(&self) -> usize {
+        BODY_HEAD + self.bytes.len() - self.writes_at
+    }
+
     /// How many writes a body has that [`PrepareBody::parse`] took: read from its head alone.
     #[must_use]
     #[inline]

@@ -26,6 +26,8 @@ pub enum WorkloadKind {
     YcsbD,
     /// Half reads, half read-modify-writes.
     YcsbF,
+    /// One get and one put of the same key: what other stores' benchmarks of transactions do.
+    GetPut,
     /// Transfers between accounts, and readings of all of them, whose sum never changes.
     Bank,
     /// Appends to lists and readings of them, whose history tells the order of everything.
@@ -35,7 +37,7 @@ pub enum WorkloadKind {
 }
 
 /// Every kind with the name that the command line knows it by.
-const KINDS: [(WorkloadKind, &str); 11] = [
+const KINDS: [(WorkloadKind, &str); 12] = [
     (WorkloadKind::Retwis, "retwis"),
     (WorkloadKind::Retwis75, "retwis-75"),
     (WorkloadKind::RetwisTapir, "retwis-tapir"),
@@ -44,6 +46,7 @@ const KINDS: [(WorkloadKind, &str); 11] = [
     (WorkloadKind::YcsbC, "ycsb-c"),
     (WorkloadKind::YcsbD, "ycsb-d"),
     (WorkloadKind::YcsbF, "ycsb-f"),
+    (WorkloadKind::GetPut, "get-put"),
     (WorkloadKind::Bank, "bank"),
     (WorkloadKind::ListAppend, "list-append"),
     (WorkloadKind::Register, "register"),
@@ -74,7 +77,7 @@ impl WorkloadKind {
 
     /// All names, for help and completion.
     #[must_use]
-    pub fn names() -> [&'static str; 11] {
+    pub fn names() -> [&'static str; 12] {
         names()
     }
 }
@@ -161,6 +164,7 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
             | WorkloadKind::YcsbF => Self { zipf: 0.99, ..usual },
+            WorkloadKind::GetPut => Self { zipf: 0.0, ..usual },
             WorkloadKind::Bank => Self { keys: 100, zipf: 0.0, delete_percent: 5, ..usual },
             WorkloadKind::ListAppend => {
                 Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 5, ..usual }
@@ -282,7 +286,8 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbB
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
-            | WorkloadKind::YcsbF => u64::from(self.ops_per_txn),
+            | WorkloadKind::YcsbF
+            | WorkloadKind::GetPut => u64::from(self.ops_per_txn),
             WorkloadKind::RetwisTapir | WorkloadKind::ListAppend | WorkloadKind::Register => 1,
         }
     }

@@ -113,6 +113,11 @@ pub(super) struct ClusterArgs {
     /// its place; at least 50ms. All servers should say the same [default: 500ms].
     #[arg(long, env = "TIMESTONE_DETECTION", value_name = "TIME")]
     pub(super) detection: Option<String>,
+    /// How long a primary may answer without hearing of its backups, where shards have several
+    /// copies: whoever takes its place waits for what is left of it; at least 50ms, at most 1s and
+    /// eight detection times [default: twice the detection time, at most 1s].
+    #[arg(long, env = "TIMESTONE_LEASE", value_name = "TIME")]
+    pub(super) lease: Option<String>,
     /// A copy that is lost for as long is made anew at a server that stands by. All servers should
     /// say the same [default: 1min].
     #[arg(long, env = "TIMESTONE_REPLACE_AFTER", value_name = "TIME")]
@@ -173,6 +178,7 @@ impl ServeArgs {
             "cluster-shards" => self.cluster.cluster_shards.as_ref(),
             "replication" => self.cluster.replication.as_ref(),
             "detection" => self.cluster.detection.as_ref(),
+            "lease" => self.cluster.lease.as_ref(),
             "replace-after" => self.cluster.replace_after.as_ref(),
             "master" => self.cluster.master.as_ref(),
             "insecure" => self.insecure.as_ref(),

@@ -40,6 +40,7 @@ const KNOWN: [(&str, &str); 33] = [
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
     ("scans", include_str!("../../../../scenarios/scans.toml")),
     ("server-time", include_str!("../../../../scenarios/server-time.toml")),
+    ("short-leases", include_str!("../../../../scenarios/short-leases.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),

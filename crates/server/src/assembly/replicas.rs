@@ -71,7 +71,11 @@ pub(super) fn build(
             replica_gauges: Arc::new(ReplicaGauges::new(shard)),
             clock: Arc::clone(clock),
             memory: Arc::clone(&ground.memory),
-            participant: participant::Config { has_replicas: true, ..tuning.participant },
+            participant: participant::Config {
+                has_replicas: true,
+                lease: ground.config.lease,
+                ..tuning.participant
+            },
             stores: Box::new(Arc::clone(&opener)),
             retention: tuning.retention,
         };

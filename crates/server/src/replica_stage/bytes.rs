@@ -12,7 +12,7 @@ use timestone_wire::BatchBytes;
 pub(super) struct LogBytes {
     /// The number of the first one.
     pub(super) first: RecordNumber,
-    pub(super) records: Arc<Vec<u8>>,
+    pub(super) records: Arc<[u8]>,
 }
 
 impl LogBytes {

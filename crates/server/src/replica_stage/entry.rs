@@ -152,7 +152,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(EntryHead, Entry<LogBytes>)> {
         BATCH => {
             let (number, epoch) = (fields.number()?, fields.epoch()?);
             let (first, lease) = (RecordNumber::new(fields.u64()?), fields.time()?);
-            let payload = LogBytes { first, records: Arc::new(records.to_vec()) };
+            let payload = LogBytes { first, records: Arc::from(records) };
             Entry::Batch(Batch { number, epoch, lease, payload })
         }
         MARK => {
@@ -192,7 +192,7 @@ mod tests {
             LogRecord::ReadBound { bound: Timestamp::from_nanos(7), watermark: Timestamp::ZERO };
         bound.encode(&mut records);
         LogRecord::KeepFrom { batch: BatchNumber::new(3) }.encode(&mut records);
-        let payload = LogBytes { first: RecordNumber::new(12), records: Arc::new(records) };
+        let payload = LogBytes { first: RecordNumber::new(12), records: Arc::from(records) };
         let (number, epoch, lease) = (BatchNumber::new(9), Epoch::new(2), Timestamp::from_nanos(7));
         Entry::Batch(Batch { number, epoch, lease, payload })
     }

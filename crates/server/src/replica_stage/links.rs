@@ -140,7 +140,7 @@ impl ReplicaLinks {
     pub(super) fn flush(&mut self, ctx: &mut Context<'_, Event>, outgoing: &mut Outgoing) {
         for peer in self.peers.values_mut() {
             if let Some(over) = peer.asked_over.filter(|_| !peer.answers.is_empty()) {
-                let bytes = std::mem::take(&mut peer.answers);
+                let bytes = std::mem::replace(&mut peer.answers, ctx.take_buffer());
                 outgoing.send(ctx, over.stage, Event::FrameBatch(FrameBatch::new(over, bytes)));
             }
             peer.answers.clear();
@@ -148,7 +148,7 @@ impl ReplicaLinks {
                 peer.asks.clear();
                 continue;
             };
-            let bytes = std::mem::take(&mut peer.asks);
+            let bytes = std::mem::replace(&mut peer.asks, ctx.take_buffer());
             let (net, events) = self.links.send(ctx.now(), address, bytes);
             let Some(net) = net else { continue };
             for event in events {

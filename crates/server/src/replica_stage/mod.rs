@@ -16,6 +16,7 @@
 //! | `links` | to the other replicas |
 //! | `checkpoints` · `rebuilding` | a primary gives checkpoints, a replica that lacks too much takes one |
 //! | `refusing` | what clients hear that ask the wrong server |
+//! | `takeover` | how long becoming primary took
 //! | `start` | what a start finds, and how a replica begins without anything |
 //!
 //! A server has such a stage for every shard of a cluster with several replicas; most keep nothing
@@ -31,10 +32,12 @@ mod refusing;
 mod replica_log;
 mod role;
 mod start;
+mod takeover;
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use timestone_cluster::{ControlState, ServerId, ShardMap};
 use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
@@ -60,6 +63,7 @@ pub(crate) use replica_log::FoundEntries;
 use replica_log::ReplicaLog;
 use role::ReplicaRole;
 pub(crate) use start::{ReplicaParts, StartedReplica};
+use takeover::{TakeoverTimes, millis};
 
 /// A replica that is kept here.
 pub(crate) struct Kept {
@@ -88,6 +92,8 @@ pub(crate) struct Kept {
     checkpoint: Option<(u64, BatchNumber)>,
     /// Since when the process ends.
     ends_since: Option<Timestamp>,
+    /// Of a candidate.
+    takeover: Option<TakeoverTimes>,
 }
 
 /// See the module.
@@ -139,6 +145,9 @@ impl ReplicaStage {
             && !kept.role.has_failed()
         {
             kept.step(ctx.now(), input);
+            if let Some(takeover) = &mut kept.takeover {
+                takeover.note(ctx.now(), kept.replica.state());
+            }
             self.carry_out(ctx);
         }
     }
@@ -205,16 +214,29 @@ impl ReplicaStage {
         let Some(kept) = self.kept.as_mut().filter(|kept| kept.ends_since.is_none()) else {
             return;
         };
+        let clock = Arc::clone(&self.parts.clock);
+        let times = kept.takeover.take().unwrap_or(TakeoverTimes::begin(ctx.now()));
+        let began = clock.now();
         kept.take_batches(ctx.now(), self.shard, true);
-        tracing::info!(shard = %self.shard, %epoch, %through, "this server is primary");
         let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
         kept.role.promote(floor, through, with);
         let (log, shortage) = (self.parts.log, self.shortage.clone());
+        let mut waits_until = None;
         self.with_shard(ctx, |shard, turn| {
             shard.start(turn);
             // What the log lacks it has told the backup.
             shard.input(turn, ShardInput::LogRoom { log, shortage });
+            waits_until = shard.waits_for_leases_until();
         });
+        let now = clock.now();
+        let [joined_ms, fetched_ms, installed_ms] = times.took(ctx.now()).map(millis);
+        let rebuilt_ms = millis(now.since(began));
+        let leases_ms = millis(waits_until.map_or(Duration::ZERO, |until| until.since(now)));
+        tracing::info!(
+            shard = %self.shard, %epoch, %through,
+            joined_ms, fetched_ms, installed_ms, rebuilt_ms, leases_ms,
+            "this server is primary"
+        );
     }
 
     /// Another epoch has begun.
@@ -249,12 +271,15 @@ impl ReplicaStage {
         run: impl FnOnce(&mut timestone_shard::Shard, &mut timestone_shard::Turn<'_>),
     ) {
         let Some(kept) = &mut self.kept else { return };
-        let Some(mut outputs) = kept.role.call(ctx, !self.outgoing.is_empty(), run) else { return };
+        // What is recorded while the log writes is one batch: for the log, and for each backup.
+        let state = (!self.outgoing.is_empty(), !kept.log.is_idle());
+        let Some(mut outputs) = kept.role.call(ctx, state, run) else { return };
         for output in outputs.drain(..) {
             match shard_call::send(ctx, &mut self.outgoing, &self.name, output) {
                 Some(ShardOutput::LogAppend { append, .. }) => {
                     let (number, lease) = (append.head.batch, lease_in(&append.bytes));
-                    let records = Arc::new(append.bytes);
+                    let records = Arc::from(&append.bytes[..]);
+                    ctx.give_buffer(append.bytes);
                     let payload = LogBytes { first: append.head.first, records };
                     kept.step(ctx.now(), Input::Append { number, lease, payload });
                 }
@@ -302,6 +327,10 @@ impl ReplicaStage {
             let (epoch, replicas) = (entry.epoch, ids(&entry.replicas));
             let mut previous = vec![ids(&normal.replicas), replicas.clone()];
             previous.dedup();
+            if let Some(kept) = &mut self.kept {
+                kept.takeover = Some(TakeoverTimes::begin(ctx.now()));
+            }
+            tracing::info!(shard = %self.shard, %epoch, "this server is to be primary");
             self.step(ctx, Input::Lead { epoch, replicas, previous });
         }
     }
@@ -374,7 +403,7 @@ impl ReplicaStage {
         }
         let own = |batch: timestone_wire::BatchBytes<'_>| LogBytes {
             first: batch.first,
-            records: Arc::new(batch.records.to_vec()),
+            records: Arc::from(batch.records),
         };
         let (from, message) = match decode_replica_message(frame, own) {
             Ok(decoded) => decoded,
@@ -580,6 +609,7 @@ impl Kept {
             takers: Takers::default(),
             checkpoint: None,
             ends_since: None,
+            takeover: None,
         }
     }
 

@@ -73,7 +73,7 @@ impl Rebuilding {
     /// The next batch for the own log.
     pub(super) fn take_batch(&mut self) -> Option<Batch<LogBytes>> {
         let (head, bytes) = self.rebuild.take_batch()?;
-        let (lease, records) = (lease_in(&bytes), std::sync::Arc::new(bytes));
+        let (lease, records) = (lease_in(&bytes), std::sync::Arc::from(bytes));
         self.lease = self.lease.max(lease);
         let payload = LogBytes { first: head.first, records };
         Some(Batch { number: head.batch, epoch: head.epoch, lease, payload })

@@ -407,7 +407,7 @@ mod tests {
     }
 
     fn batch(raw: u64) -> Entry<LogBytes> {
-        let payload = LogBytes { first: RecordNumber::new(raw), records: Arc::new(Vec::new()) };
+        let payload = LogBytes { first: RecordNumber::new(raw), records: Arc::from([]) };
         let (epoch, lease) = (Epoch::new(1), Timestamp::ZERO);
         Entry::Batch(Batch { number: number(raw), epoch, lease, payload })
     }

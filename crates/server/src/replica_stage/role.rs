@@ -187,12 +187,14 @@ impl ReplicaRole {
     pub(super) fn call(
         &mut self,
         ctx: &mut Context<'_, Event>,
-        has_unsent: bool,
+        (has_unsent, is_log_busy): (bool, bool),
         run: impl FnOnce(&mut Shard, &mut Turn<'_>),
     ) -> Option<Vec<Output>> {
         let Kind::Primary(primary) = &mut self.0 else { return None };
         let mut outputs = std::mem::take(&mut primary.outputs);
-        shard_call::call(ctx, &mut primary.shard, has_unsent, &mut outputs, run);
+        let is_log_busy = is_log_busy && !primary.has_lost_log;
+        let state = (has_unsent, is_log_busy);
+        shard_call::call(ctx, &mut primary.shard, state, &mut outputs, run);
         Some(outputs)
     }
 

@@ -110,6 +110,8 @@ struct World {
     connections: Vec<Connection>,
     /// Between these two nothing passes.
     cut: Option<(u32, u32)>,
+    /// The log of this one writes, and does not come to the end.
+    busy_log: Option<u32>,
     control: ControlState,
     retention: Retention,
     requests: u64,
@@ -175,6 +177,7 @@ impl World {
             servers: servers.collect(),
             connections: Vec::new(),
             cut: None,
+            busy_log: None,
             control: control(1, 1, 1),
             retention,
             requests: 0,
@@ -347,7 +350,7 @@ impl World {
     /// A log has written what it was given.
     fn sync(&mut self, id: u32) {
         let server = self.servers.get_mut(&id).unwrap();
-        let Some(last) = server.given.last() else { return };
+        let Some(last) = server.given.last().filter(|_| self.busy_log != Some(id)) else { return };
         let batch = last.head.batch;
         server.durable.append(&mut server.given);
         self.send(id, Event::LogDurable { batch });
@@ -605,6 +608,27 @@ fn random_world(seed: u64, retention: Retention) -> u32 {
     let counted: Vec<u64> = world.state().iter().map(|one| one.4).collect();
     assert!(counted.iter().all(|&one| one + 3 > counted[0]), "{:?}", world.state());
     world.servers.values().map(|server| server.rebuilt).sum()
+}
+
+#[test]
+fn what_is_recorded_while_the_log_writes_is_one_batch() {
+    let mut world = World::new();
+    world.pass(2000);
+    world.busy_log = Some(1);
+    let commits: Vec<Timestamp> =
+        (1..=4).map(|n| world.now.saturating_add(Duration::from_nanos(n))).collect();
+    for (number, commit) in (1..=4).zip(&commits) {
+        assert!(!world.write(number, number, world.now, &mut commit.clone()), "nothing counts yet");
+    }
+    let [first] = &world.servers[&1].given[..] else { panic!("the log has the first alone") };
+    let second = first.head.batch.next();
+    world.busy_log = None;
+    world.turns();
+    let last = world.servers[&1].durable.last().map(|append| append.head.batch);
+    assert_eq!(last, Some(second), "the others are one batch");
+    for number in 1..=4 {
+        assert_eq!(world.read(number), Some(number));
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A replay that goes on while others are served: what a backup needs of it.
 
-use timestone_types::{ShardId, Timestamp, TxnOutcome};
-use timestone_wal::{BatchHead, BatchNumber, BatchRecords};
+use timestone_store::KeysAhead;
+use timestone_types::{HashedKey, ShardId, Timestamp, TxnOutcome};
+use timestone_wal::{BatchHead, BatchNumber, BatchRecords, LogRecord};
+use timestone_wire::PrepareBody;
 
 use super::{Device, Payload, Replay};
 use crate::error::ShardError;
-use crate::limits::{MAX_LEFT, MAX_LEFT_BYTES};
+use crate::limits::{LOOK_AHEAD, LOOK_AHEAD_KEYS, MAX_LEFT, MAX_LEFT_BYTES};
 use crate::log_records::order::RecordPlace;
 use crate::shard::ShardStore;
 
@@ -35,13 +37,48 @@ impl Replay {
         assert_eq!(head.shard, self.shard, "a batch is for its shard");
         self.begin_batch();
         let mut number = head.first;
-        for record in BatchRecords::new(bytes) {
-            let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
-            let record = record.map_err(ShardError::part)?;
-            self.record(now, place, record)?;
-            number = number.plus(1);
+        let mut records = BatchRecords::new(bytes);
+        loop {
+            let looked_at = self.look_ahead(records);
+            for record in records.by_ref().take(looked_at) {
+                let place = RecordPlace { batch: head.batch, epoch: head.epoch, number };
+                let record = record.map_err(ShardError::part)?;
+                self.record(now, place, record)?;
+                number = number.plus(1);
+            }
+            if looked_at == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+
+    /// Has the store fetch what the puts of the next records will look at, so that they do not wait
+    /// for memory one after the other. How many records were looked at; none are left if none.
+    fn look_ahead(&mut self, records: BatchRecords<'_>) -> usize {
+        let (mut keys, seed) = (std::mem::take(&mut self.ahead), self.store.seed());
+        let mut looked_at = 0;
+        for record in records.take(LOOK_AHEAD) {
+            looked_at += 1;
+            let body = match record.ok().and_then(|record| LogRecord::decode(record).ok()) {
+                Some(LogRecord::Prepare { single: true, body, .. }) => body,
+                Some(LogRecord::Decision { txn, commit, .. }) if commit > Timestamp::ZERO => {
+                    self.payloads.get(txn).map_or(&[][..], |payload| &payload.body)
+                }
+                _ => continue,
+            };
+            // What cannot be read is told when it is carried out.
+            let Ok(body) = PrepareBody::parse(body) else { continue };
+            let room = LOOK_AHEAD_KEYS - keys.len();
+            let puts = body.writes().take(room);
+            keys.extend(puts.map(|put| HashedKey::new(seed, put.keyspace, put.key)));
+            if keys.len() == LOOK_AHEAD_KEYS {
+                break;
+            }
+        }
+        self.store.fetch_ahead(KeysAhead { puts: &keys, ..KeysAhead::default() });
+        keys.clear();
+        self.ahead = keys;
+        looked_at
     }
 
     pub(crate) const fn shard(&self) -> ShardId {
@@ -112,10 +149,11 @@ impl Replay {
                 continue;
             };
             self.promised.remove(&txn);
-            let Payload { body, begin, participants, single, batch, .. } = payload;
+            let Payload { body, begin, participants, single, batch, .. } = &payload;
+            let body = PrepareBody::parse(body).map_err(ShardError::part)?;
             let batch = batch.unwrap_or_default();
-            if !self.apply(now, (txn, at, batch), &body)? {
-                self.leave(batch, txn, begin, at, single, &participants, &body);
+            if !self.apply(now, (txn, at, batch), body)? {
+                self.leave(batch, txn, *begin, at, *single, participants, body);
                 // It stays the first.
                 self.left.rotate_right(1);
                 break;

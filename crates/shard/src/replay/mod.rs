@@ -25,7 +25,8 @@ use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
-    AbortKind, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, Epoch, HashedKey, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
+    Version,
 };
 use timestone_wal::{BatchNumber, LogRecord};
 use timestone_wire::{PrepareBody, WriteKind};
@@ -72,6 +73,8 @@ pub struct Replay {
     device: Device,
     waits_in_vain: u32,
     events: Vec<StoreEvent>,
+    /// Keys that are looked at ahead of the records that put them; emptied by each use.
+    ahead: Vec<HashedKey>,
 }
 
 /// What to do when the store's device is behind.
@@ -135,6 +138,7 @@ impl Replay {
             device: Device::IsWaitedFor,
             waits_in_vain: 0,
             events: Vec::new(),
+            ahead: Vec::new(),
         }
     }
 
@@ -195,6 +199,7 @@ impl Replay {
         self.order.take(place);
         match LogRecord::decode(bytes).map_err(ShardError::part)? {
             LogRecord::Prepare { txn, begin, commit, single, found, participants, body } => {
+                let body = PrepareBody::parse(body).map_err(ShardError::part)?;
                 self.bound = self.bound.max(commit);
                 self.oldest_write = self.oldest_write.min(commit);
                 self.oldest_of_batch = self.oldest_of_batch.min(commit);
@@ -267,17 +272,19 @@ impl Replay {
             if let Some(promised) = self.promised.remove(&txn)
                 && let Some(payload) = self.payloads.take(txn)
             {
-                let Payload { body, begin, participants, batch, .. } = payload;
+                let Payload { body, begin, participants, batch, .. } = &payload;
+                let body = PrepareBody::parse(body).map_err(ShardError::part)?;
                 let batch = match self.device {
                     Device::IsWaitedFor => batch.unwrap_or(self.lowest.unwrap_or_default()),
                     // The own log has let go of what is before.
                     Device::IsLeft => promised.needed,
                 };
-                if !self.apply(now, (txn, at, batch), &body)? {
-                    self.leave(batch, txn, begin, at, false, &participants, &body);
+                if !self.apply(now, (txn, at, batch), body)? {
+                    self.leave(batch, txn, *begin, at, false, participants, body);
                     self.decided.insert(txn, decided);
                     return Ok(());
                 }
+                self.payloads.recycle(payload);
             }
         }
         self.promised.remove(&txn);
@@ -299,13 +306,14 @@ impl Replay {
         commit: Timestamp,
         single: bool,
         participants: &[ShardId],
-        body: &[u8],
+        body: PrepareBody<'_>,
     ) {
         let payload = self.payloads.keep(txn, begin, single, participants, (body, &[]));
         (payload.commit, payload.batch) = (commit, Some(batch));
         self.promised.insert(txn, Promised { commit, batch, needed: batch });
-        self.left.push_back((txn, body.len()));
-        self.left_bytes += body.len();
+        let bytes = body.bytes_of_writes();
+        self.left.push_back((txn, bytes));
+        self.left_bytes += bytes;
         self.assert_sound();
     }
 
@@ -314,10 +322,9 @@ impl Replay {
         &mut self,
         now: Timestamp,
         (txn, commit, batch): (TxnId, Timestamp, BatchNumber),
-        body: &[u8],
+        body: PrepareBody<'_>,
     ) -> Result<bool, ShardError> {
         assert!(commit <= self.bound, "what is applied lies below what the logs tell of");
-        let body = PrepareBody::parse(body).map_err(ShardError::part)?;
         let version = Version::new(commit, txn.client);
         let seed = self.store.seed();
         for write in body.writes() {

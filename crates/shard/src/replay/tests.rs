@@ -390,10 +390,15 @@ fn large_transactions_that_find_no_room_make_a_backup_wait_before_they_are_many(
     let media = MemoryMedia::new(MemoryConfig::default());
     let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
     let mut replay = Replay::new(SHARD, Box::new(store));
-    let body = vec![0; crate::limits::MAX_LEFT_BYTES / 8];
+    let value = vec![0; crate::limits::MAX_LEFT_BYTES / 8];
+    let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
+    let entry = WriteEntry { keyspace, kind, expires_at, key: b"large", value: &value };
+    let mut body = Vec::new();
+    PrepareBody::of_one_write(&entry, &mut body);
+    let body = PrepareBody::parse(&body).unwrap();
     for n in 1..=8 {
         assert!(!replay.is_behind(), "{n}");
-        replay.leave(BatchNumber::new(n), txn(n), at(1), at(2), true, &[SHARD], &body);
+        replay.leave(BatchNumber::new(n), txn(n), at(1), at(2), true, &[SHARD], body);
     }
     assert!(replay.is_behind());
 }

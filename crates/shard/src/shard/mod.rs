@@ -378,6 +378,13 @@ impl Shard {
         self.driver.assert_carried_out();
     }
 
+    /// Until when earlier primaries may still answer, so that writes and reads of what is latest wait;
+    /// `None` when nobody may.
+    #[must_use]
+    pub fn waits_for_leases_until(&self) -> Option<Timestamp> {
+        self.driver.participant().waits_for_leases_until()
+    }
+
     /// Inputs follow, all at the time of this call.
     pub fn begin_inputs(&mut self, ctx: &mut Turn<'_>) {
         self.driver.assert_carried_out();
@@ -436,7 +443,7 @@ impl Shard {
         if self.driver.deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, participant::Input::Tick, None);
         }
-        self.close_batch(ctx, 0);
+        self.close_batch(ctx, ctx.least_batch());
         if ctx.is_shutting_down() && !self.closing.is_draining() {
             let may_close = self.may_close(ctx);
             self.closing.set_draining(ctx.now(), may_close);

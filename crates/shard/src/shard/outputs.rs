@@ -20,6 +20,7 @@ impl Shard {
     pub(super) fn carry_out(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
         while self.driver.has_outputs() {
             let mut outputs = self.driver.take_outputs();
+            self.write_sets.look_ahead(&outputs);
             for output in outputs.drain(..) {
                 self.output(ctx, output, current);
             }
@@ -84,6 +85,7 @@ impl Shard {
             }
             Output::Apply { txn, commit } => {
                 self.figures.gauges().commit();
+                self.write_sets.fetch_ahead(self.driver.participant(), &*self.store);
                 // What does not fit is queued by it.
                 let work = Unapplied::all(txn, commit);
                 if self.write_sets.is_next(ctx.now(), work) {

@@ -7,11 +7,13 @@
 //! Invariants: write sets that wait for room take turns, so that a delete behind a put gets its own; while
 //! one waits, no other is promised room.
 
+mod ahead;
 pub(crate) mod payload;
 
 use std::collections::VecDeque;
 
 use timestone_store::StoreError;
+use timestone_txn::participant::{Output, Participant};
 use timestone_types::{HashSeed, KeyRef, ShardId, Timestamp, TxnId, Version};
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Frame, Message, PrepareBody, WriteEntry, WriteKind};
@@ -21,6 +23,7 @@ use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
 use crate::shard::ShardStore;
 use crate::single::SingleBody;
+use ahead::PutsAhead;
 use payload::Payloads;
 
 /// A write set on its way into the store, which had no room for all of it at once.
@@ -68,6 +71,7 @@ pub(crate) enum Put {
 #[derive(Default)]
 pub(crate) struct WriteSets {
     payloads: Payloads,
+    ahead: PutsAhead,
     unapplied: VecDeque<Unapplied>,
     /// Why the first of them has to wait.
     no_room: Option<StoreError>,
@@ -91,8 +95,20 @@ impl WriteSets {
         &mut self.payloads
     }
 
-    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
-    /// where it stays until it is applied: its keys are in `items`. The body of a single write is
+    /// Notes whose write sets these outputs put.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self, outputs: &[Output]) {
+        self.ahead.note(outputs);
+    }
+
+    /// The next of them is about to be put: what those behind it look at is fetched now and then.
+    #[inline]
+    pub(crate) fn fetch_ahead(&mut self, participant: &Participant, store: &ShardStore) {
+        self.ahead.advance(&self.payloads, participant, store);
+    }
+
+    /// Copies the writes of the prepare, or of the write set that was asked for, that is at hand to
+    /// where they stay until it is applied: its keys are in `items`. The body of a single write is
     /// `written`, and moves there.
     #[inline]
     pub(crate) fn keep(
@@ -106,7 +122,7 @@ impl WriteSets {
         match frame.kind() {
             wire::Kind::Prepare => {
                 if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    let body = (prepare.body.bytes(), items.write_keys());
+                    let body = (prepare.body, items.write_keys());
                     self.payloads.keep(txn, begin, single, participants, body);
                 }
             }
@@ -116,7 +132,7 @@ impl WriteSets {
             }
             wire::Kind::WriteSet => {
                 if let Ok(set) = wire::WriteSet::decode(frame) {
-                    let body = (set.body.bytes(), items.write_keys());
+                    let body = (set.body, items.write_keys());
                     self.payloads.keep(txn, begin, single, participants, body);
                 }
             }

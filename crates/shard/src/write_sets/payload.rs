@@ -1,7 +1,7 @@
 //! The bytes of prepared transactions, kept from the prepare until its writes are applied.
 //!
-//! The participant's core knows keys as hashes; key bytes and values stay here, as the body of the
-//! prepare frame, copied once into a pooled buffer. The same bytes go to the log.
+//! The participant's core knows keys as hashes; key bytes and values stay here, as a body of a prepare
+//! that has no reads any more, copied once into a pooled buffer. The same bytes go to the log.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ use timestone_wire::PrepareBody;
 /// What a prepare brought.
 #[derive(Debug, Default)]
 pub(crate) struct Payload {
-    /// The body: read set and write set, as the wire lays them out.
+    /// The writes, as the wire lays out a body without reads.
     pub(crate) body: Vec<u8>,
     /// The keys of its writes, in their order; none of a payload that was recovered.
     pub(crate) keys: Vec<HashedKey>,
@@ -44,18 +44,19 @@ const KEEP_FREE: usize = 1024;
 const KEEP_BYTES: usize = 64 * 1024;
 
 impl Payloads {
-    /// Keeps a prepare's bytes, replacing those of an earlier round.
+    /// Keeps a prepare's writes, replacing those of an earlier round.
     pub(crate) fn keep(
         &mut self,
         txn: TxnId,
         begin: Timestamp,
         single: bool,
         participants: &[ShardId],
-        (body, keys): (&[u8], &[HashedKey]),
+        (body, keys): (PrepareBody<'_>, &[HashedKey]),
     ) -> &mut Payload {
-        let payload = self.open(txn, begin, single, participants, (body, keys));
+        let size = (body.bytes_of_writes(), body.writes().len());
+        let payload = self.open(txn, begin, single, participants, (size, keys));
         payload.body.clear();
-        payload.body.extend_from_slice(body);
+        body.append_writes(&mut payload.body);
         payload
     }
 
@@ -68,12 +69,14 @@ impl Payloads {
         participants: &[ShardId],
         (body, keys): (&mut Vec<u8>, &[HashedKey]),
     ) {
-        let payload = self.open(txn, begin, true, participants, (body, keys));
+        let size = (body.len(), PrepareBody::write_count(body) as usize);
+        let payload = self.open(txn, begin, true, participants, (size, keys));
         std::mem::swap(&mut payload.body, body);
         debug_assert!(self.by_txn.contains_key(&txn), "it is kept");
     }
 
-    /// The payload of a transaction, as if it had this body, which the caller gives it.
+    /// The payload of a transaction, as if it had a body of so many bytes and writes, which the caller
+    /// gives it.
     #[inline]
     fn open(
         &mut self,
@@ -81,13 +84,13 @@ impl Payloads {
         begin: Timestamp,
         single: bool,
         participants: &[ShardId],
-        (body, keys): (&[u8], &[HashedKey]),
+        ((bytes, writes), keys): ((usize, usize), &[HashedKey]),
     ) -> &mut Payload {
         let free = &mut self.free;
         let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
-        self.sum.bytes = self.sum.bytes + body.len() as u64 - payload.body.len() as u64;
-        let writes = |body| u64::from(PrepareBody::write_count(body));
-        self.sum.count = self.sum.count + writes(body) - writes(&payload.body);
+        self.sum.bytes = self.sum.bytes + bytes as u64 - payload.body.len() as u64;
+        let before = u64::from(PrepareBody::write_count(&payload.body));
+        self.sum.count = self.sum.count + writes as u64 - before;
         payload.keys.clear();
         payload.keys.extend_from_slice(keys);
         payload.participants.clear();
@@ -118,12 +121,17 @@ impl Payloads {
 
     /// Forgets a transaction's bytes.
     pub(crate) fn forget(&mut self, txn: TxnId) {
-        if let Some(mut payload) = self.take(txn) {
-            (payload.commit, payload.batch) = (Timestamp::ZERO, None);
-            payload.body.clear();
-            if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
-                self.free.push(payload);
-            }
+        if let Some(payload) = self.take(txn) {
+            self.recycle(payload);
+        }
+    }
+
+    /// Takes back what was taken out, for its memory.
+    pub(crate) fn recycle(&mut self, mut payload: Payload) {
+        (payload.commit, payload.batch) = (Timestamp::ZERO, None);
+        payload.body.clear();
+        if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
+            self.free.push(payload);
         }
         debug_assert!(self.free.len() <= KEEP_FREE, "what is kept for reuse is bounded");
     }
@@ -168,7 +176,8 @@ impl Payloads {
 
 #[cfg(test)]
 mod tests {
-    use timestone_types::{ClientId, Sequence};
+    use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence};
+    use timestone_wire::{WriteEntry, WriteKind};
 
     use super::*;
 
@@ -176,16 +185,34 @@ mod tests {
     fn the_bytes_that_are_kept_are_counted_by_whatever_way_they_go() {
         let txn = |n| TxnId::new(ClientId::new(1), Sequence::new(n));
         let mut payloads = Payloads::default();
+        // A body of so many bytes.
+        let keep = |payloads: &mut Payloads, txn, bytes| {
+            let mut entry = WriteEntry {
+                keyspace: KeyspaceId::DEFAULT,
+                kind: WriteKind::Put,
+                expires_at: Expiry::NEVER,
+                key: b"",
+                value: b"",
+            };
+            let mut body = Vec::new();
+            PrepareBody::of_one_write(&entry, &mut body);
+            let value = vec![0; bytes - body.len()];
+            entry.value = &value;
+            body.clear();
+            PrepareBody::of_one_write(&entry, &mut body);
+            let body = PrepareBody::parse(&body).unwrap();
+            payloads.keep(txn, Timestamp::ZERO, true, &[ShardId::ZERO], (body, &[]));
+        };
         for n in 0..4 {
-            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 100], &[]));
+            keep(&mut payloads, txn(n), 100);
         }
-        payloads.keep(txn(0), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 30], &[]));
+        keep(&mut payloads, txn(0), 30);
         assert_eq!((payloads.len(), payloads.bytes()), (4, 330));
         assert_eq!(payloads.take(txn(1)).map(|payload| payload.body.len()), Some(100));
         payloads.forget(txn(0));
         payloads.forget(txn(1));
         assert_eq!((payloads.len(), payloads.bytes()), (2, 200));
-        payloads.keep(txn(5), Timestamp::ZERO, true, &[ShardId::ZERO], (&[0; 7], &[]));
-        assert_eq!(payloads.bytes(), 207);
+        keep(&mut payloads, txn(5), 37);
+        assert_eq!(payloads.bytes(), 237);
     }
 }

@@ -64,6 +64,10 @@ pub struct LogPart {
 pub struct ReplicaPart {
     /// Bytes of batches that a primary keeps for replicas that lack them.
     pub kept_bytes: Option<usize>,
+    /// How long a server is not heard before it is lost.
+    pub detection: Option<TimeSpan>,
+    /// How long the lease of a primary is.
+    pub lease: Option<TimeSpan>,
     /// How long a replica is lost before another one takes its place.
     pub replace_after: Option<TimeSpan>,
 }
@@ -95,6 +99,8 @@ read_grouped!(StoragePart, StorageKey {
     LogBlockBytes => log.block_bytes,
     LogWrite => log.write,
     ReplicaKeptBytes => replica.kept_bytes,
+    ReplicaDetection => replica.detection,
+    ReplicaLease => replica.lease,
     ReplicaReplaceAfter => replica.replace_after,
     LogChange => log.change,
     Read => read,

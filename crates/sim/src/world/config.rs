@@ -79,6 +79,8 @@ pub(crate) struct StorageConfig {
     pub(crate) tuning: Tuning,
     /// When servers are lost, and their replicas are replaced.
     pub(crate) controller: ControllerLimits,
+    /// Of a primary.
+    pub(crate) lease: Duration,
     pub(crate) cache_bytes: u64,
     pub(crate) capacity_bytes: u64,
     /// Memory of a server for keyspaces in memory, unless it is the usual.

@@ -121,6 +121,7 @@ impl Population<'_> {
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
             replication: config.members.replication,
             controller: config.storage.controller,
+            lease: config.storage.lease,
             log: config.storage.log,
             master,
             tuning: Some(config.storage.tuning.clone()),

@@ -26,11 +26,13 @@ use timestone_types::{Timestamp, is_planted, limits as shared};
 use super::expiry::{ExpiryRule, ExpiryTime};
 use super::present::Present;
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
+use crate::limits::{BOUND_AHEAD, MAX_LOW_WATER_LEAD, MIN_LEASE};
 
 /// The durable read bound and its renewal.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBound {
+    /// How far ahead of the clock it is written, at least.
+    lease: Duration,
     /// What is served lies below.
     durable: Timestamp,
     /// What will be durable.
@@ -40,7 +42,18 @@ pub(super) struct ReadBound {
     lost: bool,
 }
 
+impl Default for ReadBound {
+    fn default() -> Self {
+        Self::new(BOUND_AHEAD)
+    }
+}
+
 impl ReadBound {
+    const fn new(lease: Duration) -> Self {
+        let (durable, asked) = (Timestamp::ZERO, Timestamp::ZERO);
+        Self { lease, durable, asked, renew_at: Timestamp::ZERO, lost: false }
+    }
+
     /// Goes on after a run that left `durable`; this one begins at `began`.
     pub(super) fn begin(&mut self, durable: Timestamp, began: Timestamp) {
         assert!(durable <= began, "a run begins at or above what earlier ones have served");
@@ -67,11 +80,15 @@ impl ReadBound {
         self.renew_at
     }
 
-    /// The bound to be written next: ahead of the clock, and above `at_least`.
-    fn ask(&mut self, now: Timestamp, at_least: Timestamp) -> Timestamp {
-        let ahead = now.saturating_add(BOUND_AHEAD);
-        self.asked = ahead.max(at_least.saturating_add(BOUND_RENEWAL)).max(self.asked);
-        self.renew_at = now.saturating_add(BOUND_RENEWAL);
+    /// The bound to be written next: ahead of the clock, and above `at_least`. What promises the
+    /// present needs one above the clock's `error`, until the next one is durable: a renewal later,
+    /// and as much again for a slow sync.
+    fn ask(&mut self, now: Timestamp, at_least: Timestamp, error: Duration) -> Timestamp {
+        let renewal = self.lease / 4;
+        let ahead = self.lease.max(error + 2 * renewal).min(BOUND_AHEAD);
+        self.asked =
+            now.saturating_add(ahead).max(at_least.saturating_add(renewal)).max(self.asked);
+        self.renew_at = now.saturating_add(renewal);
         assert!(self.asked >= self.durable, "the bound only rises");
         self.asked
     }
@@ -286,8 +303,10 @@ pub(super) struct Horizon {
 }
 
 impl Horizon {
-    pub(super) fn new(has_replicas: bool) -> Self {
-        Self { present: Present::new(has_replicas), ..Self::default() }
+    pub(super) fn new(has_replicas: bool, lease: Duration) -> Self {
+        let lease = lease.clamp(MIN_LEASE, BOUND_AHEAD);
+        let (bound, present) = (ReadBound::new(lease), Present::new(has_replicas));
+        Self { bound, present, ..Self::default() }
     }
 
     /// What holds between inputs.
@@ -305,7 +324,7 @@ impl Horizon {
         at_least: Timestamp,
         held_at: Option<Timestamp>,
     ) -> (Timestamp, Timestamp) {
-        let bound = self.bound.ask(now, at_least);
+        let bound = self.bound.ask(now, at_least, self.present.error_of_lease());
         assert!(bound > at_least, "what waits for the bound lies below it");
         (bound, self.watermark.ask(now, held_at))
     }
@@ -409,6 +428,44 @@ impl Horizon {
             Refusal::ClockHeld { wait }
         } else {
             Refusal::ClockAhead { lead }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// How far ahead of the clock a bound is asked for, with this lease and this error of the clock;
+    /// and when the next one is.
+    fn asked(lease: u64, error: u64) -> (Duration, Duration) {
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let mut horizon = Horizon::new(true, ms(lease));
+        horizon.present.set_error(ms(error));
+        let (bound, _) = horizon.ask(now, Timestamp::ZERO, None);
+        (bound.since(now), horizon.bound.renew_at().since(now))
+    }
+
+    #[test]
+    fn a_lease_is_as_long_as_it_is_said_to_be_and_as_the_clocks_error_needs() {
+        assert_eq!(asked(1000, 0), (ms(1000), ms(250)));
+        assert_eq!(asked(50, 1), (ms(50), Duration::from_micros(12_500)));
+        assert_eq!(asked(50, 250), (ms(275), Duration::from_micros(12_500)));
+        // With more, nobody is told what is there now.
+        assert_eq!(asked(50, 501), asked(50, 0));
+        assert_eq!((asked(1000, 500), asked(10, 0)), (asked(1000, 0), asked(50, 0)));
+    }
+
+    #[test]
+    fn no_bound_is_further_ahead_than_restarts_take_it_to_be() {
+        for lease in [50, 100, 400, 999, 1000, 5000] {
+            for error in [0, 1, 10, 250, 500, 10_000] {
+                assert!(asked(lease, error).0 <= BOUND_AHEAD, "{lease} {error}");
+            }
         }
     }
 }

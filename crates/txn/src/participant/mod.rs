@@ -68,6 +68,7 @@ pub use self::table::{Holder, InFlight, Written};
 use self::termination::{Ask, Termination};
 use self::transactions::Report;
 use crate::Refusal;
+use crate::limits::BOUND_AHEAD;
 use crate::validation::{KeyRead, Timestamps, Validation};
 
 /// What can be chosen per shard.
@@ -85,6 +86,10 @@ pub struct Config {
     /// may have been primary before: what promises the present goes by true time. Whoever says so
     /// tells how wrong the clock is ([`Input::ClockError`]).
     pub has_replicas: bool,
+    /// How far ahead of the clock the read bound is written, which is the lease of a primary: from
+    /// [`MIN_LEASE`](crate::limits::MIN_LEASE) to [`BOUND_AHEAD`](crate::limits::BOUND_AHEAD). A bound
+    /// that a clock's error needs lies further ahead.
+    pub lease: Duration,
 }
 
 impl Default for Config {
@@ -95,6 +100,7 @@ impl Default for Config {
             history: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
             has_replicas: false,
+            lease: BOUND_AHEAD,
         }
     }
 }
@@ -148,7 +154,7 @@ impl<V: Validation> Participant<V> {
     pub fn with_validation(validation: V, shard: ShardId, config: Config) -> Self {
         Self {
             recovery: Some(LogReplay::default()),
-            horizon: Horizon::new(config.has_replicas),
+            horizon: Horizon::new(config.has_replicas, config.lease),
             life: Lifecycle::new(validation, config),
             termination: Termination::new(shard),
             propagation: Propagation::new(shard, config.decision_timeout),

@@ -56,6 +56,12 @@ impl Present {
         self.error = Some(bound);
     }
 
+    /// How wrong the clock may be, as far as the present is told at all.
+    pub(super) fn error_of_lease(&self) -> Duration {
+        let error = self.error.filter(|error| self.has_replicas && *error <= MAX_PRESENT_ERROR);
+        error.unwrap_or_default()
+    }
+
     /// A run begins; earlier primaries have leases up to `old_lease`.
     pub(super) fn begin(&mut self, old_lease: Timestamp) {
         assert!(self.old_lease == Timestamp::ZERO, "a run begins once");
@@ -107,6 +113,14 @@ impl Present {
 }
 
 impl<V: Validation> Participant<V> {
+    /// Until when earlier primaries may still answer, by a clock that goes on being as wrong as it is:
+    /// what promises the present waits for that. `None` when nobody may, or nothing is known of the
+    /// clock.
+    #[must_use]
+    pub fn waits_for_leases_until(&self) -> Option<Timestamp> {
+        self.horizon.present.passes_at()
+    }
+
     /// Whether an input waits because earlier primaries may still answer; then that is said.
     #[cold]
     pub(super) fn waits_for_present(

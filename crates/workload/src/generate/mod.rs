@@ -72,6 +72,7 @@ impl Generator {
             WorkloadKind::YcsbC => Mix::Ycsb(Ycsb::updating(0, spec)),
             WorkloadKind::YcsbD => Mix::Ycsb(Ycsb::inserting(5, spec, unique)),
             WorkloadKind::YcsbF => Mix::Ycsb(Ycsb::modifying(50, spec)),
+            WorkloadKind::GetPut => Mix::Ycsb(Ycsb::modifying(100, spec)),
             WorkloadKind::Bank => Mix::Bank(Bank::new(spec)),
             WorkloadKind::ListAppend => Mix::ListAppend(ListAppend::new(spec, unique, clients)),
             WorkloadKind::Register => Mix::Register(Register::new(spec, unique)),

@@ -9,6 +9,8 @@
 //! | D | 95 % | insert | latest: zipf, counted back from the newest |
 //! | F | 50 % | read-modify-write | zipf |
 //!
+//! `get-put` is F without reads, on uniformly drawn keys.
+//!
 //! A transaction's operations touch different keys. D's inserts go to keys of the client's own;
 //! what it reads as "latest" is the newest of its own inserts and, behind them, of the loaded keys,
 //! so that a read never names a key that another client has not inserted yet.
@@ -135,6 +137,14 @@ mod tests {
         ] {
             let seen = read_only_percent(&plans(name, 1));
             assert!((seen - percent).abs() < 1.5, "{name}: {seen}");
+        }
+    }
+
+    #[test]
+    fn get_put_gets_and_puts_one_key_in_each_transaction() {
+        for plan in plans("get-put", 1) {
+            let key = plan.ops[0].key();
+            assert_eq!(plan.ops, [Op::Get(key), Op::Put(key)]);
         }
     }
 
