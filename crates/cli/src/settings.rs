@@ -89,6 +89,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("replication", "1"),
     ("detection", "500ms"),
     ("replace-after", "1min"),
+    ("level-primaries", "true"),
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
@@ -270,6 +271,7 @@ impl Settings {
             self.parse("detection", |text| time_of_at_least(text, MIN_DETECTION))?;
         config.controller.replace_after = self
             .parse("replace-after", |text| time_of_at_least(text, config.controller.detection))?;
+        config.controller.levels = self.parse("level-primaries", boolean)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;

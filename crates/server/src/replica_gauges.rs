@@ -17,6 +17,8 @@ pub(crate) enum Wish {
     NewEpoch,
     /// Another primary: nobody that answers has what it lacks.
     OtherPrimary,
+    /// Another primary, as soon as possible: it serves, and its leases are short.
+    Successor,
     /// That it is not replaced: it takes a checkpoint, and gets on.
     TimeToRebuild,
 }
@@ -74,7 +76,8 @@ impl ReplicaGauges {
             wish: match word as u8 {
                 1 => Wish::NewEpoch,
                 2 => Wish::OtherPrimary,
-                3 => Wish::TimeToRebuild,
+                3 => Wish::Successor,
+                4 => Wish::TimeToRebuild,
                 _ => Wish::Nothing,
             },
         }

@@ -37,6 +37,11 @@ pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after
 /// a restart, so it is no larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
+/// How far ahead of the clock and its error the read bound is written by a primary that is about to
+/// hand its shard over: its successor waits for no more. Two slow syncs, or reads wait for the bound.
+pub const SHORT_BOUND_AHEAD: Duration = Duration::from_millis(100);
+/// How often it is written then.
+pub const SHORT_BOUND_RENEWAL: Duration = Duration::from_millis(25);
 /// Nobody is told that a key has expired before a read bound is durable that lies this far above
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
@@ -96,6 +101,8 @@ const _: () = assert!(shared::MAX_CLOCK_LEAD.as_nanos() <= EXPIRY_BELOW_BOUND.as
 // Several runs may begin to wait.
 const _: () = assert!(2 * SESSIONS_SETTLED.as_nanos() < MAX_RESTART_HOLD.as_nanos());
 const _: () = assert!(RETURN_MARGIN.as_nanos() >= 10 * shared::REPORT_INTERVAL.as_nanos());
+const _: () = assert!(SHORT_BOUND_AHEAD.as_nanos() < BOUND_AHEAD.as_nanos());
+const _: () = assert!(2 * SHORT_BOUND_RENEWAL.as_nanos() <= SHORT_BOUND_AHEAD.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_LOW_WATER_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.

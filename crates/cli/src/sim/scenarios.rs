@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 32] = [
+const KNOWN: [(&str, &str); 33] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -27,6 +27,7 @@ const KNOWN: [(&str, &str); 32] = [
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
+    ("hand-over", include_str!("../../../../scenarios/hand-over.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),

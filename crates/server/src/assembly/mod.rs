@@ -204,6 +204,7 @@ pub(crate) fn assemble_on(
         nets,
         map: Arc::clone(&shared_map),
         stopping: Arc::clone(&stopping),
+        departure: Arc::default(),
         ready: AtomicBool::new(false),
         budget,
         memory: Arc::clone(&ground.memory),
@@ -291,6 +292,7 @@ fn put_node(
         figures,
         shared_map: Arc::clone(&observed.map),
         stopping: Arc::clone(&observed.stopping),
+        departure: Arc::clone(&observed.departure),
         clock: Arc::clone(&ground.clock),
         life: (ground.config.log == DeviceKind::None).then(|| Arc::clone(manifest)),
         embedded: Embedded {

@@ -10,11 +10,13 @@
 //! synced before an answer that depends on it leaves. Nothing of the data path passes through here
 //! on a single node. Source: docs/protocol/membership.md, "The master".
 
+mod candidacy;
 mod controlling;
 mod following;
 mod heartbeats;
 mod hello;
 mod joining;
+mod leaving;
 mod life;
 pub(crate) mod links;
 mod maps;
@@ -40,6 +42,7 @@ use crate::event::Event;
 use crate::node::controlling::Controlling;
 use crate::node::heartbeats::Heartbeats;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
+use crate::node::leaving::Leaving;
 use crate::node::life::NodeLife;
 use crate::node::links::Links;
 use crate::node::maps::Maps;
@@ -56,6 +59,7 @@ pub(crate) struct NodeStage {
     links: Links,
     heartbeats: Heartbeats,
     controlling: Controlling,
+    leaving: Leaving,
     shard_stages: Vec<(ShardId, StageId)>,
     doors: Vec<NearDoor>,
     gateways: Vec<StageId>,
@@ -78,6 +82,7 @@ impl NodeStage {
             links: Links::new(parts.net),
             heartbeats: Heartbeats::new(parts.replicas, parts.limits.detection),
             controlling: Controlling::new(parts.limits),
+            leaving: Leaving::new(parts.departure),
             shard_stages: parts.shard_stages,
             doors: parts.doors,
             gateways: parts.gateways,
@@ -293,6 +298,7 @@ impl Stage<Event> for NodeStage {
             self.stopping.store(true, Ordering::Relaxed);
         } else {
             self.follow_master(ctx);
+            self.leave(ctx);
             self.beat(ctx);
             self.control(ctx);
         }
@@ -301,7 +307,8 @@ impl Stage<Event> for NodeStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let map = self.follows().then_some(self.maps.next_pull());
         let beat = self.maps.is_replicated().then_some(self.heartbeats.next());
-        let deadlines = [map, beat, self.control_deadline(), self.life.deadline()];
+        let deadlines =
+            [map, beat, self.control_deadline(), self.leaving.deadline(), self.life.deadline()];
         deadlines.into_iter().flatten().min()
     }
 

@@ -26,7 +26,9 @@ use timestone_types::{Timestamp, is_planted, limits as shared};
 use super::expiry::{ExpiryRule, ExpiryTime};
 use super::present::Present;
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD};
+use crate::limits::{
+    BOUND_AHEAD, BOUND_RENEWAL, MAX_LOW_WATER_LEAD, SHORT_BOUND_AHEAD, SHORT_BOUND_RENEWAL,
+};
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +38,8 @@ pub(super) struct ReadBound {
     /// What will be durable.
     asked: Timestamp,
     renew_at: Timestamp,
+    /// It reaches no further than needed: another replica is to become primary, and waits for it.
+    is_short: bool,
     /// The log has failed, so that nothing becomes durable any more. See [`super::log_lost`].
     lost: bool,
 }
@@ -67,13 +71,41 @@ impl ReadBound {
         self.renew_at
     }
 
-    /// The bound to be written next: ahead of the clock, and above `at_least`.
-    fn ask(&mut self, now: Timestamp, at_least: Timestamp) -> Timestamp {
-        let ahead = now.saturating_add(BOUND_AHEAD);
-        self.asked = ahead.max(at_least.saturating_add(BOUND_RENEWAL)).max(self.asked);
-        self.renew_at = now.saturating_add(BOUND_RENEWAL);
+    /// The bound to be written next: ahead of the clock, which is wrong by no more than `error`, and
+    /// above `at_least`.
+    fn ask(&mut self, now: Timestamp, error: Duration, at_least: Timestamp) -> Timestamp {
+        if self.is_short {
+            let least = at_least.saturating_add(SHORT_BOUND_RENEWAL);
+            self.asked = Self::short(now, error).max(least).max(self.asked);
+            // What was asked for before lasts for a while.
+            let ahead = SHORT_BOUND_AHEAD.saturating_add(error);
+            let again = self.asked.saturating_sub(ahead).max(now);
+            self.renew_at = again.saturating_add(SHORT_BOUND_RENEWAL);
+        } else {
+            let ahead = now.saturating_add(BOUND_AHEAD);
+            self.asked = ahead.max(at_least.saturating_add(BOUND_RENEWAL)).max(self.asked);
+            self.renew_at = now.saturating_add(BOUND_RENEWAL);
+        }
         assert!(self.asked >= self.durable, "the bound only rises");
         self.asked
+    }
+
+    /// How far a short one reaches: no further than a long one.
+    fn short(now: Timestamp, error: Duration) -> Timestamp {
+        now.saturating_add(SHORT_BOUND_AHEAD.saturating_add(error).min(BOUND_AHEAD))
+    }
+
+    /// From now on it reaches no further than needed, or as far as usual again.
+    pub(super) const fn set_short(&mut self, is_short: bool) {
+        self.is_short = is_short;
+        if !is_short {
+            self.renew_at = Timestamp::ZERO;
+        }
+    }
+
+    /// Whether it reaches no further than needed, with everything that is on its way.
+    pub(super) fn is_short(&self, now: Timestamp, error: Duration) -> bool {
+        self.is_short && self.asked <= Self::short(now, error)
     }
 
     #[inline]
@@ -305,7 +337,7 @@ impl Horizon {
         at_least: Timestamp,
         held_at: Option<Timestamp>,
     ) -> (Timestamp, Timestamp) {
-        let bound = self.bound.ask(now, at_least);
+        let bound = self.bound.ask(now, self.present.error(), at_least);
         assert!(bound > at_least, "what waits for the bound lies below it");
         (bound, self.watermark.ask(now, held_at))
     }

@@ -56,6 +56,11 @@ impl Present {
         self.error = Some(bound);
     }
 
+    /// How far true time may lie from the time that is handed in, as far as that was told.
+    pub(super) fn error(&self) -> Duration {
+        self.error.unwrap_or_default()
+    }
+
     /// A run begins; earlier primaries have leases up to `old_lease`.
     pub(super) fn begin(&mut self, old_lease: Timestamp) {
         assert!(self.old_lease == Timestamp::ZERO, "a run begins once");
@@ -157,6 +162,13 @@ impl<V: Validation> Participant<V> {
                 false
             }
         }
+    }
+
+    /// Whether its lease reaches no further than needed ([`Input::Leases`]): whoever becomes primary now
+    /// waits for about [`crate::limits::SHORT_BOUND_AHEAD`] and twice the clock's error.
+    #[must_use]
+    pub fn has_short_lease(&self, now: Timestamp) -> bool {
+        self.horizon.bound.is_short(now, self.horizon.present.error())
     }
 
     /// Whether what is there now may be told, by a clock that shows `now` and is wrong by no more than

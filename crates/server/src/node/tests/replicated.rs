@@ -166,7 +166,7 @@ impl Driven {
             lag_records: 0,
         };
         let replicas = control.map.shards().iter().map(status).collect();
-        let heartbeat = Heartbeat { server: ServerId::new(server), replicas };
+        let heartbeat = Heartbeat { server: ServerId::new(server), replicas, asked: None };
         self.frames(accepted(server), framed(&heartbeat));
     }
 
@@ -249,7 +249,7 @@ fn a_server_tells_all_others_how_its_replicas_are() {
     };
     // What can keep nothing is left out.
     let replicas = vec![status(0, ReplicaClaim::Serves), status(1, ReplicaClaim::NeedsEpoch)];
-    assert_eq!(told[0], Heartbeat { server: ServerId::new(1), replicas });
+    assert_eq!(told[0], Heartbeat { server: ServerId::new(1), replicas, asked: None });
 }
 
 #[test]
