@@ -31,6 +31,9 @@ pub enum ReplicaClaim {
     HandsOver,
     /// Its server is being stopped: it is not to become the primary.
     Leaves,
+    /// It is the primary, or is to be, something waits for other replicas, and none of them has said
+    /// anything new for long: another one may reach more of them.
+    HearsNobody,
 }
 
 impl ReplicaClaim {
@@ -49,6 +52,7 @@ impl ReplicaClaim {
             Self::Rebuilds => 4,
             Self::HandsOver => 5,
             Self::Leaves => 6,
+            Self::HearsNobody => 7,
         }
     }
 
@@ -61,6 +65,7 @@ impl ReplicaClaim {
             4 => Some(Self::Rebuilds),
             5 => Some(Self::HandsOver),
             6 => Some(Self::Leaves),
+            7 => Some(Self::HearsNobody),
             _ => None,
         }
     }

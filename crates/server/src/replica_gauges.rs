@@ -19,6 +19,8 @@ pub(crate) enum Wish {
     OtherPrimary,
     /// Another primary, as soon as possible: it serves, and its leases are short.
     Successor,
+    /// Another primary that reaches more replicas: none has told this one anything new for long.
+    MoreReached,
     /// That it is not replaced: it takes a checkpoint, and gets on.
     TimeToRebuild,
 }
@@ -77,7 +79,8 @@ impl ReplicaGauges {
                 1 => Wish::NewEpoch,
                 2 => Wish::OtherPrimary,
                 3 => Wish::Successor,
-                4 => Wish::TimeToRebuild,
+                4 => Wish::MoreReached,
+                5 => Wish::TimeToRebuild,
                 _ => Wish::Nothing,
             },
         }

@@ -39,6 +39,8 @@ pub enum Bug {
     EndsBeforeHandOver,
     /// A primary hands its shard over to a replica that does not follow it.
     HandsOverToAnybody,
+    /// A primary that reaches no other replica stays it, although others reach each other.
+    WaitsForDeaf,
     /// A controller that hears no server stays it while it reaches the master.
     KeepsDeafTerm,
     /// A server takes every step of its clock at once.

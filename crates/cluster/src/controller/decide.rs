@@ -40,6 +40,7 @@ impl Controller {
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => {
                     self.another_epoch(now, view, entry, normal)
                 }
+                ReplicaClaim::HearsNobody => self.instead_of_deaf(now, view, entry, normal),
                 ReplicaClaim::Rebuilds | ReplicaClaim::Leaves | ReplicaClaim::None => None,
             }
         }?;
@@ -135,18 +136,38 @@ impl Controller {
         entry: &ShardEntry,
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
-        let all_heard = entry.replicas.iter().all(|&one| self.servers.is_alive(now, one));
-        if !all_heard && !self.has_listened(now) {
-            return None;
-        }
-        let pause = self.limits.detection;
-        let renewed = self.renewed_at.get(&entry.id);
-        if renewed.is_some_and(|renewed| now < renewed.saturating_add(pause)) {
+        if !self.may_renew(now, entry) {
             return None;
         }
         self.renewed_at.insert(entry.id, now);
         let same = || change_of(entry, entry.primary, entry.replicas.clone());
         Some(self.other_primary(now, view, entry, normal).unwrap_or_else(same))
+    }
+
+    /// The shard with another primary in the place of one that hears none of the others, if one could
+    /// serve. That one goes on to ask them; a new epoch for it alone would change nothing.
+    fn instead_of_deaf(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+    ) -> Option<ShardChange> {
+        if !self.may_renew(now, entry) || timestone_types::is_planted!(WaitsForDeaf) {
+            return None;
+        }
+        let change = self.other_primary(now, view, entry, normal);
+        let change = change.filter(|change| change.primary != entry.primary)?;
+        self.renewed_at.insert(entry.id, now);
+        Some(change)
+    }
+
+    /// Whether enough is known of a shard's replicas, and its primary was not changed just now.
+    fn may_renew(&self, now: Timestamp, entry: &ShardEntry) -> bool {
+        let all_heard = entry.replicas.iter().all(|&one| self.servers.is_alive(now, one));
+        let renewed = self.renewed_at.get(&entry.id);
+        (all_heard || self.has_listened(now))
+            && renewed.is_none_or(|at| now >= at.saturating_add(self.limits.detection))
     }
 
     /// The shard with another replica in the place of one that has been lost for long. Where nobody

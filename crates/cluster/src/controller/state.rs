@@ -36,7 +36,7 @@ impl Controller {
             ReplicaClaim::Serves | ReplicaClaim::HandsOver => {
                 self.could_not_lead.retain(|(shard, _), _| *shard != entry.id);
             }
-            ReplicaClaim::CannotLead => {
+            ReplicaClaim::CannotLead | ReplicaClaim::HearsNobody => {
                 self.could_not_lead.insert(key, entry.epoch);
             }
             ReplicaClaim::NeedsEpoch => {

@@ -219,6 +219,31 @@ fn a_server_that_has_just_registered_has_time_to_start() {
     assert_eq!(of_a_primary_that_starts(11_000), [to(2, 2, &[1, 2, 3])]);
 }
 
+/// What comes of a primary that hears none of the others, of which `heard` are heard.
+fn instead_of_a_deaf_primary(heard: &[u32]) -> Vec<ControllerOutput> {
+    let mut watch = Watch::new();
+    assert_eq!(watch.pass(100), []);
+    watch.heard.retain(|(one, ..)| heard.contains(one));
+    assert_eq!(watch.pass(100), []);
+    watch.claim = ReplicaClaim::HearsNobody;
+    watch.pass(300)
+}
+
+#[test]
+fn a_primary_that_hears_nobody_is_followed_by_one_that_may_hear_more() {
+    assert_eq!(instead_of_a_deaf_primary(&[1, 2, 3]), [to(2, 2, &[1, 2, 3])]);
+    assert_eq!(instead_of_a_deaf_primary(&[1, 3]), [to(2, 3, &[1, 2, 3])]);
+    assert_eq!(instead_of_a_deaf_primary(&[1]), [], "another epoch would change nothing");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_waits_for_a_deaf_primary_is_noticed() {
+    let bug = timestone_types::planted::Bug::WaitsForDeaf;
+    let run = || instead_of_a_deaf_primary(&[1, 2, 3]);
+    assert_eq!(timestone_types::planted::with(bug, run), [], "the planted bug is found");
+}
+
 #[test]
 fn a_primary_that_hands_over_is_followed_at_once() {
     let mut watch = Watch::new();

@@ -4,7 +4,7 @@ use timestone_cluster::{HandOver, Heartbeat, ReplicaClaim, ReplicaStatus};
 
 use super::*;
 
-const CLAIMS: [ReplicaClaim; 7] = [
+const CLAIMS: [ReplicaClaim; 8] = [
     ReplicaClaim::None,
     ReplicaClaim::Serves,
     ReplicaClaim::NeedsEpoch,
@@ -12,6 +12,7 @@ const CLAIMS: [ReplicaClaim; 7] = [
     ReplicaClaim::Rebuilds,
     ReplicaClaim::HandsOver,
     ReplicaClaim::Leaves,
+    ReplicaClaim::HearsNobody,
 ];
 
 fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
@@ -59,7 +60,7 @@ fn bytes_that_break_the_layout_are_refused() {
         ("shards that descend", of(vec![two, one])),
         ("an unknown claim", {
             let mut bytes = good.clone();
-            bytes[14] = 7;
+            bytes[14] = 8;
             bytes
         }),
         ("two hand-overs", {
@@ -87,7 +88,7 @@ proptest! {
     #[test]
     fn heartbeats_come_back_as_they_were(
         server in 1u32..100,
-        told in prop::collection::btree_map(0u16..4096, (any::<u32>(), 0usize..7), 0..20),
+        told in prop::collection::btree_map(0u16..4096, (any::<u32>(), 0usize..8), 0..20),
         asked in prop::option::of((any::<u16>(), any::<u32>())),
     ) {
         let replicas = told

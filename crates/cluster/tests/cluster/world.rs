@@ -311,6 +311,7 @@ impl World {
                 ReplicaClaim::Rebuilds
                 | ReplicaClaim::HandsOver
                 | ReplicaClaim::Leaves
+                | ReplicaClaim::HearsNobody
                 | ReplicaClaim::None => {}
             },
             _ => self.claim(entry, ReplicaClaim::None),

@@ -85,6 +85,7 @@ impl Heartbeats {
 fn status_of(gauges: &ReplicaGauges, leaves: bool) -> Option<ReplicaStatus> {
     let standing = gauges.standing();
     let claim = match (standing.step?, standing.wish) {
+        (_, Wish::MoreReached) => ReplicaClaim::HearsNobody,
         (Step::Serving, Wish::Successor) => ReplicaClaim::HandsOver,
         (Step::Serving, _) => ReplicaClaim::Serves,
         (_, Wish::NewEpoch) => ReplicaClaim::NeedsEpoch,

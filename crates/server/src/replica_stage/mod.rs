@@ -570,7 +570,11 @@ impl ReplicaStage {
             });
         } else if !matches!(gauges.standing().wish, Wish::NewEpoch | Wish::OtherPrimary) {
             let is_ready = self.hands_over && kept.role.has_short_lease(ctx.now());
-            gauges.set_wish(if is_ready { Wish::Successor } else { Wish::Nothing });
+            gauges.set_wish(match kept.replica.hears_nobody(ctx.now()) {
+                true => Wish::MoreReached,
+                false if is_ready => Wish::Successor,
+                false => Wish::Nothing,
+            });
         }
         let counted = kept.replica.counted();
         let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());

@@ -444,3 +444,42 @@ impl Horizon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(10_000_000_000 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_short_bound_lets_the_last_one_run_down_and_is_renewed_in_time() {
+        let error = Duration::from_millis(3);
+        let mut bound = ReadBound::default();
+        bound.begin(Timestamp::ZERO, at(0));
+        assert_eq!(bound.ask(at(0), error, at(0)), at(1000));
+        bound.set_short(true);
+        assert_eq!(bound.ask(at(250), error, at(250)), at(1000), "it only rises");
+        assert_eq!(bound.renew_at(), at(922));
+        assert!(!bound.is_short(at(896), error), "a successor would wait for it");
+        assert!(bound.is_short(at(897), error));
+        assert_eq!(bound.ask(at(922), error, at(922)), at(1025));
+        assert_eq!(bound.renew_at(), at(947));
+        assert!(bound.is_short(at(922), error));
+        assert_eq!(bound.ask(at(930), error, at(1200)), at(1225), "a clock is ahead");
+        assert!(!bound.is_short(at(930), error));
+        bound.set_short(false);
+        assert!(bound.renew_at() < at(940), "it is renewed at once");
+        assert_eq!(bound.ask(at(940), error, at(940)), at(1940));
+    }
+
+    #[test]
+    fn a_short_bound_of_a_clock_that_may_be_far_wrong_reaches_no_further_than_a_long_one() {
+        let mut bound = ReadBound::default();
+        bound.begin(Timestamp::ZERO, at(0));
+        bound.set_short(true);
+        assert_eq!(bound.ask(at(0), Duration::from_secs(16), at(0)), at(1000));
+        assert_eq!(bound.renew_at(), at(25));
+    }
+}
