@@ -42,6 +42,7 @@ const FIXED: [(&str, u64); 13] = [
     ("failover-bank", 30),
     ("gateway", 100),
     ("gateways", 100),
+    ("hand-over", 30),
     ("lying-disk", 300),
     ("no-master", 30),
     ("older-copy", 30),

@@ -90,6 +90,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("detection", "500ms"),
     ("lease", ""),
     ("replace-after", "1min"),
+    ("level-primaries", "true"),
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
@@ -272,6 +273,7 @@ impl Settings {
         config.lease = self.lease(config.controller.detection)?;
         config.controller.replace_after = self
             .parse("replace-after", |text| time_of_at_least(text, config.controller.detection))?;
+        config.controller.levels = self.parse("level-primaries", boolean)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;

@@ -25,9 +25,24 @@ pub enum ReplicaClaim {
     CannotLead,
     /// It takes a checkpoint of the primary, because it lacks what nobody keeps any more, and gets on.
     Rebuilds,
+    /// It is the primary and serves, as [`Self::Serves`], and wants another replica to be it: its
+    /// server is being stopped, or the controller has asked for that ([`Heartbeat::asked`]). Whoever
+    /// follows waits for no long lease.
+    HandsOver,
+    /// Its server is being stopped: it is not to become the primary.
+    Leaves,
+    /// It is the primary, or is to be, something waits for other replicas, and none of them has said
+    /// anything new for long: another one may reach more of them.
+    HearsNobody,
 }
 
 impl ReplicaClaim {
+    /// Whether it is the primary and serves.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Serves | Self::HandsOver)
+    }
+
     const fn number(self) -> u8 {
         match self {
             Self::None => 0,
@@ -35,6 +50,9 @@ impl ReplicaClaim {
             Self::NeedsEpoch => 2,
             Self::CannotLead => 3,
             Self::Rebuilds => 4,
+            Self::HandsOver => 5,
+            Self::Leaves => 6,
+            Self::HearsNobody => 7,
         }
     }
 
@@ -45,6 +63,9 @@ impl ReplicaClaim {
             2 => Some(Self::NeedsEpoch),
             3 => Some(Self::CannotLead),
             4 => Some(Self::Rebuilds),
+            5 => Some(Self::HandsOver),
+            6 => Some(Self::Leaves),
+            7 => Some(Self::HearsNobody),
             _ => None,
         }
     }
@@ -77,6 +98,15 @@ impl ReplicaStatus {
     }
 }
 
+/// A shard whose primary in this epoch is to hand it over to another replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOver {
+    /// The shard.
+    pub shard: ShardId,
+    /// The epoch.
+    pub epoch: Epoch,
+}
+
 /// A server is alive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Heartbeat {
@@ -85,6 +115,9 @@ pub struct Heartbeat {
     /// All its replicas, by ascending shard. One that can keep nothing any more, because its log or
     /// its device has failed, is left out.
     pub replicas: Vec<ReplicaStatus>,
+    /// What the server asks for as the controller; the primary that is meant does it as long as it
+    /// is asked.
+    pub asked: Option<HandOver>,
 }
 
 impl Heartbeat {
@@ -98,6 +131,11 @@ impl Heartbeat {
             put_u8(out, status.claim.number());
             put_u32(out, status.installed.get());
             put_u64(out, status.lag_records);
+        }
+        put_u8(out, u8::from(self.asked.is_some()));
+        if let Some(HandOver { shard, epoch }) = self.asked {
+            put_u16(out, shard.get());
+            put_u32(out, epoch.get());
         }
     }
 
@@ -118,8 +156,16 @@ impl Heartbeat {
             }
             replicas.push(status);
         }
+        let asked = match cursor.u8()? {
+            0 => None,
+            1 => Some(HandOver {
+                shard: ShardId::new(cursor.u16()?),
+                epoch: Epoch::new(cursor.u32()?),
+            }),
+            _ => return Err(cursor.fail("it asks for more than one hand-over")),
+        };
         cursor.finish()?;
-        Ok(Self { server, replicas })
+        Ok(Self { server, replicas, asked })
     }
 }
 

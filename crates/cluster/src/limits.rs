@@ -25,6 +25,17 @@ pub const START_TIME: Duration = Duration::from_secs(10);
 /// other ones: one that fails again within it is not given the shard again while another replica can
 /// have it.
 pub const STEADY_TIME: Duration = Duration::from_secs(10);
+/// A primary hands its shard over to a replica that lacks no more records than this: what is on its
+/// way to it.
+pub const MAX_HAND_OVER_LAG: u64 = 1000;
+/// All shards are well for so long before one moves to a server that is primary of fewer.
+pub const LEVEL_AFTER: Duration = Duration::from_secs(10);
+/// The same after another one has moved.
+pub const LEVEL_NEXT_AFTER: Duration = Duration::from_secs(1);
+/// A move that comes to nothing is given up after this long.
+pub const LEVEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after that nothing is moved.
+pub const LEVEL_PAUSE: Duration = Duration::from_secs(60);
 /// By how much epochs, terms and the map's version are raised above all that is known when a master
 /// goes on from a backup: for what only servers have seen that the backup does not know.
 pub const RESTORED_MARGIN: u32 = 1024;

@@ -9,6 +9,8 @@
 //! Commands are carried out in their order, those of the controller before others. A host that is dropped ends the thread after the call
 //! that is under way.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
 
@@ -57,6 +59,7 @@ pub struct EtcdWorker {
     /// What is to be carried out before that.
     urgent: SyncSender<Numbered>,
     news: Receiver<MasterNews>,
+    is_candidate: Arc<AtomicBool>,
 }
 
 impl EtcdWorker {
@@ -71,11 +74,29 @@ impl EtcdWorker {
         // Every command has one answer, and what has changed is told when there is room.
         let (tell, news) = sync_channel(2 * MAX_ASKED);
         let now = Instant::now();
-        let mut work = Work { master, follower, told: None, renew_at: now, campaign_at: now, tell };
+        let is_candidate = Arc::new(AtomicBool::new(true));
+        let mut work = Work {
+            master,
+            follower,
+            told: None,
+            renew_at: now,
+            campaign_at: now,
+            is_candidate: Arc::clone(&is_candidate),
+            may_be_controller: false,
+            tell,
+        };
         std::thread::Builder::new()
             .name("etcd-master".to_owned())
             .spawn(move || while work.turn(&commands) {})?;
-        Ok(Self { asked, urgent, news })
+        Ok(Self { asked, urgent, news, is_candidate })
+    }
+
+    /// Whether the server may be the controller, as it may at first. If not, it resigns.
+    pub fn set_candidate(&self, may: bool) {
+        if self.is_candidate.swap(may, Ordering::Relaxed) != may {
+            // A thread that has something to do looks by itself.
+            drop(self.asked.try_send(None));
+        }
     }
 
     /// Asks for a command to be carried out: whether there is room for it.
@@ -121,6 +142,9 @@ struct Work {
     told: Option<u64>,
     renew_at: Instant,
     campaign_at: Instant,
+    is_candidate: Arc<AtomicBool>,
+    /// It has campaigned, and not resigned since.
+    may_be_controller: bool,
     tell: SyncSender<MasterNews>,
 }
 
@@ -130,7 +154,7 @@ impl Work {
     /// waits for it.
     fn turn(&mut self, commands: &Commands) -> bool {
         self.renew();
-        if self.follower.is_replicated && Instant::now() >= self.campaign_at && !self.campaign() {
+        if self.follower.is_replicated && !self.stand() {
             return false;
         }
         match commands.next() {
@@ -162,6 +186,27 @@ impl Work {
             tracing::warn!(%error, "the server's lease on etcd could not be renewed; it is tried again");
         }
         self.renew_at = Instant::now() + self.master.time_to_live() / 3;
+    }
+
+    /// Campaigns when that is due, or resigns: whether the host is there.
+    fn stand(&mut self) -> bool {
+        if self.is_candidate.load(Ordering::Relaxed) {
+            self.may_be_controller = true;
+            return Instant::now() < self.campaign_at || self.campaign();
+        }
+        if !self.may_be_controller {
+            return true;
+        }
+        match self.master.resign(self.follower.server) {
+            Ok(()) => {
+                self.may_be_controller = false;
+                self.is_there(MasterNews::Controller(None)).is_some()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the controller's lease ends by itself");
+                true
+            }
+        }
     }
 
     /// Asks to be the controller, or to stay it: whether the host is there.

@@ -35,7 +35,8 @@ pub const MAX_RUNS_TOLD: usize = 4 * MAX_RUNS;
 /// lacks is sent again.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// A candidate that has got nothing for so long of what it lacks of its table does not lead: those
-/// that have it do not answer. Another replica may have it, or the same one an epoch later.
+/// that have it do not answer. Another replica may have it, or the same one an epoch later. Who leads,
+/// waits for others and hears nothing new for so long says so.
 pub const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most epochs whose tables a replica remembers the ends of. A replica that is more failovers behind
 /// needs a checkpoint.

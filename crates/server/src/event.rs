@@ -63,6 +63,12 @@ pub enum Event {
     MapChanged(Arc<ShardMap>),
     /// For replicas: the configurations of shards have changed, or which of them have served.
     ConfigurationsChanged(Arc<ControlState>),
+    /// For replicas: whether another one is to become primary of the receiving stage's shard, if it
+    /// is the primary.
+    HandOver {
+        /// Whether that is wanted now.
+        is_wanted: bool,
+    },
     /// An embedded client shall look into the queues that other threads fill.
     Wake,
 }

@@ -17,6 +17,7 @@ mod config;
     reason = "not a stage: it takes what it needs from the operating system"
 )]
 mod datadir;
+mod departure;
 mod embedded_client;
 #[allow(
     clippy::disallowed_methods,
@@ -72,12 +73,15 @@ pub use config::{
     AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
 };
 pub use datadir::accepted_losses;
+pub use departure::HAND_OVER_TIMEOUT;
 pub use environment::Environment;
 pub use error::ServerError;
 pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};
 pub use running::{Addresses, Server};
-pub use stages::{Caches, ConnectionFigures, ReplicaFigures, ServerStages, ShardFigures, joining};
+pub use stages::{
+    Caches, ConnectionFigures, ReplicaFigures, ServerDeparture, ServerStages, ShardFigures, joining,
+};
 pub use timestone_cluster::DirectoryId;
 pub use timestone_replication::Step;
 pub use timestone_shard::{LogAppend, ShardError};

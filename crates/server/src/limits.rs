@@ -110,6 +110,8 @@ pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(10);
 /// As [`SYNC_INTERVAL`], where nothing but the pages survives a crash.
 pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);
 
+/// How often whoever stops a server looks whether its primaries are handed over.
+pub(crate) const HAND_OVER_POLL: Duration = Duration::from_millis(5);
 /// How often a stage looks at a log that was made at the end of a run: nobody is called for that
 /// one.
 pub(crate) const LAST_LOG_POLL: Duration = Duration::from_millis(1);

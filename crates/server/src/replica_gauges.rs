@@ -17,6 +17,10 @@ pub(crate) enum Wish {
     NewEpoch,
     /// Another primary: nobody that answers has what it lacks.
     OtherPrimary,
+    /// Another primary, as soon as possible: it serves, and its leases are short.
+    Successor,
+    /// Another primary that reaches more replicas: none has told this one anything new for long.
+    MoreReached,
     /// That it is not replaced: it takes a checkpoint, and gets on.
     TimeToRebuild,
 }
@@ -74,7 +78,9 @@ impl ReplicaGauges {
             wish: match word as u8 {
                 1 => Wish::NewEpoch,
                 2 => Wish::OtherPrimary,
-                3 => Wish::TimeToRebuild,
+                3 => Wish::Successor,
+                4 => Wish::MoreReached,
+                5 => Wish::TimeToRebuild,
                 _ => Wish::Nothing,
             },
         }

@@ -12,10 +12,11 @@ use timestone_types::ShardId;
 
 use crate::assembly::{Assembled, EmbeddedClient, EmbeddedClientSlot, Observed, assemble};
 use crate::config::ServerConfig;
+use crate::departure::HAND_OVER_TIMEOUT;
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::http::HttpServer;
-use crate::limits::SHUTDOWN_TIMEOUT;
+use crate::limits::{HAND_OVER_POLL, SHUTDOWN_TIMEOUT};
 use crate::stages::Caches;
 
 /// Where a server listens, with the ports that it really got.
@@ -144,17 +145,45 @@ impl Server {
         self.observed.map()
     }
 
-    /// Drains, syncs, writes checkpoints, and stops.
+    /// Hands its primaries over where shards have several replicas; then drains, syncs, writes
+    /// checkpoints, and stops.
     ///
     /// # Errors
     /// Something could not be finished in time; it is recovered from the log at the next start.
     pub fn shutdown(self) -> Result<(), ServerError> {
         self.observed.stopping.store(true, Relaxed);
+        self.hand_over();
         let stopped = self.handle.shutdown(SHUTDOWN_TIMEOUT);
         if let Some(http) = self.http {
             http.stop();
         }
         stopped.map_err(ServerError::part)
+    }
+}
+
+impl Server {
+    /// Waits until others have its primaries, or for [`HAND_OVER_TIMEOUT`].
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "whoever stops a server waits for it; its stages go on"
+    )]
+    fn hand_over(&self) {
+        if self.observed.replicas.is_empty() {
+            return;
+        }
+        self.observed.departure.begin();
+        let begun = std::time::Instant::now();
+        while !self.observed.departure.is_over() {
+            if begun.elapsed() >= HAND_OVER_TIMEOUT {
+                tracing::warn!(
+                    "others did not take over all shards of this server in time: their \
+                    clients wait until it is missed"
+                );
+                return;
+            }
+            std::thread::sleep(HAND_OVER_POLL);
+        }
+        tracing::info!(took = ?begun.elapsed(), "the shards of this server are handed over");
     }
 }
 

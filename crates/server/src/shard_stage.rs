@@ -81,6 +81,7 @@ fn input_of(event: Event) -> Option<Input> {
         | Event::LogAppend(_)
         | Event::LogRelease { .. }
         | Event::ConfigurationsChanged(_)
+        | Event::HandOver { .. }
         | Event::Wake => return None,
     })
 }

@@ -152,6 +152,12 @@ impl ServerStages {
         }
     }
 
+    /// Where a server that is to be stopped is told so first, and asked when its stages may end.
+    #[must_use]
+    pub fn departure(&self) -> ServerDeparture {
+        ServerDeparture(Arc::clone(&self.observed))
+    }
+
     /// A way to look at the replicas while the stages run; there are none where each shard has one.
     pub fn replicas(&self) -> impl Fn() -> Vec<ReplicaFigures> + use<> {
         let observed = Arc::clone(&self.observed);
@@ -180,6 +186,29 @@ impl ServerStages {
             });
             figures.collect()
         }
+    }
+}
+
+/// How a server leaves that is to be stopped: its primaries are handed over before its stages end.
+#[derive(Clone)]
+pub struct ServerDeparture(Arc<Observed>);
+
+impl ServerDeparture {
+    /// The server is to be stopped.
+    pub fn begin(&self) {
+        self.0.departure.begin();
+    }
+
+    /// Whether its stages may end. Nobody waits longer than [`crate::HAND_OVER_TIMEOUT`].
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.replicas.is_empty() || self.0.departure.is_over()
+    }
+}
+
+impl fmt::Debug for ServerDeparture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerDeparture").field(&self.0.departure).finish()
     }
 }
 

@@ -277,6 +277,16 @@ impl Driver {
         error.filter(|_| before != error)
     }
 
+    /// Whether other replicas have what it records.
+    pub(crate) const fn has_replicas(&self) -> bool {
+        self.has_replicas
+    }
+
+    /// Whether the leases of the shard reach no further than needed.
+    pub(crate) fn has_short_lease(&self, now: Timestamp) -> bool {
+        self.participant.has_short_lease(now)
+    }
+
     /// Whether what is there now may be told just now. With replicas another one may be primary
     /// already, so the clock is read once more: see [`Participant::check_present`].
     #[inline]

@@ -70,6 +70,11 @@ pub enum Input {
     },
     /// The shard map has changed.
     MapChanged(Arc<ShardMap>),
+    /// Whether another replica is to become primary soon: leases are short then.
+    Leases {
+        /// Whether they are short from now on.
+        are_short: bool,
+    },
 }
 
 /// What a shard wants done.

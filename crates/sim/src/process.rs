@@ -17,7 +17,7 @@ use timestone_seda::simulated::{
 };
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
 use timestone_server::{
-    Caches, ConnectionFigures, Event, ReplicaFigures, ServerConfig, ShardFigures,
+    Caches, ConnectionFigures, Event, ReplicaFigures, ServerConfig, ServerDeparture, ShardFigures,
 };
 
 use crate::clock::{ClientTime, SimClock};
@@ -86,6 +86,8 @@ pub(crate) enum ProcessLife {
 /// What a serving server is made of.
 pub(crate) struct Serving {
     pub(crate) runtime: SimulatedRuntime<Event>,
+    /// Where it is told that it is to be stopped.
+    pub(crate) departure: ServerDeparture,
     pub(crate) devices: Devices,
     /// The server, as the master knows it.
     pub(crate) server: ServerId,
@@ -126,6 +128,8 @@ pub(crate) struct Process {
     /// It ends as soon as it has brought everything to its end, and another one takes its place
     /// then.
     pub(crate) leaving: Option<VirtualTime>,
+    /// A server that leaves hands its primaries over, and serves meanwhile.
+    pub(crate) hands_over: bool,
     /// When its next turn is planned.
     pub(crate) scheduled: Option<Claim>,
     /// Turns, over all lives.

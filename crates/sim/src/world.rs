@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use timestone_seda::simulated::{Claim, Cores, SimulatedTurn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, Spin, StageSlot};
+use timestone_server::HAND_OVER_TIMEOUT;
 use timestone_workload::check::Loss;
 
 pub(crate) use self::config::{ClientsTime, MachineConfig, Members, StorageConfig, WorldConfig};
@@ -191,6 +192,11 @@ impl World {
                 Occurrence::Device(id, life, device) => self.device(id, life, device, at),
                 Occurrence::Start(id) => self.start(id)?,
                 Occurrence::Resume(id) => self.resume(id),
+                Occurrence::HandedOver(id, life) => {
+                    if self.processes[id].lives == life {
+                        self.end_stages(id);
+                    }
+                }
                 Occurrence::Look(token) => return Ok(Paused::Look(token)),
             }
         }
@@ -378,7 +384,16 @@ impl World {
         }
         match &mut process.life {
             ProcessLife::Client { runtime, .. } => runtime.begin_shutdown(now),
-            ProcessLife::Serving(serving) => serving.runtime.begin_shutdown(now),
+            ProcessLife::Serving(serving) => {
+                serving.departure.begin();
+                process.hands_over = !serving.departure.is_over();
+                if process.hands_over {
+                    let late = now.after(HAND_OVER_TIMEOUT);
+                    self.queue.plan(late, Occurrence::HandedOver(id, process.lives));
+                } else {
+                    serving.runtime.begin_shutdown(now);
+                }
+            }
             ProcessLife::Down | ProcessLife::Joining { .. } | ProcessLife::Redis { .. } => {
                 return false;
             }
@@ -389,10 +404,31 @@ impl World {
         true
     }
 
-    fn look_at_leaving(&mut self, id: ProcessId) {
+    /// A server has handed its primaries over, or others had time enough to take them: its stages
+    /// end.
+    fn end_stages(&mut self, id: ProcessId) {
         let now = self.truth.now();
         let process = &mut self.processes[id];
-        let Some(until) = process.leaving else { return };
+        if let ProcessLife::Serving(serving) = &mut process.life
+            && std::mem::take(&mut process.hands_over)
+        {
+            serving.runtime.begin_shutdown(now);
+            self.trace.note(now, id, "has handed over");
+            self.schedule(id);
+        }
+    }
+
+    fn look_at_leaving(&mut self, id: ProcessId) {
+        let process = &self.processes[id];
+        if let ProcessLife::Serving(serving) = &process.life
+            && process.hands_over
+            && serving.departure.is_over()
+        {
+            self.end_stages(id);
+        }
+        let now = self.truth.now();
+        let process = &mut self.processes[id];
+        let Some(until) = process.leaving.filter(|_| !process.hands_over) else { return };
         let is_drained = match &process.life {
             ProcessLife::Client { runtime, .. } => runtime.is_drained(),
             ProcessLife::Serving(serving) => serving.runtime.is_drained(),
@@ -477,6 +513,7 @@ impl World {
     fn take_life(&mut self, id: ProcessId) -> ProcessLife {
         let process = &mut self.processes[id];
         let life = std::mem::replace(&mut process.life, ProcessLife::Down);
+        process.hands_over = false;
         (process.paused, process.planned_crash, process.leaving, process.scheduled) =
             (false, None, None, None);
         process.lives += 1;

@@ -309,6 +309,7 @@ fn another_replica_takes_the_place_of_a_primary_that_is_gone() {
         include_str!("../../../scenarios/failover.toml"),
         include_str!("../../../scenarios/failover-bank.toml"),
         include_str!("../../../scenarios/deposed.toml"),
+        include_str!("../../../scenarios/hand-over.toml"),
         include_str!("../../../scenarios/no-master.toml"),
         include_str!("../../../scenarios/rebuilding.toml"),
         include_str!("../../../scenarios/older-copy.toml"),

@@ -40,6 +40,9 @@ pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
 /// The shortest lease: its renewal takes a sync of the log and a round trip.
 pub const MIN_LEASE: Duration = Duration::from_millis(50);
+/// The lease of a primary that is about to hand its shard over, if that is shorter: its successor waits
+/// for no more. Two slow syncs, or reads wait for the bound.
+pub const SHORT_LEASE: Duration = Duration::from_millis(100);
 /// Nobody is told that a key has expired before a read bound is durable that lies this far above
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
@@ -102,6 +105,7 @@ const _: () = assert!(shared::MAX_CLOCK_LEAD.as_nanos() <= EXPIRY_BELOW_BOUND.as
 // Several runs may begin to wait.
 const _: () = assert!(2 * SESSIONS_SETTLED.as_nanos() < MAX_RESTART_HOLD.as_nanos());
 const _: () = assert!(RETURN_MARGIN.as_nanos() >= 10 * shared::REPORT_INTERVAL.as_nanos());
+const _: () = assert!(MIN_LEASE.as_nanos() <= SHORT_LEASE.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_LOW_WATER_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.

@@ -35,6 +35,14 @@ pub enum Bug {
     ScanBelowAcknowledged,
     /// A shard's watermark looks at one session only.
     WatermarkOfOne,
+    /// A server that is stopped ends before others have taken over its shards.
+    EndsBeforeHandOver,
+    /// A primary hands its shard over to a replica that does not follow it.
+    HandsOverToAnybody,
+    /// A primary that reaches no other replica stays it, although others reach each other.
+    WaitsForDeaf,
+    /// A controller that hears no server stays it while it reaches the master.
+    KeepsDeafTerm,
     /// A server takes every step of its clock at once.
     FollowedStep,
     /// A server's time begins when its process starts, and not when it serves.

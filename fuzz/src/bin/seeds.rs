@@ -303,7 +303,7 @@ fn cluster() -> Seeds {
         installed: Epoch::new(3),
         lag_records: 5,
     };
-    timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status] }
+    timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status], asked: None }
         .encode(&mut beat);
     vec![
         ("map", map),

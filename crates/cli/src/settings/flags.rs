@@ -122,6 +122,10 @@ pub(super) struct ClusterArgs {
     /// say the same [default: 1min].
     #[arg(long, env = "TIMESTONE_REPLACE_AFTER", value_name = "TIME")]
     pub(super) replace_after: Option<String>,
+    /// Whether primaries move to servers that have fewer, one after the other, when all is well; `true`
+    /// or `false`. All servers should say the same [default: true].
+    #[arg(long, env = "TIMESTONE_LEVEL_PRIMARIES", value_name = "BOOL")]
+    pub(super) level_primaries: Option<String>,
     /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
     /// timestone://127.0.0.1:7400, or etcd://HOST:PORT,HOST:PORT [default: embedded].
     #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
@@ -180,6 +184,7 @@ impl ServeArgs {
             "detection" => self.cluster.detection.as_ref(),
             "lease" => self.cluster.lease.as_ref(),
             "replace-after" => self.cluster.replace_after.as_ref(),
+            "level-primaries" => self.cluster.level_primaries.as_ref(),
             "master" => self.cluster.master.as_ref(),
             "insecure" => self.insecure.as_ref(),
             "pin" => self.pin.as_ref(),

@@ -27,6 +27,7 @@ const KNOWN: [(&str, &str); 33] = [
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
+    ("hand-over", include_str!("../../../../scenarios/hand-over.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),

@@ -1,5 +1,8 @@
 //! What a shard needs next: to be confirmed, another primary, another epoch, another replica in the
 //! place of one, or one more.
+//!
+//! A primary that hands over is followed by a replica that has next to everything; it serves until
+//! that one begins.
 
 use core::cmp::Reverse;
 
@@ -7,6 +10,7 @@ use timestone_types::{Epoch, Timestamp};
 
 use super::view::View;
 use super::{Controller, ControllerOutput};
+use crate::limits::MAX_HAND_OVER_LAG;
 use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardChange, ShardEntry};
 
 impl Controller {
@@ -22,20 +26,22 @@ impl Controller {
             return None;
         }
         let claim = self.claim(now, entry);
-        if claim == ReplicaClaim::Serves && !Self::normal_is_current(entry, normal) {
+        if claim.serves() && !Self::normal_is_current(entry, normal) {
             return Some(ControllerOutput::Confirm { shard: entry.id, epoch: entry.epoch });
         }
         let change = if self.is_lost_replica(now, entry.id, entry.primary) {
             self.other_primary(now, view, entry, normal)
         } else {
             match claim {
+                ReplicaClaim::HandsOver => self.successor(now, view, entry),
                 ReplicaClaim::Serves => self
                     .in_place_of_unfit(now, view, entry)
                     .or_else(|| self.with_another(now, view, entry)),
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => {
                     self.another_epoch(now, view, entry, normal)
                 }
-                ReplicaClaim::Rebuilds | ReplicaClaim::None => None,
+                ReplicaClaim::HearsNobody => self.instead_of_deaf(now, view, entry, normal),
+                ReplicaClaim::Rebuilds | ReplicaClaim::Leaves | ReplicaClaim::None => None,
             }
         }?;
         assert!(
@@ -43,6 +49,26 @@ impl Controller {
             "a primary comes from the last normal configuration and from the current one"
         );
         Some(ControllerOutput::Change(change))
+    }
+
+    /// The replica to which a primary hands its shard over: one that follows, and lacks next to
+    /// nothing. Of several the one at the server that is primary of the fewest shards, then the one
+    /// that lacks least.
+    fn successor(&self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ShardChange> {
+        let primaries = self.primaries_of(view);
+        let may_follow = |&&server: &&ServerId| {
+            let lag_records = self.lag_records(entry.id, server);
+            let follows = self.is_fit(now, entry, server) && lag_records <= MAX_HAND_OVER_LAG;
+            server != entry.primary
+                && !self.leaves(entry.id, server)
+                && (follows || timestone_types::is_planted!(HandsOverToAnybody))
+        };
+        let key = |&&server: &&ServerId| {
+            let count = primaries.get(&server).copied().unwrap_or(0);
+            (count, self.lag_records(entry.id, server), server)
+        };
+        let primary = entry.replicas.iter().filter(may_follow).min_by_key(key)?;
+        Some(change_of(entry, *primary, entry.replicas.clone()))
     }
 
     /// The live replica that is the most up to date, if enough others are left for it to serve.
@@ -75,7 +101,8 @@ impl Controller {
     /// How well a replica can lead its shard: the higher, the better. Of several that are alike,
     /// the present primary; not if it has started again and again, because it would do so as the
     /// primary for ever: it is back before it counts as lost. One that has not followed the last
-    /// normal configuration does not take its place.
+    /// normal configuration does not take its place. One whose server is being stopped leads if
+    /// nobody else can.
     fn fitness(
         &self,
         entry: &ShardEntry,
@@ -85,10 +112,11 @@ impl Controller {
         let key = (entry.id, server);
         let installed = self.installed(entry.id, server);
         let failed = self.could_not_lead.get(&key).copied().unwrap_or(Epoch::ZERO);
-        let lag_records = self.replicas.get(&key).map_or(u64::MAX, |status| status.lag_records);
+        let lag_records = self.lag_records(entry.id, server);
         (
             Reverse(failed),
             installed >= normal.epoch,
+            !self.leaves(entry.id, server),
             Reverse(self.repeated_starts(entry.id, server)),
             installed,
             Reverse(lag_records),
@@ -108,18 +136,38 @@ impl Controller {
         entry: &ShardEntry,
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
-        let all_heard = entry.replicas.iter().all(|&one| self.servers.is_alive(now, one));
-        if !all_heard && !self.has_listened(now) {
-            return None;
-        }
-        let pause = self.limits.detection;
-        let renewed = self.renewed_at.get(&entry.id);
-        if renewed.is_some_and(|renewed| now < renewed.saturating_add(pause)) {
+        if !self.may_renew(now, entry) {
             return None;
         }
         self.renewed_at.insert(entry.id, now);
         let same = || change_of(entry, entry.primary, entry.replicas.clone());
         Some(self.other_primary(now, view, entry, normal).unwrap_or_else(same))
+    }
+
+    /// The shard with another primary in the place of one that hears none of the others, if one could
+    /// serve. That one goes on to ask them; a new epoch for it alone would change nothing.
+    fn instead_of_deaf(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        normal: &NormalConfiguration,
+    ) -> Option<ShardChange> {
+        if !self.may_renew(now, entry) || timestone_types::is_planted!(WaitsForDeaf) {
+            return None;
+        }
+        let change = self.other_primary(now, view, entry, normal);
+        let change = change.filter(|change| change.primary != entry.primary)?;
+        self.renewed_at.insert(entry.id, now);
+        Some(change)
+    }
+
+    /// Whether enough is known of a shard's replicas, and its primary was not changed just now.
+    fn may_renew(&self, now: Timestamp, entry: &ShardEntry) -> bool {
+        let all_heard = entry.replicas.iter().all(|&one| self.servers.is_alive(now, one));
+        let renewed = self.renewed_at.get(&entry.id);
+        (all_heard || self.has_listened(now))
+            && renewed.is_none_or(|at| now >= at.saturating_add(self.limits.detection))
     }
 
     /// The shard with another replica in the place of one that has been lost for long. Where nobody

@@ -14,6 +14,7 @@
 //! - replicas change only while the current configuration is normal, by one at a time;
 //! - nobody is lost before the controller has listened for a whole detection time without a pause,
 //!   and no server that has just registered before it had time to start;
+//! - a primary that serves and hands over is followed by a replica that follows it;
 //! - after a conflict nothing is proposed until the master's state was fetched again; it is fetched
 //!   now and then without one, because others may have changed what it waits for.
 //!
@@ -21,6 +22,7 @@
 //! who is the controller, and how heartbeats travel.
 
 mod decide;
+mod level;
 mod state;
 mod view;
 
@@ -29,9 +31,12 @@ use std::collections::BTreeMap;
 
 use timestone_types::{Epoch, ShardId, Timestamp};
 
+use crate::controller::level::Levelling;
 use crate::controller::view::View;
 use crate::limits::{MIN_DETECTION, START_TIME};
-use crate::{ControlState, Heartbeat, Leases, ReplicaStatus, ServerId, ShardChange, ShardEntry};
+use crate::{
+    ControlState, HandOver, Heartbeat, Leases, ReplicaStatus, ServerId, ShardChange, ShardEntry,
+};
 
 /// When servers are lost, and when their replicas are replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,12 +47,18 @@ pub struct ControllerLimits {
     /// A replica that is lost, or does not join its shard's epoch, for as long is replaced by one at
     /// a server that stands by; and as long it stays away at least.
     pub replace_after: Duration,
+    /// Whether primaries move to servers that have fewer, one after the other, when all is well.
+    pub levels: bool,
 }
 
 impl Default for ControllerLimits {
-    /// Half a second, a minute.
+    /// Half a second, a minute, and primaries move.
     fn default() -> Self {
-        Self { detection: Duration::from_millis(500), replace_after: Duration::from_secs(60) }
+        Self {
+            detection: Duration::from_millis(500),
+            replace_after: Duration::from_secs(60),
+            levels: true,
+        }
     }
 }
 
@@ -98,8 +109,8 @@ pub struct Controller {
     /// Since when each server is heard without a gap.
     heard_since: BTreeMap<ServerId, Timestamp>,
     replicas: BTreeMap<(ShardId, ServerId), ReplicaStatus>,
-    /// Proposals under way, and until when their answers are waited for.
-    pending: BTreeMap<ShardId, Timestamp>,
+    /// Proposals under way, until when their answers are waited for, and the primaries in them.
+    pending: BTreeMap<ShardId, (Timestamp, Option<ServerId>)>,
     /// Since when replicas are lost, or not in their shard's epoch.
     unfit_since: BTreeMap<(ShardId, ServerId), Timestamp>,
     /// Servers that have registered lately and were not heard yet, and until when that is no loss.
@@ -119,6 +130,7 @@ pub struct Controller {
     removed_at: BTreeMap<(ShardId, ServerId), Timestamp>,
     /// Since when this controller listens without a pause, and when it was stepped last.
     listening: Option<(Timestamp, Timestamp)>,
+    levelling: Levelling,
 }
 
 impl Controller {
@@ -145,7 +157,14 @@ impl Controller {
             renewed_at: BTreeMap::new(),
             removed_at: BTreeMap::new(),
             listening: None,
+            levelling: Levelling::default(),
         }
+    }
+
+    /// The primary that it asks to hand its shard over.
+    #[must_use]
+    pub fn asked(&self) -> Option<HandOver> {
+        self.levelling.asked()
     }
 
     /// When it has to be stepped again: a step that comes later by more than a quarter of the
@@ -235,7 +254,7 @@ impl Controller {
     fn outputs(&mut self, now: Timestamp) -> Vec<ControllerOutput> {
         let answered_by = now.saturating_add(self.limits.detection * 4);
         let before = self.pending.len();
-        self.pending.retain(|_, until| now < *until);
+        self.pending.retain(|_, (until, _)| now < *until);
         if self.pending.len() < before {
             self.fetch(now);
         }
@@ -254,9 +273,16 @@ impl Controller {
                 continue;
             }
             if let Some(output) = self.decide(now, &view, entry, normal) {
-                self.pending.insert(entry.id, answered_by);
+                let primary = match &output {
+                    ControllerOutput::Change(change) => Some(change.primary),
+                    ControllerOutput::Fetch | ControllerOutput::Confirm { .. } => None,
+                };
+                self.pending.insert(entry.id, (answered_by, primary));
                 outputs.push(output);
             }
+        }
+        if self.limits.levels {
+            self.level(now, &view);
         }
         self.view = Some(view);
         outputs

@@ -1,8 +1,11 @@
 //! What the controller knows of replicas: who is lost, who follows, who serves, who failed to lead.
 
+use std::collections::BTreeMap;
+
 use timestone_types::{Epoch, ShardId, Timestamp};
 
 use super::Controller;
+use super::view::View;
 use crate::limits::STEADY_TIME;
 use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardEntry};
 
@@ -30,10 +33,10 @@ impl Controller {
         self.note_steadiness(now, entry, claim);
         let key = (entry.id, entry.primary);
         match claim {
-            ReplicaClaim::Serves => {
+            ReplicaClaim::Serves | ReplicaClaim::HandsOver => {
                 self.could_not_lead.retain(|(shard, _), _| *shard != entry.id);
             }
-            ReplicaClaim::CannotLead => {
+            ReplicaClaim::CannotLead | ReplicaClaim::HearsNobody => {
                 self.could_not_lead.insert(key, entry.epoch);
             }
             ReplicaClaim::NeedsEpoch => {
@@ -42,13 +45,13 @@ impl Controller {
                     (*epoch, *count) = (entry.epoch, *count + 1);
                 }
             }
-            ReplicaClaim::Rebuilds | ReplicaClaim::None => {}
+            ReplicaClaim::Rebuilds | ReplicaClaim::Leaves | ReplicaClaim::None => {}
         }
     }
 
     /// Notes since when a shard serves, and forgets after a while who needed other epochs.
     fn note_steadiness(&mut self, now: Timestamp, entry: &ShardEntry, claim: ReplicaClaim) {
-        if claim != ReplicaClaim::Serves {
+        if !claim.serves() {
             self.serves_since.remove(&entry.id);
             return;
         }
@@ -128,6 +131,27 @@ impl Controller {
     pub(super) fn rebuilds(&self, entry: &ShardEntry, server: ServerId) -> bool {
         let status = self.replicas.get(&(entry.id, server));
         status.is_some_and(|status| status.claim_of(entry.epoch) == ReplicaClaim::Rebuilds)
+    }
+
+    /// Whether the server of a replica is being stopped, as far as is told.
+    pub(super) fn leaves(&self, shard: ShardId, server: ServerId) -> bool {
+        let status = self.replicas.get(&(shard, server));
+        status.is_some_and(|status| status.claim == ReplicaClaim::Leaves)
+    }
+
+    /// Of how many shards each server is the primary, what is proposed included.
+    pub(super) fn primaries_of(&self, view: &View) -> BTreeMap<ServerId, usize> {
+        let mut counts = BTreeMap::new();
+        for (entry, _) in view.shards() {
+            let proposed = self.pending.get(&entry.id).and_then(|(_, primary)| *primary);
+            *counts.entry(proposed.unwrap_or(entry.primary)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How much a replica lacks, as far as is told.
+    pub(super) fn lag_records(&self, shard: ShardId, server: ServerId) -> u64 {
+        self.replicas.get(&(shard, server)).map_or(u64::MAX, |status| status.lag_records)
     }
 
     /// Whether a replica follows its shard.

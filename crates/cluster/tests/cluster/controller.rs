@@ -15,6 +15,7 @@ use super::*;
 const LIMITS: ControllerLimits = ControllerLimits {
     detection: Duration::from_millis(50),
     replace_after: Duration::from_millis(500),
+    levels: true,
 };
 
 /// A controller of one shard at three of four servers, which has served in epoch 2; time in ms.
@@ -30,6 +31,8 @@ struct Watch {
     untold: Option<u32>,
     /// It takes a checkpoint.
     rebuilds: Option<u32>,
+    /// Its server is being stopped.
+    leaves: Option<u32>,
     /// The master does not answer.
     is_master_silent: bool,
 }
@@ -55,6 +58,7 @@ impl Watch {
             claim: ReplicaClaim::Serves,
             untold: None,
             rebuilds: None,
+            leaves: None,
             is_master_silent: false,
         };
         assert_eq!(watch.step(ControllerInput::Tick), [ControllerOutput::Fetch]);
@@ -113,6 +117,7 @@ impl Watch {
                     claim: match is_primary {
                         true => self.claim,
                         false if rebuilds => ReplicaClaim::Rebuilds,
+                        false if self.leaves == Some(server.get()) => ReplicaClaim::Leaves,
                         false => ReplicaClaim::None,
                     },
                     installed: Epoch::new(installed),
@@ -120,7 +125,7 @@ impl Watch {
                 };
                 let is_told = self.untold != Some(server.get());
                 let replicas = is_told.then_some(status).into_iter().collect();
-                let heartbeat = Heartbeat { server, replicas };
+                let heartbeat = Heartbeat { server, replicas, asked: None };
                 let outputs = self.step_answered(ControllerInput::Heard(heartbeat));
                 if !outputs.is_empty() {
                     return outputs;
@@ -212,6 +217,90 @@ fn of_a_primary_that_starts(millis: u64) -> Vec<ControllerOutput> {
 fn a_server_that_has_just_registered_has_time_to_start() {
     assert_eq!(of_a_primary_that_starts(9_000), []);
     assert_eq!(of_a_primary_that_starts(11_000), [to(2, 2, &[1, 2, 3])]);
+}
+
+/// What comes of a primary that hears none of the others, of which `heard` are heard.
+fn instead_of_a_deaf_primary(heard: &[u32]) -> Vec<ControllerOutput> {
+    let mut watch = Watch::new();
+    assert_eq!(watch.pass(100), []);
+    watch.heard.retain(|(one, ..)| heard.contains(one));
+    assert_eq!(watch.pass(100), []);
+    watch.claim = ReplicaClaim::HearsNobody;
+    watch.pass(300)
+}
+
+#[test]
+fn a_primary_that_hears_nobody_is_followed_by_one_that_may_hear_more() {
+    assert_eq!(instead_of_a_deaf_primary(&[1, 2, 3]), [to(2, 2, &[1, 2, 3])]);
+    assert_eq!(instead_of_a_deaf_primary(&[1, 3]), [to(2, 3, &[1, 2, 3])]);
+    assert_eq!(instead_of_a_deaf_primary(&[1]), [], "another epoch would change nothing");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_waits_for_a_deaf_primary_is_noticed() {
+    let bug = timestone_types::planted::Bug::WaitsForDeaf;
+    let run = || instead_of_a_deaf_primary(&[1, 2, 3]);
+    assert_eq!(timestone_types::planted::with(bug, run), [], "the planted bug is found");
+}
+
+#[test]
+fn a_primary_that_hands_over_is_followed_at_once() {
+    let mut watch = Watch::new();
+    assert_eq!(watch.pass(100), []);
+    watch.claim = ReplicaClaim::HandsOver;
+    assert_eq!(watch.pass(10), [to(2, 2, &[1, 2, 3])]);
+    let mut watch = Watch::new();
+    (watch.claim, watch.leaves) = (ReplicaClaim::HandsOver, Some(2));
+    assert_eq!(watch.pass(10), [to(2, 3, &[1, 2, 3])], "2 is being stopped as well");
+}
+
+#[test]
+fn a_configuration_whose_primary_hands_over_at_once_is_confirmed_first() {
+    let mut watch = Watch::new();
+    let mut entry = watch.control.map.shards()[0].clone();
+    entry.epoch = Epoch::new(3);
+    watch.changed(&entry, false);
+    watch.heard.iter_mut().for_each(|(_, installed, _)| *installed = 3);
+    watch.claim = ReplicaClaim::HandsOver;
+    let confirm = ControllerOutput::Confirm { shard: ShardId::ZERO, epoch: Epoch::new(3) };
+    assert_eq!(watch.pass(10), [confirm]);
+    assert_eq!(watch.changed(&entry, true), [], "nobody was heard who follows");
+    assert_eq!(watch.pass(10), [to(3, 2, &[1, 2, 3])]);
+}
+
+/// What comes of a primary that hands over while nobody follows it.
+fn handed_over_while_nobody_follows() -> Vec<ControllerOutput> {
+    let mut watch = Watch::new();
+    (watch.heard[1].1, watch.heard[2].2) = (1, 5000);
+    watch.claim = ReplicaClaim::HandsOver;
+    watch.pass(200)
+}
+
+#[test]
+fn a_primary_is_followed_by_a_replica_that_has_next_to_everything() {
+    assert_eq!(handed_over_while_nobody_follows(), []);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_hand_over_to_anybody_is_noticed() {
+    let bug = timestone_types::planted::Bug::HandsOverToAnybody;
+    let found = timestone_types::planted::with(bug, handed_over_while_nobody_follows);
+    assert_ne!(found, [], "the planted bug is found");
+}
+
+#[test]
+fn who_is_being_stopped_leads_only_if_nobody_else_can() {
+    let mut watch = Watch::new();
+    watch.leaves = Some(2);
+    watch.silence(1);
+    assert_eq!(watch.pass(100), [to(2, 3, &[1, 2, 3])]);
+    let mut watch = Watch::new();
+    watch.leaves = Some(2);
+    watch.heard[2].1 = 1;
+    watch.silence(1);
+    assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])], "3 does not follow");
 }
 
 #[test]
@@ -459,7 +548,7 @@ fn a_claim_of_another_epoch_means_nothing() {
             installed: Epoch::new(2),
             lag_records: 0,
         };
-        let heartbeat = Heartbeat { server: ServerId::new(1), replicas: vec![status] };
+        let heartbeat = Heartbeat { server: ServerId::new(1), replicas: vec![status], asked: None };
         assert_eq!(watch.step_answered(ControllerInput::Heard(heartbeat)), [], "{claim:?}");
     }
 }
@@ -484,6 +573,25 @@ fn no_detection_is_shorter_than_a_loaded_machine_can_bear() {
     let mut controller = Controller::new(limits);
     controller.step(Timestamp::from_nanos(0), ControllerInput::Tick);
     assert_eq!(controller.next_deadline(), Some(Timestamp::from_nanos(12_500_000)));
+}
+
+/// How many shards each of three servers leads after so many seconds in which all is well, when one
+/// led all of them.
+fn led_after(seconds: u64, seed: u64, shards_each: u16) -> Vec<usize> {
+    let mut world = World::new(seed, 3, shards_each, 3);
+    world.heal();
+    world.run(100);
+    world.heap_up(ServerId::new(2));
+    world.run(seconds * 200);
+    world.assert_at_rest();
+    world.primaries()
+}
+
+#[test]
+fn primaries_move_to_servers_that_have_fewer_when_all_is_well_for_a_while() {
+    assert_eq!(led_after(9, 1, 2), [0, 6, 0], "it may be over in a moment");
+    assert_eq!(led_after(20, 1, 2), [2, 2, 2]);
+    assert_eq!(led_after(20, 2, 1), [1, 1, 1]);
 }
 
 proptest! {

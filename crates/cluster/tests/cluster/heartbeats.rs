@@ -1,15 +1,18 @@
 //! The bytes of heartbeats.
 
-use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus};
+use timestone_cluster::{HandOver, Heartbeat, ReplicaClaim, ReplicaStatus};
 
 use super::*;
 
-const CLAIMS: [ReplicaClaim; 5] = [
+const CLAIMS: [ReplicaClaim; 8] = [
     ReplicaClaim::None,
     ReplicaClaim::Serves,
     ReplicaClaim::NeedsEpoch,
     ReplicaClaim::CannotLead,
     ReplicaClaim::Rebuilds,
+    ReplicaClaim::HandsOver,
+    ReplicaClaim::Leaves,
+    ReplicaClaim::HearsNobody,
 ];
 
 fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
@@ -32,10 +35,12 @@ fn encoded(heartbeat: &Heartbeat) -> Vec<u8> {
 fn a_heartbeat_is_written_as_documented() {
     let replicas =
         vec![status(1, 4, ReplicaClaim::Serves), status(258, 6, ReplicaClaim::CannotLead)];
-    let bytes = encoded(&Heartbeat { server: ServerId::new(7), replicas });
+    let asked = Some(HandOver { shard: ShardId::new(3), epoch: Epoch::new(9) });
+    let bytes = encoded(&Heartbeat { server: ServerId::new(7), replicas, asked });
     let golden = "07000000 02000000 \
         0100 04000000 01 02000000 0000400000000000 \
-        0201 06000000 03 03000000 0000600000000000";
+        0201 06000000 03 03000000 0000600000000000 \
+        01 0300 09000000";
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, golden.replace(' ', ""));
 }
@@ -43,7 +48,7 @@ fn a_heartbeat_is_written_as_documented() {
 #[test]
 fn bytes_that_break_the_layout_are_refused() {
     let (one, two) = (status(1, 4, ReplicaClaim::None), status(2, 4, ReplicaClaim::None));
-    let of = |replicas| encoded(&Heartbeat { server: ServerId::new(7), replicas });
+    let of = |replicas| encoded(&Heartbeat { server: ServerId::new(7), replicas, asked: None });
     let good = of(vec![one, two]);
     assert!(Heartbeat::decode(&good).is_ok());
     for length in 0..good.len() {
@@ -55,7 +60,12 @@ fn bytes_that_break_the_layout_are_refused() {
         ("shards that descend", of(vec![two, one])),
         ("an unknown claim", {
             let mut bytes = good.clone();
-            bytes[14] = 5;
+            bytes[14] = 8;
+            bytes
+        }),
+        ("two hand-overs", {
+            let mut bytes = good.clone();
+            *bytes.last_mut().expect("not empty") = 2;
             bytes
         }),
         ("a count beyond the bytes", {
@@ -78,13 +88,18 @@ proptest! {
     #[test]
     fn heartbeats_come_back_as_they_were(
         server in 1u32..100,
-        told in prop::collection::btree_map(0u16..4096, (any::<u32>(), 0usize..4), 0..20),
+        told in prop::collection::btree_map(0u16..4096, (any::<u32>(), 0usize..8), 0..20),
+        asked in prop::option::of((any::<u16>(), any::<u32>())),
     ) {
         let replicas = told
             .into_iter()
             .map(|(shard, (promised, claim))| status(shard, promised, CLAIMS[claim]))
             .collect();
-        let heartbeat = Heartbeat { server: ServerId::new(server), replicas };
+        let asked = asked.map(|(shard, epoch)| HandOver {
+            shard: ShardId::new(shard),
+            epoch: Epoch::new(epoch),
+        });
+        let heartbeat = Heartbeat { server: ServerId::new(server), replicas, asked };
         prop_assert_eq!(Heartbeat::decode(&encoded(&heartbeat)), Ok(heartbeat));
     }
 

@@ -3,14 +3,15 @@
 //!
 //! The replicas are a model of their own: a configuration becomes normal when its primary and f
 //! others are up, and enough of the last normal one as well. A primary that was down since it heard
-//! of its epoch needs another one, and now and then one cannot lead. The world knows which
+//! of its epoch needs another one, and now and then one cannot lead. One whose server is being stopped,
+//! or that a controller asks, hands over. The world knows which
 //! configuration is normal; the master and the controllers know it only by what they hear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_cluster::{
-    Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, Master,
+    Controller, ControllerInput, ControllerLimits, ControllerOutput, HandOver, Heartbeat, Master,
     MasterAnswer, MasterCommand, NormalConfiguration, ReplicaClaim, ReplicaStatus,
     ReplicationFactor, ServerId, ShardChange, ShardEntry, Term,
 };
@@ -24,6 +25,7 @@ const STEP: Duration = Duration::from_millis(5);
 const LIMITS: ControllerLimits = ControllerLimits {
     detection: Duration::from_millis(50),
     replace_after: Duration::from_millis(100),
+    levels: true,
 };
 
 /// SplitMix64: the world's dice.
@@ -51,6 +53,8 @@ impl Dice {
 #[derive(Default)]
 struct ModelServer {
     down: bool,
+    /// It is being stopped.
+    leaves: bool,
     installed: BTreeMap<ShardId, Epoch>,
     lag_records: BTreeMap<ShardId, u64>,
     /// What it claims of the last epoch of each shard in which it was to be the primary.
@@ -58,8 +62,13 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    /// What it tells of those that are to be here, and of those that it knows from before.
-    fn statuses(&self, to_be_here: impl Iterator<Item = ShardId>) -> Vec<ReplicaStatus> {
+    /// What it tells of those that are to be here, and of those that it knows from before. Primaries
+    /// that are `asked` hand over.
+    fn statuses(
+        &self,
+        to_be_here: impl Iterator<Item = ShardId>,
+        asked: &[HandOver],
+    ) -> Vec<ReplicaStatus> {
         let known = self.installed.keys().chain(self.claims.keys()).copied();
         let shards: BTreeSet<ShardId> = to_be_here.chain(known).collect();
         let status = |shard| {
@@ -68,6 +77,12 @@ impl ModelServer {
             // What was claimed of an epoch ends when it follows in a later one.
             let (promised, claim) =
                 if claimed.0 < installed { (installed, ReplicaClaim::None) } else { claimed };
+            let is_asked = asked.contains(&HandOver { shard, epoch: promised });
+            let claim = match claim {
+                ReplicaClaim::Serves if self.leaves || is_asked => ReplicaClaim::HandsOver,
+                ReplicaClaim::None if self.leaves => ReplicaClaim::Leaves,
+                claim => claim,
+            };
             let lag_records = self.lag_records.get(&shard).copied().unwrap_or(0);
             ReplicaStatus { shard, promised, claim, installed, lag_records }
         };
@@ -75,7 +90,7 @@ impl ModelServer {
     }
 
     fn goes_down(&mut self) {
-        self.down = true;
+        (self.down, self.leaves) = (true, false);
         for (_, claim) in self.claims.values_mut() {
             *claim = ReplicaClaim::NeedsEpoch;
         }
@@ -167,7 +182,7 @@ impl World {
     pub(crate) fn heal(&mut self) {
         self.faulty = false;
         for server in self.servers.values_mut() {
-            server.down = false;
+            (server.down, server.leaves) = (false, false);
             server.lag_records.clear();
         }
         for controller in &mut self.controllers {
@@ -190,6 +205,29 @@ impl World {
         }
     }
 
+    /// Of how many shards each server is the primary.
+    pub(crate) fn primaries(&self) -> Vec<usize> {
+        let shards = self.master.map().shards();
+        let of = |server: &ServerId| shards.iter().filter(|one| one.primary == *server).count();
+        self.servers.keys().map(of).collect()
+    }
+
+    /// Makes a server the primary of all shards.
+    pub(crate) fn heap_up(&mut self, server: ServerId) {
+        for entry in self.master.map().shards().to_vec() {
+            if entry.primary != server && entry.replicas.contains(&server) {
+                let change = ShardChange {
+                    shard: entry.id,
+                    expected: entry.epoch,
+                    primary: server,
+                    replicas: entry.replicas.clone(),
+                };
+                let (term, _) = self.master.controller();
+                self.master.step(MasterCommand::ChangeShard { term, change }).expect("changed");
+            }
+        }
+    }
+
     fn fail(&mut self) {
         let servers = self.servers.len() as u64;
         let shards = self.normal.len() as u64;
@@ -202,6 +240,9 @@ impl World {
             } else {
                 one.goes_down();
             }
+        }
+        if self.dice.one_in(70) {
+            one.leaves = !one.down;
         }
         if self.dice.one_in(30) && one.down {
             one.down = false;
@@ -267,7 +308,11 @@ impl World {
             Some((epoch, claim)) if *epoch == entry.epoch => match claim {
                 ReplicaClaim::Serves => return true,
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => return false,
-                ReplicaClaim::Rebuilds | ReplicaClaim::None => {}
+                ReplicaClaim::Rebuilds
+                | ReplicaClaim::HandsOver
+                | ReplicaClaim::Leaves
+                | ReplicaClaim::HearsNobody
+                | ReplicaClaim::None => {}
             },
             _ => self.claim(entry, ReplicaClaim::None),
         }
@@ -297,19 +342,22 @@ impl World {
     }
 
     fn send_heartbeats(&mut self) {
+        let (term, _) = self.master.controller();
+        let current = self.controllers.iter().filter(|one| one.term == term);
+        let asked: Vec<HandOver> = current.filter_map(|one| one.controller.asked()).collect();
         for (&server, one) in &self.servers {
             if one.down {
                 continue;
             }
             let shards = self.master.map().shards().iter();
             let own = shards.filter(|entry| entry.replicas.contains(&server));
-            let replicas = one.statuses(own.map(|entry| entry.id));
+            let replicas = one.statuses(own.map(|entry| entry.id), &asked);
             for controller in &mut self.controllers {
                 if self.faulty && self.dice.one_in(4) {
                     continue;
                 }
                 let delay = if self.faulty { self.dice.below(4) } else { 0 };
-                let heartbeat = Heartbeat { server, replicas: replicas.clone() };
+                let heartbeat = Heartbeat { server, replicas: replicas.clone(), asked: None };
                 controller.inbox.push((self.step + delay, ControllerInput::Heard(heartbeat)));
             }
         }

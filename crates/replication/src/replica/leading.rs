@@ -13,7 +13,7 @@ use super::persisting::Persisted;
 use super::table::TableHead;
 use super::{Own, Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
-use crate::limits::{ASK_AGAIN_AFTER, MAX_RETAINED_BATCHES};
+use crate::limits::{ASK_AGAIN_AFTER, FETCH_TIMEOUT, MAX_RETAINED_BATCHES};
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -42,6 +42,8 @@ pub(crate) struct Leading {
     pub(super) table: TableHead,
     /// When those that were asked to join were asked last.
     pub(super) asked_at: Timestamp,
+    /// When another replica said something new last, or something began to wait for one.
+    pub(super) news_at: Timestamp,
 }
 
 impl Leading {
@@ -70,6 +72,17 @@ impl Leading {
 
     pub(super) const fn is_serving(&self) -> bool {
         matches!(self.phase, LeadPhase::Serving)
+    }
+
+    /// Whether something waits for other replicas, and none of them has said anything new for long.
+    /// What is fetched has a time of its own ([`Fetching`]).
+    pub(super) fn hears_nobody<B>(&self, now: Timestamp, own: &Own<B>) -> bool {
+        let waits = match self.phase {
+            LeadPhase::Joining { .. } | LeadPhase::Installing => true,
+            LeadPhase::Fetching(_) => false,
+            LeadPhase::Serving => own.counted < own.received.last(),
+        };
+        waits && self.needed() > 0 && now >= self.news_at.saturating_add(FETCH_TIMEOUT)
     }
 
     pub(super) fn lag(&self, last: BatchNumber) -> impl Iterator<Item = (ReplicaId, u64, bool)> {
@@ -104,10 +117,11 @@ impl Leading {
     /// A replica takes a checkpoint: it is waited for again, from there on.
     pub(super) fn takes_checkpoint(
         &mut self,
-        replica: ReplicaId,
-        session: u64,
+        now: Timestamp,
+        (replica, session): (ReplicaId, u64),
         through: BatchNumber,
     ) {
+        self.news_at = now;
         let follower = self.followers.iter_mut().find(|follower| follower.id == replica);
         let Some(follower) = follower else { return };
         // Numbers of one replica rise: a question that came late begins nothing.
@@ -230,6 +244,9 @@ impl<B: Payload> Replica<B> {
             return;
         };
         let own = &mut self.own;
+        if own.counted == own.received.last() {
+            leading.news_at = now;
+        }
         assert_eq!(number, own.received.last().next(), "batches are numbered one after the other");
         let batch = Batch { number, epoch: leading.epoch, lease, payload };
         let (epoch, counted, stable) = (leading.epoch, own.counted, leading.stable(own));
@@ -303,10 +320,17 @@ impl<B: Payload> Replica<B> {
         }
         follower.installed = installed;
         follower.acked.add(durable);
+        // Who has not installed the table yet, or takes a checkpoint, is there at least.
+        if !installed || is_first {
+            leading.news_at = now;
+        }
         follower.told = counted;
         // Batches above a hole say nothing of the hole: it is asked for while they flow.
         if received.is_some() || is_first || follower.acked.prefix() > before {
             follower.heard(now);
+        }
+        if follower.acked.prefix() > before {
+            leading.news_at = now;
         }
         if follower.is_lost && follower.acked.prefix() >= self.own.batches.base() {
             follower.is_lost = false;

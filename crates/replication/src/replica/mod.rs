@@ -200,7 +200,7 @@ impl<B: Payload> Replica<B> {
             Input::Replaced { by } => self.replaced(by, out),
             Input::TakesCheckpoint { replica, session, through } => {
                 if let Some(leading) = &mut self.leading {
-                    leading.takes_checkpoint(replica, session, through);
+                    leading.takes_checkpoint(now, (replica, session), through);
                 }
             }
             Input::Tick => {
@@ -278,6 +278,14 @@ impl<B: Payload> Replica<B> {
     pub fn candidate(&self) -> Option<Epoch> {
         let leading = self.leading.as_ref()?;
         (leading.state() == Step::Installing && !self.own.emptied).then(|| leading.epoch())
+    }
+
+    /// Whether it leads, something waits for other replicas, and none of them has said anything new for
+    /// [`crate::limits::FETCH_TIMEOUT`]: it goes on to ask them, and another replica may reach more.
+    #[must_use]
+    pub fn hears_nobody(&self, now: Timestamp) -> bool {
+        let leading = self.leading.as_ref();
+        leading.is_some_and(|leading| leading.hears_nobody(now, &self.own))
     }
 
     /// Whether it waits for a checkpoint: nothing that it had before is of any worth.

@@ -55,6 +55,7 @@ impl<B: Payload> Replica<B> {
             followers: others.map(|&id| Follower::new(id, now)).collect(),
             table: TableHead::default(),
             asked_at: now,
+            news_at: now,
         });
     }
 
@@ -90,7 +91,9 @@ impl<B: Payload> Replica<B> {
             LeadPhase::Joining { previous, answers }
                 if previous.iter().flatten().any(|&id| id == from) =>
             {
-                answers.insert(from, answer);
+                if answers.insert(from, answer).is_none() {
+                    leading.news_at = now;
+                }
                 self.merge(now, out);
             }
             LeadPhase::Fetching(fetching) => {
@@ -172,7 +175,7 @@ impl<B: Payload> Replica<B> {
         if !matches!(leading.phase, LeadPhase::Fetching(_)) || !table.is_here(&self.own) {
             return;
         }
-        leading.phase = LeadPhase::Installing;
+        (leading.phase, leading.news_at) = (LeadPhase::Installing, now);
         for follower in &mut leading.followers {
             follower.heard(now);
             let message = leading.table.message(leading.epoch);
@@ -201,7 +204,7 @@ impl<B: Payload> Replica<B> {
             own.lineage.table_end(),
             "all of the table was handed out before it serves"
         );
-        leading.phase = LeadPhase::Serving;
+        (leading.phase, leading.news_at) = (LeadPhase::Serving, now);
         leading.followers.iter_mut().for_each(|follower| follower.heard(now));
         let (epoch, through, floor) = (leading.epoch, own.lineage.table_end(), own.lease);
         out.push(Output::Serve { epoch, through, floor });

@@ -255,3 +255,47 @@ fn a_replica_that_has_lost_its_disk_knows_that_after_a_second_restart() {
     world.start(TWO);
     assert!(world.replica(TWO).is_whole(), "and its log says so");
 }
+
+/// What a leader hears while every message to or from it is lost, for so many milliseconds.
+fn is_deaf_after(world: &mut World, leader: ReplicaId, millis: u64) -> bool {
+    for _ in 0..millis / 100 {
+        world.pass(100);
+        world.input(leader, Input::Tick);
+        world.flying.clear();
+    }
+    world.replica(leader).hears_nobody(world.now)
+}
+
+#[test]
+fn who_leads_and_hears_nothing_new_says_so_until_it_does() {
+    let mut world = three();
+    assert!(!is_deaf_after(&mut world, ONE, 5000), "nothing waits for the others");
+    world.write(ONE, false);
+    sync_all(&mut world);
+    assert!(!is_deaf_after(&mut world, ONE, 1900), "they may be late");
+    assert!(is_deaf_after(&mut world, ONE, 200), "serving: what it has written does not count");
+    world.settle();
+    assert!(!world.replica(ONE).hears_nobody(world.now));
+    assert_eq!(world.laws.count(), 1);
+
+    world.lead(THREE, &ALL);
+    world.sync(THREE, EVERYTHING);
+    assert_eq!(world.replica(THREE).state(), Step::Joining);
+    assert!(!is_deaf_after(&mut world, THREE, 1900));
+    assert!(is_deaf_after(&mut world, THREE, 200), "joining: nobody has answered");
+    world.settle();
+    assert_eq!(world.replica(THREE).state(), Step::Serving);
+    assert!(!world.replica(THREE).hears_nobody(world.now));
+
+    world.lead(TWO, &ALL);
+    let is_installing = |world: &World| world.replica(TWO).state() == Step::Installing;
+    while !is_installing(&world) && !world.flying.is_empty() {
+        world.deliver(0);
+        sync_all(&mut world);
+    }
+    assert!(is_installing(&world));
+    assert!(!is_deaf_after(&mut world, TWO, 1900));
+    assert!(is_deaf_after(&mut world, TWO, 200), "installing: nobody has the table");
+    world.settle();
+    assert_eq!(world.replica(TWO).state(), Step::Serving);
+}

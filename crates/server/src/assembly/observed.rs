@@ -13,6 +13,7 @@ use timestone_shard::gauges::ShardGauges;
 use timestone_types::Timestamp;
 use timestone_wal::DeviceKind;
 
+use crate::departure::Departure;
 use crate::gauges::LogGauges;
 use crate::memory::Budget;
 use crate::replica_gauges::ReplicaGauges;
@@ -34,6 +35,8 @@ pub(crate) struct Observed {
     pub(crate) nets: Vec<(&'static str, Arc<NetMetrics>)>,
     pub(crate) map: Arc<RwLock<Arc<ShardMap>>>,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Before it stops, its primaries are handed over.
+    pub(crate) departure: Arc<Departure>,
     pub(crate) ready: AtomicBool,
     pub(crate) budget: Budget,
     pub(crate) memory: Arc<Memory>,

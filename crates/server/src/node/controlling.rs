@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use timestone_cluster::{
     ClusterError, ControlState, Controller, ControllerInput, ControllerLimits, ControllerOutput,
-    Heartbeat, MasterAnswer, MasterCommand, ServerId, Term,
+    HandOver, Heartbeat, MasterAnswer, MasterCommand, ServerId, Term,
 };
 use timestone_seda::Context;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::RequestId;
 
 use super::NodeStage;
+use super::candidacy::Candidacy;
 use super::master::MasterError;
 use crate::event::Event;
 
@@ -52,6 +53,7 @@ pub(super) struct Controlling {
     limits: ControllerLimits,
     running: Option<Running>,
     campaign_at: Timestamp,
+    candidacy: Candidacy,
     /// What the master is asked by way of a worker, by number.
     asked: BTreeMap<u64, ControllerAsk>,
     /// What it did last, in words.
@@ -64,6 +66,7 @@ impl Controlling {
             limits,
             running: None,
             campaign_at: Timestamp::ZERO,
+            candidacy: Candidacy::new(),
             asked: BTreeMap::new(),
             last: None,
         }
@@ -72,6 +75,11 @@ impl Controlling {
     /// The term for which this server is the controller.
     pub(super) fn term(&self) -> Option<Term> {
         self.running.as_ref().map(|running| running.term)
+    }
+
+    /// The primary that it asks to hand over, while this server is the controller.
+    pub(super) fn asked_to_hand_over(&self) -> Option<HandOver> {
+        self.running.as_ref().and_then(|running| running.controller.asked())
     }
 
     /// What the controller did last, in words.
@@ -131,22 +139,53 @@ impl NodeStage {
             return;
         }
         let now = ctx.now();
-        if self.master.is_here() && now >= self.controlling.campaign_at {
+        if now >= self.controlling.campaign_at {
             self.controlling.campaign_at = now.saturating_add(CAMPAIGN_INTERVAL);
-            match self.master.campaign(now, self.server) {
-                Ok(term) => self.set_term(ctx, term),
-                Err(error) => tracing::warn!(%error, "it is not known who is the controller"),
-            }
+            self.campaign(ctx);
         }
         if self.controlling.deadline().is_some_and(|deadline| now >= deadline) {
             self.step_controller(ctx, ControllerInput::Tick);
         }
     }
 
+    /// Asks to be the controller or to stay it, or lets others be it. Nobody takes the place of a
+    /// server whose own master it is.
+    fn campaign(&mut self, ctx: &mut Context<'_, Event>) {
+        let now = ctx.now();
+        let is_controller = self.controlling.term().is_some();
+        let hears_enough = self.hears_enough(now)
+            || !self.master.may_be_controlled_elsewhere()
+            || timestone_types::is_planted!(KeepsDeafTerm);
+        let may = self.controlling.candidacy.look(now, hears_enough, is_controller);
+        self.master.set_candidate(may);
+        if !self.master.is_here() {
+            // The worker that asks etcd campaigns by itself.
+            return;
+        }
+        let done = if may {
+            self.master.campaign(now, self.server)
+        } else if is_controller {
+            self.master.resign(self.server).map(|()| None)
+        } else {
+            return;
+        };
+        match done {
+            Ok(term) => self.set_term(ctx, term),
+            Err(error) => tracing::warn!(%error, "it is not known who is the controller"),
+        }
+    }
+
+    /// This server is being stopped: another one is to be the controller, at once.
+    pub(super) fn resign(&mut self, ctx: &mut Context<'_, Event>) {
+        if self.master.may_be_controlled_elsewhere() {
+            self.controlling.candidacy.end();
+            self.campaign(ctx);
+        }
+    }
+
     /// When [`NodeStage::control`] has something to do.
     pub(super) fn control_deadline(&self) -> Option<Timestamp> {
-        let campaigns = self.maps.is_replicated() && self.master.is_here();
-        let campaign = campaigns.then_some(self.controlling.campaign_at);
+        let campaign = self.maps.is_replicated().then_some(self.controlling.campaign_at);
         [campaign, self.controlling.deadline()].into_iter().flatten().min()
     }
 

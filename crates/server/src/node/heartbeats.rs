@@ -4,6 +4,7 @@
 //! Every server tells every other one, because each may be the controller. Source:
 //! docs/protocol/membership.md, "Heartbeats".
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use timestone_cluster::limits::MIN_DETECTION;
 use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus, ServerId};
 use timestone_replication::Step;
 use timestone_seda::{Context, ReplyAddress};
-use timestone_types::Timestamp;
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wire::{self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message};
 
 use super::{NodeStage, links};
@@ -22,18 +23,46 @@ use crate::replica_gauges::{ReplicaGauges, Wish};
 /// How often a server tells at least. Five times within a detection time, if that is more often.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What this server tells.
+/// What this server tells, and what others have told it.
 pub(super) struct Heartbeats {
     replicas: Vec<Arc<ReplicaGauges>>,
     interval: Duration,
     next: Timestamp,
+    /// What each other server has told last, and when.
+    heard: BTreeMap<ServerId, (Timestamp, Vec<ReplicaStatus>)>,
+    /// A server counts as silent after this long.
+    patience: Duration,
 }
 
 impl Heartbeats {
     pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>, detection: Duration) -> Self {
         replicas.sort_by_key(|gauges| gauges.shard);
         let interval = HEARTBEAT_INTERVAL.min(detection.max(MIN_DETECTION) / 5);
-        Self { replicas, interval, next: Timestamp::ZERO }
+        let patience = detection.max(MIN_DETECTION) * 2;
+        Self { replicas, interval, next: Timestamp::ZERO, heard: BTreeMap::new(), patience }
+    }
+
+    /// The next one is due now.
+    pub(super) const fn hurry(&mut self, now: Timestamp) {
+        self.next = now;
+    }
+
+    /// Whether another server was heard lately.
+    pub(super) fn hears(&self, now: Timestamp, server: ServerId) -> bool {
+        let heard = self.heard.get(&server);
+        heard.is_some_and(|(at, _)| now < at.saturating_add(self.patience))
+    }
+
+    /// Whether another server could lead a shard, by what it has told lately.
+    pub(super) fn may_lead(&self, now: Timestamp, shard: ShardId, server: ServerId) -> bool {
+        let Some((_, told)) = self.heard.get(&server).filter(|_| self.hears(now, server)) else {
+            return false;
+        };
+        told.iter().any(|status| {
+            status.shard == shard
+                && status.installed > Epoch::ZERO
+                && status.claim != ReplicaClaim::Leaves
+        })
     }
 
     /// What this process's replicas tell.
@@ -46,21 +75,24 @@ impl Heartbeats {
         self.next
     }
 
-    fn own(&self, server: ServerId) -> Heartbeat {
-        let replicas = self.replicas.iter().filter_map(|gauges| status_of(gauges)).collect();
-        Heartbeat { server, replicas }
+    fn own(&self, leaves: bool) -> Vec<ReplicaStatus> {
+        self.replicas.iter().filter_map(|gauges| status_of(gauges, leaves)).collect()
     }
 }
 
-/// What is told of a replica; nothing of one that can keep nothing.
-fn status_of(gauges: &ReplicaGauges) -> Option<ReplicaStatus> {
+/// What is told of a replica; nothing of one that can keep nothing. `leaves`: the server is being
+/// stopped.
+fn status_of(gauges: &ReplicaGauges, leaves: bool) -> Option<ReplicaStatus> {
     let standing = gauges.standing();
     let claim = match (standing.step?, standing.wish) {
+        (_, Wish::MoreReached) => ReplicaClaim::HearsNobody,
+        (Step::Serving, Wish::Successor) => ReplicaClaim::HandsOver,
         (Step::Serving, _) => ReplicaClaim::Serves,
         (_, Wish::NewEpoch) => ReplicaClaim::NeedsEpoch,
         (_, Wish::OtherPrimary) => ReplicaClaim::CannotLead,
         (_, Wish::TimeToRebuild) => ReplicaClaim::Rebuilds,
-        (_, Wish::Nothing) => ReplicaClaim::None,
+        (Step::Backup, _) if leaves => ReplicaClaim::Leaves,
+        (_, Wish::Nothing | Wish::Successor) => ReplicaClaim::None,
     };
     Some(ReplicaStatus {
         shard: gauges.shard,
@@ -82,7 +114,12 @@ impl NodeStage {
         if self.maps.map().server(self.server).is_none() {
             return;
         }
-        let own = self.heartbeats.own(self.server);
+        let replicas = self.heartbeats.own(self.leaving.has_begun());
+        let own = Heartbeat {
+            server: self.server,
+            replicas,
+            asked: self.controlling.asked_to_hand_over(),
+        };
         let mut beat = Vec::new();
         own.encode(&mut beat);
         for address in self.others() {
@@ -93,6 +130,9 @@ impl NodeStage {
             let mut out = ctx.take_buffer();
             wire::Heartbeat { beat: &beat }.encode(&Envelope::default(), &mut out);
             self.send_to(ctx, address, out);
+        }
+        if let Some(asked) = own.asked {
+            self.asked_to_hand_over(ctx, asked);
         }
         self.controller_hears(ctx, own);
     }
@@ -121,6 +161,11 @@ impl NodeStage {
                 });
                 let is_known = self.maps.map().server(heartbeat.server).is_some();
                 if is_known && heartbeat.server != self.server {
+                    let told = (ctx.now(), heartbeat.replicas.clone());
+                    self.heartbeats.heard.insert(heartbeat.server, told);
+                    if let Some(asked) = heartbeat.asked {
+                        self.asked_to_hand_over(ctx, asked);
+                    }
                     self.controller_hears(ctx, heartbeat);
                 }
             }

@@ -209,6 +209,26 @@ impl MasterLink {
         Ok(master.campaign(now, server)?)
     }
 
+    /// Whether another server than this one may be the controller.
+    pub(crate) const fn may_be_controlled_elsewhere(&self) -> bool {
+        self.is_shared() || self.is_on_etcd()
+    }
+
+    /// Whether the worker that asks etcd may campaign for this server.
+    pub(crate) fn set_candidate(&self, may: bool) {
+        if let MasterAccess::Etcd { worker, .. } = &self.place {
+            worker.set_candidate(may);
+        }
+    }
+
+    /// This server is the controller no longer, at the master that is here.
+    pub(crate) fn resign(&mut self, server: ServerId) -> Result<(), MasterError> {
+        let MasterAccess::Here { master, .. } = &mut self.place else {
+            return Err(MasterError::Elsewhere);
+        };
+        Ok(master.resign(server)?)
+    }
+
     /// A client id never used before; `None` when the next block must be fetched first.
     pub(crate) fn client_id(&mut self) -> Result<Option<ClientId>, MasterError> {
         if self.is_here() {

@@ -10,11 +10,13 @@
 //! synced before an answer that depends on it leaves. Nothing of the data path passes through here
 //! on a single node. Source: docs/protocol/membership.md, "The master".
 
+mod candidacy;
 mod controlling;
 mod following;
 mod heartbeats;
 mod hello;
 mod joining;
+mod leaving;
 mod life;
 pub(crate) mod links;
 mod maps;
@@ -41,6 +43,7 @@ use crate::event::Event;
 use crate::node::controlling::Controlling;
 use crate::node::heartbeats::Heartbeats;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
+use crate::node::leaving::Leaving;
 use crate::node::life::NodeLife;
 use crate::node::links::Links;
 use crate::node::maps::Maps;
@@ -58,6 +61,7 @@ pub(crate) struct NodeStage {
     links: Links,
     heartbeats: Heartbeats,
     controlling: Controlling,
+    leaving: Leaving,
     shard_stages: Vec<(ShardId, StageId)>,
     doors: Vec<NearDoor>,
     gateways: Vec<StageId>,
@@ -83,6 +87,7 @@ impl NodeStage {
             links: Links::new(parts.net),
             heartbeats: Heartbeats::new(parts.replicas, parts.limits.detection),
             controlling: Controlling::new(parts.limits),
+            leaving: Leaving::new(parts.departure),
             shard_stages: parts.shard_stages,
             doors: parts.doors,
             gateways: parts.gateways,
@@ -301,6 +306,7 @@ impl Stage<Event> for NodeStage {
         } else {
             self.follow_master(ctx);
             self.raise_run(ctx);
+            self.leave(ctx);
             self.beat(ctx);
             self.control(ctx);
         }
@@ -310,7 +316,7 @@ impl Stage<Event> for NodeStage {
         let map = self.follows().then_some(self.maps.next_pull());
         let beat = self.maps.is_replicated().then_some(self.heartbeats.next());
         let own = [self.life.deadline(), self.runs.deadline()].into_iter().flatten().min();
-        let deadlines = [map, beat, self.control_deadline(), own];
+        let deadlines = [map, beat, self.control_deadline(), self.leaving.deadline(), own];
         deadlines.into_iter().flatten().min()
     }
 

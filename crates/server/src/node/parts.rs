@@ -11,6 +11,7 @@ use timestone_seda::{NetMetrics, StageId};
 use timestone_types::ShardId;
 
 use super::MasterLink;
+use crate::departure::Departure;
 use crate::manifest::Manifest;
 use crate::replica_gauges::ReplicaGauges;
 
@@ -63,6 +64,8 @@ pub(crate) struct NodeParts {
     pub(crate) shared_map: Arc<RwLock<Arc<ShardMap>>>,
     /// Set when the process is about to stop: readiness says no.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Before that, its primaries are handed over.
+    pub(crate) departure: Arc<Departure>,
     /// The process's clock, of which answers carry a reading.
     pub(crate) clock: Arc<dyn Clock>,
     /// For a run without a log: where it is saved how far that has lived.

@@ -196,6 +196,7 @@ fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> Nod
         figures: Arc::new(Vec::new),
         shared_map: Arc::new(std::sync::RwLock::new(map)),
         stopping: Arc::default(),
+        departure: Arc::default(),
         clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
         life: None,
         run_interval: crate::limits::RUN_INTERVAL,

@@ -109,6 +109,8 @@ pub(crate) struct ReplicaStage {
     is_member: bool,
     /// The last epoch that the core was told to lead.
     led: Epoch,
+    /// Whether another replica is to become primary, if this one is.
+    hands_over: bool,
     /// What the log lacks, as it said last.
     shortage: Option<LogShortage>,
     outgoing: Outgoing,
@@ -134,6 +136,7 @@ impl ReplicaStage {
             map,
             is_member: false,
             led: Epoch::ZERO,
+            hands_over: false,
             shortage: None,
             outgoing: Outgoing::default(),
         }
@@ -221,9 +224,12 @@ impl ReplicaStage {
         let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
         kept.role.promote(floor, through, with);
         let (log, shortage) = (self.parts.log, self.shortage.clone());
-        let mut waits_until = None;
+        let (mut waits_until, are_short) = (None, self.hands_over);
         self.with_shard(ctx, |shard, turn| {
             shard.start(turn);
+            if are_short {
+                shard.input(turn, ShardInput::Leases { are_short });
+            }
             // What the log lacks it has told the backup.
             shard.input(turn, ShardInput::LogRoom { log, shortage });
             waits_until = shard.waits_for_leases_until();
@@ -237,6 +243,16 @@ impl ReplicaStage {
             joined_ms, fetched_ms, installed_ms, rebuilt_ms, leases_ms,
             "this server is primary"
         );
+    }
+
+    /// Another replica is to become primary soon, or not any more: its successor waits until the last
+    /// lease is over.
+    fn hand_over(&mut self, ctx: &mut Context<'_, Event>, is_wanted: bool) {
+        if std::mem::replace(&mut self.hands_over, is_wanted) != is_wanted {
+            self.with_shard(ctx, |shard, turn| {
+                shard.input(turn, ShardInput::Leases { are_short: is_wanted });
+            });
+        }
     }
 
     /// Another epoch has begun.
@@ -472,6 +488,7 @@ impl ReplicaStage {
             }
             Event::MapChanged(map) => self.follow_map(ctx, map),
             Event::ConfigurationsChanged(control) => self.follow(ctx, &control),
+            Event::HandOver { is_wanted } => self.hand_over(ctx, is_wanted),
             Event::Net(event) => self.net_event(ctx, event),
             Event::LogFailed { .. }
             | Event::NetCommand(_)
@@ -536,8 +553,10 @@ impl ReplicaStage {
     fn end(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &self.kept else { return };
         let since = kept.ends_since.unwrap_or(ctx.now());
-        let is_waited = ctx.now().since(since) < LAST_COUNTS && !kept.role.has_lost_log();
-        if !is_waited && self.give_up_log(ctx) {
+        let is_over = ctx.now().since(since) >= LAST_COUNTS
+            && kept.waits_to_count()
+            && kept.nothing_counts(ctx.now());
+        if (is_over || kept.role.has_lost_log()) && self.give_up_log(ctx) {
             tracing::warn!(shard = %self.shard, "other replicas do not answer at the end: what was \
                 written last was told to nobody, and may count or not");
         }
@@ -577,8 +596,13 @@ impl ReplicaStage {
                 (false, true) => Wish::TimeToRebuild,
                 (false, false) => Wish::Nothing,
             });
-        } else if gauges.standing().wish == Wish::TimeToRebuild {
-            gauges.set_wish(Wish::Nothing);
+        } else if !matches!(gauges.standing().wish, Wish::NewEpoch | Wish::OtherPrimary) {
+            let is_ready = self.hands_over && kept.role.has_short_lease(ctx.now());
+            gauges.set_wish(match kept.replica.hears_nobody(ctx.now()) {
+                true => Wish::MoreReached,
+                false if is_ready => Wish::Successor,
+                false => Wish::Nothing,
+            });
         }
         let counted = kept.replica.counted();
         let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());
@@ -640,11 +664,15 @@ impl Kept {
         now.since(self.counts_since.1) >= NOTHING_COUNTS_AFTER
     }
 
+    /// Whether something that is durable here does not count yet.
+    fn waits_to_count(&self) -> bool {
+        self.replica.durable().last() > self.replica.counted()
+    }
+
     /// Notes what counts.
     fn note_counted(&mut self, now: Timestamp) {
         let counted = self.replica.counted();
-        let waits = self.replica.durable().last() > counted;
-        if !waits || counted > self.counts_since.0 {
+        if !self.waits_to_count() || counted > self.counts_since.0 {
             self.counts_since = (counted, now);
         }
     }
@@ -715,8 +743,11 @@ impl Stage<Event> for ReplicaStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let kept = self.kept.as_ref()?;
         let role = kept.role.next_deadline(kept.turned_at.saturating_add(STORE_PAUSE));
-        let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS));
-        let end = end.filter(|_| kept.role.is_primary() && !kept.role.has_lost_log());
+        let counts = kept.counts_since.1.saturating_add(NOTHING_COUNTS_AFTER);
+        let end = kept.ends_since.map(|since| since.saturating_add(LAST_COUNTS).max(counts));
+        let end = end.filter(|_| {
+            kept.role.is_primary() && !kept.role.has_lost_log() && kept.waits_to_count()
+        });
         let stuck = kept.log.oldest_on_its_way().map(|at| at.saturating_add(LOG_STUCK_AFTER));
         let stuck = stuck.filter(|at| *at > kept.turned_at);
         // A core that is not stepped any more wants nothing.

@@ -177,6 +177,11 @@ impl ReplicaRole {
         }
     }
 
+    /// Whether it serves, and whoever becomes primary now waits for hardly more than clocks' errors.
+    pub(super) fn has_short_lease(&self, now: Timestamp) -> bool {
+        matches!(&self.0, Kind::Primary(primary) if primary.shard.has_short_lease(now))
+    }
+
     /// Whether it is a primary whose store takes nothing any more, because the process ends.
     pub(super) fn is_closing(&self) -> bool {
         matches!(&self.0, Kind::Primary(primary) if primary.shard.is_closing())

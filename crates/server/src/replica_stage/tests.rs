@@ -112,6 +112,8 @@ struct World {
     cut: Option<(u32, u32)>,
     /// The log of this one writes, and does not come to the end.
     busy_log: Option<u32>,
+    /// Nothing passes to or from this one.
+    deaf: Option<u32>,
     control: ControlState,
     retention: Retention,
     requests: u64,
@@ -178,6 +180,7 @@ impl World {
             connections: Vec::new(),
             cut: None,
             busy_log: None,
+            deaf: None,
             control: control(1, 1, 1),
             retention,
             requests: 0,
@@ -287,6 +290,11 @@ impl World {
         self.send(id, Event::ConfigurationsChanged(control));
     }
 
+    /// Cuts a server off from the others.
+    fn deafen(&mut self, id: u32) {
+        self.deaf = Some(id);
+    }
+
     /// The master makes a server primary, of the next epoch.
     fn make_primary(&mut self, id: u32) {
         let entry = &self.control.map.shards()[0];
@@ -391,6 +399,7 @@ impl World {
 
     fn is_cut(&self, one: u32, other: u32) -> bool {
         self.cut.is_some_and(|cut| cut == (one.min(other), one.max(other)))
+            || self.deaf.is_some_and(|deaf| deaf == one || deaf == other)
     }
 
     fn dial(&mut self, from: u32, dial: DialId, peer: SocketAddr) {
@@ -656,6 +665,56 @@ fn another_replica_takes_over_and_knows_what_was_acknowledged() {
     world.start(1);
     world.make_primary(3);
     world.pass(3000);
+    assert_eq!(world.read(5), Some(1));
+}
+
+#[test]
+fn a_primary_that_hands_over_serves_until_another_one_begins() {
+    let mut world = World::new();
+    world.pass(1000);
+    let mut commit = world.now.next();
+    assert!(world.write(1, 5, world.now, &mut commit));
+    world.send(1, Event::HandOver { is_wanted: true });
+    world.pass(20);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Nothing, "its lease is long");
+    world.pass(1200);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Successor);
+    let mut commit = world.now.next();
+    assert!(world.write(2, 6, world.now, &mut commit));
+    world.make_primary(2);
+    world.pass(200);
+    assert_eq!(world.serving(), Some(2));
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Nothing);
+    assert_eq!((world.read(5), world.read(6)), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_primary_that_hands_over_no_more_has_long_leases_again() {
+    let mut world = World::new();
+    world.pass(1000);
+    world.send(1, Event::HandOver { is_wanted: true });
+    world.pass(1200);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Successor);
+    world.send(1, Event::HandOver { is_wanted: false });
+    world.pass(100);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Nothing);
+    assert_eq!(world.serving(), Some(1));
+}
+
+#[test]
+fn a_primary_that_hears_nobody_says_so_and_another_one_serves() {
+    let mut world = World::new();
+    world.pass(200);
+    let (begin, mut commit) = (world.now, world.now.next());
+    assert!(world.write(1, 5, begin, &mut commit));
+    world.deafen(1);
+    world.pass(1500);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::Nothing, "they may be late");
+    world.pass(1500);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::MoreReached);
+    world.make_primary(2);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(2), "{:?}", world.state());
     assert_eq!(world.read(5), Some(1));
 }
 

@@ -344,7 +344,8 @@ impl Shard {
         }
         let is_promised = self.write_sets.payloads().len() > 0;
         if self.log_records.has_log() {
-            return is_over || !is_promised;
+            // With replicas, others have each promise, and one of them is primary soon.
+            return is_over || !is_promised || self.driver.has_replicas();
         }
         let (owes_decisions, owes_aborts) = self.owes(ctx, participant::Input::Closing);
         let is_owed = self.write_sets.payloads().len() > 0 || owes_decisions;
@@ -426,6 +427,9 @@ impl Shard {
                 self.around.messages.map_changed(&map);
                 self.log_records.set_epoch(self.requests.epoch());
             }
+            Input::Leases { are_short } => {
+                self.step(ctx, participant::Input::Leases { are_short }, None);
+            }
             // Another shard's log.
             Input::LogRoom { .. } | Input::LogFailed { .. } => {}
         }
@@ -478,6 +482,11 @@ impl Shard {
     /// The descriptor that becomes readable when the store's device has completed something.
     pub fn wake_fd(&self) -> Option<RawFd> {
         self.store.wake_fd().map(|fd| fd.as_raw_fd())
+    }
+
+    /// Whether whoever becomes primary now waits for hardly more than the clocks' errors.
+    pub fn has_short_lease(&self, now: Timestamp) -> bool {
+        self.driver.has_short_lease(now)
     }
 
     /// Whether it has come to its end, as far as itself is concerned.

@@ -58,9 +58,12 @@ impl Injector {
         let is_here = process.is_up()
             && !process.paused
             && process.planned_crash.is_none()
-            && process.leaving.is_none();
+            && (process.leaving.is_none() || process.hands_over);
         if !is_here {
             return Hardship::Away;
+        }
+        if process.hands_over {
+            return Hardship::Hindered;
         }
         let pending = self.undos.iter().flatten();
         pending.map(|undo| undo.condition(id)).max().unwrap_or(Hardship::Well)

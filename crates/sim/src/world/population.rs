@@ -73,6 +73,7 @@ impl Population<'_> {
             is_gone: false,
             planned_crash: None,
             leaving: None,
+            hands_over: false,
             scheduled: None,
             turns: 0,
         });

@@ -16,6 +16,8 @@ pub(super) enum Occurrence {
     Device(ProcessId, u64, usize),
     Start(ProcessId),
     Resume(ProcessId),
+    /// Nobody waits longer until a server of this life has handed its primaries over.
+    HandedOver(ProcessId, u64),
     /// The owner of the world wants to look.
     Look(u64),
 }

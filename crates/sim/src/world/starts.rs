@@ -128,6 +128,7 @@ impl World {
         server.config.accept_loss = AcceptedLoss::Nothing;
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
+        let departure = built.departure();
         let (connections, replicas) = (Box::new(built.connections()), Box::new(built.replicas()));
         if server.starts > 1 {
             let shards: Vec<ShardId> = built.shards.iter().map(|(shard, _)| *shard).collect();
@@ -151,6 +152,7 @@ impl World {
         self.trace.name_stages(id, runtime.names());
         process.life = ProcessLife::Serving(Box::new(Serving {
             runtime,
+            departure,
             devices,
             server: number,
             figures,

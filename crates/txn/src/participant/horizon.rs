@@ -26,7 +26,7 @@ use timestone_types::{Timestamp, is_planted, limits as shared};
 use super::expiry::{ExpiryRule, ExpiryTime};
 use super::present::Present;
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, MAX_LOW_WATER_LEAD, MIN_LEASE};
+use crate::limits::{BOUND_AHEAD, MAX_LOW_WATER_LEAD, MIN_LEASE, SHORT_LEASE};
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,8 @@ pub(super) struct ReadBound {
     /// What will be durable.
     asked: Timestamp,
     renew_at: Timestamp,
+    /// It reaches no further than needed: another replica is to become primary, and waits for it.
+    is_short: bool,
     /// The log has failed, so that nothing becomes durable any more. See [`super::log_lost`].
     lost: bool,
 }
@@ -50,8 +52,8 @@ impl Default for ReadBound {
 
 impl ReadBound {
     const fn new(lease: Duration) -> Self {
-        let (durable, asked) = (Timestamp::ZERO, Timestamp::ZERO);
-        Self { lease, durable, asked, renew_at: Timestamp::ZERO, lost: false }
+        let (durable, asked, renew_at) = (Timestamp::ZERO, Timestamp::ZERO, Timestamp::ZERO);
+        Self { lease, durable, asked, renew_at, is_short: false, lost: false }
     }
 
     /// Goes on after a run that left `durable`; this one begins at `began`.
@@ -80,17 +82,43 @@ impl ReadBound {
         self.renew_at
     }
 
-    /// The bound to be written next: ahead of the clock, and above `at_least`. What promises the
-    /// present needs one above the clock's `error`, until the next one is durable: a renewal later,
-    /// and as much again for a slow sync.
+    /// The lease in force.
+    fn lease(&self) -> Duration {
+        if self.is_short { self.lease.min(SHORT_LEASE) } else { self.lease }
+    }
+
+    /// How far ahead of the clock the bound is written. What promises the present needs one above the
+    /// clock's `error`, until the next one is durable: a renewal later, and as much again for a slow
+    /// sync.
+    fn ahead(&self, error: Duration) -> Duration {
+        let lease = self.lease();
+        lease.max(error + lease / 2).min(BOUND_AHEAD)
+    }
+
+    /// The bound to be written next: ahead of the clock, which is wrong by no more than `error`, and
+    /// above `at_least`.
     fn ask(&mut self, now: Timestamp, at_least: Timestamp, error: Duration) -> Timestamp {
-        let renewal = self.lease / 4;
-        let ahead = self.lease.max(error + 2 * renewal).min(BOUND_AHEAD);
+        let (ahead, renewal) = (self.ahead(error), self.lease() / 4);
         self.asked =
             now.saturating_add(ahead).max(at_least.saturating_add(renewal)).max(self.asked);
-        self.renew_at = now.saturating_add(renewal);
+        // A long one that was asked for before lasts for a while.
+        let from = if self.is_short { self.asked.saturating_sub(ahead).max(now) } else { now };
+        self.renew_at = from.saturating_add(renewal);
         assert!(self.asked >= self.durable, "the bound only rises");
         self.asked
+    }
+
+    /// From now on it reaches no further than needed, or as far as usual again.
+    pub(super) const fn set_short(&mut self, is_short: bool) {
+        self.is_short = is_short;
+        if !is_short {
+            self.renew_at = Timestamp::ZERO;
+        }
+    }
+
+    /// Whether it reaches no further than needed, with everything that is on its way.
+    pub(super) fn is_short(&self, now: Timestamp, error: Duration) -> bool {
+        self.is_short && self.asked <= now.saturating_add(self.ahead(error))
     }
 
     #[inline]
@@ -467,5 +495,43 @@ mod tests {
                 assert!(asked(lease, error).0 <= BOUND_AHEAD, "{lease} {error}");
             }
         }
+    }
+
+    const fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(10_000_000_000 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_short_lease_lets_the_last_bound_run_down_and_is_renewed_in_time() {
+        let error = ms(3);
+        let mut bound = ReadBound::default();
+        bound.begin(Timestamp::ZERO, at(0));
+        assert_eq!(bound.ask(at(0), at(0), error), at(1000));
+        bound.set_short(true);
+        assert_eq!(bound.ask(at(250), at(250), error), at(1000), "it only rises");
+        assert_eq!(bound.renew_at(), at(925));
+        assert!(!bound.is_short(at(899), error), "a successor would wait for it");
+        assert!(bound.is_short(at(900), error));
+        assert_eq!(bound.ask(at(925), at(925), error), at(1025));
+        assert_eq!(bound.renew_at(), at(950));
+        assert!(bound.is_short(at(925), error));
+        assert_eq!(bound.ask(at(930), at(1200), error), at(1225), "a clock is ahead");
+        assert!(!bound.is_short(at(930), error));
+        bound.set_short(false);
+        assert!(bound.renew_at() < at(940), "it is renewed at once");
+        assert_eq!(bound.ask(at(940), at(940), error), at(1940));
+    }
+
+    #[test]
+    fn a_short_lease_is_no_longer_than_the_usual_one_and_as_long_as_the_clocks_error_needs() {
+        let mut bound = ReadBound::new(ms(60));
+        bound.begin(Timestamp::ZERO, at(0));
+        bound.set_short(true);
+        assert_eq!(bound.ask(at(0), at(0), ms(0)), at(60));
+        assert_eq!(bound.ask(at(100), at(100), ms(250)), at(380));
+        let mut bound = ReadBound::default();
+        bound.begin(Timestamp::ZERO, at(0));
+        bound.set_short(true);
+        assert_eq!(bound.ask(at(0), at(0), ms(16_000)), at(1000));
     }
 }

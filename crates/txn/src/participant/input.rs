@@ -527,6 +527,12 @@ pub enum Input<'a> {
         /// How far, either way.
         bound: Duration,
     },
+    /// Whether another replica is to become primary soon. Then leases, which are the read bounds,
+    /// reach no further than needed, because that one waits for the last of them to end.
+    Leases {
+        /// Whether they are short from now on.
+        are_short: bool,
+    },
 }
 
 /// What is known of a transaction. See [`Input::Status`].

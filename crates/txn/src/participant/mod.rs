@@ -211,6 +211,7 @@ impl<V: Validation> Participant<V> {
             Input::LogLost => self.lose_log(out),
             Input::ClockHeld { back } => self.horizon.held_back = back,
             Input::ClockError { bound } => self.horizon.present.set_error(bound),
+            Input::Leases { are_short } => self.horizon.bound.set_short(are_short),
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
             Input::Status { .. }
             | Input::Terminate { .. }
@@ -327,6 +328,7 @@ impl<V: Validation> Participant<V> {
                 return;
             }
             Input::ClockError { bound } => return self.horizon.present.set_error(bound),
+            Input::Leases { are_short } => return self.horizon.bound.set_short(are_short),
             Input::DirectRead { .. } | Input::DirectWrite(_) => {
                 return out.push(Output::Direct(DirectAnswer::Indirect));
             }

@@ -173,6 +173,13 @@ impl<V: Validation> Participant<V> {
         }
     }
 
+    /// Whether its lease reaches no further than needed ([`Input::Leases`]): whoever becomes primary now
+    /// waits for about [`crate::limits::SHORT_LEASE`] and twice the clock's error.
+    #[must_use]
+    pub fn has_short_lease(&self, now: Timestamp) -> bool {
+        self.horizon.bound.is_short(now, self.horizon.present.error_of_lease())
+    }
+
     /// Whether what is there now may be told, by a clock that shows `now` and is wrong by no more than
     /// `error`. Whoever answers a single read, a strict read or a question how new a keyspace is
     /// asks this just before, by a clock that is read then: the input was taken at the time of a

@@ -5,14 +5,15 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
 use timestone_cluster::{
-    Address, EmbeddedMaster, Heartbeat, MapVersion, MasterFailure, MasterService, ReplicaClaim,
-    ReplicaStatus, ReplicationFactor,
+    Address, EmbeddedMaster, HandOver, Heartbeat, MapVersion, MasterFailure, MasterService,
+    ReplicaClaim, ReplicaStatus, ReplicationFactor,
 };
 use timestone_replication::Step;
 use timestone_types::HashSeed;
 use timestone_wal::BatchNumber;
 
 use super::*;
+use crate::departure::Departure;
 use crate::replica_gauges::{ReplicaGauges, Wish};
 
 const NET: StageId = StageId::new(9);
@@ -99,6 +100,9 @@ struct Driven {
     /// Frames for others, and addresses that were dialled.
     sent: Vec<(ReplyAddress, Vec<u8>)>,
     dialled: Vec<(DialId, SocketAddr)>,
+    /// What the stages were told of handing over.
+    hand_overs: Vec<(StageId, bool)>,
+    departure: Arc<Departure>,
     _folder: tempfile::TempDir,
 }
 
@@ -113,7 +117,9 @@ impl Driven {
             gauges.set_step(Some(Step::Backup));
             gauges.set_progress(BatchNumber::new(5), 0);
         }
+        let departure = Arc::new(Departure::default());
         let parts = NodeParts {
+            departure: Arc::clone(&departure),
             control: Arc::new(control.clone()),
             replicas: gauges.clone(),
             net: Some(NET),
@@ -130,6 +136,8 @@ impl Driven {
             told: Vec::new(),
             sent: Vec::new(),
             dialled: Vec::new(),
+            hand_overs: Vec::new(),
+            departure,
             _folder: folder,
         };
         driven.turn();
@@ -142,6 +150,7 @@ impl Driven {
         while let Some((to, event)) = self.driver.take_sent() {
             match event {
                 Event::ConfigurationsChanged(control) if to == SHARDS[0] => self.told.push(control),
+                Event::HandOver { is_wanted } => self.hand_overs.push((to, is_wanted)),
                 Event::FrameBatch(batch) => self.sent.push((batch.reply_to, batch.bytes.to_vec())),
                 Event::NetCommand(timestone_seda::NetCommand::Dial { dial, address, .. }) => {
                     self.dialled.push((dial, address));
@@ -167,7 +176,7 @@ impl Driven {
             lag_records: 0,
         };
         let replicas = control.map.shards().iter().map(status).collect();
-        let heartbeat = Heartbeat { server: ServerId::new(server), replicas };
+        let heartbeat = Heartbeat { server: ServerId::new(server), replicas, asked: None };
         self.frames(accepted(server), framed(&heartbeat));
     }
 
@@ -250,7 +259,7 @@ fn a_server_tells_all_others_how_its_replicas_are() {
     };
     // What can keep nothing is left out.
     let replicas = vec![status(0, ReplicaClaim::Serves), status(1, ReplicaClaim::NeedsEpoch)];
-    assert_eq!(told[0], Heartbeat { server: ServerId::new(1), replicas });
+    assert_eq!(told[0], Heartbeat { server: ServerId::new(1), replicas, asked: None });
 }
 
 #[test]
@@ -309,6 +318,69 @@ fn the_controller_confirms_what_serves_and_moves_what_is_lost() {
     assert_ne!(moved.primary, ServerId::new(2));
     assert_eq!((moved.epoch.get(), moved.replicas.len()), (3, 3));
     assert_eq!(driven.latest().map.shards()[2].epoch.get(), 2, "the others stay");
+}
+
+/// A server of a cluster whose shards are all confirmed; its own serves.
+fn settled(master: Master) -> Driven {
+    let control = master.control();
+    let mut driven = Driven::new(control, |environment| MasterLink::embedded(master, environment));
+    driven.gauges[0].set_step(Some(Step::Serving));
+    driven.pass(1000);
+    assert!(driven.latest().normal.iter().all(|normal| normal.epoch.get() == 2));
+    driven
+}
+
+#[test]
+fn a_server_that_is_stopped_ends_when_another_one_serves_its_shard() {
+    let mut driven = settled(master_of_three());
+    driven.departure.begin();
+    driven.pass(200);
+    assert_eq!(driven.hand_overs, SHARDS.map(|stage| (stage, true)));
+    assert_eq!(driven.latest().map.shards()[0].epoch.get(), 2, "its leases are long");
+    driven.gauges[0].set_wish(Wish::Successor);
+    driven.heard[0].1 = ReplicaClaim::None;
+    driven.pass(100);
+    let moved = driven.latest().map.shards()[0].clone();
+    assert_eq!((moved.primary, moved.epoch.get()), (ServerId::new(2), 3));
+    driven.gauges[0].set_step(Some(Step::Backup));
+    driven.pass(100);
+    assert!(!driven.departure.is_over(), "nobody serves yet");
+    driven.heard[0].1 = ReplicaClaim::Serves;
+    driven.pass(200);
+    assert!(driven.departure.is_over());
+    assert_eq!(driven.latest().normal[0].epoch.get(), 3, "it is confirmed");
+}
+
+#[test]
+fn a_server_that_is_stopped_waits_for_nobody_where_nobody_can_take_its_shard() {
+    let mut driven = settled(master_of_three());
+    driven.heard.clear();
+    driven.pass(1200);
+    driven.departure.begin();
+    driven.pass(100);
+    assert!(driven.departure.is_over());
+}
+
+#[test]
+fn a_primary_hands_over_as_long_as_the_controller_asks() {
+    let control = master_of_three().control();
+    let clients = ClientIdBlock { first: ClientId::new(1), count: 10 };
+    let mut driven = Driven::new(control, |_| MasterLink::remote(far(), clients));
+    let ask = |driven: &mut Driven, shard: u16, epoch: u32| {
+        let asked = Some(HandOver { shard: ShardId::new(shard), epoch: Epoch::new(epoch) });
+        let heartbeat = Heartbeat { server: ServerId::new(2), replicas: Vec::new(), asked };
+        driven.frames(accepted(2), framed(&heartbeat));
+        driven.now += 100;
+        driven.turn();
+    };
+    driven.heard.clear();
+    ask(&mut driven, 0, 1);
+    ask(&mut driven, 1, 2);
+    assert_eq!(driven.hand_overs, [], "another epoch, and another server's shard");
+    (0..20).for_each(|_| ask(&mut driven, 0, 2));
+    assert_eq!(driven.hand_overs, [(SHARDS[0], true)]);
+    driven.pass(1000);
+    assert_eq!(driven.hand_overs, [(SHARDS[0], true), (SHARDS[0], false)]);
 }
 
 /// A master that does not carry out confirmations for a while, and counts them.

@@ -82,6 +82,35 @@ fn a_primary_that_leads_an_epoch_twice_is_found() {
     found_within(5, Bug::ReissuesEpoch, DYING);
 }
 
+#[test]
+fn a_server_that_ends_before_others_have_its_shards_is_found() {
+    let scenario = include_str!("../../../../../scenarios/hand-over.toml");
+    found_within(10, Bug::EndsBeforeHandOver, scenario);
+}
+
+/// Of five servers one hears no other one for long, and another one dies meanwhile.
+const DEAF: &str = r#"
+[cluster]
+replication = 5
+shards = 2
+clients = 4
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 60
+keys = 12
+seconds = 40
+failover-within = "9s"
+[faults]
+cut-from-servers = { every = "6s", lasting = "20s" }
+kill = { every = "7s", lasting = "14s" }
+"#;
+
+#[test]
+fn a_controller_that_hears_nobody_and_stays_is_found() {
+    found_within(30, Bug::KeepsDeafTerm, DEAF);
+}
+
 /// Whoever is away for a moment lacks what nobody keeps, and takes a checkpoint; servers lose their
 /// devices.
 const REBUILDING: &str = r#"
