@@ -460,7 +460,7 @@ mod tests {
     type Range =
         (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 43] = [
+    const RANGES: [Range; 44] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),

@@ -450,7 +450,7 @@ mod tests {
     /// A table, a line of it, and what it decides, which a seed draws unless it is said.
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
-    const SAID: [Said; 39] = [
+    const SAID: [Said; 40] = [
         ("cluster", "servers = 7", |drawn| shown(drawn.world.members.servers), "7"),
         ("cluster", "shards = 7", |drawn| shown(drawn.world.members.shards_per_server), "7"),
         ("cluster", "threads = 5", |drawn| shown(drawn.world.machine.threads), "5"),

@@ -66,7 +66,7 @@ fn a_master_in_another_process_is_told_the_same_number_until_it_answers() {
     let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
     let (mut driver, manifest, _folder) = node(MasterLink::remote(far(), block), &map, 100 * MILLI);
     let link = dialled(&mut driver);
-    let mut told = |driver: &mut ManualDriver<Event>| {
+    let told = |driver: &mut ManualDriver<Event>| {
         let mut told = None;
         while let Some((_, event)) = driver.take_sent() {
             let Event::FrameBatch(batch) = event else { continue };
