@@ -82,7 +82,7 @@ const WATERMARK_LAG: RangeInclusive<Duration> =
 const DETECTION: RangeInclusive<Duration> = MIN_DETECTION..=Duration::from_secs(10);
 /// A server is called lost after half a second, and another controller takes two seconds to be
 /// elected first where it was the controller's.
-const FAILOVER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+const FAILOVER: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(60);
 /// No answer comes sooner; and what is awaited for longer would outlive the run's time-outs.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
@@ -614,9 +614,9 @@ mod tests {
             ("[faults]\ndeath = { every = \"1s\" }", 2, "takes the only copy"),
             ("[faults]\nmaster-gone = { every = \"1s\" }", 2, "outside-master = true"),
             (
-                "[cluster]\nreplication = 3\n[workload]\nfailover-within = \"900ms\"",
+                "[cluster]\nreplication = 3\n[workload]\nfailover-within = \"400ms\"",
                 4,
-                "is 900ms; it lies between 1s and 60s",
+                "is 400ms; it lies between 500ms and 60s",
             ),
             ("[workload]\nfailovers = 1", 2, "is for replication = 3 or 5"),
         ] {

@@ -96,8 +96,8 @@ pub(crate) struct Injector {
 /// A server that was told to stop is killed after this long (docs/operating.md).
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A server ends within this time of being told to, whatever other processes do: what it waits for
-/// at most, one after the other (answers 3 s, decisions 2 s, without a log 5 s), and as much again
-/// for what takes time of its own.
+/// at most, one after the other (answers 3 s, decisions 2 s, without a log 5 s; with several copies
+/// 4 s for others to take over), and as much again for what takes time of its own.
 const STOP_BOUND: Duration = Duration::from_secs(12);
 
 /// The furthest that a glitch sets a server's clock.

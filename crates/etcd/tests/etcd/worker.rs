@@ -93,6 +93,32 @@ fn a_worker_tells_configurations_and_who_is_the_controller() {
 }
 
 #[test]
+fn who_is_no_candidate_any_more_resigns() {
+    let etcd = Arc::new(EtcdServer::start());
+    let noted: Vec<Noted> = (0..2).map(|_| Noted::default()).collect();
+    let masters = (1..).zip(&noted).map(|(server, noted)| {
+        let mut master = open(&etcd, "/timestone/resigns", server, noted, (1, 3));
+        register(&mut master, server);
+        master
+    });
+    let mut workers = masters.collect::<Vec<_>>().into_iter().zip(1..).map(|(master, server)| {
+        EtcdWorker::begin(master, follower(server, true)).expect("a thread")
+    });
+    let (one, mut heard) = (workers.next().unwrap(), Heard::default());
+    heard.until(&one, "a term", |heard| heard.term.flatten().is_some());
+    let term = heard.term.flatten().unwrap();
+    let (two, mut heard_two) = (workers.next().unwrap(), Heard::default());
+    heard_two.until(&two, "another controller", |heard| heard.term == Some(None));
+    one.set_candidate(false);
+    heard.until(&one, "that it is the controller no more", |heard| heard.term == Some(None));
+    heard_two.until(&two, "the next term", |heard| heard.term == Some(Some(term.next())));
+    one.set_candidate(true);
+    two.set_candidate(false);
+    let next = Some(Some(term.next().next()));
+    heard.until(&one, "the term after that", |heard| heard.term == next);
+}
+
+#[test]
 fn a_worker_of_single_copies_does_not_campaign() {
     let etcd = Arc::new(EtcdServer::start());
     let mut master = open(&etcd, "/timestone/single", 1, &Noted::default(), (1, 1));

@@ -31,15 +31,15 @@ pub(super) struct Heartbeats {
     /// What each other server has told last, and when.
     heard: BTreeMap<ServerId, (Timestamp, Vec<ReplicaStatus>)>,
     /// A server counts as silent after this long.
-    patience: Duration,
+    silent_after: Duration,
 }
 
 impl Heartbeats {
     pub(super) fn new(mut replicas: Vec<Arc<ReplicaGauges>>, detection: Duration) -> Self {
         replicas.sort_by_key(|gauges| gauges.shard);
         let interval = HEARTBEAT_INTERVAL.min(detection.max(MIN_DETECTION) / 5);
-        let patience = detection.max(MIN_DETECTION) * 2;
-        Self { replicas, interval, next: Timestamp::ZERO, heard: BTreeMap::new(), patience }
+        let silent_after = detection.max(MIN_DETECTION) * 2;
+        Self { replicas, interval, next: Timestamp::ZERO, heard: BTreeMap::new(), silent_after }
     }
 
     /// The next one is due now.
@@ -50,7 +50,7 @@ impl Heartbeats {
     /// Whether another server was heard lately.
     pub(super) fn hears(&self, now: Timestamp, server: ServerId) -> bool {
         let heard = self.heard.get(&server);
-        heard.is_some_and(|(at, _)| now < at.saturating_add(self.patience))
+        heard.is_some_and(|(at, _)| now < at.saturating_add(self.silent_after))
     }
 
     /// Whether another server could lead a shard, by what it has told lately.
