@@ -45,8 +45,9 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(super) log_lines: LogLineArgs,
     /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a
-    /// log file that is gone concerns. What only they held is lost. For one start, on purpose:
-    /// neither the environment nor the configuration file may say it.
+    /// log file that is gone concerns; `all` also goes on with a data directory that is an older
+    /// copy of itself. What only they held is lost. For one start, on purpose: neither the
+    /// environment nor the configuration file may say it.
     #[arg(long, value_name = "SHARDS")]
     pub(super) accept_loss: Option<String>,
 }
