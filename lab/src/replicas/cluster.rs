@@ -95,8 +95,17 @@ impl Cluster {
         };
         for at in 0..copies {
             let mut serve = Command::new(program);
-            serve.args(["--log-format", "json"]);
-            serve.args(["serve", "--listen", "127.0.0.1:0", "--resp", "none", "--http", "none"]);
+            serve.args([
+                "serve",
+                "--log-format",
+                "json",
+                "--listen",
+                "127.0.0.1:0",
+                "--resp",
+                "none",
+                "--http",
+                "none",
+            ]);
             serve.args(["--log", "ssd", "--threads", "1", "--cache", "512MiB"]);
             serve.args(["--capacity", "8GiB", "--data"]).arg(folder.join(at.to_string()));
             if copies == 1 {
@@ -105,7 +114,8 @@ impl Cluster {
                 serve.args(["--replication", &copies.to_string()]);
                 serve.args(["--cluster-shards", &shards.to_string()]);
             } else {
-                serve.args(["--master", &format!("timestone://{}", cluster.address)]);
+                let founder = cluster.address.split(',').next().unwrap_or_default();
+                serve.args(["--master", &format!("timestone://{founder}")]);
             }
             serve.args(more);
             let mut server = Process::start(serve, folder.join(format!("{at}.log")))?;
