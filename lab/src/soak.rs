@@ -41,6 +41,7 @@ const FIXED: [(&str, u64); 13] = [
     ("failover", 30),
     ("failover-bank", 30),
     ("gateway", 100),
+    ("gateway-failover", 40),
     ("gateways", 100),
     ("hand-over", 30),
     ("lying-disk", 300),

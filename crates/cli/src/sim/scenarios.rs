@@ -26,6 +26,7 @@ const KNOWN: [(&str, &str); 33] = [
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
+    ("gateway-failover", include_str!("../../../../scenarios/gateway-failover.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
     ("hand-over", include_str!("../../../../scenarios/hand-over.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),

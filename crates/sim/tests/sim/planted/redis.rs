@@ -101,6 +101,19 @@ fn an_answer_that_a_gateway_loses_is_found() {
     found_within(5, Bug::LostAnswers, PIPELINES);
 }
 
+/// Redis clients of servers with copies of all shards, whose primaries stand still and are replaced.
+const GATEWAY_FAILOVER: &str = include_str!("../../../../../scenarios/gateway-failover.toml");
+
+#[test]
+fn a_call_of_a_primary_that_was_deposed_is_found() {
+    found_within(30, Bug::CallsAboveLease, GATEWAY_FAILOVER);
+}
+
+#[test]
+fn a_gateways_repeat_under_another_name_over_a_failover_is_found() {
+    found_within(20, Bug::RenamedRepeats, GATEWAY_FAILOVER);
+}
+
 const CALLS: &str = include_str!("../../../../../scenarios/calls.toml");
 
 #[test]
