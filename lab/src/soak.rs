@@ -171,6 +171,26 @@ pub(crate) fn fixed() -> Result<(), String> {
     verdict(&sums, &folder)
 }
 
+/// The first seeds of some scenarios, with the binary of the dev profile: the file that keeps what
+/// was run, and nothing else.
+pub(crate) fn run_scenarios(names: &[&str], seeds: u64) -> Result<PathBuf, String> {
+    let root = workspace_root()?;
+    let folder = target_folder(&root)?.join("faults");
+    let program = build(&root, "dev")?;
+    // What an earlier run left.
+    let _ = fs::remove_dir_all(&folder);
+    let keeper = Keeper::new(&root, &folder, "dev")?;
+    let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut sums = Sums::default();
+    for name in names {
+        let scenario = &root.join("scenarios").join(format!("{name}.toml"));
+        let batch =
+            Simulation { program: &program, folder: &folder, scenario, seed: 1, seeds, jobs };
+        keeper.keep(&batch.run(), &mut sums)?;
+    }
+    Ok(keeper.runs)
+}
+
 fn verdict(sums: &Sums, folder: &Path) -> Result<(), String> {
     match sums.failures.len() {
         0 => Ok(()),

@@ -106,7 +106,7 @@ const GATEWAY_FAILOVER: &str = include_str!("../../../../../scenarios/gateway-fa
 
 #[test]
 fn a_call_of_a_primary_that_was_deposed_is_found() {
-    found_within(30, Bug::CallsAboveLease, GATEWAY_FAILOVER);
+    found_within(20, Bug::CallsAboveLease, GATEWAY_FAILOVER);
 }
 
 #[test]
