@@ -42,6 +42,9 @@ impl<V: Validation> Participant<V> {
             Ok((ReadVerdict::Blocked(at, _), _)) if is_planted!(DirectUnderPromise) => {
                 DirectAnswer::Read { at, expiry: self.horizon.expiry_rule(now, at) }
             }
+            Ok((ReadVerdict::NotAdmitted, at)) if is_planted!(CallsAboveLease) => {
+                DirectAnswer::Read { at, expiry: self.horizon.expiry_rule(now, at) }
+            }
             Ok((ReadVerdict::NotAdmitted | ReadVerdict::Blocked(..), _)) | Err(_) => {
                 DirectAnswer::Indirect
             }

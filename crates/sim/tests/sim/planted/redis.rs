@@ -109,9 +109,30 @@ fn a_call_of_a_primary_that_was_deposed_is_found() {
     found_within(20, Bug::CallsAboveLease, GATEWAY_FAILOVER);
 }
 
+/// Servers with copies of one shard, whose links break while many writes are on them, and that die.
+const LINKS_OF_COPIES: &str = r#"
+[cluster]
+replication = 3
+servers = 3
+threads = 1
+shards = 1
+[workload]
+kind = "redis"
+seconds = 5
+[redis]
+clients = 2
+connections = 3
+rate = 1500
+keys = 3
+[faults]
+break = { every = "15ms" }
+kill = { every = "2500ms", lasting = "1500ms" }
+slow-disk = { every = "500ms", lasting = "300ms" }
+"#;
+
 #[test]
-fn a_gateways_repeat_under_another_name_over_a_failover_is_found() {
-    found_within(20, Bug::RenamedRepeats, GATEWAY_FAILOVER);
+fn a_repeat_under_another_name_where_shards_have_copies_is_found() {
+    found_within(20, Bug::RenamedRepeats, LINKS_OF_COPIES);
 }
 
 const CALLS: &str = include_str!("../../../../../scenarios/calls.toml");
