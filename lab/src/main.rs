@@ -3,6 +3,7 @@
 //! ```text
 //!   simulation ── the seeds of every scenario that CI runs        soak ── random seeds and fuzzing ─► target/soak
 //!   predictions ── the simulator's throughput beside the real one ─┐
+//!   faults ── which fault is tried where, and how often ───────────┤
 //!   scorecard ── what tests, models and soaks counted ─────────────┴─► tables in docs/
 //!   replicas ── what several copies cost, and how long a failover takes
 //!   cost ── instructions, copies, hashes and cache lines of a transaction
@@ -13,6 +14,7 @@
 //! how the store works, and no crate of the store uses it.
 
 mod cost;
+mod faults;
 mod page;
 mod predictions;
 mod replicas;
@@ -35,6 +37,8 @@ cargo lab scorecard [FILE…]            writes kept figures (target/soak/runs.j
 cargo lab scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
                                        tries every sector and every bit, --fuzz gives each fuzz target so long
+cargo lab faults [FILE…]               writes the table of faults into docs/verification.md, from what soaks kept
+cargo lab faults --run SEEDS           runs so many seeds of each scenario of the table first, with the dev profile
 cargo lab cost [--against COMMIT] [--lines] [-o json] [CASE…]
                                        instructions, copies and hashes of a transaction and of a Redis request (with --lines: cache lines
                                        that miss 2 MiB), of this tree, or of both; it needs valgrind, and redis-benchmark for Redis
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
         ["replicas", options @ ..] => replicas::run(options),
+        ["faults", options @ ..] => faults::run(options),
         ["cost", options @ ..] => cost::run(options),
         ["structure", options @ ..] => structure::run(options),
         [] | ["help" | "--help" | "-h"] => {

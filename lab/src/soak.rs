@@ -35,12 +35,13 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
-const FIXED: [(&str, u64); 15] = [
+const FIXED: [(&str, u64); 16] = [
     ("calm", 60),
     ("deposed", 60),
     ("failover", 30),
     ("failover-bank", 30),
     ("gateway", 100),
+    ("gateway-failover", 40),
     ("gateways", 100),
     ("hand-over", 30),
     ("lying-disk", 300),
@@ -168,6 +169,26 @@ pub(crate) fn fixed() -> Result<(), String> {
     }
     println!("\n{}", sums.text());
     verdict(&sums, &folder)
+}
+
+/// The first seeds of some scenarios, with the binary of the dev profile: the file that keeps what
+/// was run, and nothing else.
+pub(crate) fn run_scenarios(names: &[&str], seeds: u64) -> Result<PathBuf, String> {
+    let root = workspace_root()?;
+    let folder = target_folder(&root)?.join("faults");
+    let program = build(&root, "dev")?;
+    // What an earlier run left.
+    let _ = fs::remove_dir_all(&folder);
+    let keeper = Keeper::new(&root, &folder, "dev")?;
+    let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut sums = Sums::default();
+    for name in names {
+        let scenario = &root.join("scenarios").join(format!("{name}.toml"));
+        let batch =
+            Simulation { program: &program, folder: &folder, scenario, seed: 1, seeds, jobs };
+        keeper.keep(&batch.run(), &mut sums)?;
+    }
+    Ok(keeper.runs)
 }
 
 fn verdict(sums: &Sums, folder: &Path) -> Result<(), String> {

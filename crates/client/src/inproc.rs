@@ -2,7 +2,8 @@
 //! directly, no socket, no copy.
 //!
 //! A shard's stage gets what a net stage would send it, with this client's stage as the reply
-//! address, and answers there.
+//! address, and answers there. A shard that another server serves is not followed: its stage here
+//! says so, and what is asked waits until its deadline.
 
 use std::collections::VecDeque;
 

@@ -69,8 +69,11 @@ pub trait DirectShard: Send {
     /// Whether writes are worth a call: with a log each has to wait for it.
     fn takes_puts(&self) -> bool;
 
+    /// Whether it serves in this process at the moment.
+    fn is_here(&self) -> bool;
+
     /// Calls it. Afterwards its stage is to have a turn. False, and nothing was done, where somebody
-    /// else has it.
+    /// else has it, or it does not serve here any more.
     fn enter(&mut self, run: &mut dyn FnMut(&mut dyn DirectCalls)) -> bool;
 }
 
@@ -142,6 +145,9 @@ impl Direct {
         let (id, epoch) = backend.engine_ref().direct_route(key)?;
         let place = self.shards.iter().position(|callee| callee.id == id)?;
         let callee = &self.shards[place];
+        if !callee.shard.is_here() {
+            return None;
+        }
         if value.is_some_and(|bytes| !callee.takes_puts || bytes > MAX_VALUE_BYTES) {
             return None;
         }

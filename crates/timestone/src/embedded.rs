@@ -50,6 +50,10 @@ pub struct Embedded {
 
 /// Opens the store in `directory`, creating it when it does not exist.
 ///
+/// Its clients ask the shards of this process alone. One that is part of a cluster whose shards have
+/// several copies gets no answer from a shard whose primary is another server: connect to the
+/// cluster with [`crate::connect`] instead.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;

@@ -443,6 +443,8 @@ pub enum Bug {
     WatermarkIsLocal,
     /// What a page was read for is told as the present, although the lease has passed meanwhile.
     UncheckedPresent,
+    /// A primary with replicas answers calls of its thread's gateway without a look at its lease.
+    CallsAboveLease,
 }
 
 std::thread_local! {

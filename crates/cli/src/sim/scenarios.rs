@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 35] = [
+const KNOWN: [(&str, &str); 36] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
@@ -26,6 +26,7 @@ const KNOWN: [(&str, &str); 35] = [
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
+    ("gateway-failover", include_str!("../../../../scenarios/gateway-failover.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
     ("hand-over", include_str!("../../../../scenarios/hand-over.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),

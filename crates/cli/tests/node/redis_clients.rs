@@ -15,8 +15,8 @@ use crate::server::{Node, NodeSetup, binary, outcome, test_folder};
 
 /// What a history came to.
 #[derive(Debug, Default)]
-struct Counts {
-    ok: usize,
+pub(crate) struct Counts {
+    pub(crate) ok: usize,
     fail: usize,
     info: usize,
     /// Calls without a line that ends them; only where the writer itself was killed.
@@ -69,7 +69,7 @@ fn fields(line: &str) -> BTreeMap<String, String> {
 
 /// Reads a history as strictly as anybody may. `is_cut` allows what a writer that was killed cannot
 /// help: open calls, and a last line that it did not end.
-fn read_strictly(path: &Path, is_cut: bool) -> Counts {
+pub(crate) fn read_strictly(path: &Path, is_cut: bool) -> Counts {
     let text = std::fs::read_to_string(path).expect("the history is there, in UTF-8");
     assert!(is_cut || text.ends_with('\n'), "the last line is whole");
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
@@ -145,7 +145,7 @@ fn bench(address: &str, history: Option<&Path>, words: &str) -> Command {
 }
 
 /// Judges a history: nothing of it may be wrong.
-fn judge(path: &Path) {
+pub(crate) fn judge(path: &Path) {
     let mut command = binary();
     command.arg("check").arg(path);
     let (code, text) = outcome(command);

@@ -25,10 +25,19 @@ pub(crate) struct Replicated {
 impl Replicated {
     /// The first one founds it; the others say nothing of copies where `master` is its address.
     pub(crate) fn start(master: Option<&str>) -> Self {
+        Self::start_as(master, |place| place.with("--resp", "none"))
+    }
+
+    /// The same, with ports for Redis clients.
+    pub(crate) fn start_for_redis(master: &str) -> Self {
+        Self::start_as(Some(master), |place| place)
+    }
+
+    fn start_as(master: Option<&str>, adjust: impl Fn(NodeSetup) -> NodeSetup) -> Self {
         let folder = test_folder();
         let place = |name: &str| {
             let place = NodeSetup::new(folder.path(), name).with("--capacity", "256MiB");
-            place.with("--threads", "1").with("--resp", "none").with("--http", "none")
+            adjust(place.with("--threads", "1").with("--http", "none"))
         };
         let founding =
             |place: NodeSetup| place.with("--replication", "3").with("--cluster-shards", "3");

@@ -1,13 +1,16 @@
-//! Three processes that keep three copies of each shard, under load, while one after the other is
-//! killed, falls silent or is restarted: what the clients saw is judged by its history.
+//! Three processes that keep three copies of each shard, under load of native and of Redis clients,
+//! while one after the other is killed, falls silent or is restarted, and while their etcd does so:
+//! what the clients saw is judged by its history.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::etcd::EtcdServer;
 use crate::history::{judge, read_strictly};
+use crate::redis_clients;
 use crate::replicated::{Replicated, TIMEOUT, shards};
 use crate::server::{Node, binary, eventually};
 
@@ -15,6 +18,10 @@ use crate::server::{Node, binary, eventually};
 /// of these began after whatever was waited for before.
 const MORE: usize = 60;
 const SESSIONS: &str = "8";
+/// Redis clients on all servers: few connections and calls a second, so that a checker keeps up.
+const REDIS: &str = "--protocol resp --clients 6 --keys 5 --rate 200 --cut 1 --whole list";
+/// Longer than leases and heartbeats, and than the lease of the controller on etcd.
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// `timestone bench`, which runs until it is ended.
 struct Load {
@@ -26,21 +33,32 @@ struct Load {
 impl Load {
     /// Knows all servers from the start.
     fn start(cluster: &Replicated, workload: &'static str) -> Self {
-        let history = cluster.folder.path().join(format!("{workload}.edn"));
         let hosts: Vec<String> =
             cluster.places.iter().map(|place| place.native.to_string()).collect();
+        let address = format!("timestone://{}", hosts.join(","));
+        let words = format!("{workload} --clients {SESSIONS} -o json");
+        Self::run(cluster, workload, &address, &words)
+    }
+
+    /// Redis clients, each of which goes to one server, and to the next one when it is lost.
+    fn of_redis_clients(cluster: &Replicated) -> Self {
+        let hosts: Vec<String> =
+            cluster.places.iter().map(|place| place.resp.to_string()).collect();
+        Self::run(cluster, "redis", &format!("redis://{}", hosts.join(",")), REDIS)
+    }
+
+    fn run(cluster: &Replicated, workload: &'static str, address: &str, words: &str) -> Self {
+        let history = cluster.folder.path().join(format!("{workload}.edn"));
         let mut command = binary();
-        command.args(["bench", workload, "-o", "json", "--warmup", "0s"]);
-        command.args(["--duration", "1h", "--clients", SESSIONS]);
-        command.args(["--address", &format!("timestone://{}", hosts.join(","))]);
-        command.arg("--history").arg(&history);
+        command.arg("bench").args(words.split(' ')).args(["--warmup", "0s", "--duration", "1h"]);
+        command.args(["--address", address]).arg("--history").arg(&history);
         let run = Node::writing(command, &history, 1);
         let load = Self { run, workload, history };
         load.wait_for_more("at the start");
         load
     }
 
-    /// How many transactions the history tells to have committed.
+    /// How many transactions or calls the history tells to have succeeded.
     fn committed(&self) -> usize {
         let text = std::fs::read(&self.history).expect("the history is there");
         String::from_utf8_lossy(&text).matches(":type :ok").count()
@@ -67,41 +85,75 @@ impl Load {
     }
 }
 
+/// What Redis clients wrote down when it ended.
+fn end_of_redis_clients(load: Load) {
+    let (status, text) = load.run.terminate();
+    assert!(status.success(), "{text}");
+    println!("redis: {:?}", redis_clients::read_strictly(&load.history, false));
+    redis_clients::judge(&load.history);
+}
+
 /// Copies serve for a server that is silent or dead, and it follows again when it is `back`.
 fn is_replaced(
     cluster: &mut Replicated,
     lost: usize,
-    load: &Load,
+    loads: &[Load],
     back: impl FnOnce(&mut Replicated),
 ) {
     let asked = (lost + 1) % cluster.places.len();
     cluster.wait_until_moved(lost, asked);
-    load.wait_for_more("while a server is lost");
+    loads.iter().for_each(|load| load.wait_for_more("while a server is lost"));
     back(cluster);
     cluster.wait_until_complete(asked);
-    load.wait_for_more("when it is back");
+    loads.iter().for_each(|load| load.wait_for_more("when it is back"));
 }
 
-/// The server of the controller is the first one that is killed.
+/// The server that is primary of a shard, and is not this one.
+fn primary_beside(cluster: &Replicated, other: usize, status: &Value) -> usize {
+    let mut primaries = shards(status).map(|shard| cluster.place_of(&shard["primary"], status));
+    primaries.find(|&primary| primary != other).expect("more than one server is primary")
+}
+
+/// Each role is lost in turn: the controller, which is primary of a shard as well; a primary that
+/// is silent for longer than its lease, and wakes up as one; a backup; etcd, which is silent and
+/// then killed.
 #[test]
-fn a_history_on_etcd_is_right_while_servers_are_killed_and_fall_silent() {
-    let etcd = EtcdServer::start();
-    let mut cluster = Replicated::start(Some(&format!("etcd://{}", etcd.endpoint)));
+fn histories_on_etcd_are_right_while_every_role_is_killed_and_falls_silent() {
+    let mut etcd = EtcdServer::start();
+    let mut cluster = Replicated::start_for_redis(&format!("etcd://{}", etcd.endpoint));
     let status = cluster.wait_until_complete(0);
     let controller = cluster.place_of(&status["controller"]["server"], &status);
-    let load = Load::start(&cluster, "list-append");
-    for lost in (controller..controller + 3).map(|index| index % 3) {
-        cluster.kill(lost);
-        is_replaced(&mut cluster, lost, &load, |cluster| cluster.restart(lost));
-    }
+    let loads = [Load::start(&cluster, "list-append"), Load::of_redis_clients(&cluster)];
+    cluster.kill(controller);
+    is_replaced(&mut cluster, controller, &loads, |cluster| cluster.restart(controller));
 
-    // One that does not know that others serve its shards wakes up as their primary.
     let status = cluster.wait_until_complete(0);
-    let primary = shards(&status).next().expect("a shard")["primary"].clone();
-    let silent = cluster.place_of(&primary, &status);
+    let silent = primary_beside(&cluster, controller, &status);
     cluster.signal(silent, Signal::STOP);
-    is_replaced(&mut cluster, silent, &load, |cluster| cluster.signal(silent, Signal::CONT));
-    load.end();
+    is_replaced(&mut cluster, silent, &loads, |cluster| cluster.signal(silent, Signal::CONT));
+
+    // It came back as a backup, and has taken no shard since.
+    let status = cluster.wait_until_complete(0);
+    let is_primary_of = |one: usize| {
+        shards(&status).any(|shard| cluster.place_of(&shard["primary"], &status) == one)
+    };
+    assert!(!is_primary_of(silent), "{status}");
+    cluster.kill(silent);
+    loads.iter().for_each(|load| load.wait_for_more("without a backup"));
+    cluster.restart(silent);
+    cluster.wait_until_complete(0);
+
+    etcd.freeze();
+    std::thread::sleep(SILENCE);
+    loads.iter().for_each(|load| load.wait_for_more("while etcd is silent"));
+    etcd.wake();
+    etcd.stop();
+    loads.iter().for_each(|load| load.wait_for_more("while etcd is gone"));
+    etcd.restart();
+    cluster.wait_until_complete(0);
+    let [native, redis] = loads;
+    native.end();
+    end_of_redis_clients(redis);
     (0..3).for_each(|index| cluster.stop(index));
 }
 

@@ -267,6 +267,10 @@ impl DirectShard for CalledShard {
         true
     }
 
+    fn is_here(&self) -> bool {
+        true
+    }
+
     fn enter(&mut self, run: &mut dyn FnMut(&mut dyn DirectCalls)) -> bool {
         run(self);
         true

@@ -80,7 +80,7 @@ pub(super) fn build(
         let shared = SharedShard::new(shard_core);
         if config.layout == StageLayout::Fused {
             let takes_puts = config.log == DeviceKind::None;
-            let shard = CalledShard { id: shard, shard: shared.clone(), takes_puts };
+            let shard = CalledShard::always(shard, shared.clone(), takes_puts);
             called[plan.thread_of(index)].push(shard);
         }
         slots.put(plan.shard(index), ShardStage::new(shard, shared));

@@ -14,12 +14,14 @@ use super::Ground;
 use super::cluster::ClusterPlace;
 use super::plan::StageSlots;
 use super::primary::{Primaries, begin_run, opener, put_logs};
+use crate::config::StageLayout;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
 use crate::replica_stage::{
     FoundEntries, Kept, ReplicaParts, ReplicaStage, StartedReplica, replica_of,
 };
 use crate::restart::{ReplayedInto, replay_logs};
+use crate::shared_shard::{CalledShard, ShardSlot};
 
 /// Recovers this server's replicas, and puts the stages of all shards and those of the logs in place.
 pub(super) fn build(
@@ -58,10 +60,17 @@ pub(super) fn build(
     }
     let replays = started.iter().flatten().map(StartedReplica::replay);
     begin_run(ground, &replays.collect::<Vec<_>>())?;
+    let seed = manifest.hash_seed()?;
     let (mut gauges, mut replicas) = (Vec::new(), Vec::new());
+    let mut called: Vec<_> = (0..plan.threads).map(|_| Vec::new()).collect();
     for (index, started) in started.into_iter().enumerate() {
         let (shard, stage) = stage_of[index];
         let thread = plan.thread_of(index);
+        let slot = ShardSlot::default();
+        if config.layout == StageLayout::Fused {
+            let slot = slot.clone();
+            called[thread].push(CalledShard { id: shard, seed, slot, takes_puts: false });
+        }
         let parts = ReplicaParts {
             log: plan.log(thread),
             net: plan.native(thread),
@@ -78,6 +87,7 @@ pub(super) fn build(
             },
             stores: Box::new(Arc::clone(&opener)),
             retention: tuning.retention,
+            slot,
         };
         gauges.push(Arc::clone(&parts.gauges));
         replicas.push(Arc::clone(&parts.replica_gauges));
@@ -86,7 +96,6 @@ pub(super) fn build(
         slots.put(stage, ReplicaStage::new((shard, place.server), map, kept, parts));
     }
     let log_gauges = put_logs(logs, plan, slots);
-    let called = (0..plan.threads).map(|_| Vec::new()).collect();
     Ok(Primaries { gauges, log_gauges, log_stages, called, replicas })
 }
 

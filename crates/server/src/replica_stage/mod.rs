@@ -222,7 +222,7 @@ impl ReplicaStage {
         let began = clock.now();
         kept.take_batches(ctx.now(), self.shard, true);
         let with = self.parts.recovering(self.shard, (epoch, through), &self.map, ctx.now());
-        kept.role.promote(floor, through, with);
+        kept.role.promote((floor, through), with, self.parts.slot.clone());
         let (log, shortage) = (self.parts.log, self.shortage.clone());
         let (mut waits_until, are_short) = (None, self.hands_over);
         self.with_shard(ctx, |shard, turn| {

@@ -19,10 +19,11 @@ use super::replica_log::ReplicaLog;
 use super::start::OpenStore;
 use crate::event::Event;
 use crate::shard_call;
+use crate::shared_shard::{LentShard, ShardSlot};
 
 /// The shard, while it serves.
 struct Primary {
-    shard: Shard,
+    shard: LentShard,
     /// In which epoch.
     epoch: Epoch,
     /// What the shard needs of its log.
@@ -33,6 +34,14 @@ struct Primary {
     has_lost_log: bool,
     /// At the end of the process: the shard was told so.
     is_told: bool,
+}
+
+impl Primary {
+    /// Nothing becomes durable in its log any more: nobody asks it.
+    fn loses_log(&mut self) {
+        self.has_lost_log = true;
+        self.shard.withdraw();
+    }
 }
 
 /// See the module.
@@ -77,16 +86,16 @@ impl ReplicaRole {
     pub(super) fn keeps_nothing(&self) -> bool {
         match &self.0 {
             Kind::Failed => true,
-            Kind::Primary(primary) => primary.has_lost_log || primary.shard.has_failed(),
+            Kind::Primary(primary) => primary.has_lost_log || primary.shard.get().has_failed(),
             Kind::Backup(_) | Kind::Rebuilding(_) => false,
         }
     }
 
     /// At the end of the process: the shard is to be told that its log takes nothing any more.
     /// Whether it is news to it.
-    pub(super) const fn gives_up_log(&mut self) -> bool {
+    pub(super) fn gives_up_log(&mut self) -> bool {
         let Kind::Primary(primary) = &mut self.0 else { return false };
-        primary.has_lost_log = true;
+        primary.loses_log();
         !std::mem::replace(&mut primary.is_told, true)
     }
 
@@ -134,12 +143,17 @@ impl ReplicaRole {
     }
 
     /// A backup becomes the shard; everything up to `through` was carried out.
-    pub(super) fn promote(&mut self, floor: Timestamp, through: BatchNumber, with: Recovering) {
+    pub(super) fn promote(
+        &mut self,
+        (floor, through): (Timestamp, BatchNumber),
+        with: Recovering,
+        slot: ShardSlot,
+    ) {
         let (epoch, keep_from) = (with.epoch, self.keep_from());
         match std::mem::replace(&mut self.0, Kind::Failed) {
             Kind::Backup(backup) => {
                 assert_eq!(backup.last(), through, "all of the table was carried out");
-                let shard = backup.promote(floor, with);
+                let shard = LentShard::new(backup.promote(floor, with), slot);
                 let (outputs, has_lost_log, is_told) = (Vec::new(), false, false);
                 let primary = Primary { shard, epoch, keep_from, outputs, has_lost_log, is_told };
                 self.0 = Kind::Primary(Box::new(primary));
@@ -165,7 +179,7 @@ impl ReplicaRole {
         }
         let Kind::Primary(primary) = std::mem::replace(&mut self.0, Kind::Failed) else { return };
         let has_lost_log = primary.has_lost_log;
-        let mut replay = Replay::new(id, primary.shard.depose()).beside_others();
+        let mut replay = Replay::new(id, primary.shard.take_back().depose()).beside_others();
         for batch in batches.batches(counted) {
             let records = &batch.payload.records;
             if let Err(error) = replay.batch(now, head_of(id, batch), records) {
@@ -179,12 +193,12 @@ impl ReplicaRole {
 
     /// Whether it serves, and whoever becomes primary now waits for hardly more than clocks' errors.
     pub(super) fn has_short_lease(&self, now: Timestamp) -> bool {
-        matches!(&self.0, Kind::Primary(primary) if primary.shard.has_short_lease(now))
+        matches!(&self.0, Kind::Primary(primary) if primary.shard.get().has_short_lease(now))
     }
 
     /// Whether it is a primary whose store takes nothing any more, because the process ends.
     pub(super) fn is_closing(&self) -> bool {
-        matches!(&self.0, Kind::Primary(primary) if primary.shard.is_closing())
+        matches!(&self.0, Kind::Primary(primary) if primary.shard.get().is_closing())
     }
 
     /// Calls the shard, if this is the primary: what it wants done, to be
@@ -199,7 +213,7 @@ impl ReplicaRole {
         let mut outputs = std::mem::take(&mut primary.outputs);
         let is_log_busy = is_log_busy && !primary.has_lost_log;
         let state = (has_unsent, is_log_busy);
-        shard_call::call(ctx, &mut primary.shard, state, &mut outputs, run);
+        shard_call::call(ctx, &mut primary.shard.get(), state, &mut outputs, run);
         Some(outputs)
     }
 
@@ -238,7 +252,7 @@ impl ReplicaRole {
     /// Nothing becomes durable in its log any more.
     pub(super) fn log_has_failed(&mut self) {
         match &mut self.0 {
-            Kind::Primary(primary) => primary.has_lost_log = true,
+            Kind::Primary(primary) => primary.loses_log(),
             Kind::Backup(_) | Kind::Rebuilding(_) => self.0 = Kind::Failed,
             Kind::Failed => {}
         }
@@ -247,7 +261,7 @@ impl ReplicaRole {
     pub(super) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Kind::Backup(backup) => backup.next_deadline(now),
-            Kind::Primary(primary) => primary.shard.next_deadline(),
+            Kind::Primary(primary) => primary.shard.get().next_deadline(),
             Kind::Rebuilding(rebuilding) => rebuilding.next_deadline(now),
             Kind::Failed => None,
         }
@@ -256,7 +270,7 @@ impl ReplicaRole {
     pub(super) fn wake_fd(&self) -> Option<RawFd> {
         match &self.0 {
             Kind::Backup(backup) => backup.wake_fd(),
-            Kind::Primary(primary) => primary.shard.wake_fd(),
+            Kind::Primary(primary) => primary.shard.get().wake_fd(),
             Kind::Rebuilding(rebuilding) => rebuilding.wake_fd(),
             Kind::Failed => None,
         }
@@ -318,7 +332,7 @@ impl ReplicaRole {
                 backup.ask_part(now, epoch, ask, batches);
             }
             Kind::Primary(primary) => {
-                primary.shard.ask_part_of_counted(now, ask, (counted, up_to(counted)));
+                primary.shard.get().ask_part_of_counted(now, ask, (counted, up_to(counted)));
             }
             Kind::Rebuilding(_) | Kind::Failed => {}
         }
@@ -327,7 +341,7 @@ impl ReplicaRole {
     /// A part of a checkpoint for whoever has asked for it.
     pub(super) fn take_part(&mut self) -> Option<CheckpointPart> {
         match &mut self.0 {
-            Kind::Primary(primary) => primary.shard.take_part(),
+            Kind::Primary(primary) => primary.shard.get().take_part(),
             Kind::Backup(backup) => backup.take_part(),
             Kind::Rebuilding(_) | Kind::Failed => None,
         }
@@ -336,7 +350,7 @@ impl ReplicaRole {
     /// The checkpoint that is given, by its session, and the batch up to which it brings everything.
     pub(super) fn given_checkpoint(&self) -> Option<(u64, BatchNumber)> {
         match &self.0 {
-            Kind::Primary(primary) => primary.shard.checkpoint(),
+            Kind::Primary(primary) => primary.shard.get().checkpoint(),
             Kind::Backup(backup) => backup.checkpoint(),
             Kind::Rebuilding(_) | Kind::Failed => None,
         }
@@ -346,7 +360,7 @@ impl ReplicaRole {
     pub(super) fn is_drained(&self) -> bool {
         match &self.0 {
             Kind::Backup(backup) => backup.is_drained(),
-            Kind::Primary(primary) => primary.shard.is_drained(),
+            Kind::Primary(primary) => primary.shard.get().is_drained(),
             // Nothing of it is of any worth before it is whole.
             Kind::Rebuilding(_) | Kind::Failed => true,
         }

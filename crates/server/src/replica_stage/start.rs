@@ -22,6 +22,7 @@ use super::role::ReplicaRole;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
 use crate::restart::StoreOpener;
+use crate::shared_shard::ShardSlot;
 
 /// For how long a new primary waits with the watermark for sessions that its predecessor knew: a
 /// failover takes about as long.
@@ -71,6 +72,8 @@ pub(crate) struct ReplicaParts {
     pub(crate) stores: Box<dyn OpenStore>,
     /// What a primary keeps for replicas that lack it.
     pub(crate) retention: Retention,
+    /// Where the gateway of the thread finds the shard, while this replica is the primary.
+    pub(crate) slot: ShardSlot,
 }
 
 impl ReplicaParts {

@@ -12,6 +12,7 @@ use timestone_cluster::{
     ServerInfo, ShardEntry, SlotRange, Term,
 };
 use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_gateway::DirectShard;
 use timestone_replication::Step;
 use timestone_replication::limits::Retention;
 use timestone_seda::manual::ManualDriver;
@@ -19,10 +20,12 @@ use timestone_seda::{
     ConnectionId, ConnectionView, DialId, DisconnectReason, Generation, NetCommand, StageId,
 };
 use timestone_shard::gauges::ShardGauges;
-use timestone_shard::{LogAppend, Replay, own_reply_address};
+use timestone_shard::{DirectAt, LogAppend, Replay, own_reply_address};
 use timestone_store::{Mftl, MftlConfig, Store};
 use timestone_types::random::{Dice, Seed};
-use timestone_types::{ClientId, ClusterId, Expiry, KeyspaceId, SLOT_COUNT, Sequence, Slot, TxnId};
+use timestone_types::{
+    ClientId, ClusterId, Expiry, KeyRef, KeyspaceId, SLOT_COUNT, Sequence, Slot, TxnId,
+};
 use timestone_wire::{
     Condition, Envelope, Get, Message, ReadAt, RequestId, Value, Verdict, Write, WriteAction,
     Written,
@@ -32,6 +35,7 @@ use super::start::OpenStore;
 use super::*;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
+use crate::shared_shard::{CalledShard, ShardSlot};
 
 const SHARD: ShardId = ShardId::new(0);
 const STAGE: StageId = StageId::new(0);
@@ -98,6 +102,8 @@ struct Server {
     /// `None` while it is down.
     driver: Option<ManualDriver<Event>>,
     gauges: Arc<ReplicaGauges>,
+    /// Where a gateway would find the shard.
+    slot: ShardSlot,
     /// What its log has, and what it was given besides.
     durable: Vec<LogAppend>,
     given: Vec<LogAppend>,
@@ -159,6 +165,7 @@ impl World {
         let servers = (1..=SERVERS).map(|id| {
             let device = Device(Arc::new(Mutex::new(MemoryMedia::new(MemoryConfig::default()))));
             let gauges = Arc::new(ReplicaGauges::new(SHARD));
+            let slot = ShardSlot::default();
             let (durable, given) = (Vec::new(), Vec::new());
             (
                 id,
@@ -168,6 +175,7 @@ impl World {
                     rebuilds: false,
                     driver: None,
                     gauges,
+                    slot,
                     durable,
                     given,
                 },
@@ -224,6 +232,7 @@ impl World {
         let started =
             StartedReplica::new((SHARD, me), (LOG, &[LOG]), replay, found, self.now).unwrap();
         server.gauges = Arc::new(ReplicaGauges::new(SHARD));
+        server.slot = ShardSlot::default();
         let parts = ReplicaParts {
             log: LOG,
             net: NET,
@@ -236,6 +245,7 @@ impl World {
             participant: timestone_txn::participant::Config::default(),
             stores: Box::new(device),
             retention: self.retention,
+            slot: server.slot.clone(),
         };
         let map = Arc::new(self.control.map.clone());
         let stage = ReplicaStage::new(
@@ -503,6 +513,23 @@ impl World {
         panic!("key {key} is never read");
     }
 
+    /// What the gateway of a server reads by a call, and nothing where it cannot call.
+    fn call(&self, id: u32, key: u64) -> Option<u64> {
+        let (slot, seed) = (self.servers[&id].slot.clone(), MftlConfig::default().seed);
+        let (now, key) = (self.now, key.to_be_bytes());
+        let epoch = self.control.map.shards()[0].epoch;
+        let mut called = CalledShard { id: SHARD, seed, slot, takes_puts: false };
+        let mut value = None;
+        let is_called = called.enter(&mut |shard| {
+            let key = KeyRef::new(seed, KeyspaceId::DEFAULT, &key);
+            let found = shard.get(key, DirectAt { now, epoch, begin: now });
+            let found = found.and_then(|found| found.value);
+            value = found.map(|value| u64::from_be_bytes(value.try_into().unwrap()));
+        });
+        assert_eq!(is_called, called.is_here());
+        value
+    }
+
     /// Writes until it is acknowledged, whatever happens meanwhile.
     fn write_to_the_end(&mut self, dice: &mut Dice, number: u64, key: u64) {
         let (begin, mut commit) = (self.now, self.now.next());
@@ -716,6 +743,32 @@ fn a_primary_that_hears_nobody_says_so_and_another_one_serves() {
     world.pass(3000);
     assert_eq!(world.serving(), Some(2), "{:?}", world.state());
     assert_eq!(world.read(5), Some(1));
+}
+
+#[test]
+fn the_gateway_of_the_primary_calls_the_shard_and_no_other_does() {
+    let mut world = World::new();
+    for (number, primary) in (1..).zip([1, 2, 1]) {
+        world.make_primary(primary);
+        world.pass(3000);
+        assert_eq!(world.serving(), Some(primary), "{:?}", world.state());
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(number, 5, begin, &mut commit));
+        let calls = [1, 2, 3].map(|id| world.call(id, 5));
+        let expected = [1, 2, 3].map(|id| (id == primary).then_some(number));
+        assert_eq!(calls, expected, "who was deposed is not called");
+    }
+}
+
+/// One that does not know that it was deposed is called, and its epoch is not the caller's.
+#[test]
+fn a_deposed_primary_that_knows_nothing_answers_no_call_by_a_newer_map() {
+    let mut world = World::new();
+    world.pass(200);
+    let mut commit = world.now.next();
+    assert!(world.write(1, 5, world.now, &mut commit));
+    world.control = control(2, 2, 1);
+    assert!(world.servers[&1].slot.is_filled() && world.call(1, 5).is_none());
 }
 
 #[test]

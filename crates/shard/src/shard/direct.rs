@@ -100,6 +100,9 @@ impl Shard {
         let participant::DirectAnswer::Read { at, expiry } = self.driver.call(now, input) else {
             return None;
         };
+        if !is_planted!(CallsAboveLease) {
+            self.driver.check_present().ok()?;
+        }
         self.figures.gauges().count(Kind::Get);
         let found = self.store.get_in_memory(key, at, expiry.as_of);
         expiry::check(&expiry, Timestamp::MAX, &found).ok()?;

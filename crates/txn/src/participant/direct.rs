@@ -9,8 +9,8 @@
 //! Nothing is lost on the way to a call or back, and nothing comes twice. So a direct write needs no
 //! name and no outcome that is kept, holds no key, and does not hold the watermark back. Whatever may
 //! have to wait, and whatever is refused, leaves nothing here: it is asked in the ordinary way, and
-//! is told there what stands in its way. So is everything at a shard with replicas: what is read and
-//! written there waits for leases and for other logs.
+//! is told there what stands in its way. At a shard with replicas a read is carried out where nobody else
+//! can have become primary ([`super::present`]), and a write never: it waits for other logs.
 //!
 //! Invariants: what is read, and what is put, is noted exactly as after an ordinary request; nothing
 //! is noted of a write before its put is done. Source: SEMEL §3.3 (single keys).
@@ -32,7 +32,7 @@ impl<V: Validation> Participant<V> {
         at: Timestamp,
     ) -> DirectAnswer {
         debug_assert!(key.latest, "a direct read wants what is latest");
-        if self.horizon.bound.is_lost() || self.horizon.present.has_replicas() {
+        if self.horizon.bound.is_lost() || !self.may_tell_at_once(now) {
             return DirectAnswer::Indirect;
         }
         match self.judge_read(now, key, ReadAt::Latest(at)) {
@@ -40,6 +40,9 @@ impl<V: Validation> Participant<V> {
                 DirectAnswer::Read { at, expiry: self.horizon.expiry_rule(now, at) }
             }
             Ok((ReadVerdict::Blocked(at, _), _)) if is_planted!(DirectUnderPromise) => {
+                DirectAnswer::Read { at, expiry: self.horizon.expiry_rule(now, at) }
+            }
+            Ok((ReadVerdict::NotAdmitted, at)) if is_planted!(CallsAboveLease) => {
                 DirectAnswer::Read { at, expiry: self.horizon.expiry_rule(now, at) }
             }
             Ok((ReadVerdict::NotAdmitted | ReadVerdict::Blocked(..), _)) | Err(_) => {

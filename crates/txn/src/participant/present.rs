@@ -129,6 +129,10 @@ impl<V: Validation> Participant<V> {
         input: &Input<'_>,
         out: &mut Vec<Output>,
     ) -> bool {
+        if matches!(input, Input::DirectRead { .. } | Input::DirectWrite(_)) {
+            // A call has one answer and wakes nobody.
+            return false;
+        }
         let old_lease = self.horizon.present.old_lease;
         if self.horizon.present.observe(now) {
             self.life.waiting.wake_for_present(out);
@@ -178,6 +182,19 @@ impl<V: Validation> Participant<V> {
     #[must_use]
     pub fn has_short_lease(&self, now: Timestamp) -> bool {
         self.horizon.bound.is_short(now, self.horizon.present.error_of_lease())
+    }
+
+    /// Whether what is there now may be told without any wait, within a call.
+    #[inline]
+    pub(super) fn may_tell_at_once(&self, now: Timestamp) -> bool {
+        let present = &self.horizon.present;
+        if is_planted!(CallsAboveLease) {
+            return true;
+        }
+        let admits = |latest: Option<Timestamp>| {
+            latest.is_none_or(|latest| self.horizon.bound.admits(latest))
+        };
+        !present.is_waiting() && present.latest_true_time(now, present.error).is_ok_and(admits)
     }
 
     /// Whether what is there now may be told, by a clock that shows `now` and is wrong by no more than

@@ -136,6 +136,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::UnrecordedAbsence,
     Bug::UnnotedPut,
     Bug::DirectUnderPromise,
+    Bug::CallsAboveLease,
     Bug::UnnotedDirectPut,
     Bug::LatePrepare,
     Bug::DroppedPromise,

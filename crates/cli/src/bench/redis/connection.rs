@@ -144,6 +144,7 @@ struct OpenCall {
 /// See the module.
 pub(super) struct RespConnection {
     pub(super) run: Arc<RespRun>,
+    /// Where it connects; where it was lost last comes last.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) generator: Generator,
     pub(super) random: Random,
@@ -173,6 +174,7 @@ impl RespConnection {
                 Err(Lost::History(error)) => return Err(Failure::failed(error.to_string())),
                 Err(lost) => {
                     self.note(&lost);
+                    self.addresses.rotate_left(1);
                     std::thread::sleep(REDIAL_PAUSE);
                 }
             }

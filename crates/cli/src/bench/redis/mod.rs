@@ -159,9 +159,12 @@ impl RespPlan {
                 Some(made.map_err(|error| Failure::usage(format!("--{error}")))?)
             }
         };
+        let mut addresses = addresses.to_vec();
+        let first = number as usize % addresses.len();
+        addresses.rotate_left(first);
         Ok(RespConnection {
             run: Arc::clone(run),
-            addresses: addresses.to_vec(),
+            addresses,
             generator: Generator::new(self.mix.clone(), self.seed, place, of),
             random: Random::derived(self.seed, of + place),
             cut_percent: self.cut_percent,
@@ -178,13 +181,16 @@ struct Door {
 }
 
 impl Door {
-    /// `redis://HOST[:PORT]` names the port itself; otherwise the server is asked where it is.
+    /// `redis://HOST[:PORT],…` names the ports themselves; otherwise the server is asked where its is.
     fn find(address: &str) -> Result<Self, Failure> {
         let notes = vec![("address", Value::from(address))];
         if let Some(named) = address.strip_prefix("redis://") {
-            let host = named.trim_end_matches('/');
-            let host = if has_port(host) { host.to_owned() } else { format!("{host}:7401") };
-            return Ok(Self { addresses: resolve(&host)?, servers: Vec::new(), notes });
+            let mut addresses = Vec::new();
+            for host in named.trim_end_matches('/').split(',') {
+                let host = if has_port(host) { host.to_owned() } else { format!("{host}:7401") };
+                addresses.extend(resolve(&host)?);
+            }
+            return Ok(Self { addresses, servers: Vec::new(), notes });
         }
         let asked = probe::servers_of(address);
         let server = asked.first().cloned().unwrap_or_default();

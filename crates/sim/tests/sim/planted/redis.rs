@@ -101,6 +101,58 @@ fn an_answer_that_a_gateway_loses_is_found() {
     found_within(5, Bug::LostAnswers, PIPELINES);
 }
 
+/// Redis clients that are split off with a primary, on many connections: one that waits for a write
+/// reads nothing, and those that break and come again read once more.
+const SPLIT_OFF: &str = r#"
+[cluster]
+replication = 3
+servers = 3
+shards = 1
+threads = 1
+[workload]
+kind = "redis"
+seconds = 15
+[redis]
+clients = 6
+connections = 16
+rate = 600
+keys = 4
+[faults]
+split = { every = "5s", lasting = "6s" }
+break = { every = "20ms" }
+"#;
+
+#[test]
+fn a_call_of_a_primary_that_was_deposed_is_found() {
+    found_within(8, Bug::CallsAboveLease, SPLIT_OFF);
+}
+
+/// Servers with copies of one shard, whose links break while many writes are on them, and that die.
+const LINKS_OF_COPIES: &str = r#"
+[cluster]
+replication = 3
+servers = 3
+threads = 1
+shards = 1
+[workload]
+kind = "redis"
+seconds = 5
+[redis]
+clients = 2
+connections = 3
+rate = 1500
+keys = 3
+[faults]
+break = { every = "15ms" }
+kill = { every = "2500ms", lasting = "1500ms" }
+slow-disk = { every = "500ms", lasting = "300ms" }
+"#;
+
+#[test]
+fn a_repeat_under_another_name_where_shards_have_copies_is_found() {
+    found_within(20, Bug::RenamedRepeats, LINKS_OF_COPIES);
+}
+
 const CALLS: &str = include_str!("../../../../../scenarios/calls.toml");
 
 #[test]
