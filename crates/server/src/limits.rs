@@ -4,6 +4,10 @@ use core::time::Duration;
 
 use timestone_seda::AdmissionLimit;
 
+/// How often a backup that is read asks its primary for a closed timestamp.
+pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
+/// For how long after the last read it goes on asking.
+pub(crate) const CLOSED_WANTED_FOR: Duration = Duration::from_secs(2);
 /// Port of the native protocol.
 pub const NATIVE_PORT: u16 = 7400;
 /// Port of the RESP gateway.

@@ -433,6 +433,16 @@ pub enum Bug {
     WatermarkIsLocal,
     /// What a page was read for is told as the present, although the lease has passed meanwhile.
     UncheckedPresent,
+    /// A primary closes timestamps up to which it has no lease.
+    ClosesAboveLease,
+    /// A primary closes timestamps at which something is prepared.
+    ClosesOverPrepared,
+    /// A primary closes timestamps, and promises writes below them all the same.
+    ClosesWithoutMark,
+    /// A backup reads at a closed timestamp although it lacks batches that belong to it.
+    BackupReadsBehind,
+    /// A snapshot that may be old lies below what its session has seen.
+    SnapshotsGoBack,
 }
 
 std::thread_local! {

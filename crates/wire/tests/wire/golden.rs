@@ -271,6 +271,16 @@ fn heartbeats_and_checkpoints() {
     out.clear();
     CheckpointPart { last: true, cursor: b"c", part: b"part" }.encode(&TO, &mut out);
     assert_bytes(&out, "9400", "01 01000000 04000000 63 70617274");
+    out.clear();
+    ClosedAsk { from: ServerId::new(0x0403_0201) }.encode(&TO, &mut out);
+    assert_bytes(&out, "1900", "01020304");
+    out.clear();
+    ClosedIs { through: 7, at: Timestamp::from_nanos(9) }.encode(&TO, &mut out);
+    assert_bytes(&out, "9500", "0700000000000000 0900000000000000");
+    out.clear();
+    let (keyspace, at) = (KeyspaceId::new(5), Timestamp::from_nanos(9));
+    GetAtBackup { keyspace, at, key: b"k" }.encode(&TO, &mut out);
+    assert_bytes(&out, "1a00", "05000000 0900000000000000 01000000 6b");
 }
 
 #[test]
