@@ -115,7 +115,8 @@ impl ReplicaStage {
 
     /// When it has something to do for reads here.
     pub(super) fn reading_deadline(&self) -> Option<Timestamp> {
-        let is_backup = self.kept.as_ref().is_some_and(|kept| kept.role.is_backup());
+        let is_backup = |kept: &Kept| kept.role.is_backup() && kept.ends_since.is_none();
+        let is_backup = self.kept.as_ref().is_some_and(is_backup);
         self.reads_here.asks_at().filter(|_| is_backup)
     }
 
