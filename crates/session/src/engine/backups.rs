@@ -144,7 +144,8 @@ impl Backups {
         })?;
         let keeper = &mut keepers[usize::from(chosen)];
         if unknown.is_some() {
-            keeper.looked_at = now;
+            // What was known is of another time.
+            (keeper.looked_at, keeper.round_trip, keeper.watched) = (now, None, None);
         }
         (primary != Some(keeper.server)).then_some(BackupIndex(chosen))
     }
@@ -290,7 +291,7 @@ mod tests {
             .with_servers(|_| Some(server(1)))
             .with_replicas(|_| vec![server(1), server(2), server(3)]);
         let mut shards = Shards::new(routes);
-        [2, 3].map(|number| shards.backup_up(server(number)));
+        [2, 3].into_iter().for_each(|number| shards.backup_up(server(number)));
         shards
     }
 

@@ -198,7 +198,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0300 0300 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0400 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -232,7 +232,7 @@ fn welcome() {
     assert_bytes(
         &out,
         "8000",
-        "0300 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+        "0400 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
          04000000 03000000 0100 0300 6d6170",
     );
 }
