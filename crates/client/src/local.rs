@@ -14,8 +14,8 @@ use std::time::Duration;
 use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{
-    ClockOffset, Condition, KeyName, Mutation, RequestOptions, SessionError, SessionId, Step,
-    Ticket, TxnHandle, TxnStatus, ValueView,
+    ClockOffset, Condition, EngineStats, KeyName, Mutation, RequestOptions, SessionError,
+    SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 
@@ -177,6 +177,12 @@ impl LocalDb {
     #[must_use]
     pub fn clock_offsets(&self) -> Vec<(ShardId, ClockOffset)> {
         self.core.engine.borrow().shards().clock_offsets().collect()
+    }
+
+    /// What the client has done so far.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.core.engine.borrow().stats()
     }
 
     /// Whom the time of this client goes by, how far that is from its own clock, and how far it may be

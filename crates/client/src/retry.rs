@@ -16,6 +16,12 @@ pub struct TransactionOptions {
     pub strict: bool,
     /// Read as of this point in time.
     pub snapshot_at: Option<Timestamp>,
+    /// Read as of a time that is no longer past than this, and let backups answer: the nearest
+    /// replica does, the primary among them, and those that are about as near take turns. Implies
+    /// `read_only`. What the session has seen or written it still sees. With `snapshot_at` that is
+    /// the snapshot, and backups may answer. Primaries alone are asked with `strict` and
+    /// `external_wait`, and for keyspaces in memory.
+    pub max_staleness: Option<Duration>,
     /// Acknowledge the commit only when the clock's error bound has passed its timestamp.
     pub external_wait: bool,
     /// Give up after this long, counted from begin.
@@ -32,6 +38,7 @@ impl TransactionOptions {
             read_only: self.read_only,
             strict: self.strict,
             snapshot_at: self.snapshot_at,
+            max_staleness: self.max_staleness,
             external_wait: self.external_wait,
             deadline: self.deadline.or(handle_deadline).map(|span| now.saturating_add(span)),
         }

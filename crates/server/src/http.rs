@@ -27,6 +27,7 @@ use crate::assembly::Observed;
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::http_listener::BoundedListener;
+use crate::replica_gauges::ReplicaGauges;
 use timestone_shard::gauges::ShardGauges;
 
 /// The HTTP server: bound first, so that a port in use is noticed before anything runs.
@@ -317,6 +318,30 @@ fn shards(page: &mut Page, observed: &Observed) {
         "gauge",
         "How far the watermark trails the clock.",
         lag,
+    );
+    let of_replica = |replica: &ReplicaGauges| format!("{{shard=\"{}\"}}", replica.shard);
+    let reads = observed.replicas.iter().flat_map(|replica| {
+        let (answered, refused) = replica.backup_reads();
+        let of = |result: &str, value: u64| {
+            (format!("{{shard=\"{}\",result=\"{result}\"}}", replica.shard), value as f64)
+        };
+        [of("answered", answered), of("refused", refused)]
+    });
+    page.family(
+        "timestone_backup_reads_total",
+        "counter",
+        "Reads of snapshots that clients asked of this server's backups; what is refused they ask the \
+         primary.",
+        reads,
+    );
+    let closed = observed.replicas.iter();
+    let closed =
+        closed.filter_map(|one| Some((of_replica(one), one.closed_lag(now)?.as_secs_f64())));
+    page.family(
+        "timestone_closed_lag_seconds",
+        "gauge",
+        "How old the latest snapshot is that clients may read at this server's backup of a shard.",
+        closed,
     );
     let waiting =
         observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));

@@ -91,7 +91,7 @@ impl Protocol for NativeProtocol {
         let to = match Kind::from_u8(kind) {
             None => return Split::Broken,
             // What only servers tell each other: a client that sends it has lost its way.
-            Some(Kind::Heartbeat | Kind::ReplicaAsk | Kind::CheckpointAsk)
+            Some(Kind::Heartbeat | Kind::ReplicaAsk | Kind::CheckpointAsk | Kind::ClosedAsk)
                 if connection.dial.is_none() && role != Some(true) =>
             {
                 return Split::Broken;

@@ -2,9 +2,11 @@
 //! by the node stage (heartbeats) and by whoever looks.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 
 use timestone_replication::Step;
-use timestone_types::{Epoch, ShardId};
+use timestone_shard::BackupReadFigures;
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
 /// What a replica needs of the master.
@@ -44,6 +46,10 @@ pub(crate) struct ReplicaGauges {
     installed: AtomicU32,
     counted: AtomicU64,
     lag: AtomicU64,
+    /// What clients may read at this backup, in nanoseconds; zero: nothing.
+    closed: AtomicU64,
+    reads: AtomicU64,
+    refused_reads: AtomicU64,
 }
 
 /// The steps by their numbers in [`ReplicaGauges`]; the first one stands for a server that keeps no
@@ -66,6 +72,9 @@ impl ReplicaGauges {
             installed: AtomicU32::default(),
             counted: AtomicU64::default(),
             lag: AtomicU64::default(),
+            closed: AtomicU64::default(),
+            reads: AtomicU64::default(),
+            refused_reads: AtomicU64::default(),
         }
     }
 
@@ -132,6 +141,23 @@ impl ReplicaGauges {
     /// How many batches it lacks, as far as it knows.
     pub(crate) fn lag(&self) -> u64 {
         self.lag.load(Relaxed)
+    }
+
+    /// How old the latest snapshot is that may be read here as at a backup; `None` where none may.
+    pub(crate) fn closed_lag(&self, now: Timestamp) -> Option<Duration> {
+        let closed = Timestamp::from_nanos(self.closed.load(Relaxed));
+        (closed > Timestamp::ZERO).then(|| now.since(closed))
+    }
+
+    /// Reads that were answered here as a backup, and that were refused.
+    pub(crate) fn backup_reads(&self) -> (u64, u64) {
+        (self.reads.load(Relaxed), self.refused_reads.load(Relaxed))
+    }
+
+    pub(crate) fn set_reads(&self, closed: Timestamp, reads: BackupReadFigures) {
+        self.closed.store(closed.as_nanos(), Relaxed);
+        self.reads.store(reads.answered, Relaxed);
+        self.refused_reads.store(reads.refused, Relaxed);
     }
 
     pub(crate) fn set_progress(&self, counted: BatchNumber, lag: u64) {

@@ -58,6 +58,22 @@ pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause before a request is asked again that a server refused because it does not serve
 /// the shard, or not yet: it may be a primary that is about to.
 pub const MAX_UNSERVED_PAUSE: Duration = Duration::from_millis(250);
+/// How far in the past a transaction reads that may be answered by backups, at most: a backup that
+/// follows its primary has closed what is older than this.
+pub const READ_BEHIND: Duration = Duration::from_millis(500);
+/// A read that a backup has not answered within this is asked at the primary.
+pub const BACKUP_PATIENCE: Duration = Duration::from_millis(100);
+/// For how long a backup is not asked that has refused: it had not come as far as the snapshot.
+pub const BACKUP_PAUSE: Duration = Duration::from_millis(50);
+/// For how long a backup is not asked that was silent.
+pub const SILENT_BACKUP_PAUSE: Duration = Duration::from_secs(1);
+/// How near a replica is, by the time that its answers take, is looked at again after this long.
+pub const ROUND_TRIP_LASTS: Duration = Duration::from_secs(10);
+/// One whose answer is not there yet is not looked at again within this.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Replicas are about as near as the nearest if their answers take no longer than twice what its
+/// answers take, and this.
+pub const ABOUT_AS_NEAR: Duration = Duration::from_micros(200);
 /// A shard that owes an answer and has been silent for this long may be served by somebody else:
 /// the map is asked for meanwhile. Looked at with every report.
 pub const SUSPECT_AFTER: Duration = Duration::from_millis(300);
@@ -98,6 +114,11 @@ pub const CLOCK_ASKED_AFTER: Duration = Duration::from_secs(1);
 /// half of.
 pub const EXTERNAL_LEAD: Duration = Duration::from_millis(250);
 
+// What is read in the past is not collected yet.
+const _: () = assert!(
+    2 * READ_BEHIND.as_nanos() <= timestone_types::limits::WATERMARK_LAG.as_nanos()
+        && BACKUP_PATIENCE.as_nanos() < REQUEST_TIMEOUT.as_nanos()
+);
 const _: () =
     assert!(10 * CLOCK_ASKED_AFTER.as_nanos() <= timestone_clock::limits::RECENT.as_nanos());
 const _: () =

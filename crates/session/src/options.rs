@@ -1,5 +1,7 @@
 //! What a caller may say about a transaction or a request, and how an operation answers at once.
 
+use core::time::Duration;
+
 use timestone_types::{Expiry, Timestamp, Version};
 
 use crate::{Ticket, done::ValueView};
@@ -16,11 +18,23 @@ pub struct TxnOptions {
     /// Read as of this point in time instead of now; implies `read_only`. Zero and the future are
     /// refused.
     pub snapshot_at: Option<Timestamp>,
+    /// Read as of a time that is no longer past than this, and let backups answer; implies
+    /// `read_only`. The snapshot never lies below what the session has seen. With `snapshot_at` that
+    /// is the snapshot, and backups may answer. Not with `strict` or `external_wait`: these are about
+    /// the present, and primaries alone are asked.
+    pub max_staleness: Option<Duration>,
     /// Acknowledge the commit only when the clock's error bound has passed the commit timestamp.
     pub external_wait: bool,
     /// When to stop waiting, for every operation of the transaction and for its commit. `None`: the
     /// configured default after each call.
     pub deadline: Option<Timestamp>,
+}
+
+impl TxnOptions {
+    /// Whether backups may answer its reads.
+    pub(crate) const fn reads_at_backups(&self) -> bool {
+        self.max_staleness.is_some() && !self.strict && !self.external_wait
+    }
 }
 
 /// How a request outside a transaction is to run.

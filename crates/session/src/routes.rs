@@ -16,6 +16,8 @@ pub struct Routes {
     shards: Vec<(ShardId, Epoch)>,
     /// Who serves each of them, where that is known.
     servers: Box<[Option<ServerNumber>]>,
+    /// Who keeps a replica of each of them, where there are several; the primary included.
+    replicas: Box<[Vec<ServerNumber>]>,
 }
 
 /// Marks a slot that nobody owns.
@@ -41,7 +43,8 @@ impl Routes {
             })
             .collect();
         let servers = vec![None; shards.len()].into();
-        Self { version, slots, shards, servers }
+        let replicas = vec![Vec::new(); shards.len()].into();
+        Self { version, slots, shards, servers, replicas }
     }
 
     /// The same, where `server` tells who serves each shard.
@@ -49,6 +52,20 @@ impl Routes {
     pub fn with_servers(self, server: impl Fn(ShardId) -> Option<ServerNumber>) -> Self {
         let servers = self.shards.iter().map(|&(shard, _)| server(shard)).collect();
         Self { servers, ..self }
+    }
+
+    /// The same, where `replicas` tells who keeps a replica of each shard.
+    #[must_use]
+    pub fn with_replicas(self, replicas: impl Fn(ShardId) -> Vec<ServerNumber>) -> Self {
+        let replicas = self.shards.iter().map(|&(shard, _)| replicas(shard)).collect();
+        Self { replicas, ..self }
+    }
+
+    /// Who keeps a replica of a shard, as far as that is known; nobody where there is one copy.
+    #[must_use]
+    pub fn replicas_of(&self, shard: ShardId) -> &[ServerNumber] {
+        let place = self.shards.binary_search_by_key(&shard, |entry| entry.0);
+        place.map_or(&[], |place| &self.replicas[place])
     }
 
     /// Who serves a shard, if that is known.
@@ -99,7 +116,14 @@ impl From<&ShardMap> for Routes {
     fn from(map: &ShardMap) -> Self {
         let shards = map.shards().iter().map(|shard| (shard.id, shard.epoch)).collect();
         let server = |shard| map.primary(shard).map(|server| ServerNumber(server.id.get()));
-        Self::new(map.version().get(), shards, |slot| Some(map.shard_of(slot))).with_servers(server)
+        let replicas = |shard| {
+            let entry = map.shards().iter().find(|entry| entry.id == shard);
+            let replicas = entry.map_or(&[][..], |entry| &entry.replicas);
+            replicas.iter().map(|server| ServerNumber(server.get())).collect()
+        };
+        Self::new(map.version().get(), shards, |slot| Some(map.shard_of(slot)))
+            .with_servers(server)
+            .with_replicas(replicas)
     }
 }
 

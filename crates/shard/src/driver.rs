@@ -112,7 +112,12 @@ impl Driver {
         debug_assert!(
             matches!(
                 answer,
-                Some(Output::Recognised { .. } | Output::Owed { .. } | Output::CopyForward(_))
+                Some(
+                    Output::Recognised { .. }
+                        | Output::Owed { .. }
+                        | Output::CopyForward(_)
+                        | Output::Closed { .. }
+                )
             ),
             "a question is answered last"
         );

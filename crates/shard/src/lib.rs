@@ -35,7 +35,7 @@ mod testing;
 mod turn;
 mod write_sets;
 
-pub use backup::Backup;
+pub use backup::{Backup, BackupReadFigures, BackupReads};
 pub use checkpoint::{CheckpointPart, PartAsk, Rebuild, RebuildStep};
 pub use error::ShardError;
 pub use log_records::log_contents::LogContents;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use timestone_wire::limits::{MAX_BATCH_BYTES, MAX_PARTICIPANTS, MAX_PREPARE_BODY_BYTES};
 
+/// Most reads of a backup that wait for its device; beyond it clients are sent to the primary.
+pub const MAX_BACKUP_READS: usize = 4096;
 /// Bytes of answers to one reply address after which an open batch of frames leaves before the end
 /// of the turn.
 pub const REPLY_FRAME_BATCH_BYTES: usize = 256 * 1024;

@@ -14,6 +14,7 @@ mod data;
 mod recorder;
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -120,6 +121,8 @@ pub(crate) struct SessionSettings {
     pub(crate) expires: Option<Duration>,
     /// So many bytes has every third value.
     pub(crate) large: Option<u32>,
+    /// What only reads may read so far in the past, and at backups.
+    pub(crate) max_staleness: Option<Duration>,
 }
 
 /// See the module.
@@ -137,6 +140,8 @@ pub(crate) struct Board {
     /// How old what read-only transactions read is.
     pub(crate) snapshots: Snapshots,
     pub(crate) complaints: Complaints,
+    /// Reads that backups have answered.
+    pub(crate) backup_reads: AtomicU64,
     state: Mutex<BoardState>,
 }
 
@@ -153,6 +158,7 @@ impl SessionSettings {
             scans: registers.scans.unwrap_or(0),
             expires: registers.expires.map(Duration::from),
             large: registers.large,
+            max_staleness: part.mix.max_staleness.map(Duration::from),
             ..Self::default()
         }
     }
@@ -205,6 +211,7 @@ impl Board {
             data: KnownData::default(),
             snapshots: Snapshots::default(),
             complaints: Complaints::new(truth.clone()),
+            backup_reads: AtomicU64::new(0),
             state: Mutex::new(state),
             truth,
         })

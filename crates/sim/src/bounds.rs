@@ -227,6 +227,12 @@ fn check_replication(scenario: &Scenario) -> Checked {
         let what = "is for replication = 3 or 5 in [cluster]".to_owned();
         return Err(Wrong::new(&["workload", key], what));
     }
+    let staleness = scenario.workload.mix.max_staleness;
+    if !are_replicated && staleness.is_some() {
+        let what = "is for replication = 3 or 5 in [cluster]".to_owned();
+        return Err(Wrong::new(&["workload", "max-staleness"], what));
+    }
+    lasts(&["workload", "max-staleness"], staleness, DEADLINE)?;
     lasts(&["workload", "failover-within"], demands.failover_within, FAILOVER)
 }
 

@@ -107,14 +107,15 @@ impl World {
         let (counter, clock) = (process.counter.clone(), process.clock.clone());
         let judged = self.config.clients_time.is_followed.then_some(clock);
         self.on_client(id, |db| {
-            for slot in slots {
+            for (number, slot) in slots.enumerate() {
                 let (board, counter) = (Arc::clone(&board), counter.clone());
                 let judge = judged.clone().map(TimeJudge::new);
                 board.session_begins(slot);
                 // The task tells the board what comes of it.
-                drop(
-                    db.spawn(move |local| crate::session::run(local, board, slot, counter, judge)),
-                );
+                let is_first = number == 0;
+                drop(db.spawn(move |local| {
+                    crate::session::run(local, board, (slot, is_first), counter, judge)
+                }));
             }
         });
     }

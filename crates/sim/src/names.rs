@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use timestone_seda::ReplyAddress;
 use timestone_types::TxnId;
-use timestone_wire::{Frame, Get, Kind, Message, Prepare, PrepareBody, RequestId};
+use timestone_wire::{Frame, Get, GetAtBackup, Kind, Message, Prepare, PrepareBody, RequestId};
 use timestone_workload::history::MicroOp;
 use timestone_workload::{KeyIndex, KeyShape, ValueKind, write_list_element};
 
@@ -105,6 +105,11 @@ impl Names {
         match frame.kind() {
             Kind::Get => {
                 if let Ok(get) = Get::decode(frame) {
+                    self.asked.insert(place, key(get.key));
+                }
+            }
+            Kind::GetAtBackup => {
+                if let Ok(get) = GetAtBackup::decode(frame) {
                     self.asked.insert(place, key(get.key));
                 }
             }

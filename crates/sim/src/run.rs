@@ -16,6 +16,7 @@ mod watchdog;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use timestone_clock::SkewModel;
@@ -526,6 +527,10 @@ impl ScenarioRun {
         let over = self.phase == RunPhase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();
         self.findings.extend(self.failovers.too_few().filter(|_| complete));
+        let backup_reads = self.board.backup_reads.load(Relaxed);
+        if complete && self.board.settings.max_staleness.is_some() && backup_reads == 0 {
+            self.findings.push(Finding::new("demands", "no backup has answered a read".to_owned()));
+        }
         let damaged = self.is_damaged();
         if let Some(since) = self.calm.since.filter(|_| !self.was_lied_to()) {
             let calm = Calm { since, timeout: CALM_TIMEOUT, until: self.moment() };
@@ -561,6 +566,7 @@ impl ScenarioRun {
             changes: self.world.incidents.changes.clone(),
             stalled: self.unread.closed,
             failovers: self.failovers.count,
+            backup_reads,
             pace: self.pace.taken.unwrap_or_default(),
             checked,
             findings: self.findings,

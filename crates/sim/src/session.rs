@@ -9,6 +9,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use timestone_client::{
@@ -74,13 +75,17 @@ struct ClientSession {
     began: Timestamp,
     /// Of clients that follow the servers' time.
     judge: Option<TimeJudge>,
+    /// Reads of the client that backups have answered, as counted so far; `None`: another session
+    /// counts them.
+    backup_reads: Option<u64>,
 }
 
-/// Runs transactions in a slot until the run is over.
+/// Runs transactions in a slot until the run is over; the first one of a client counts what all of its
+/// sessions read at backups.
 pub(crate) async fn run(
     db: LocalDb,
     board: Arc<Board>,
-    slot: usize,
+    (slot, is_first): (usize, bool),
     counter: Counter,
     judge: Option<TimeJudge>,
 ) -> Result<()> {
@@ -95,6 +100,7 @@ pub(crate) async fn run(
         seen: Vec::new(),
         began: Timestamp::ZERO,
         judge,
+        backup_reads: is_first.then_some(0),
     };
     if board.settings.closed {
         session.run_closed(&counter).await?;
@@ -153,6 +159,11 @@ impl ClientSession {
                 board.complaints.wrong(wrong);
             }
             board.complete(slot, fate, std::mem::take(&mut self.seen));
+            if let Some(counted) = &mut self.backup_reads {
+                let answered = self.db.stats().answered_by_backups;
+                board.backup_reads.fetch_add(answered - *counted, Relaxed);
+                *counted = answered;
+            }
             if pause {
                 self.db.sleep(ERROR_PAUSE).await?;
             }
@@ -214,7 +225,9 @@ impl ClientSession {
     }
 
     async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), AttemptEnd> {
-        let tx = self.db.begin(&self.options())?;
+        let mut options = self.options();
+        options.max_staleness = self.board.settings.max_staleness.filter(|_| plan.is_read_only());
+        let tx = self.db.begin(&options)?;
         if plan.is_read_only() {
             let keys = plan.ops.iter().map(|op| op.key());
             self.board.snapshots.look(keys, tx.begin_timestamp()?);

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use timestone_types::{ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
-    Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer, Get, Kind,
-    Message, Prepare, PrepareBody, ReadAt, Report, Status, StatusIs, Terminate, Value, Vote, Write,
-    WriteSet, Written,
+    ClosedIs, Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer,
+    Get, GetAtBackup, Kind, Message, Prepare, PrepareBody, ReadAt, Report, Status, StatusIs,
+    Terminate, Value, Vote, Write, WriteSet, Written,
 };
 use timestone_workload::history::{MicroOp, Seen};
 use timestone_workload::{ValueKind, list_of};
@@ -189,6 +189,12 @@ pub(crate) fn frame(frame: &Frame<'_>, about: Option<&str>, names: &Names) -> St
             };
             format!("key {} {at}", key(get.key))
         }),
+        Kind::GetAtBackup => GetAtBackup::decode(frame)
+            .ok()
+            .map(|get| format!("key {} as of {}, at a backup", key(get.key), moment(get.at))),
+        Kind::ClosedIs => ClosedIs::decode(frame)
+            .ok()
+            .map(|closed| format!("{} with batch {}", moment(closed.at), closed.through)),
         Kind::Value => Value::decode(frame).ok().map(|found| value(&found, names.values())),
         Kind::Report => Report::decode(frame).ok().map(|report| format!("{report:?}")),
         Kind::ErrorReply => ErrorReply::decode(frame).ok().map(|error| error.to_string()),

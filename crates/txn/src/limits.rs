@@ -47,6 +47,10 @@ pub const SHORT_LEASE: Duration = Duration::from_millis(100);
 /// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
 /// unless the log is as late as would make the fastest clocks wait as well.
 pub const EXPIRY_BELOW_BOUND: Duration = shared::MAX_CLOCK_LEAD;
+/// How far a timestamp that is closed for reads at backups lies below the clock, at least. A write
+/// whose commit timestamp is older when it comes is sent to a later one: clients propose theirs when
+/// they commit, so only those of slow clocks or far away are met.
+pub const CLOSED_LAG: Duration = Duration::from_millis(100);
 /// At a shard with replicas nobody is told what is there now while the clock may be wrong by more than
 /// this: with less, the bound that is asked for anyway reaches far enough.
 pub const MAX_PRESENT_ERROR: Duration = shared::MAX_CLOCK_LEAD;

@@ -445,6 +445,16 @@ pub enum Bug {
     UncheckedPresent,
     /// A primary with replicas answers calls of its thread's gateway without a look at its lease.
     CallsAboveLease,
+    /// A primary closes timestamps up to which it has no lease.
+    ClosesAboveLease,
+    /// A primary closes timestamps at which something is prepared.
+    ClosesOverPrepared,
+    /// A primary closes timestamps, and promises writes below them all the same.
+    ClosesWithoutMark,
+    /// A backup reads at a closed timestamp although it lacks batches that belong to it.
+    BackupReadsBehind,
+    /// A snapshot that may be old lies below what its session has seen.
+    SnapshotsGoBack,
 }
 
 std::thread_local! {

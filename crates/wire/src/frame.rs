@@ -434,6 +434,10 @@ kinds! {
     Heartbeat = 23,
     /// [`crate::CheckpointAsk`].
     CheckpointAsk = 24,
+    /// [`crate::ClosedAsk`].
+    ClosedAsk = 25,
+    /// [`crate::GetAtBackup`].
+    GetAtBackup = 26,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -476,4 +480,6 @@ kinds! {
     HeartbeatAck = 147,
     /// [`crate::CheckpointPart`].
     CheckpointPart = 148,
+    /// [`crate::ClosedIs`].
+    ClosedIs = 149,
 }

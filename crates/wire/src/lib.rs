@@ -40,7 +40,7 @@ pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
     check, count_frames, frame_length, recode, restamp, without_clock,
 };
-pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
+pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{
     PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,
@@ -49,13 +49,13 @@ pub use replica::{
     BatchBytes, ReplicaAnswer, ReplicaAsk, decode_replica_message, encode_replica_message,
 };
 pub use reply::{
-    CheckpointPart, ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, HeartbeatAck,
-    MapIs, MasterReply, NewestIs, ScanPage, Scrubbed, StatusIs, StatusList, Value, Vote, WriteSet,
-    Written,
+    CheckpointPart, ClockIs, ClosedIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer,
+    HeartbeatAck, MapIs, MasterReply, NewestIs, ScanPage, Scrubbed, StatusIs, StatusList, Value,
+    Vote, WriteSet, Written,
 };
 pub use request::{
-    CheckpointAsk, Count, Decide, FetchWriteSet, Forget, Freeze, Get, Heartbeat, MapPull, MapPush,
-    MasterAsk, Newest, NodeStatus, Ping, Prepare, Report, Scan, Scrub, ShardStats, Status,
-    Terminate, Write,
+    CheckpointAsk, ClosedAsk, Count, Decide, FetchWriteSet, Forget, Freeze, Get, GetAtBackup,
+    Heartbeat, MapPull, MapPush, MasterAsk, Newest, NodeStatus, Ping, Prepare, Report, Scan, Scrub,
+    ShardStats, Status, Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

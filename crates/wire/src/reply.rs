@@ -318,6 +318,18 @@ message! {
 }
 
 message! {
+    /// Answers [`crate::ClosedAsk`], in the primary's epoch, which the header names.
+    ClosedIs {
+        fixed {
+            /// The batch of the shard up to which everything has to be carried out.
+            through: u64,
+            /// Snapshots at or below it may be answered then.
+            at: Timestamp,
+        }
+    }
+}
+
+message! {
     /// Refuses a request of any kind.
     ErrorReply<'a> {
         fixed {

@@ -31,6 +31,24 @@ message! {
 }
 
 message! {
+    /// Reads one key of a snapshot at a backup of its shard. Answered by [`crate::Value`], or refused
+    /// where the backup has not come so far: then the primary is to be asked. Of version
+    /// [`crate::READS_AT_BACKUPS`] of the protocol.
+    GetAtBackup<'a> {
+        fixed {
+            /// The key's keyspace.
+            keyspace: KeyspaceId,
+            /// The snapshot.
+            at: Timestamp,
+        }
+        variable {
+            /// The key.
+            key: &'a [u8] => KeyBytes,
+        }
+    }
+}
+
+message! {
     /// Asks a participant to validate and prepare its part of a transaction. Answered by
     /// [`crate::Vote`].
     ///
@@ -352,6 +370,17 @@ message! {
         variable {
             /// The cursor of the part before it; empty at the beginning.
             after: &'a [u8] => CursorBytes,
+        }
+    }
+}
+
+message! {
+    /// Asks the primary of a shard for a timestamp at which backups may answer snapshots. Answered by
+    /// [`crate::ClosedIs`], if at all.
+    ClosedAsk {
+        fixed {
+            /// Who asks.
+            from: ServerId,
         }
     }
 }

@@ -155,6 +155,15 @@ fn frames() -> Seeds {
             ]
             .concat(),
         ),
+        (
+            "closed",
+            [
+                one(ClosedAsk { from: ServerId::new(2) }),
+                one(ClosedIs { through: 7, at: Timestamp::from_nanos(9) }),
+                one(GetAtBackup { keyspace: KeyspaceId::DEFAULT, at: Timestamp::from_nanos(9), key: b"k" }),
+            ]
+            .concat(),
+        ),
         ("replica_ask", replica_asks()),
         ("replica_answer", replica_answers()),
     ]

@@ -64,8 +64,10 @@ impl Course {
 pub(super) struct BenchRun {
     pub(super) spec: WorkloadSpec,
     pub(super) retry: bool,
+    /// How far in the past what only reads may read, and at backups.
+    pub(super) max_staleness: Option<Duration>,
     pub(super) chronicle: Option<Chronicle>,
-    /// How old what is read is, where clocks are wrong on purpose.
+    /// How old what is read is, where clocks are wrong or snapshots old on purpose.
     pub(super) snapshots: Option<Snapshots>,
     pub(super) course: Course,
 }
@@ -74,11 +76,11 @@ impl BenchRun {
     /// A run that begins now.
     pub(super) fn new(
         spec: WorkloadSpec,
-        retry: bool,
+        (retry, max_staleness): (bool, Option<Duration>),
         chronicle: Option<Chronicle>,
         snapshots: Option<Snapshots>,
     ) -> Self {
-        Self { spec, retry, chronicle, snapshots, course: Course::new() }
+        Self { spec, retry, max_staleness, chronicle, snapshots, course: Course::new() }
     }
 }
 

@@ -52,6 +52,10 @@ pub(crate) struct BenchArgs {
     /// costs, and what the servers' time is worth.
     #[arg(long, value_name = "MODEL", conflicts_with = "in_process")]
     pub(super) clock_skew: Option<SkewModel>,
+    /// Let transactions that only read read so far in the past, at the nearest copy of a shard: also
+    /// at backups [default: primaries answer, with the present].
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "in_process")]
+    pub(super) max_staleness: Option<Duration>,
     /// Run an aborted transaction again with the same keys until it commits [default: go on with a
     /// new one].
     #[arg(long)]

@@ -58,7 +58,9 @@ struct Setup {
     warmup: Duration,
     duration: Duration,
     retry: bool,
-    /// Whether clocks are wrong on purpose, so that it is looked at how old snapshots are.
+    max_staleness: Option<Duration>,
+    /// Whether clocks are wrong on purpose, or snapshots may be old, so that it is looked at how old
+    /// they are.
     looks_at_ages: bool,
 }
 
@@ -132,7 +134,8 @@ impl BenchArgs {
             warmup: self.time.warmup,
             duration,
             retry: self.retry,
-            looks_at_ages: self.clock_skew.is_some(),
+            max_staleness: self.max_staleness,
+            looks_at_ages: self.clock_skew.is_some() || self.max_staleness.is_some(),
         })
     }
 }
@@ -202,6 +205,11 @@ fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> 
     report.note("threads", host.loops().len());
     report.note("warmup_s", setup.warmup.as_secs_f64());
     report.note("retry", setup.retry);
+    if let Some(span) = setup.max_staleness {
+        report.note("max_staleness_s", span.as_secs_f64());
+        let stats = host.loops().iter().filter_map(|db| db.stats().wait().ok());
+        report.note("backup_reads", stats.map(|stats| stats.answered_by_backups).sum::<u64>());
+    }
     match setup.pace {
         Pace::Closed => report.note("pace", "closed"),
         Pace::Open { per_second } => {

@@ -233,7 +233,9 @@ impl BenchSession {
     }
 
     async fn execute(&mut self) -> Result<(), AttemptFailure> {
-        let tx = self.db.begin(&self.options)?;
+        let max_staleness = self.run.max_staleness.filter(|_| self.plan.is_read_only());
+        let options = TransactionOptions { max_staleness, ..self.options.clone() };
+        let tx = self.db.begin(&options)?;
         self.sum = 0;
         let is_measured = self.run.course.is_measured();
         if let Some(snapshots) = &self.run.snapshots

@@ -71,7 +71,8 @@ impl Sums {
         let faults = report.faults.iter().map(|(kind, count)| (kind.name(), count));
         let changes = report.changes.iter().map(|(change, count)| (change.name(), count));
         let failovers = (report.failovers > 0).then_some(("failover", &report.failovers));
-        for (name, count) in faults.chain(changes).chain(failovers) {
+        let reads = (report.backup_reads > 0).then_some(("backup-read", &report.backup_reads));
+        for (name, count) in faults.chain(changes).chain(failovers).chain(reads) {
             let entry = self.faults.entry(name).or_default();
             entry.0 += count;
             entry.1 += 1;

@@ -6,6 +6,7 @@
 //! ```
 //! Every test has its own data directory and ports, and prints what it was seeded with.
 
+mod backup_reads;
 mod bad_input;
 mod churn;
 mod cluster;

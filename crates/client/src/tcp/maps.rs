@@ -45,6 +45,9 @@ impl Tcp {
         self.ask_map_at = (!is_whole).then(|| now.saturating_add(limits::UNOWNED_INTERVAL));
         self.map = Some(map);
         self.divide(core, Change::Map);
+        for index in 0..self.servers.len() {
+            self.tell_of_backups(core, index);
+        }
     }
 
     /// Gives every server of a map its entry.

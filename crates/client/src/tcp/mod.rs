@@ -8,11 +8,13 @@
 //! ```
 //! The first welcome brings the cluster, this client's id and the shard map; from then on there is
 //! one entry per server of the map. Those that are primary of no shard, and seeds that are none of
-//! them, are only dialled when nobody else answers, or some shard has lost its server (`maps`).
+//! them, are only dialled when nobody else answers, or some shard has lost its server (`maps`), or
+//! reads may be answered by backups (`backups`).
 //! Further entries reach other threads of a server (`paths`).
 //! Invariant: a shard is connected in the engine exactly while the entry that it is asked over is
 //! `Up`.
 
+mod backups;
 mod maps;
 mod paths;
 mod server;
@@ -126,6 +128,8 @@ pub(crate) struct Tcp {
     missed_since: Option<Timestamp>,
     /// That is so for long: every server is dialled.
     looks_around: bool,
+    /// Reads may be answered by backups: every server that keeps replicas is dialled.
+    reads_at_backups: bool,
     /// When connections were last looked at for silence.
     looked: Timestamp,
 }
@@ -157,6 +161,7 @@ impl Tcp {
             ask_map_at: None,
             missed_since: None,
             looks_around: false,
+            reads_at_backups: false,
             looked: Timestamp::ZERO,
         }
     }
@@ -256,6 +261,8 @@ impl Tcp {
         }
         let mut lost = core::mem::take(&mut server.shards);
         lost.append(&mut server.moved);
+        self.lose_backups(core, index);
+        let server = &mut self.servers[index];
         if server.is_further {
             self.lost_further(now, index);
         } else {
@@ -344,6 +351,7 @@ impl Tcp {
         }
         let server = &mut self.servers[index];
         server.near = welcome.near.iter().collect();
+        server.protocol = welcome.protocol;
         server.moved.clear();
         server.state = State::Up(reply_to);
         server.up_since = Some(core.now());
@@ -354,6 +362,7 @@ impl Tcp {
             return;
         }
         self.divide(core, Change::More);
+        self.tell_of_backups(core, index);
         if let Some(ready) = self.ready.take() {
             ready.send(Ok(()));
         }
@@ -403,7 +412,7 @@ impl Tcp {
         let dials_all = self.dials_all();
         for index in 0..self.servers.len() {
             let server = &self.servers[index];
-            let is_wanted = dials_all || self.is_primary(server);
+            let is_wanted = dials_all || self.is_primary(server) || self.is_backup(server);
             match server.state {
                 State::Idle { retry_at } if is_wanted && retry_at <= now => {
                     self.dial(context, core, index)
@@ -453,6 +462,11 @@ impl Tcp {
             let State::Up(reply_to) = server.state else { continue };
             let engine = core.engine.borrow();
             if let Some(since) = engine.shards().asked_since(&server.shards) {
+                server.idle.asked(since);
+            }
+            let number = server.id.filter(|_| !server.is_further).map(|id| ServerNumber(id.get()));
+            let asked = number.and_then(|number| engine.shards().backup_asked_since(number));
+            if let Some(since) = asked {
                 server.idle.asked(since);
             }
             if !server.asked.is_empty() {
@@ -568,6 +582,8 @@ impl Transport<ClientStageEvent> for Tcp {
                 None => outbox.clear(),
             }
         }
+        drop(engine);
+        self.ship_to_backups(context, core);
     }
 
     fn leave(&mut self, context: &mut Context<'_, ClientStageEvent>) {
@@ -584,7 +600,7 @@ impl Transport<ClientStageEvent> for Tcp {
         };
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
         // One that is not wanted is Idle with a time long past: it must not keep the loop awake.
-        let dials_all = self.map.is_none() || self.looks_around;
+        let dials_all = self.map.is_none() || self.looks_around || self.reads_at_backups;
         let servers = self
             .servers
             .iter()

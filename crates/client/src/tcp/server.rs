@@ -4,6 +4,7 @@ use timestone_cluster::ServerId;
 use timestone_seda::{DialId, ReplyAddress};
 use timestone_session::{IdleTimeout, OpId};
 use timestone_types::{ShardId, Timestamp};
+use timestone_wire::ProtocolVersion;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Server {
     pub(super) shards: Vec<ShardId>,
     /// What runs on the thread that reads it at the server.
     pub(super) near: Vec<ShardId>,
+    /// The version that both ends speak.
+    pub(super) protocol: ProtocolVersion,
     /// What was asked over it before a better connection stood.
     pub(super) moved: Vec<ShardId>,
     pub(super) up_since: Option<Timestamp>,
@@ -67,6 +70,7 @@ impl Server {
             attempts: 0,
             shards: Vec::new(),
             near: Vec::new(),
+            protocol: ProtocolVersion(0),
             moved: Vec::new(),
             up_since: None,
             spread: Spread::default(),

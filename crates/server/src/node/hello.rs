@@ -139,7 +139,7 @@ impl NodeStage {
             .extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
         if self.maps.is_replicated() {
-            self.replication_figures(&mut figures);
+            self.replication_figures(ctx.now(), &mut figures);
         }
         self.answer(ctx, reply_to, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);

@@ -2,6 +2,8 @@
 
 use timestone_replication::Step;
 
+use timestone_types::{Span, Timestamp};
+
 use super::NodeStage;
 use crate::replica_gauges::ReplicaGauges;
 
@@ -20,7 +22,7 @@ const fn name_of(step: Option<Step>) -> &'static str {
 impl NodeStage {
     /// How the cluster's shards stand, as this server knows it; `timestone status` puts together
     /// what all servers tell.
-    pub(super) fn replication_figures(&self, figures: &mut Vec<(String, String)>) {
+    pub(super) fn replication_figures(&self, now: Timestamp, figures: &mut Vec<(String, String)>) {
         let control = self.maps.control();
         let mut push = |name: &str, value: String| figures.push((name.to_owned(), value));
         push("replication", control.replication.to_string());
@@ -36,17 +38,19 @@ impl NodeStage {
             push(&format!("shard_{}_confirmed_epoch", entry.id), normal.epoch.to_string());
             let own = self.heartbeats.replicas().iter().find(|own| own.shard == entry.id);
             if let Some(own) = own.filter(|_| entry.replicas.contains(&self.server)) {
-                replica_figures(own, &mut push);
+                replica_figures(now, own, &mut push);
             }
         }
     }
 }
 
-fn replica_figures(own: &ReplicaGauges, push: &mut impl FnMut(&str, String)) {
+fn replica_figures(now: Timestamp, own: &ReplicaGauges, push: &mut impl FnMut(&str, String)) {
     let (shard, standing) = (own.shard, own.standing());
     push(&format!("shard_{shard}_step"), name_of(standing.step).to_owned());
     push(&format!("shard_{shard}_promised_epoch"), standing.promised.to_string());
     push(&format!("shard_{shard}_installed_epoch"), own.installed().to_string());
     push(&format!("shard_{shard}_counted_batch"), own.counted().to_string());
     push(&format!("shard_{shard}_lag_batches"), own.lag().to_string());
+    let closed = own.closed_lag(now).map_or_else(|| "none".to_owned(), |lag| Span(lag).to_string());
+    push(&format!("shard_{shard}_closed_lag"), closed);
 }

@@ -1,9 +1,9 @@
 //! The connections of a replica to the other replicas of its shard.
 //!
 //! ```text
-//!   asks (Join, Fetch, Install, Append, Probe, NeedsCheckpoint, CheckpointAsk)
+//!   asks (Join, Fetch, Install, Append, Probe, NeedsCheckpoint, CheckpointAsk, ClosedAsk)
 //!     ─► own connection, dialled when it is needed
-//!   answers (Joined, Fetched, Acked, Refused, CheckpointPart)
+//!   answers (Joined, Fetched, Acked, Refused, CheckpointPart, ClosedIs)
 //!     ─► the connection over which that replica asked last
 //! ```
 //! What is sent in one turn to one replica leaves together. Nothing is kept for whoever cannot take
@@ -18,9 +18,11 @@ use timestone_seda::{
     ConnectionView, Context, DialId, FrameBatch, NetCommand, ReplyAddress, StageId,
 };
 use timestone_shard::{CheckpointPart, PartAsk};
-use timestone_types::{ClusterId, ShardId, Timestamp};
+use timestone_types::{ClusterId, Epoch, ShardId, Timestamp};
+use timestone_wal::BatchNumber;
 use timestone_wire::{
-    self as wire, CheckpointAsk, Envelope, Message as _, RequestId, encode_replica_message,
+    self as wire, CheckpointAsk, ClosedAsk, ClosedIs, Envelope, Message as _, RequestId,
+    encode_replica_message,
 };
 
 use super::bytes::LogBytes;
@@ -122,6 +124,27 @@ impl ReplicaLinks {
         let envelope = Envelope { shard: self.shard, ..Envelope::default() };
         if let Some(peer) = self.peers.get_mut(&primary).filter(|_| primary != self.me) {
             CheckpointAsk { from, after: &ask.to_bytes() }.encode(&envelope, &mut peer.asks);
+        }
+    }
+
+    /// Asks the primary for a closed timestamp, with this turn.
+    pub(super) fn ask_closed(&mut self, primary: ReplicaId, from: ServerId) {
+        let envelope = Envelope { shard: self.shard, ..Envelope::default() };
+        if let Some(peer) = self.peers.get_mut(&primary).filter(|_| primary != self.me) {
+            ClosedAsk { from }.encode(&envelope, &mut peer.asks);
+        }
+    }
+
+    /// A timestamp that was closed in this epoch, to leave with this turn.
+    pub(super) fn give_closed(
+        &mut self,
+        to: ReplicaId,
+        epoch: Epoch,
+        (through, at): (BatchNumber, Timestamp),
+    ) {
+        let envelope = Envelope { shard: self.shard, epoch, ..Envelope::default() };
+        if let Some(peer) = self.peers.get_mut(&to) {
+            ClosedIs { through: through.get(), at }.encode(&envelope, &mut peer.answers);
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `replica_log` · `entry` · `bytes` | its side of the log, and the layout there |
 //! | `links` | to the other replicas |
 //! | `checkpoints` · `rebuilding` | a primary gives checkpoints, a replica that lacks too much takes one |
+//! | `backup_reads` | clients read snapshots at a backup, whose primary closes timestamps for that |
 //! | `refusing` | what clients hear that ask the wrong server |
 //! | `takeover` | how long becoming primary took
 //! | `start` | what a start finds, and how a replica begins without anything |
@@ -23,6 +24,7 @@
 //! where there are more servers than replicas. Deliberately absent: who is primary, and when
 //! (the master and its controller say so). Rules: docs/protocol/replication.md.
 
+mod backup_reads;
 mod bytes;
 mod checkpoints;
 mod entry;
@@ -42,7 +44,7 @@ use std::time::Duration;
 use timestone_cluster::{ControlState, ServerId, ShardMap};
 use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
-use timestone_shard::{Input as ShardInput, LogShortage, Output as ShardOutput};
+use timestone_shard::{BackupReads, Input as ShardInput, LogShortage, Output as ShardOutput};
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames, Kind, decode_replica_message, without_clock};
@@ -55,6 +57,7 @@ use crate::limits::{
 use crate::outgoing::Outgoing;
 use crate::replica_gauges::Wish;
 use crate::shard_call;
+use backup_reads::ReadsHere;
 use bytes::{LogBytes, lease_in};
 use checkpoints::Takers;
 use links::ReplicaLinks;
@@ -113,6 +116,7 @@ pub(crate) struct ReplicaStage {
     hands_over: bool,
     /// What the log lacks, as it said last.
     shortage: Option<LogShortage>,
+    reads_here: ReadsHere,
     outgoing: Outgoing,
 }
 
@@ -126,7 +130,9 @@ impl ReplicaStage {
     ) -> Self {
         let mut links = ReplicaLinks::new(shard, replica_of(server), parts.net);
         links.follow(&map);
+        let (memory, clock) = (Arc::clone(&parts.memory), Arc::clone(&parts.clock));
         Self {
+            reads_here: ReadsHere::new(BackupReads::new(shard, memory, clock)),
             name: format!("shard-{shard}"),
             shard,
             server,
@@ -383,7 +389,12 @@ impl ReplicaStage {
         let kind = first.and_then(Result::ok).map(|frame| frame.kind());
         match kind {
             // What else comes over the own connections is a welcome, or the door's refusal.
-            _ if is_dialled || matches!(kind, Some(Kind::ReplicaAsk | Kind::CheckpointAsk)) => {
+            _ if is_dialled
+                || matches!(
+                    kind,
+                    Some(Kind::ReplicaAsk | Kind::CheckpointAsk | Kind::ClosedAsk)
+                ) =>
+            {
                 for frame in Frames::new(&frame_batch.bytes) {
                     let Ok(frame) = frame else { break };
                     self.message(ctx, (frame_batch.reply_to, is_dialled), &frame);
@@ -395,6 +406,7 @@ impl ReplicaStage {
                     shard.input(turn, ShardInput::FrameBatch(frame_batch));
                 });
             }
+            Some(Kind::GetAtBackup) => self.read_at_backup(ctx, frame_batch),
             _ => self.refuse(ctx, frame_batch),
         }
     }
@@ -412,6 +424,8 @@ impl ReplicaStage {
             Kind::ReplicaAnswer => is_dialled,
             Kind::CheckpointAsk if !is_dialled => return self.asked_for_part(ctx, over, frame),
             Kind::CheckpointPart if is_dialled => return self.part_came(ctx, frame),
+            Kind::ClosedAsk if !is_dialled => return self.asked_for_closed(over, frame),
+            Kind::ClosedIs if is_dialled => return self.closed_came(frame),
             _ => false,
         };
         if !is_meant {
@@ -607,6 +621,8 @@ impl ReplicaStage {
         let counted = kept.replica.counted();
         let (last, has) = (counted.max(kept.heard_counted), kept.replica.durable().prefix());
         gauges.set_progress(counted, last.get().saturating_sub(has.get()));
+        let closed = kept.role.as_backup().map_or(Timestamp::ZERO, |backup| backup.closed());
+        gauges.set_reads(closed, self.reads_here.figures());
     }
 }
 
@@ -731,6 +747,7 @@ impl Stage<Event> for ReplicaStage {
         }
         self.with_shard(ctx, timestone_shard::Shard::turn);
         self.give_parts(ctx);
+        self.go_on_reading(ctx);
         if ctx.is_shutting_down() {
             self.end(ctx);
         } else {
@@ -752,7 +769,8 @@ impl Stage<Event> for ReplicaStage {
         let stuck = stuck.filter(|at| *at > kept.turned_at);
         // A core that is not stepped any more wants nothing.
         let core = kept.replica.next_deadline().filter(|_| !kept.role.has_failed());
-        [role, end, stuck, core].into_iter().flatten().min()
+        let reading = self.reading_deadline();
+        [role, end, stuck, core, reading].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<RawFd> {

@@ -65,6 +65,18 @@ impl ReplicaRole {
         matches!(self.0, Kind::Primary(_))
     }
 
+    pub(super) const fn is_backup(&self) -> bool {
+        matches!(self.0, Kind::Backup(_))
+    }
+
+    /// The backup, if it is one.
+    pub(super) fn as_backup(&mut self) -> Option<&mut Backup> {
+        match &mut self.0 {
+            Kind::Backup(backup) => Some(backup),
+            Kind::Primary(_) | Kind::Rebuilding(_) | Kind::Failed => None,
+        }
+    }
+
     pub(super) const fn has_failed(&self) -> bool {
         matches!(self.0, Kind::Failed)
     }

@@ -1,6 +1,8 @@
 //! Replicas of one shard on three servers, stepped by hand: their stores, their logs, what they tell
 //! each other, and a client that writes.
 
+mod backup_reads;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;

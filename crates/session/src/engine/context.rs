@@ -12,6 +12,7 @@ use core::time::Duration;
 use timestone_clock::SessionClock;
 use timestone_types::{AbortReason, ClientId, ShardId, Timestamp, TxnId, TxnOutcome, is_planted};
 
+use super::backups::BackupIndex;
 use super::frames::{self, Route};
 use super::identity::Identity;
 use super::jitter::Jitter;
@@ -269,6 +270,48 @@ impl Context {
         }
         let route = self.shards.route(to, number);
         Some((route, self.shards.ask(self.timing.now(), to)))
+    }
+
+    /// Who is asked for a snapshot of a shard that a backup may answer; `None`: the primary.
+    pub(crate) fn choose_backup(&mut self, of: ShardIndex) -> Option<BackupIndex> {
+        self.shards.choose_backup(self.timing.now(), of)
+    }
+
+    /// One read of a snapshot, at a backup of a shard: as [`Context::request`].
+    pub(crate) fn request_at_backup(
+        &mut self,
+        (of, backup): (ShardIndex, BackupIndex),
+        slot: SlabKey,
+        item: u32,
+    ) -> (Route, &mut Vec<u8>) {
+        self.stats.requests += 1;
+        let number = Number::new(Asker::Read, slot, item).pack();
+        let route = self.shards.route(of, number);
+        (route, self.shards.ask_backup(self.timing.now(), backup, number))
+    }
+
+    /// A read that backups may answer is asked at the primary: how long it takes is looked at.
+    pub(crate) fn watch_primary(&mut self, of: ShardIndex, slot: SlabKey, item: u32) {
+        if let Some(server) = self.shards.server_of(of) {
+            let number = Number::new(Asker::Read, slot, item).pack();
+            self.shards.backups.sent_to_primary(self.timing.now(), server, number);
+        }
+    }
+
+    /// Whether the reply that is taken came from this backup.
+    pub(crate) fn is_from(&self, backup: BackupIndex) -> bool {
+        self.shards.is_from(backup)
+    }
+
+    /// Whether it came from another server than the one that serves the shard.
+    pub(crate) fn is_of_another(&self, shard: ShardIndex) -> bool {
+        self.shards.is_of_another(shard)
+    }
+
+    /// A backup of a shard has refused, or is silent: it is not asked for `pause`.
+    pub(crate) fn leave_backup(&mut self, of: ShardIndex, backup: BackupIndex, pause: Duration) {
+        self.stats.left_backups += 1;
+        self.shards.leave_backup(self.timing.now(), of, backup, pause);
     }
 
     /// The answer to this request, which is being sent for the first time, tells how far its

@@ -52,7 +52,12 @@ impl<M: Manager> Engine<M> {
         let context = &mut self.context;
         debug_assert!(from.0 < context.shards.count(), "a frame from a shard without an index");
         let is_older = context.shards.is_of_older_epoch(from, frame.envelope().epoch);
-        if !is_older {
+        let is_of_another = context.shards.is_of_another(from);
+        let request = frame.envelope().request.get();
+        if let Some(peer) = context.shards.peer().filter(|_| context.shards.wants_backups()) {
+            context.shards.backups.heard(context.timing.now(), peer, request);
+        }
+        if !is_older && !is_of_another {
             context.shards.heard(from);
         }
         if frame.kind() == wire::Kind::ClockIs {
@@ -61,9 +66,9 @@ impl<M: Manager> Engine<M> {
             context.shards.read(from, reading);
             return Some(());
         }
-        let request = frame.envelope().request.get();
         let reply = replies::read(frame).ok();
         match reply {
+            _ if is_of_another => {}
             // Where input waits for its turn, a server refuses without a look at its clock.
             Some(Reply::Fault(Fault::Busy { .. })) => context.shards.refused(from, request),
             Some(Reply::Fault(Fault::NotServing { .. } | Fault::WrongRoute)) => {

@@ -27,6 +27,7 @@
     reason = "managers are of this crate; hosts name an engine by its kind of transactions"
 )]
 
+pub(crate) mod backups;
 pub(crate) mod context;
 mod deliver;
 mod direct;
@@ -79,6 +80,10 @@ pub struct EngineStats {
     pub terminations: u64,
     /// Replies that were late, doubled or unreadable.
     pub ignored_replies: u64,
+    /// Reads that backups answered.
+    pub answered_by_backups: u64,
+    /// Those that a backup refused, or did not answer in time: the primary was asked.
+    pub left_backups: u64,
 }
 
 /// The client's side of Timestone for one event loop, with transactions of one kind. See the

@@ -9,6 +9,7 @@ use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 use timestone_wire::{self as wire, ClockIs, Frame, Frames, WireError};
 
+use super::backups::Backups;
 use super::frames::Route;
 use super::offset::{ClockOffset, OffsetProbe};
 use crate::{Routes, SessionError, limits};
@@ -86,6 +87,8 @@ pub struct Shards {
     wants_arrival: Option<ShardIndex>,
     /// The only shards that this host can reach, when it cannot reach all.
     reached_only: Option<Box<[ShardId]>>,
+    /// Servers that may be asked for snapshots of shards that they do not serve.
+    pub(super) backups: Backups,
 }
 
 /// For hosts.
@@ -252,6 +255,7 @@ impl Shards {
             peer: None,
             wants_arrival: None,
             reached_only: None,
+            backups: Backups::default(),
         };
         shards.update(routes);
         shards
@@ -284,6 +288,8 @@ impl Shards {
             shard.server = server;
         }
         self.servers = routes.servers();
+        let shards: Vec<_> = self.known().map(|index| (index, self.at(index).id)).collect();
+        self.backups.update(&routes, shards.into_iter());
         self.slots = routes
             .slots()
             .map(|owner| owner.and_then(|id| self.index_of(id)).map_or(NOBODY, |shard| shard.0))
@@ -523,6 +529,28 @@ impl Shards {
             self.wants_arrival = Some(shard);
         }
         debug_assert!(self.wants_arrival.is_none_or(|one| one.index() < self.table.len()));
+    }
+
+    /// Who serves a shard by the present map.
+    pub(super) fn server_of(&self, shard: ShardIndex) -> Option<ServerNumber> {
+        self.at(shard).server
+    }
+
+    /// Whether a shard's server can be asked, and serves it as far as is known.
+    pub(super) fn serves(&self, shard: ShardIndex) -> bool {
+        let shard = self.at(shard);
+        shard.is_up && !shard.is_doubtful
+    }
+
+    /// Who has sent the frames that are taken, if that is known.
+    pub(super) const fn peer(&self) -> Option<ServerNumber> {
+        self.peer
+    }
+
+    /// Whether the frames that are taken came from another server than the one that serves the
+    /// shard: a backup's, or one that has served it before. They say nothing of the shard's server.
+    pub(super) fn is_of_another(&self, shard: ShardIndex) -> bool {
+        self.backups.are_wanted() && self.peer.is_some() && self.peer != self.at(shard).server
     }
 
     /// Whether a shard's outbox is full.

@@ -194,6 +194,7 @@ fn call(world: &mut World, peer: &mut Peer, held: &mut Held) {
         (2..=4, Some(session), _) => {
             let options = TxnOptions {
                 deadline,
+                max_staleness: (peer.dice.below(6) == 0).then_some(Duration::from_secs(1)),
                 external_wait,
                 strict: peer.dice.below(3) == 0,
                 read_only: peer.dice.below(8) == 0,

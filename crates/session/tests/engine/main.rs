@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod backups;
 mod broken_peer;
 mod clocks;
 mod commits;

@@ -6,7 +6,8 @@
 //!                                 └─ promises, outcomes: kept until the primary needs them no more
 //!   a new epoch ─► promote ─► Shard, as after a restart of the primary
 //! ```
-//! It validates nothing and answers nobody. What it keeps is what a restart of the primary would
+//! It validates nothing, and answers nobody but who reads a snapshot that is closed (`closed`,
+//! `reads`). What it keeps is what a restart of the primary would
 //! find: a promise until it is decided, an outcome until the primary's log lets go of it. The store
 //! may be behind: writes that it has no room for wait, in order, and are put in a later turn.
 //!
@@ -15,6 +16,8 @@
 //! is nowhere else. Source: SEMEL §3.2, MILANA §4.5; docs/protocol/replication.md.
 
 mod checkpoints;
+mod closed;
+mod reads;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +25,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use timestone_seda::StageId;
-use timestone_store::StoreEvent;
-use timestone_types::{ShardId, Timestamp};
+use timestone_store::{ReadOutcome, ReadToken, StoreEvent};
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
 use crate::checkpoint::Exports;
@@ -35,6 +38,8 @@ use crate::log_records::retained::{BatchEpoch, RetainedBatches};
 use crate::log_records::unstable::UnstablePuts;
 use crate::replay::{Recovering, Replay};
 use crate::shard::Shard;
+use closed::ClosedTimestamp;
+pub use reads::{BackupReadFigures, BackupReads};
 
 /// See the module.
 pub struct Backup {
@@ -48,6 +53,9 @@ pub struct Backup {
     end: End,
     /// Checkpoints that others take of it.
     exports: Exports,
+    closed: ClosedTimestamp,
+    /// What the store has found of reads.
+    found: Vec<(ReadToken, ReadOutcome)>,
     figures: Option<ShardFigures>,
     events: Vec<StoreEvent>,
 }
@@ -77,6 +85,8 @@ impl Backup {
             logs: LogContents::of(logs),
             end: End::IsFarOff,
             exports: Exports::default(),
+            closed: ClosedTimestamp::default(),
+            found: Vec::new(),
             figures: None,
             events: Vec::new(),
         };
@@ -167,13 +177,33 @@ impl Backup {
                         failed: what the primary logs is not carried out here any more");
                 }
                 StoreEvent::ShutDown => self.end = End::Down,
-                // Nobody reads a backup; the store's checkpoints and scrubs are for whoever asked.
+                StoreEvent::ReadDone { token, outcome } if BackupReads::is_token(token) => {
+                    self.found.push((token, outcome));
+                }
+                // The store's checkpoints and scrubs are for whoever asked.
                 _ => {}
             }
         }
         self.events = events;
         self.give(now);
         Ok(())
+    }
+
+    /// The primary of this epoch has closed a timestamp, and says up to which batch everything has to
+    /// be carried out for it.
+    pub fn tell_closed(&mut self, epoch: Epoch, through: BatchNumber, at: Timestamp) {
+        self.closed.tell(epoch, through, at);
+    }
+
+    /// Batches of the epoch whose table is `installed` were carried out, or puts have found room.
+    pub fn follow_closed(&mut self, installed: Epoch) {
+        self.closed.follow(installed, self.last, !self.replay.has_left());
+    }
+
+    /// Snapshots at or below it may be read here; zero while there are none.
+    #[must_use]
+    pub const fn closed(&self) -> Timestamp {
+        self.closed.at()
     }
 
     /// Whether its device has failed: it will never put again what it is given.

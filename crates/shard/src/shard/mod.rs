@@ -9,7 +9,7 @@
 //! ```
 //! Each part owns its state; what several of them are needed for is done here, with the parts
 //! borrowed side by side ([`Parts`], [`Closers`]). All of this is what a primary does; a backup has
-//! a replay and the store, and answers no client ([`crate::Backup`]).
+//! a replay and the store, and answers no client but with snapshots ([`crate::Backup`]).
 //!
 //! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
 //! before the log has said so; a transaction's bytes are kept from its prepare until its writes can
@@ -384,6 +384,19 @@ impl Shard {
     #[must_use]
     pub fn waits_for_leases_until(&self) -> Option<Timestamp> {
         self.driver.participant().waits_for_leases_until()
+    }
+
+    /// Closes a timestamp for reads at backups: they may answer snapshots at or below it when they
+    /// have carried out everything up to the batch. `None`: none is closed. Called behind
+    /// [`Shard::turn`].
+    pub fn close_timestamp(&mut self, ctx: &mut Turn<'_>) -> Option<(BatchNumber, Timestamp)> {
+        self.driver.assert_carried_out();
+        let answer = self.driver.ask(ctx.now(), participant::Input::CloseTimestamp);
+        let Some(participant::Output::Closed { at }) = answer else { return None };
+        let open = self.log_records.open_batch();
+        let has_open = self.log_records.open_bytes() > 0;
+        let through = if has_open { open } else { BatchNumber::new(open.get().saturating_sub(1)) };
+        (at > Timestamp::ZERO).then_some((through, at))
     }
 
     /// Inputs follow, all at the time of this call.

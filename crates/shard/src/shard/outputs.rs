@@ -154,6 +154,7 @@ impl Shard {
             // They are taken where they are asked for.
             Output::Owed { .. }
             | Output::CopyForward(_)
+            | Output::Closed { .. }
             | Output::Recognised { .. }
             | Output::Direct(_) => {}
             Output::Began { watermark } => self.driver.advance(watermark),

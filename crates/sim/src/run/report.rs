@@ -61,6 +61,8 @@ pub struct RunReport {
     pub stalled: u64,
     /// How often another server became primary of a shard, until everything came to rest.
     pub failovers: u64,
+    /// Reads that backups answered.
+    pub backup_reads: u64,
     /// How it ran until the sessions were told to end.
     pub pace: Pace,
     /// Transactions that checkers looked at.

@@ -52,6 +52,9 @@ pub struct MixPart {
     /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it
     /// is left out.
     pub expiring: Option<u64>,
+    /// For shards with several replicas: transactions that only read may read so far in the past, and
+    /// at backups. A run in which no backup answers has not tried what it is for.
+    pub max_staleness: Option<TimeSpan>,
 }
 
 /// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
@@ -123,6 +126,7 @@ read_grouped!(WorkloadPart, WorkloadKey {
     AppendsPerKey => mix.appends_per_key,
     Deletes => mix.deletes,
     Expiring => mix.expiring,
+    MaxStaleness => mix.max_staleness,
     External => demands.external,
     Deadline => demands.deadline,
     OutcomesKnown => demands.outcomes_known,

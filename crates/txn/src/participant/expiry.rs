@@ -130,6 +130,11 @@ impl ExpiryTime {
         self.told
     }
 
+    /// What expires by then may be told expired.
+    pub(super) const fn settled(&self) -> Timestamp {
+        self.settled
+    }
+
     /// Whether what has expired by then may be told expired.
     pub(super) fn is_settled(&self, judged: Timestamp) -> bool {
         judged <= self.settled || is_planted!(UnsettledExpiry)

@@ -326,6 +326,8 @@ pub(super) struct Horizon {
     pub(super) watermark: Watermark,
     pub(super) expiry: ExpiryTime,
     pub(super) present: Present,
+    /// What was closed last: see [`super::closed`].
+    pub(super) closed: Timestamp,
     /// How far the physical clock leads the time that this participant is given.
     pub(super) held_back: Duration,
 }

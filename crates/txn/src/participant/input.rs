@@ -511,6 +511,8 @@ pub enum Input<'a> {
         /// Commits at or below it count.
         until: Timestamp,
     },
+    /// Backups want to answer snapshots: a timestamp is to be closed for them. Answered by `Closed`.
+    CloseTimestamp,
     /// Old log files are to go: what must survive a crash is wanted again. Answered by
     /// `CopyForward`.
     CopyForward,

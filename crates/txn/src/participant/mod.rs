@@ -7,6 +7,7 @@
 //!                   │           └─▶ crate::validation   rules about keys
 //!                   ├─ termination.rs   when the client is silent       ├─ propagation.rs  telling commits
 //!                   ├─ housekeeping.rs  time, durability, the watermark  ├─ log_lost.rs     without the log
+//!                   ├─ closed.rs        timestamps for reads at backups  │
 //!                   └─ recovery.rs      the log after a restart                               ──▶ Output
 //!   state: transactions.rs (table.rs, clients.rs) · waiting.rs · appended.rs · horizon.rs (expiry.rs)
 //! ```
@@ -24,6 +25,7 @@ mod admission;
 mod appended;
 mod at_once;
 mod clients;
+mod closed;
 mod copy_forward;
 mod decisions;
 mod direct;
@@ -209,6 +211,7 @@ impl<V: Validation> Participant<V> {
                 self.newest(now, (token, keyspace, latest), out)
             }
             Input::LogLost => self.lose_log(out),
+            Input::CloseTimestamp => out.push(Output::Closed { at: self.close_timestamp(now) }),
             Input::ClockHeld { back } => self.horizon.held_back = back,
             Input::ClockError { bound } => self.horizon.present.set_error(bound),
             Input::Leases { are_short } => self.horizon.bound.set_short(are_short),
@@ -332,6 +335,7 @@ impl<V: Validation> Participant<V> {
             Input::DirectRead { .. } | Input::DirectWrite(_) => {
                 return out.push(Output::Direct(DirectAnswer::Indirect));
             }
+            Input::CloseTimestamp => return out.push(Output::Closed { at: Timestamp::ZERO }),
             Input::Durable { .. }
             | Input::Applied { .. }
             | Input::Report { .. }

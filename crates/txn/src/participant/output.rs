@@ -321,4 +321,10 @@ pub enum Output {
     },
     /// What must survive a crash.
     CopyForward(Box<CopyForward>),
+    /// Snapshots at or below this timestamp are read anywhere where everything is carried out that
+    /// was recorded by now: nothing else commits there. Zero: none is closed.
+    Closed {
+        /// The timestamp; it never falls.
+        at: Timestamp,
+    },
 }

@@ -147,6 +147,10 @@ pub trait Validation: core::fmt::Debug {
     /// Stands for everything that was forgotten: nothing commits at or below it.
     fn low_water(&self) -> Timestamp;
 
+    /// Every key counts as read at this timestamp: nothing commits at or below it any more but what
+    /// is held already.
+    fn close(&mut self, at: Timestamp);
+
     /// How many keys are remembered.
     fn len(&self) -> usize;
 

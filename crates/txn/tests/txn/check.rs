@@ -192,6 +192,9 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::SaysNothingOfForgotten,
     Bug::TooOldIsNo,
     Bug::WatermarkIsLocal,
+    Bug::ClosesAboveLease,
+    Bug::ClosesOverPrepared,
+    Bug::ClosesWithoutMark,
 ];
 
 /// The bug of that name.

@@ -168,6 +168,8 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
 
     fn begin(&mut self, _: Timestamp, _: Timestamp) {}
 
+    fn close(&mut self, _: Timestamp) {}
+
     fn low_water(&self) -> Timestamp {
         Timestamp::ZERO
     }

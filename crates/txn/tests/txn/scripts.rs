@@ -218,6 +218,7 @@ fn show(event: &Event) -> String {
             format!("keep {} promises, {} outcomes", copy.promises.len(), copy.outcomes.len())
         }
         Output::AdvanceWatermark(at) => format!("watermark {}", show_time(at)),
+        Output::Closed { at } => format!("closed {}", show_time(at)),
     }
 }
 
@@ -477,6 +478,10 @@ impl World {
             "error" => {
                 let bound = Duration::from_millis(words.0[0].parse().unwrap());
                 let events = stage.set_clock_error(now, bound);
+                return self.absorb(shard, events);
+            }
+            "close" => {
+                let events = stage.close_timestamp(now);
                 return self.absorb(shard, events);
             }
             "may-answer" => {

@@ -398,6 +398,11 @@ impl<V: Validation + Default> Stage<V> {
         self.feed(now, |core, now, out| core.step(now, Input::ClockError { bound }, out))
     }
 
+    /// A timestamp is closed for backups.
+    pub fn close_timestamp(&mut self, now: Timestamp) -> Vec<Event> {
+        self.feed(now, |core, now, out| core.step(now, Input::CloseTimestamp, out))
+    }
+
     fn feed(
         &mut self,
         now: Timestamp,

@@ -198,7 +198,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0300 0300 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0400 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -232,7 +232,7 @@ fn welcome() {
     assert_bytes(
         &out,
         "8000",
-        "0300 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+        "0400 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
          04000000 03000000 0100 0300 6d6170",
     );
 }
@@ -271,6 +271,16 @@ fn heartbeats_and_checkpoints() {
     out.clear();
     CheckpointPart { last: true, cursor: b"c", part: b"part" }.encode(&TO, &mut out);
     assert_bytes(&out, "9400", "01 01000000 04000000 63 70617274");
+    out.clear();
+    ClosedAsk { from: ServerId::new(0x0403_0201) }.encode(&TO, &mut out);
+    assert_bytes(&out, "1900", "01020304");
+    out.clear();
+    ClosedIs { through: 7, at: Timestamp::from_nanos(9) }.encode(&TO, &mut out);
+    assert_bytes(&out, "9500", "0700000000000000 0900000000000000");
+    out.clear();
+    let (keyspace, at) = (KeyspaceId::new(5), Timestamp::from_nanos(9));
+    GetAtBackup { keyspace, at, key: b"k" }.encode(&TO, &mut out);
+    assert_bytes(&out, "1a00", "05000000 0900000000000000 01000000 6b");
 }
 
 #[test]

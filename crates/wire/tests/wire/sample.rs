@@ -286,6 +286,9 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
             let from = ServerId::new(source.next() as u32);
             CheckpointAsk { from, after: if flag { &short[..] } else { &[] } }.encode(to, out);
         }
+        Kind::ClosedAsk => ClosedAsk { from: ServerId::new(source.next() as u32) }.encode(to, out),
+        Kind::GetAtBackup => GetAtBackup { keyspace, at, key: &short }.encode(to, out),
+        Kind::ClosedIs => ClosedIs { through: source.next(), at }.encode(to, out),
         Kind::HeartbeatAck => HeartbeatAck {}.encode(to, out),
         Kind::CheckpointPart => {
             CheckpointPart { last: flag, cursor: &short, part: &long }.encode(to, out);

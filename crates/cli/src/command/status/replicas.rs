@@ -9,11 +9,13 @@ use crate::failure::Failure;
 use crate::output::{table, write_line};
 
 /// What each server tells of its replica: the name after the shard's, and the one that is shown.
-const FIGURES: [(&str, &str); 4] = [
+const FIGURES: [(&str, &str); 5] = [
     ("step", "step"),
     ("promised_epoch", "promised"),
     ("installed_epoch", "installed"),
     (COUNTED, "counted"),
+    // How old what clients may read at it as a backup is; only while they do.
+    ("closed_lag", "closed_lag"),
 ];
 
 /// The last batch of which a replica knows that it counts.

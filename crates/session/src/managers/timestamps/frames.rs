@@ -3,8 +3,8 @@
 
 use timestone_types::{ClientId, Timestamp, TxnId, TxnOutcome};
 use timestone_wire::{
-    Decide, Frame, Get, Message, Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry,
-    Shards as ShardsOnWire, Terminate, WriteEntry, WriteKind, WriteSet,
+    Decide, Frame, Get, GetAtBackup, Message, Prepare, PrepareHead, PrepareWriter, ReadAt,
+    ReadEntry, Shards as ShardsOnWire, Terminate, WriteEntry, WriteKind, WriteSet,
 };
 
 use super::keys::PendingWrite;
@@ -25,6 +25,11 @@ pub(crate) fn snapshot_read(
     let get =
         Get { keyspace: key.keyspace, at: ReadAt::Snapshot(begin), client, wait, key: key.key };
     get.encode(&route.into(), out);
+}
+
+/// A transaction's read, at a backup.
+pub(crate) fn read_at_backup(route: Route, begin: Timestamp, key: KeyName<'_>, out: &mut Vec<u8>) {
+    GetAtBackup { keyspace: key.keyspace, at: begin, key: key.key }.encode(&route.into(), out);
 }
 
 /// How a transaction's part is to be prepared at one shard.

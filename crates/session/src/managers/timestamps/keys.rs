@@ -15,6 +15,7 @@ use hashbrown::HashTable;
 use timestone_txn::validation::LocalValidation;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
 
+use crate::engine::backups::BackupIndex;
 use crate::engine::replies::ReadAnswer;
 use crate::engine::shards::ShardIndex;
 use crate::{KeyName, LimitError, OpId, ValueView, limits};
@@ -88,6 +89,10 @@ pub(crate) struct Asked {
     pub(crate) attempts: u32,
     /// Whether it was asked at all since the transaction began, under the number that it has.
     pub(crate) before: bool,
+    /// The backup that was asked last; `None`: the primary.
+    pub(crate) backup: Option<BackupIndex>,
+    /// A backup has refused, or was silent: the primary alone is asked from then on.
+    pub(crate) was_left: bool,
 }
 
 /// The read set and the write set.
@@ -358,6 +363,8 @@ impl KeySet {
                 deadline: Timestamp::MAX,
                 attempts: 0,
                 before: false,
+                backup: None,
+                was_left: false,
             },
         });
         let (index, entries) = (&mut self.index, &self.entries);

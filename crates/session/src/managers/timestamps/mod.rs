@@ -28,7 +28,9 @@ mod refusals;
 mod table;
 
 use timestone_txn::coordinator::Output;
-use timestone_types::{AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key};
+use timestone_types::{
+    AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
+};
 
 use self::keys::{PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
@@ -89,7 +91,11 @@ impl<C: Cache> Manager for Timestamps<C> {
                 return Err(SessionError::SnapshotInFuture { at, now });
             }
             Some(at) => at,
-            None => clock.begin(now),
+            None => match options.max_staleness.filter(|_| options.reads_at_backups()) {
+                Some(most) if is_planted!(SnapshotsGoBack) => now.saturating_sub(most),
+                Some(most) => clock.begin(now.saturating_sub(most.min(limits::READ_BEHIND))),
+                None => clock.begin(now),
+            },
         };
         let Some((slot, txn)) = self.txns.take() else {
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });

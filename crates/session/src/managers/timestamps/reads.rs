@@ -7,13 +7,14 @@ use super::keys::ReadState;
 use super::record::Ending;
 use super::table::Txns;
 use crate::cache::Cache;
+use crate::engine::backups::BackupIndex;
 use crate::engine::context::{Again, Context};
 use crate::engine::number::Asker;
 use crate::engine::replies::{Fault, Reply};
 use crate::engine::results::ResultAt;
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
-use crate::{KeyName, OpId, SessionError};
+use crate::{KeyName, OpId, SessionError, limits};
 
 impl Txns {
     /// The entry of a key that is to be read; a new one only if its shard can be asked.
@@ -79,8 +80,9 @@ impl Txns {
                 entry.asked.before = true;
                 self.send_read(context, slot, at);
                 // After it was given up it is asked under the same number, and the answer to the
-                // first copy may come yet.
-                if !was_asked {
+                // first copy may come yet. What a backup answers tells nothing of the primary's clock.
+                let is_at_primary = self.at(slot.index).keys.entry(at).asked.backup.is_none();
+                if !was_asked && is_at_primary {
                     context.watch_clock(shard, Asker::Read, slot, at);
                 }
             }
@@ -93,14 +95,31 @@ impl Txns {
         let txn = self.at_mut(slot.index);
         let entry = txn.keys.entry(at);
         debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
+        let reads_at_backups = txn.options.reads_at_backups() && !entry.keyspace.is_in_memory();
+        if reads_at_backups && !entry.asked.was_left {
+            let shard = entry.shard;
+            if let Some(backup) = context.choose_backup(shard) {
+                let (route, out) = context.request_at_backup((shard, backup), slot, at);
+                frames::read_at_backup(route, txn.begin, txn.keys.key(at), out);
+                let due = context.now().saturating_add(limits::BACKUP_PATIENCE);
+                let asked = &mut txn.keys.entry_mut(at).asked;
+                (asked.due, asked.backup) = (due, Some(backup));
+                return context.wake_at(due);
+            }
+        }
+        if reads_at_backups {
+            context.watch_primary(entry.shard, slot, at);
+        }
         let (client, wait) = (context.client(), context.config().wait);
         let Some((route, out)) = context.request(entry.shard, Asker::Read, slot, at) else {
-            txn.keys.entry_mut(at).asked.due = Timestamp::MAX;
+            let asked = &mut txn.keys.entry_mut(at).asked;
+            (asked.due, asked.backup) = (Timestamp::MAX, None);
             return;
         };
         frames::snapshot_read(route, client, txn.begin, wait, txn.keys.key(at), out);
         let due = context.repeat_at();
-        txn.keys.entry_mut(at).asked.due = due;
+        let asked = &mut txn.keys.entry_mut(at).asked;
+        (asked.due, asked.backup) = (due, None);
         context.wake_at(due);
     }
 
@@ -131,7 +150,8 @@ impl Txns {
         }
         for at in 0..self.at(index).keys.len() {
             let entry = self.at(index).keys.entry(at);
-            let is_concerned = context.is_asked_again(again, entry.shard);
+            let is_concerned =
+                entry.asked.backup.is_none() && context.is_asked_again(again, entry.shard);
             if matches!(entry.read, ReadState::Asked(_)) && is_concerned {
                 self.repeat_read(context, index, at);
             }
@@ -142,6 +162,11 @@ impl Txns {
         debug_assert!(self.at(index).asked > 0, "a read is repeated that nobody asked");
         if let Some(slot) = self.key(index) {
             context.stats().repeated += 1;
+            let entry = self.at_mut(index).keys.entry_mut(at);
+            if let Some(backup) = entry.asked.backup.take() {
+                entry.asked.was_left = true;
+                context.leave_backup(entry.shard, backup, limits::SILENT_BACKUP_PAUSE);
+            }
             self.send_read(context, slot, at);
             context.wake_at(self.at(index).keys.entry(at).asked.deadline);
         }
@@ -167,11 +192,22 @@ impl Txns {
         let answer = match reply {
             Reply::Value(answer) => answer,
             Reply::Fault(fault) => {
-                self.fault_of_read(context, slot.index, item, fault);
+                match entry.asked.backup {
+                    Some(backup) if context.is_from(backup) => {
+                        self.refused_by_backup(context, slot, item, backup);
+                    }
+                    // Somebody else was asked before, and is late.
+                    Some(_) => return None,
+                    None if entry.asked.was_left && context.is_of_another(from) => return None,
+                    None => self.fault_of_read(context, slot.index, item, fault),
+                }
                 return Some(());
             }
             _ => return None,
         };
+        if entry.asked.backup.is_some_and(|backup| context.is_from(backup)) {
+            context.stats().answered_by_backups += 1;
+        }
         assert!(txn.asked > 0, "a read is under way that was not counted");
         txn.asked -= 1;
         let learned = txn.keys.learn(item, answer);
@@ -216,6 +252,20 @@ impl Txns {
             }
         }
         debug_assert!(waiters.iter().all(|&(entry, _)| entry != item), "somebody was not told");
+    }
+
+    /// The primary is asked instead.
+    fn refused_by_backup(
+        &mut self,
+        context: &mut Context,
+        slot: SlabKey,
+        item: u32,
+        backup: BackupIndex,
+    ) {
+        let entry = self.at_mut(slot.index).keys.entry_mut(item);
+        (entry.asked.backup, entry.asked.was_left) = (None, true);
+        context.leave_backup(entry.shard, backup, limits::BACKUP_PAUSE);
+        self.send_read(context, slot, item);
     }
 
     fn fault_of_read(&mut self, context: &mut Context, index: u32, item: u32, fault: Fault<'_>) {

@@ -202,6 +202,7 @@ impl Txn {
     /// Whether writes are refused.
     #[inline]
     pub(crate) const fn is_read_only(&self) -> bool {
-        self.options.read_only || self.options.snapshot_at.is_some()
+        let options = &self.options;
+        options.read_only || options.snapshot_at.is_some() || options.max_staleness.is_some()
     }
 }

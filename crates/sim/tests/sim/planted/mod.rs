@@ -8,6 +8,7 @@
 //! (`TIMESTONE_TEST_SCORES`), it goes on to several such seeds: the distances between them are what
 //! docs/lab/scorecard.md gives the median of. One file for each part of the system.
 
+mod backup_reads;
 mod clients;
 mod dram;
 mod ending;

@@ -225,6 +225,13 @@ impl Validation for Timestamps {
         self.recent.low_water()
     }
 
+    fn close(&mut self, at: Timestamp) {
+        if !is_planted!(ClosesWithoutMark) {
+            self.recent.raise_low_water(at);
+        }
+        self.recent.assert_sound();
+    }
+
     fn len(&self) -> usize {
         self.recent.len()
     }

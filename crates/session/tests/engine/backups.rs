@@ -1,0 +1,193 @@
+//! Snapshots that backups may answer: whom a transaction asks, and what its session goes on to see.
+
+use std::time::Duration;
+
+use timestone_clock::server_time::ServerNumber;
+use timestone_session::{
+    Condition, OpId, RequestOptions, SessionError, TxnHandle, TxnOptions, limits,
+};
+use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _, Value,
+};
+
+use crate::Requests as _;
+use crate::world::{Application as _, Outcome, SPACE, World, name, pending, routes, world};
+
+const SHARD: ShardId = ShardId::new(0);
+const PRIMARY: ServerNumber = ServerNumber(1);
+const BACKUP: ServerNumber = ServerNumber(2);
+const OLD: TxnOptions = TxnOptions {
+    read_only: false,
+    strict: false,
+    snapshot_at: None,
+    max_staleness: Some(Duration::from_secs(3)),
+    external_wait: false,
+    deadline: None,
+};
+
+/// A shard with a backup that can be asked.
+fn world_with_a_backup() -> World {
+    let mut world = world(1);
+    let replicated =
+        routes(2, 1, 1).with_servers(|_| Some(PRIMARY)).with_replicas(|_| vec![PRIMARY, BACKUP]);
+    world.host.engine.set_routes(world.now, replicated);
+    world.host.engine.connected(world.now, SHARD);
+    world.host.engine.shards_mut().backup_up(BACKUP);
+    // The first read is the primary's, to see how near it is.
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    assert_eq!(asked, None);
+    world.wait(op);
+    assert_eq!(gets(&world), 1);
+    world
+}
+
+/// Reads a key; what the backup is asked, if it is.
+fn read(world: &mut World, txn: TxnHandle) -> (OpId, Option<(Timestamp, Envelope)>) {
+    let (op, key) = (world.op(), world.key_on(0, 1));
+    let step = world.host.engine.get(world.now, txn, SPACE, &key, op);
+    assert_eq!(pending(step), Ok(true));
+    let Some((server, outbox)) = world.host.engine.shards_mut().next_dirty_backup() else {
+        return (op, None);
+    };
+    assert_eq!(server, BACKUP);
+    let bytes = std::mem::take(outbox);
+    let frame = Frames::new(&bytes).next().unwrap().unwrap();
+    let get = GetAtBackup::decode(&frame).unwrap();
+    assert_eq!(get.key, &key[..]);
+    (op, Some((get.at, *frame.envelope())))
+}
+
+/// An answer of the backup.
+fn told(world: &mut World, envelope: &Envelope, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+    let mut bytes = Vec::new();
+    encode(&Envelope { epoch: Epoch::new(1), ..*envelope }, &mut bytes);
+    let frame = Frame::parse(&bytes).unwrap();
+    world.host.engine.shards_mut().begin_batch(Some(BACKUP));
+    world.host.engine.deliver_frame(world.now, SHARD, &frame);
+}
+
+fn found(world: &mut World, envelope: &Envelope) {
+    let value = Value {
+        version: Version::ZERO,
+        expires_at: Expiry::NEVER,
+        prepared_before: false,
+        present: true,
+        value: b"at the backup",
+    };
+    told(world, envelope, |envelope, out| value.encode(envelope, out));
+}
+
+/// What the primary was asked to read.
+fn gets(world: &World) -> u32 {
+    world.shards[0].seen(Kind::Get)
+}
+
+#[test]
+fn a_backup_answers_a_snapshot_that_may_be_old_and_nobody_else_is_asked() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    let (at, envelope) = asked.expect("the backup is asked");
+    assert_eq!(at, world.now.saturating_sub(limits::READ_BEHIND), "half a second is enough");
+    found(&mut world, &envelope);
+    let outcome = world.wait(op);
+    assert!(matches!(&outcome, Outcome::Value(Some(value), _) if value == b"at the backup"));
+    let committed = world.op();
+    let step = world.host.engine.commit(world.now, txn, committed);
+    assert_eq!(step, Ok(timestone_session::Step::Committed(at)), "without a message");
+    assert_eq!(gets(&world), 1, "the first one");
+    assert_eq!(world.host.engine.stats().answered_by_backups, 1);
+}
+
+#[test]
+fn the_primary_is_asked_when_a_backup_refuses_and_a_late_refusal_changes_nothing() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    let (_, envelope) = asked.unwrap();
+    let refuse = |world: &mut World| {
+        told(world, &envelope, |envelope, out| {
+            ErrorReply::new(ErrorCode::Unavailable, "not so far").encode(envelope, out);
+        });
+    };
+    refuse(&mut world);
+    refuse(&mut world);
+    assert!(matches!(world.wait(op), Outcome::Value(None, _)), "the primary has nothing there");
+    assert_eq!((gets(&world), world.host.engine.stats().left_backups), (2, 1));
+    assert!(!world.host.engine.shards().wants_routes(), "the primary serves as before");
+    // The backup is left alone for a moment.
+    let next = world.begin_with(session, OLD);
+    assert_eq!(read(&mut world, next).1, None);
+}
+
+#[test]
+fn the_primary_is_asked_when_a_backup_is_silent() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    assert!(asked.is_some());
+    let before = world.now;
+    assert!(matches!(world.wait(op), Outcome::Value(None, _)));
+    assert!(world.now.since(before) < limits::REQUEST_TIMEOUT, "it is not waited for as long");
+    // What it says when it comes changes nothing.
+    found(&mut world, &asked.unwrap().1);
+    assert_eq!(gets(&world), 2);
+}
+
+/// Where a snapshot that may be old lies, of a session that has just written, and of one that has just
+/// read the present.
+fn snapshots_behind_what_was_seen() -> [(Timestamp, Timestamp); 2] {
+    let mut world = world_with_a_backup();
+    let (writes, reads) = (world.session(), world.session());
+    let key = world.key_on(0, 1);
+    let options = RequestOptions::default();
+    let written = world.write(writes, &key, b"new", Condition::Always, options);
+    let Outcome::Written(written, ..) = written else { panic!("{written:?}") };
+    let fresh = world.begin(reads);
+    let seen = world.host.engine.begin_timestamp(fresh).unwrap();
+    [(writes, written), (reads, seen)].map(|(session, seen)| {
+        let txn = world.begin_with(session, OLD);
+        (seen, world.host.engine.begin_timestamp(txn).unwrap())
+    })
+}
+
+#[test]
+fn a_session_never_goes_back_below_what_it_has_written_or_seen() {
+    for (seen, snapshot) in snapshots_behind_what_was_seen() {
+        assert!(snapshot > seen, "{snapshot} after {seen}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_session_that_goes_back_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let snapshots = with(Bug::SnapshotsGoBack, snapshots_behind_what_was_seen);
+    assert!(snapshots.iter().all(|(seen, snapshot)| snapshot < seen), "{snapshots:?}");
+}
+
+#[test]
+fn what_writes_or_is_about_the_present_asks_the_primary_alone() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let strict = TxnOptions { strict: true, ..OLD };
+    for options in [TxnOptions::default(), strict, TxnOptions { external_wait: true, ..OLD }] {
+        let txn = world.begin_with(session, options);
+        let begin = world.host.engine.begin_timestamp(txn).unwrap();
+        assert!(begin >= world.now, "it reads the present");
+        let (op, asked) = read(&mut world, txn);
+        assert_eq!(asked, None);
+        world.wait(op);
+    }
+    let txn = world.begin_with(session, OLD);
+    let key = world.key_on(0, 1);
+    let (now, never) = (world.now, Expiry::NEVER);
+    let refused = world.host.engine.write(now, txn, name(&key), Some(b"x"), never);
+    assert_eq!(refused, Err(SessionError::ReadOnly));
+}
