@@ -62,7 +62,7 @@ pub const MAX_UNSERVED_PAUSE: Duration = Duration::from_millis(250);
 /// follows its primary has closed what is older than this.
 pub const READ_BEHIND: Duration = Duration::from_millis(500);
 /// A read that a backup has not answered within this is asked at the primary.
-pub const BACKUP_PATIENCE: Duration = Duration::from_millis(100);
+pub const BACKUP_TIMEOUT: Duration = Duration::from_millis(100);
 /// For how long a backup is not asked that has refused: it had not come as far as the snapshot.
 pub const BACKUP_PAUSE: Duration = Duration::from_millis(50);
 /// For how long a backup is not asked that was silent.
@@ -117,7 +117,7 @@ pub const EXTERNAL_LEAD: Duration = Duration::from_millis(250);
 // What is read in the past is not collected yet.
 const _: () = assert!(
     2 * READ_BEHIND.as_nanos() <= timestone_types::limits::WATERMARK_LAG.as_nanos()
-        && BACKUP_PATIENCE.as_nanos() < REQUEST_TIMEOUT.as_nanos()
+        && BACKUP_TIMEOUT.as_nanos() < REQUEST_TIMEOUT.as_nanos()
 );
 const _: () =
     assert!(10 * CLOCK_ASKED_AFTER.as_nanos() <= timestone_clock::limits::RECENT.as_nanos());

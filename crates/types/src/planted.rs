@@ -450,7 +450,7 @@ pub enum Bug {
     /// A primary closes timestamps at which something is prepared.
     ClosesOverPrepared,
     /// A primary closes timestamps, and promises writes below them all the same.
-    ClosesWithoutMark,
+    UnnotedClose,
     /// A backup reads at a closed timestamp although it lacks batches that belong to it.
     BackupReadsBehind,
     /// A snapshot that may be old lies below what its session has seen.

@@ -160,7 +160,11 @@ fn frames() -> Seeds {
             [
                 one(ClosedAsk { from: ServerId::new(2) }),
                 one(ClosedIs { through: 7, at: Timestamp::from_nanos(9) }),
-                one(GetAtBackup { keyspace: KeyspaceId::DEFAULT, at: Timestamp::from_nanos(9), key: b"k" }),
+                one(GetAtBackup {
+                    keyspace: KeyspaceId::DEFAULT,
+                    at: Timestamp::from_nanos(9),
+                    key: b"k",
+                }),
             ]
             .concat(),
         ),

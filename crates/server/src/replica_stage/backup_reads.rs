@@ -16,7 +16,7 @@ use timestone_types::Timestamp;
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Frame, Message as _};
 
-use super::refusing::Refusal;
+use super::refusing::NotServed;
 use super::{Kept, ReplicaStage, replica_of};
 use crate::event::Event;
 use crate::limits::{CLOSED_PAUSE, CLOSED_WANTED_FOR};
@@ -61,7 +61,7 @@ impl ReadsHere {
 impl ReplicaStage {
     /// Frames of a connection, some of which are reads at a backup.
     pub(super) fn read_at_backup(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
-        let refusal = Refusal::of(self.shard, &self.map, self.server);
+        let refusal = NotServed::of(self.shard, &self.map, self.server);
         let Self { reads_here: here, kept, map, .. } = self;
         here.read_at = Some(ctx.now());
         here.reads.set_map(map.epoch(self.shard).unwrap_or_default(), map.version());

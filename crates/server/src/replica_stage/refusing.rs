@@ -10,14 +10,14 @@ use crate::event::Event;
 use crate::limits::NOT_SERVING_RETRY_AFTER;
 
 /// What a request is answered that this server does not serve: to ask elsewhere, or later.
-pub(super) struct Refusal {
+pub(super) struct NotServed {
     shard: ShardId,
     epoch: Epoch,
     map_version: MapVersion,
     is_elsewhere: bool,
 }
 
-impl Refusal {
+impl NotServed {
     /// By this map, at this server.
     pub(super) fn of(shard: ShardId, map: &ShardMap, server: ServerId) -> Self {
         let epoch = map.epoch(shard).unwrap_or_default();
@@ -54,7 +54,7 @@ impl ReplicaStage {
     /// Answers each request that it is to be asked elsewhere, or later.
     pub(super) fn refuse(&mut self, ctx: &mut Context<'_, Event>, frame_batch: FrameBatch) {
         let reply_to = frame_batch.reply_to;
-        let refusal = Refusal::of(self.shard, &self.map, self.server);
+        let refusal = NotServed::of(self.shard, &self.map, self.server);
         let mut out = ctx.take_buffer();
         for frame in Frames::new(&frame_batch.bytes) {
             let Ok(frame) = frame else { break };

@@ -49,8 +49,10 @@ pub(crate) struct Backups {
     of_shard: Vec<Vec<u16>>,
     /// Backups that have refused or are silent, and until when they are left alone.
     paused: Vec<(ShardIndex, u16, Timestamp)>,
-    /// Counts choices, so that replicas which are equally near take turns.
+    /// Counts moments in which somebody chose, so that replicas which are about as near take turns.
     turn: usize,
+    /// The last such moment: what is asked of a shard together leaves together.
+    chosen_at: Timestamp,
     is_wanted: bool,
 }
 
@@ -114,6 +116,9 @@ impl Backups {
         asks_primary: bool,
     ) -> Option<BackupIndex> {
         self.paused.retain(|(_, _, until)| *until > now);
+        if self.chosen_at != now {
+            (self.chosen_at, self.turn) = (now, self.turn.wrapping_add(1));
+        }
         let Self { keepers, of_shard, paused, turn, .. } = self;
         let all = of_shard.get(shard.index()).map_or(&[][..], Vec::as_slice);
         let is_open = |place: u16| {
@@ -139,7 +144,6 @@ impl Backups {
             let most = nearest.saturating_mul(2).saturating_add(limits::ABOUT_AS_NEAR);
             let near =
                 || open().filter(|&place| of(place).round_trip.is_some_and(|one| one <= most));
-            *turn = turn.wrapping_add(1);
             near().nth(*turn % near().count().max(1))
         })?;
         let keeper = &mut keepers[usize::from(chosen)];
@@ -153,7 +157,7 @@ impl Backups {
     /// A read is sent to a server, under this number.
     fn sent(&mut self, now: Timestamp, place: u16, request: u64) {
         let keeper = &mut self.keepers[usize::from(place)];
-        if keeper.watched.is_none_or(|(_, at)| now.since(at) >= limits::BACKUP_PATIENCE) {
+        if keeper.watched.is_none_or(|(_, at)| now.since(at) >= limits::BACKUP_TIMEOUT) {
             keeper.watched = Some((request, now));
         }
     }

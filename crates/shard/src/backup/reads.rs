@@ -32,7 +32,7 @@ const TOKENS: u64 = 0xffff_fffe;
 
 /// A read whose page is being read.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     reply_to: ReplyAddress,
     envelope: Envelope,
     at: Timestamp,
@@ -53,13 +53,13 @@ pub struct BackupReads {
     epoch: Epoch,
     map_version: MapVersion,
     replies: Replies,
-    waiting: BTreeMap<ReadToken, Waiting>,
+    waiting: BTreeMap<ReadToken, WaitingRead>,
     tokens: u64,
     figures: BackupReadFigures,
 }
 
 /// What the store has found.
-struct Found<'a> {
+struct FoundRead<'a> {
     version: Version,
     expires_at: Expiry,
     value: Option<&'a [u8]>,
@@ -158,17 +158,22 @@ impl BackupReads {
         let key = KeyRef::new(store.seed(), get.keyspace, get.key);
         match store.get_as_of(key, get.at, get.at, token) {
             Ok(Lookup::Present { version, expires_at, value }) => {
-                let found = Found { version, expires_at, value: Some(value) };
+                let found = FoundRead { version, expires_at, value: Some(value) };
                 self.answer(ctx, reply_to, &envelope, &found);
             }
             Ok(Lookup::Absent { version, expires_at }) => {
                 let is_beside = !version.is_zero() && store.is_beside_fence(key, version);
                 let version = if is_beside { Version::ZERO } else { version };
-                self.answer(ctx, reply_to, &envelope, &Found { version, expires_at, value: None });
+                self.answer(
+                    ctx,
+                    reply_to,
+                    &envelope,
+                    &FoundRead { version, expires_at, value: None },
+                );
             }
             Ok(Lookup::Pending) => {
                 self.tokens += 1;
-                self.waiting.insert(token, Waiting { reply_to, envelope, at: get.at });
+                self.waiting.insert(token, WaitingRead { reply_to, envelope, at: get.at });
             }
             Err(error) => {
                 let words = error.to_string();
@@ -182,9 +187,9 @@ impl BackupReads {
         ctx: &mut Turn<'_>,
         reply_to: ReplyAddress,
         envelope: &Envelope,
-        found: &Found<'_>,
+        found: &FoundRead<'_>,
     ) {
-        let &Found { version, expires_at, value } = found;
+        let &FoundRead { version, expires_at, value } = found;
         if value.is_some_and(|value| !self.replies.has_room(ctx, reply_to, value.len())) {
             let words = "too many answers are on their way to their clients";
             return self.refuse(ctx, reply_to, envelope, words);
@@ -224,7 +229,7 @@ impl BackupReads {
             }
             None => {
                 let waiting = std::mem::take(&mut self.waiting);
-                for Waiting { reply_to, envelope, .. } in waiting.into_values() {
+                for WaitingRead { reply_to, envelope, .. } in waiting.into_values() {
                     let words = "this server has no backup of the shard any more";
                     self.refuse(ctx, reply_to, &envelope, words);
                 }
@@ -237,22 +242,27 @@ impl BackupReads {
         &mut self,
         ctx: &mut Turn<'_>,
         backup: &Backup,
-        waiting: &Waiting,
+        waiting: &WaitingRead,
         outcome: &ReadOutcome,
     ) {
-        let &Waiting { reply_to, ref envelope, at } = waiting;
+        let &WaitingRead { reply_to, ref envelope, at } = waiting;
         if at < backup.replay.store().watermark() {
             return self.refuse(ctx, reply_to, envelope, "the snapshot is too old");
         }
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 let (version, expires_at) = (*version, *expires_at);
-                let found = Found { version, expires_at, value: Some(value) };
+                let found = FoundRead { version, expires_at, value: Some(value) };
                 self.answer(ctx, reply_to, envelope, &found);
             }
             ReadOutcome::Absent { version, expires_at } => {
                 let (version, expires_at) = (*version, *expires_at);
-                self.answer(ctx, reply_to, envelope, &Found { version, expires_at, value: None });
+                self.answer(
+                    ctx,
+                    reply_to,
+                    envelope,
+                    &FoundRead { version, expires_at, value: None },
+                );
             }
             ReadOutcome::Failed(error) => {
                 let words = error.to_string();

@@ -194,7 +194,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::WatermarkIsLocal,
     Bug::ClosesAboveLease,
     Bug::ClosesOverPrepared,
-    Bug::ClosesWithoutMark,
+    Bug::UnnotedClose,
 ];
 
 /// The bug of that name.

@@ -131,7 +131,7 @@ fn a_write_does_not_commit_where_a_backup_has_answered() {
 #[test]
 fn a_backup_that_answers_too_much_is_noticed() {
     use timestone_types::planted::{Bug, with};
-    let told = with(Bug::ClosesWithoutMark, a_write_comes_late);
+    let told = with(Bug::UnnotedClose, a_write_comes_late);
     assert_eq!(told, (true, Told::Value(Some(2))), "a snapshot changes");
 }
 

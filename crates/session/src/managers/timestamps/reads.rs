@@ -101,7 +101,7 @@ impl Txns {
             if let Some(backup) = context.choose_backup(shard) {
                 let (route, out) = context.request_at_backup((shard, backup), slot, at);
                 frames::read_at_backup(route, txn.begin, txn.keys.key(at), out);
-                let due = context.now().saturating_add(limits::BACKUP_PATIENCE);
+                let due = context.now().saturating_add(limits::BACKUP_TIMEOUT);
                 let asked = &mut txn.keys.entry_mut(at).asked;
                 (asked.due, asked.backup) = (due, Some(backup));
                 return context.wake_at(due);

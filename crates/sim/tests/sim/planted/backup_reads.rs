@@ -56,7 +56,7 @@ break = { every = "1s" }
 
 #[test]
 fn a_primary_that_writes_where_it_has_closed_is_found() {
-    found_within(20, Bug::ClosesWithoutMark, BEHIND);
+    found_within(20, Bug::UnnotedClose, BEHIND);
 }
 
 #[test]

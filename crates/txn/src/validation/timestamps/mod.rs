@@ -226,7 +226,7 @@ impl Validation for Timestamps {
     }
 
     fn close(&mut self, at: Timestamp) {
-        if !is_planted!(ClosesWithoutMark) {
+        if !is_planted!(UnnotedClose) {
             self.recent.raise_low_water(at);
         }
         self.recent.assert_sound();
