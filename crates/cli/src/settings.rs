@@ -233,6 +233,9 @@ impl Settings {
                 "cluster-shards" if config.master == MasterPlace::Embedded => {
                     derived(facts.shards.to_string(), "its own")
                 }
+                "lease" => {
+                    derived(format!("{:?}", config.lease), "twice the detection time, at most 1s")
+                }
                 "log-filter" => {
                     let set = std::env::var("RUST_LOG").is_ok_and(|text| !text.is_empty());
                     let origin = if set {

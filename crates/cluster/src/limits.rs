@@ -16,7 +16,7 @@ pub const MAX_REPLICAS: usize = 15;
 /// The highest replication factor of a cluster (2f+1 with f = 2).
 pub const MAX_REPLICATION: u8 = 5;
 /// The shortest time without a heartbeat after which a server may be called lost, and the shortest
-/// lease: ten heartbeats of 5 ms, which a loaded machine still sends in time.
+/// lease: five heartbeats of 10 ms, which a loaded machine still sends in time.
 pub const MIN_DETECTION: Duration = Duration::from_millis(50);
 /// How long a server that has just registered may take until it is heard for the first time: it
 /// opens its stores and reads its logs.

@@ -28,9 +28,9 @@ impl Replicated {
         Self::start_as(master, |place| place.with("--resp", "none"))
     }
 
-    /// The same, with ports for Redis clients.
+    /// The same, with ports for Redis clients; primaries move only when their server is lost.
     pub(crate) fn start_for_redis(master: &str) -> Self {
-        Self::start_as(Some(master), |place| place)
+        Self::start_as(Some(master), |place| place.with("--level-primaries", "false"))
     }
 
     fn start_as(master: Option<&str>, adjust: impl Fn(NodeSetup) -> NodeSetup) -> Self {

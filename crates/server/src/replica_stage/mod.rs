@@ -17,7 +17,7 @@
 //! | `checkpoints` · `rebuilding` | a primary gives checkpoints, a replica that lacks too much takes one |
 //! | `backup_reads` | clients read snapshots at a backup, whose primary closes timestamps for that |
 //! | `refusing` | what clients hear that ask the wrong server |
-//! | `takeover` | how long becoming primary took
+//! | `takeover` | how long becoming primary took |
 //! | `start` | what a start finds, and how a replica begins without anything |
 //!
 //! A server has such a stage for every shard of a cluster with several replicas; most keep nothing
