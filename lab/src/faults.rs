@@ -29,6 +29,9 @@ const GOLDEN: [&str; 4] = [
 ];
 const MUTATIONS: &str = "models/replication/src/mutation.rs";
 const PROCESSES: &str = "crates/cli/tests/node";
+const KINDS: &str = "crates/sim/src/fault/kind.rs";
+/// What the simulator counts among faults, and does not inject.
+const COUNTED: &str = "failover";
 
 /// The tests of real processes that several rows name.
 const EVERY_ROLE: &str = "histories_on_etcd_are_right_while_every_role_is_killed_and_falls_silent";
@@ -107,7 +110,7 @@ const FAULTS: [Fault; 15] = [
         golden: &[],
         mutations: &["ReissuesEpoch"],
         scenarios: &["no-master"],
-        kinds: &["master-cut"],
+        kinds: &["master-gone"],
         processes: &[EVERY_ROLE, ONE_STORE],
     },
     Fault {
@@ -122,8 +125,8 @@ const FAULTS: [Fault; 15] = [
         name: "a replica loses its disk, or comes back with an older state",
         golden: &["a_replica_that_has_lost_its_disk_answers_nobody_before_it_has_a_table"],
         mutations: &["AnswersWithoutState", "BelievesOldState", "ReturnsWithoutAsking"],
-        scenarios: &["rebuilding"],
-        kinds: &["lost-devices", "lost-directory"],
+        scenarios: &["rebuilding", "older-copy"],
+        kinds: &["lost-devices", "lost-directory", "older-copy"],
         processes: &[],
     },
     Fault {
@@ -295,6 +298,8 @@ fn check(root: &Path) -> Result<(), String> {
     let mutations = fs::read_to_string(root.join(MUTATIONS))
         .map_err(|error| format!("could not read {MUTATIONS}: {error}"))?;
     let processes = texts(root, PROCESSES)?;
+    let kinds = fs::read_to_string(root.join(KINDS))
+        .map_err(|error| format!("could not read {KINDS}: {error}"))?;
     for fault in &FAULTS {
         for (names, text, what) in [
             (fault.golden, &golden, "golden run"),
@@ -304,6 +309,10 @@ fn check(root: &Path) -> Result<(), String> {
             if let Some(name) = names.iter().find(|name| !text.contains(*name)) {
                 return Err(format!("{name} is no {what}: {}", fault.name));
             }
+        }
+        let is_known = |kind: &str| kind == COUNTED || kinds.contains(&format!("\"{kind}\""));
+        if let Some(kind) = fault.kinds.iter().find(|kind| !is_known(kind)) {
+            return Err(format!("{kind} is no fault of the simulator: {}", fault.name));
         }
         for scenario in fault.scenarios {
             if !root.join("scenarios").join(format!("{scenario}.toml")).is_file() {
@@ -345,7 +354,7 @@ mod tests {
         let line = |seeds: u64, failed: Value| {
             json!({
                 "kind": "simulation", "scenario": "no-master", "commit": "abc", "seeds": seeds,
-                "failed": failed, "faults": {"master-cut": {"struck": 7, "seeds": 3}},
+                "failed": failed, "faults": {"master-gone": {"struck": 7, "seeds": 3}},
             })
         };
         runs.add(&line(30, json!([])));
