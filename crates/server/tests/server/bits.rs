@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use timestone_client::{ErrorCode, blocking};
-use timestone_server::{ListenConfig, MasterPlace, ServerConfig, ServerError, SizeConfig, Tuning};
+use timestone_server::{
+    AcceptedLoss, ListenConfig, MasterPlace, ServerConfig, ServerError, SizeConfig, Tuning,
+};
 use timestone_wal::DeviceKind;
 
 use crate::running::{Running, config, staged};
@@ -320,6 +322,8 @@ fn bits_of_the_small_files_of_a_server_whose_master_is_elsewhere() {
     // The master gives shards to servers that can be reached.
     world.config.listen.native = any;
     let image = world.live(1, true);
+    // What is restored below is an older copy, of which the master has known a later run.
+    world.config.accept_loss = AcceptedLoss::Everything;
     world.must_serve("undamaged");
     for file in ["cluster", "cluster-name"] {
         let outcomes = world.flip_all(&image, file);
@@ -430,12 +434,27 @@ fn a_sweep_of_crashes_while_small_files_are_replaced_loses_nothing() {
             // What it names was there before it was renamed, and is not in this image.
             continue;
         }
+        if file == "master" {
+            // The manifest has the number of the run before the master hears of it.
+            let manifest = with_run_of(&before, &after);
+            crashed.insert("MANIFEST".into(), manifest);
+        }
         // Renamed, and nothing that followed.
         crashed.remove(Path::new(&format!("{file}.new")));
         crashed.insert(file.into(), content.clone());
         restore(&world.data, &crashed);
         world.must_serve(&format!("{file} replaced"));
     }
+}
+
+/// The manifest of an image, with the run that another one has begun.
+fn with_run_of(image: &Image, later: &Image) -> Vec<u8> {
+    let text = |image: &Image| String::from_utf8(image[Path::new("MANIFEST")].clone()).unwrap();
+    let run = |line: &&str| line.starts_with("run = ");
+    let (text, later) = (text(image), text(later));
+    let (own, other) = (text.lines().find(run).unwrap(), later.lines().find(run).unwrap());
+    let covered = text.replace(own, other);
+    signed(covered.rsplit_once("# checksum = ").unwrap().0)
 }
 
 #[test]
@@ -466,7 +485,11 @@ fn a_sweep_of_crashes_in_the_first_start_leaves_a_directory_that_starts() {
 
 /// The first manifest of a directory (docs/formats/directory.md).
 fn blank_manifest() -> Vec<u8> {
-    let words = "shards = []\n\n[logs]\n";
+    signed("shards = []\n\n[logs]\n")
+}
+
+/// A manifest of these words.
+fn signed(words: &str) -> Vec<u8> {
     format!("{words}# checksum = {}\n", crc32c::crc32c(words.as_bytes())).into_bytes()
 }
 
