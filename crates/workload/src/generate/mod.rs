@@ -175,7 +175,8 @@ mod tests {
                 }
                 (writes, deletes, expiries)
             };
-            let is_published = name.starts_with("ycsb") || name.starts_with("retwis");
+            let is_published =
+                ["ycsb", "retwis", "get-put"].iter().any(|mix| name.starts_with(mix));
             let (_, deletes, expiries) = count(&usual);
             assert_eq!((deletes, expiries) == (0, 0), is_published, "{name}");
             if !usual.kind.may_delete() || name == "ycsb-c" {
