@@ -83,13 +83,16 @@ pub struct ReplicaStatus {
     /// The last epoch whose table it has installed durably; [`Epoch::ZERO`] if it has no state that
     /// counts.
     pub installed: Epoch,
+    /// It has given up what it had, and remembers what that was: a candidate may count on its answer
+    /// (rule P16).
+    pub remembers: bool,
     /// How many of the shard's records it lacks, as far as it knows.
     pub lag_records: u64,
 }
 
 impl ReplicaStatus {
     /// The bytes of one.
-    const BYTES: usize = 19;
+    const BYTES: usize = 20;
 
     /// What it says of this epoch.
     #[must_use]
@@ -130,6 +133,7 @@ impl Heartbeat {
             put_u32(out, status.promised.get());
             put_u8(out, status.claim.number());
             put_u32(out, status.installed.get());
+            put_u8(out, u8::from(status.remembers));
             put_u64(out, status.lag_records);
         }
         put_u8(out, u8::from(self.asked.is_some()));
@@ -173,6 +177,12 @@ fn decode_status(cursor: &mut Cursor<'_>) -> Result<ReplicaStatus, ClusterError>
     let (shard, promised) = (ShardId::new(cursor.u16()?), Epoch::new(cursor.u32()?));
     let claim = cursor.u8()?;
     let claim = ReplicaClaim::numbered(claim).ok_or_else(|| cursor.fail("a claim is unknown"))?;
-    let (installed, lag_records) = (Epoch::new(cursor.u32()?), cursor.u64()?);
-    Ok(ReplicaStatus { shard, promised, claim, installed, lag_records })
+    let installed = Epoch::new(cursor.u32()?);
+    let remembers = match cursor.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(cursor.fail("it neither remembers nor does not")),
+    };
+    let lag_records = cursor.u64()?;
+    Ok(ReplicaStatus { shard, promised, claim, installed, remembers, lag_records })
 }

@@ -35,6 +35,8 @@ use crate::limits::{MAX_MISSING_NAMED, MAX_OWN_CLIENTS};
 use timestone_shard::{Past, Served};
 
 /// Begins the last line: the CRC-32C of the lines before it.
+/// Most starts under one number of which the manifest tells, beside the last one.
+const MAX_EARLIER_TAGS: usize = 64;
 const CHECKSUM_KEY: &str = "# checksum = ";
 
 /// What the file says.
@@ -73,9 +75,10 @@ struct Contents {
     /// nobody asks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     void: BTreeSet<u16>,
-    /// The last run of the directory: its number, and what it drew. See [`Run`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    run: Option<(u64, u64)>,
+    /// The last run of the directory: its number, and what was drawn for it, the latest first: a
+    /// start that the master may or may not have heard of draws anew. See [`Run`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    run: Vec<u64>,
     /// Shards whose flash file is being made anew: there may be none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     emptying: BTreeSet<u16>,
@@ -112,6 +115,22 @@ pub(crate) struct Beginning {
 }
 
 impl Contents {
+    fn last_run(&self) -> Run {
+        match self.run[..] {
+            [number, tag, ..] => Run { number, tag },
+            _ => Run::NONE,
+        }
+    }
+
+    /// Another run begins, or the same number once more.
+    fn begin_run(&mut self, run: Run) {
+        let again = self.run.first() == Some(&run.number);
+        let earlier = if again { self.run.split_off(1) } else { Vec::new() };
+        let earlier = earlier.into_iter().filter(|&tag| tag != run.tag);
+        self.run =
+            [run.number, run.tag].into_iter().chain(earlier.take(MAX_EARLIER_TAGS)).collect();
+    }
+
     /// Notes that a run begins; see [`Past::outage`].
     fn outage(&mut self, run: &Beginning) -> Option<Duration> {
         let outage = run.now.since(run.lived_until);
@@ -295,7 +314,7 @@ impl Manifest {
     /// Whether the bytes name anything that must be there. Bytes that cannot be read may.
     pub(crate) fn names_anything(bytes: &[u8]) -> bool {
         // A run has a number before the directory belongs to a cluster.
-        let names = |contents| Contents { run: None, ..contents } != Contents::default();
+        let names = |contents| Contents { run: Vec::new(), ..contents } != Contents::default();
         Contents::decode(bytes).map_or(true, names)
     }
 
@@ -378,8 +397,17 @@ impl Manifest {
 
     /// The last run of the directory that began, or was about to.
     pub(crate) fn run(&self) -> Run {
-        let run = self.lock().contents.run;
-        run.map_or(Run::NONE, |(number, tag)| Run { number, tag })
+        self.lock().contents.last_run()
+    }
+
+    /// Whether the directory has everything that was done in it, where the master knows that `known`
+    /// has begun. That may have been a start of the same number which heard no answer.
+    pub(crate) fn follows(&self, known: Run) -> bool {
+        let state = self.lock();
+        let is_own =
+            |(number, tags): (&u64, &[u64])| *number == known.number && tags.contains(&known.tag);
+        state.contents.last_run().follows(known)
+            || state.contents.run.split_first().is_some_and(is_own)
     }
 
     /// The next run of the directory begins as soon as the master has heard of it.
@@ -388,7 +416,7 @@ impl Manifest {
     /// The manifest cannot be saved.
     pub(crate) fn raise_run(&self, run: Run) -> Result<(), ServerError> {
         self.change(|contents| {
-            contents.run = Some((run.number, run.tag));
+            contents.begin_run(run);
             true
         })
     }
@@ -404,7 +432,7 @@ impl Manifest {
         void: Option<&[ShardId]>,
     ) -> Result<(), ServerError> {
         self.change(|contents| {
-            contents.run = Some((run.number, run.tag));
+            contents.begin_run(run);
             contents.void.extend(void.into_iter().flatten().map(|shard| shard.get()));
             contents.unlogged = true;
             true
@@ -664,7 +692,7 @@ mod tests {
             served_below: Some(7),
             lived: Some(8),
             void: BTreeSet::new(),
-            run: Some((9, u64::MAX)),
+            run: vec![9, u64::MAX, 7],
             emptying: BTreeSet::new(),
             logs: [("thread-0".to_owned(), log)].into(),
         }
@@ -675,7 +703,7 @@ mod tests {
         let sealed = contents().encode().unwrap();
         let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = \
             [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
-            8\nrun = [9, 18446744073709551615]\n\n[logs.thread-0]\nfiles = \
+            8\nrun = [9, 18446744073709551615, 7]\n\n[logs.thread-0]\nfiles = \
             [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(

@@ -1,7 +1,7 @@
 //! What a replica of a shard tells the rest of its process: plain atomics, written by its stage, read
 //! by the node stage (heartbeats) and by whoever looks.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
 use timestone_replication::Step;
@@ -44,6 +44,7 @@ pub(crate) struct ReplicaGauges {
     /// another epoch.
     standing: AtomicU64,
     installed: AtomicU32,
+    remembers: AtomicBool,
     counted: AtomicU64,
     lag: AtomicU64,
     /// What clients may read at this backup, in nanoseconds; zero: nothing.
@@ -70,6 +71,7 @@ impl ReplicaGauges {
             shard,
             standing: AtomicU64::default(),
             installed: AtomicU32::default(),
+            remembers: AtomicBool::default(),
             counted: AtomicU64::default(),
             lag: AtomicU64::default(),
             closed: AtomicU64::default(),
@@ -115,6 +117,15 @@ impl ReplicaGauges {
 
     pub(crate) fn set_wish(&self, wish: Wish) {
         self.set_standing(Standing { wish, ..self.standing() });
+    }
+
+    /// Whether it has given up what it had and remembers what that was.
+    pub(crate) fn remembers(&self) -> bool {
+        self.remembers.load(Relaxed)
+    }
+
+    pub(crate) fn set_remembers(&self, remembers: bool) {
+        self.remembers.store(remembers, Relaxed);
     }
 
     /// The last epoch whose table it has installed durably.

@@ -18,9 +18,7 @@ use timestone_types::{
     ShardId, Timestamp, TxnId, Version,
 };
 use timestone_wal::block::Entry;
-use timestone_wal::{
-    BatchHead, BatchNumber, DecidedBy, LogRecord, Participants, RecordNumber,
-};
+use timestone_wal::{BatchHead, BatchNumber, DecidedBy, LogRecord, Participants, RecordNumber};
 use timestone_wire::*;
 
 fn main() -> std::io::Result<()> {
@@ -314,6 +312,7 @@ fn cluster() -> Seeds {
         promised: Epoch::new(3),
         claim: ReplicaClaim::Serves,
         installed: Epoch::new(3),
+        remembers: false,
         lag_records: 5,
     };
     timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status], asked: None }

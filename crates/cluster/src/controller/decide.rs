@@ -81,10 +81,11 @@ impl Controller {
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
         let factor = view.replication();
-        let able = |&&server: &&ServerId| self.can_answer(now, entry.id, server, normal);
+        let answers = |&&server: &&ServerId| self.can_answer(now, entry.id, server, normal);
+        let able = |&&server: &&ServerId| self.can_lead(now, entry.id, server, normal);
         // It must learn what was acknowledged, and be able to acknowledge more.
         let alive = entry.replicas.iter().filter(|&&one| self.servers.is_alive(now, one)).count();
-        if normal.replicas.iter().filter(able).count() < normal.quorum(factor)
+        if normal.replicas.iter().filter(answers).count() < normal.quorum(factor)
             || alive < factor.quorum()
         {
             return None;

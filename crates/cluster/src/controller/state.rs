@@ -112,9 +112,23 @@ impl Controller {
         self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
     }
 
+    /// Whether a server is alive and knows what it had of the shard: a candidate may count on its
+    /// answer.
+    pub(super) fn can_answer(
+        &self,
+        now: Timestamp,
+        shard: ShardId,
+        server: ServerId,
+        normal: &NormalConfiguration,
+    ) -> bool {
+        let status = self.replicas.get(&(shard, server));
+        self.can_lead(now, shard, server, normal)
+            || (self.servers.is_alive(now, server) && status.is_some_and(|one| one.remembers))
+    }
+
     /// Whether a server is alive and has state of the shard that counts. Before a shard has served,
     /// having none is all that there is to have.
-    pub(super) fn can_answer(
+    pub(super) fn can_lead(
         &self,
         now: Timestamp,
         shard: ShardId,

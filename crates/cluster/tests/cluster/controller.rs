@@ -31,6 +31,8 @@ struct Watch {
     untold: Option<u32>,
     /// It takes a checkpoint.
     rebuilds: Option<u32>,
+    /// It knows what it had before that.
+    remembers: Option<u32>,
     /// Its server is being stopped.
     leaves: Option<u32>,
     /// The master does not answer.
@@ -58,6 +60,7 @@ impl Watch {
             claim: ReplicaClaim::Serves,
             untold: None,
             rebuilds: None,
+            remembers: None,
             leaves: None,
             is_master_silent: false,
         };
@@ -121,6 +124,7 @@ impl Watch {
                         false => ReplicaClaim::None,
                     },
                     installed: Epoch::new(installed),
+                    remembers: self.remembers == Some(server.get()),
                     lag_records,
                 };
                 let is_told = self.untold != Some(server.get());
@@ -181,6 +185,16 @@ fn without_enough_of_the_last_configuration_nobody_becomes_primary() {
     assert_eq!(watch.pass(2000), [], "3 alone cannot know what was acknowledged");
     watch.heard.push((2, 0, 0));
     assert_eq!(watch.pass(2000), [], "2 has lost what it had");
+}
+
+#[test]
+fn a_replica_that_remembers_what_it_has_given_up_counts_and_does_not_lead() {
+    let mut watch = Watch::new();
+    watch.silence(1);
+    watch.silence(2);
+    watch.heard.push((2, 0, 0));
+    watch.remembers = Some(2);
+    assert_eq!(watch.pass(100), [to(2, 3, &[1, 2, 3])]);
 }
 
 #[test]
@@ -546,6 +560,7 @@ fn a_claim_of_another_epoch_means_nothing() {
             promised: Epoch::new(2),
             claim,
             installed: Epoch::new(2),
+            remembers: false,
             lag_records: 0,
         };
         let heartbeat = Heartbeat { server: ServerId::new(1), replicas: vec![status], asked: None };

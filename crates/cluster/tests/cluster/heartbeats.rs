@@ -21,6 +21,7 @@ fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
         promised: Epoch::new(promised),
         claim,
         installed: Epoch::new(promised / 2),
+        remembers: promised % 4 == 0,
         lag_records: u64::from(promised) << 20,
     }
 }
@@ -38,8 +39,8 @@ fn a_heartbeat_is_written_as_documented() {
     let asked = Some(HandOver { shard: ShardId::new(3), epoch: Epoch::new(9) });
     let bytes = encoded(&Heartbeat { server: ServerId::new(7), replicas, asked });
     let golden = "07000000 02000000 \
-        0100 04000000 01 02000000 0000400000000000 \
-        0201 06000000 03 03000000 0000600000000000 \
+        0100 04000000 01 02000000 01 0000400000000000 \
+        0201 06000000 03 03000000 00 0000600000000000 \
         01 0300 09000000";
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, golden.replace(' ', ""));

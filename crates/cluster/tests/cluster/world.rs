@@ -84,7 +84,7 @@ impl ModelServer {
                 claim => claim,
             };
             let lag_records = self.lag_records.get(&shard).copied().unwrap_or(0);
-            ReplicaStatus { shard, promised, claim, installed, lag_records }
+            ReplicaStatus { shard, promised, claim, installed, remembers: false, lag_records }
         };
         shards.into_iter().map(status).collect()
     }

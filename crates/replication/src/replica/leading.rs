@@ -308,7 +308,8 @@ impl<B: Payload> Replica<B> {
         };
         let is_earlier = follower.session.is_some_and(|taken| taken != session);
         if is_earlier && !timestone_types::is_planted!(CountsEarlierLives) {
-            // It says what it had before it took a checkpoint of this primary.
+            // It says what it had before it took a checkpoint of this primary; it is there at least.
+            leading.news_at = now;
             return;
         }
         let is_first = installed && !follower.installed;
@@ -320,7 +321,7 @@ impl<B: Payload> Replica<B> {
         }
         follower.installed = installed;
         follower.acked.add(durable);
-        // Who has not installed the table yet, or takes a checkpoint, is there at least.
+        // Who has not installed the table yet is there at least.
         if !installed || is_first {
             leading.news_at = now;
         }

@@ -468,3 +468,22 @@ fn who_loses_its_log_does_not_know_what_it_gave_up() {
     world.settle();
     assert!(!world.replica(THREE).may_answer());
 }
+
+/// The other one is dead. A checkpoint takes longer than a primary waits for news.
+#[test]
+fn who_takes_a_checkpoint_is_heard() {
+    let mut world = three_is_left_behind();
+    world.kill(TWO, 0);
+    world.flying.clear();
+    world.write(ONE, false);
+    world.begin_checkpoint(ONE, THREE);
+    for _ in 0..50 {
+        world.pass(100);
+        world.input(ONE, Input::Tick);
+        settle_between(&mut world, [ONE, THREE]);
+        assert!(!world.replica(ONE).hears_nobody(world.now), "another primary would begin anew");
+    }
+    world.end_checkpoint(THREE);
+    world.settle();
+    assert_eq!(world.laws.count(), 7);
+}

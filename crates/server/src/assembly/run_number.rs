@@ -45,19 +45,16 @@ impl<'a> RunNumber<'a> {
     pub(super) fn begin(&self, found: &ControlState) -> Result<Run, ServerError> {
         let (own, known) = (self.manifest.run(), found.last_run(self.environment.directory()));
         let next = own.next(known, self.environment.draw());
-        let accepted = &self.config.accept_loss;
+        let (accepted, follows) = (&self.config.accept_loss, self.manifest.follows(known));
         if own.is_ahead_of(known) {
             self.check_master(own, known)?;
-        } else if own.follows(known)
-            && *accepted != AcceptedLoss::Nothing
-            && !self.manifest.has_accepted()
-        {
+        } else if follows && *accepted != AcceptedLoss::Nothing && !self.manifest.has_accepted() {
             tracing::warn!(
                 "--accept-loss was given, and nothing is missing. Leave it out from now on: it \
                  would accept a later loss, too"
             );
         }
-        if own.follows(known) {
+        if follows {
             self.manifest.raise_run(next)?;
             return Ok(next);
         }
@@ -166,18 +163,23 @@ mod tests {
             RunNumber::of(&self.config, &environment, &manifest).begin(&self.master.control())
         }
 
-        /// A whole start.
-        fn serve(&mut self) -> Result<Run, ServerError> {
-            let run = self.begin()?;
-            let directory = self.start().environment.directory();
+        /// The master hears of a run.
+        fn register(&mut self, run: Run) -> Result<(), ServerError> {
             let registering = MasterCommand::RegisterServer {
                 cluster: ClusterId::ZERO,
-                directory,
+                directory: self.start().environment.directory(),
                 run,
                 addresses: ServerAddresses::IN_PROCESS,
                 shards_wanted: 1,
             };
             self.master.step(registering).map_err(ServerError::part)?;
+            Ok(())
+        }
+
+        /// A whole start.
+        fn serve(&mut self) -> Result<Run, ServerError> {
+            let run = self.begin()?;
+            self.register(run)?;
             Ok(run)
         }
 
@@ -209,6 +211,21 @@ mod tests {
         assert_ne!(third.tag, again.tag);
         assert_eq!(world.serve().unwrap().number, 3);
         assert_eq!(world.start().manifest.run().number, 3);
+    }
+
+    #[test]
+    fn a_start_that_heard_no_answer_may_reach_the_master_after_the_next_one() {
+        let mut world = World::new(3);
+        world.serve().unwrap();
+        let copy = world.copy();
+        let late = world.begin().unwrap();
+        let next = world.begin().unwrap();
+        assert_eq!(late.number, next.number);
+        world.register(late).unwrap();
+        assert!(world.register(next).is_err(), "the master knows another one of this number");
+        assert_eq!(world.serve().unwrap().number, 3, "which is this directory's as well");
+        world.put_back(&copy);
+        words(world.serve());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! One that hears fewer than half of the servers that have replicas can do nothing for their shards:
 //! it lets others be it for a while. Where nobody hears more, because so many are dead, it is it by
-//! turns: some shards may have enough replicas left. One that is being stopped is it no more.
+//! turns: some shards may have enough replicas left. Turns become longer, so that one is long enough
+//! to replace those that stay away. One that is being stopped is it no more.
 //! Source: docs/protocol/membership.md, "The controller".
 
 use std::collections::BTreeSet;
@@ -13,17 +14,27 @@ use timestone_types::Timestamp;
 
 use super::NodeStage;
 
-/// How long a server that hears too few others stays the controller, and how long it lets others be
-/// it then.
+/// How long a server that hears too few others stays the controller at first, and how long it lets
+/// others be it then. Each turn is twice as long as the one before.
 const FEW_HEARD_FOR: Duration = Duration::from_secs(3);
+/// The longest turn: some times the usual time after which a lost server is replaced.
+const LONGEST_TURN: Duration = Duration::from_secs(300);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidacy {
-    /// While it hears too few: since when it may be the controller or may not.
-    few: Option<(Timestamp, bool)>,
+    /// While it hears too few.
+    few: Option<Turn>,
     /// It never is it again.
     is_over: bool,
+}
+
+/// Since when it may be the controller or may not, and for how long.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    since: Timestamp,
+    may: bool,
+    lasts: Duration,
 }
 
 impl Candidacy {
@@ -45,11 +56,13 @@ impl Candidacy {
             self.few = None;
             return true;
         }
-        let (since, may) = self.few.get_or_insert((now, is_controller));
-        if now.since(*since) >= FEW_HEARD_FOR {
-            (*since, *may) = (now, !*may);
+        let first = Turn { since: now, may: is_controller, lasts: FEW_HEARD_FOR };
+        let turn = self.few.get_or_insert(first);
+        if now.since(turn.since) >= turn.lasts {
+            let lasts = (2 * turn.lasts).min(LONGEST_TURN);
+            *turn = Turn { since: now, may: !turn.may, lasts };
         }
-        *may
+        turn.may
     }
 }
 
@@ -80,10 +93,13 @@ mod tests {
         assert!(candidacy.look(at(10), false, true), "it may be for a moment");
         assert!(candidacy.look(at(3_009), false, true));
         assert!(!candidacy.look(at(3_010), false, true));
-        assert!(!candidacy.look(at(6_009), false, false));
-        assert!(candidacy.look(at(6_010), false, false), "perhaps nobody hears more");
-        assert!(!candidacy.look(at(9_010), false, true));
-        assert!(candidacy.look(at(9_020), true, false));
+        assert!(!candidacy.look(at(9_009), false, false));
+        assert!(candidacy.look(at(9_010), false, false), "perhaps nobody hears more");
+        assert!(candidacy.look(at(21_009), false, true));
+        assert!(!candidacy.look(at(21_010), false, true));
+        assert!(candidacy.look(at(21_020), true, false));
+        assert!(candidacy.look(at(30_000), false, true));
+        assert!(!candidacy.look(at(33_000), false, true), "turns begin short again");
     }
 
     #[test]

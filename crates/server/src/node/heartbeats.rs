@@ -99,6 +99,7 @@ fn status_of(gauges: &ReplicaGauges, leaves: bool) -> Option<ReplicaStatus> {
         promised: standing.promised,
         claim,
         installed: gauges.installed(),
+        remembers: gauges.remembers(),
         lag_records: gauges.lag(),
     })
 }

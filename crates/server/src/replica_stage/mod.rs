@@ -596,6 +596,7 @@ impl ReplicaStage {
         }
         kept.note_counted(ctx.now());
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
+        gauges.set_remembers(!kept.replica.is_whole() && kept.replica.may_answer());
         // A log that writes nothing for so long is as good as lost, until it goes on.
         let oldest = kept.log.oldest_on_its_way();
         let is_stuck = oldest.is_some_and(|at| ctx.now().since(at) >= LOG_STUCK_AFTER);

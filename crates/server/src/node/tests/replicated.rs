@@ -173,6 +173,7 @@ impl Driven {
             promised: entry.epoch,
             claim: if entry.primary.get() == server { claim } else { ReplicaClaim::None },
             installed: entry.epoch,
+            remembers: false,
             lag_records: 0,
         };
         let replicas = control.map.shards().iter().map(status).collect();
@@ -255,6 +256,7 @@ fn a_server_tells_all_others_how_its_replicas_are() {
         promised: Epoch::new(2),
         claim,
         installed: Epoch::new(2),
+        remembers: false,
         lag_records: 0,
     };
     // What can keep nothing is left out.
