@@ -104,6 +104,36 @@ fn goes_on(world: &mut World, session: SessionId) {
     assert!(matches!(write, Outcome::Written(..)), "{write:?}");
 }
 
+/// A server's clock is ahead: what has expired there would be there again for a snapshot by the
+/// session's own clock. No server is an hour ahead.
+#[test]
+fn what_a_session_has_seen_expired_has_expired_for_what_it_does_next() {
+    let mut world = world(1);
+    let session = world.session();
+    let options = RequestOptions::default();
+    let began = world.now;
+    let soon = began.saturating_add(Duration::from_millis(200));
+    let late = began.saturating_add(Duration::from_secs(3600));
+    for (expires_at, is_learned) in [(late, false), (soon, true)] {
+        let op = world.op();
+        let step = world.host.engine.get_latest(world.now, session, SPACE, b"k", options, op);
+        assert_eq!(pending(step), Ok(true));
+        let envelope = asked(&mut world, 0);
+        let expired = Value {
+            version: Version::new(began.previous(), ClientId::new(9)),
+            expires_at: Expiry::at(expires_at),
+            prepared_before: false,
+            present: false,
+            value: b"",
+        };
+        answer(&mut world, &envelope, &expired);
+        assert!(matches!(world.host.engine.next_done().unwrap().result, OpResult::Value(_)));
+        let txn = world.begin(session);
+        let begin = world.host.engine.begin_timestamp(txn).unwrap();
+        assert_eq!(begin > expires_at, is_learned, "{begin} {expires_at}");
+    }
+}
+
 /// The last timestamp there is, in an answer of a broken server, would be the last that a session
 /// issues.
 #[test]

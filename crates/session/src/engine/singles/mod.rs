@@ -380,7 +380,15 @@ impl Singles {
                 context.stats().aborted += 1;
                 Some(reason.at.next()).filter(|_| reason.at > Timestamp::ZERO)
             }
-            SingleResult::Value { version, .. } => Some(version.timestamp.next()),
+            SingleResult::Value { version, expires_at, present } => {
+                // What has expired for it is not there for what it does next, whose clock may be
+                // behind. No server's is further ahead.
+                let gone = expires_at.timestamp();
+                let latest = context.now().saturating_add(shared::MAX_CLOCK_LEAD);
+                let is_gone = !present && gone <= latest;
+                let seen = if is_gone { version.timestamp.max(gone) } else { version.timestamp };
+                Some(seen.next())
+            }
             // A copy of it may be waiting at the server.
             SingleResult::Unknown => Some(single.commit.next()),
             _ => None,
