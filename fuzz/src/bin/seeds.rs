@@ -174,12 +174,12 @@ fn frames() -> Seeds {
 fn told(messages: Vec<Told>) -> Vec<u8> {
     let mut out = Vec::new();
     for message in messages {
-        encode_replica_message(&Envelope::default(), ReplicaId(2), &message, records, &mut out);
+        encode_replica_message(&Envelope::default(), ReplicaId(2), &message, batch_bytes, &mut out);
     }
     out
 }
 
-const fn records((): &()) -> BatchBytes<'_> {
+const fn batch_bytes((): &()) -> BatchBytes<'_> {
     BatchBytes { first: RecordNumber::new(6), records: b"records" }
 }
 
