@@ -69,6 +69,20 @@ const ONE_WRITE: Small = Small {
     ..BASE
 };
 
+/// Two replicas of that shard give up what they have, and its primary starts anew.
+const GIVEN_UP_COPIES: Small = Small {
+    name: "given-up-copies",
+    about: "one shard fails over, and two replicas give up what they have; a single write is forgotten",
+    gives_up: 2,
+    restarts: 1,
+    has_watermarks: true,
+    marks_at_once: true,
+    has_truncation: true,
+    checks_ends: true,
+    candidates: &[0, 1, 2],
+    ..ONE_WRITE
+};
+
 pub fn all() -> Vec<Small> {
     let mut worlds = failing_over();
     worlds.extend(forgetting());
@@ -187,31 +201,12 @@ fn coming_back() -> Vec<Small> {
             candidates: &[0, 1, 2],
             ..ONE_WRITE
         },
-        Small {
-            name: "given-up-copies",
-            about: "one shard fails over, and two replicas give up what they have; a single write is forgotten",
-            gives_up: 2,
-            restarts: 1,
-            has_watermarks: true,
-            marks_at_once: true,
-            has_truncation: true,
-            checks_ends: true,
-            epochs: [2, 1],
-            candidates: &[0, 1, 2],
-            ..ONE_WRITE
-        },
+        Small { epochs: [2, 1], ..GIVEN_UP_COPIES },
         Small {
             name: "given-up-and-again",
             about: "one shard fails over twice, and two replicas give up what they have; a single write is forgotten",
             is_large: true,
-            gives_up: 2,
-            restarts: 1,
-            has_watermarks: true,
-            marks_at_once: true,
-            has_truncation: true,
-            checks_ends: true,
-            candidates: &[0, 1, 2],
-            ..ONE_WRITE
+            ..GIVEN_UP_COPIES
         },
         Small {
             name: "lost-and-dropped",
