@@ -89,7 +89,7 @@ pub struct Config {
     /// tells how wrong the clock is ([`Input::ClockError`]).
     pub has_replicas: bool,
     /// How far ahead of the clock the read bound is written, which is the lease of a primary: from
-    /// [`MIN_LEASE`](crate::limits::MIN_LEASE) to [`BOUND_AHEAD`](crate::limits::BOUND_AHEAD). A bound
+    /// [`MIN_LEASE`](crate::limits::MIN_LEASE) to [`BOUND_AHEAD`]. A bound
     /// that a clock's error needs lies further ahead.
     pub lease: Duration,
 }

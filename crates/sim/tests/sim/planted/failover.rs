@@ -34,12 +34,12 @@ client-kill = { every = "2s" }
 
 #[test]
 fn a_backup_that_stores_for_a_deposed_primary_is_found() {
-    found_within(60, Bug::AcceptsOldEpoch, DYING);
+    found_within(300, Bug::AcceptsOldEpoch, DYING);
 }
 
 #[test]
 fn a_backup_that_acknowledges_before_its_log_is_found() {
-    found_within(60, Bug::AcksBeforeLog, DYING);
+    found_within(300, Bug::AcksBeforeLog, DYING);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_backup_that_takes_part_before_the_table_is_in_its_log_is_found() {
 
 #[test]
 fn a_backup_whose_log_lets_go_of_what_its_store_lacks_is_found() {
-    found_within(5, Bug::CarelessBackup, DYING);
+    found_within(40, Bug::CarelessBackup, DYING);
 }
 
 #[test]
@@ -77,9 +77,31 @@ fn a_replica_that_keeps_what_a_table_has_cut_is_found() {
     found_within(120, Bug::KeepsCutBatches, DYING);
 }
 
+/// Processes die and are back before anybody misses them. A primary needs another epoch then, at once.
+const RESTARTING: &str = r#"
+[cluster]
+replication = 3
+shards = 2
+clients = 4
+clocks = "ptp"
+[workload]
+kind = "list-append"
+rate = 100
+keys = 12
+seconds = 20
+failover-within = "1500ms"
+[storage]
+replica-lease = "100ms"
+replica-detection = "200ms"
+[faults]
+kill = { every = "3s", lasting = "100ms" }
+"#;
+
+/// Others answer it, and have installed that epoch: it waits for answers until it says that it hears
+/// nobody.
 #[test]
 fn a_primary_that_leads_an_epoch_twice_is_found() {
-    found_within(5, Bug::ReissuesEpoch, DYING);
+    found_within(5, Bug::ReissuesEpoch, RESTARTING);
 }
 
 #[test]
