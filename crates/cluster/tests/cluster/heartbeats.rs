@@ -21,7 +21,7 @@ fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
         promised: Epoch::new(promised),
         claim,
         installed: Epoch::new(promised / 2),
-        remembers: promised % 4 == 0,
+        remembers: promised.is_multiple_of(4),
         lag_records: u64::from(promised) << 20,
     }
 }

@@ -24,14 +24,14 @@ const LONGEST_TURN: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidacy {
     /// While it hears too few.
-    few: Option<Turn>,
+    few: Option<CandidateTurn>,
     /// It never is it again.
     is_over: bool,
 }
 
 /// Since when it may be the controller or may not, and for how long.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct CandidateTurn {
     since: Timestamp,
     may: bool,
     lasts: Duration,
@@ -56,11 +56,11 @@ impl Candidacy {
             self.few = None;
             return true;
         }
-        let first = Turn { since: now, may: is_controller, lasts: FEW_HEARD_FOR };
+        let first = CandidateTurn { since: now, may: is_controller, lasts: FEW_HEARD_FOR };
         let turn = self.few.get_or_insert(first);
         if now.since(turn.since) >= turn.lasts {
             let lasts = (2 * turn.lasts).min(LONGEST_TURN);
-            *turn = Turn { since: now, may: !turn.may, lasts };
+            *turn = CandidateTurn { since: now, may: !turn.may, lasts };
         }
         turn.may
     }
