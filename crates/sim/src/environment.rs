@@ -32,13 +32,32 @@ pub(crate) struct FlashShape {
     pub(crate) shuffle: bool,
 }
 
+/// What a data directory holds.
 #[derive(Default)]
-struct KeptDevices {
+struct DirectoryContents {
     media: BTreeMap<ShardId, MemoryMedia>,
     disks: BTreeMap<String, MemoryDisk>,
     master: Option<Vec<u8>>,
     manifest: Option<Vec<u8>>,
     cluster: Option<ClusterId>,
+}
+
+impl DirectoryContents {
+    /// The same, of which nothing is shared.
+    fn copy(&self) -> Self {
+        Self {
+            media: self.media.iter().map(|(shard, media)| (*shard, media.copy())).collect(),
+            disks: self.disks.iter().map(|(name, disk)| (name.clone(), disk.copy())).collect(),
+            master: self.master.clone(),
+            manifest: self.manifest.clone(),
+            cluster: self.cluster,
+        }
+    }
+}
+
+#[derive(Default)]
+struct KeptDevices {
+    directory: DirectoryContents,
     network: Option<Arc<dyn Network>>,
     registration: Option<Registration>,
     draws: u64,
@@ -59,11 +78,7 @@ struct KeptDevices {
 
 /// A copy of a data directory.
 struct CopiedDirectory {
-    media: BTreeMap<ShardId, MemoryMedia>,
-    disks: BTreeMap<String, MemoryDisk>,
-    master: Option<Vec<u8>>,
-    manifest: Option<Vec<u8>>,
-    cluster: Option<ClusterId>,
+    contents: DirectoryContents,
     /// It is noticed once the master knows of this run of the directory.
     noticed_from: u64,
 }
@@ -134,8 +149,8 @@ impl SimEnvironment {
     /// The devices of shards and logs are gone; the small files beside them say so.
     pub(crate) fn lose_devices(&self) {
         let mut kept = self.kept();
-        kept.media.clear();
-        kept.disks.clear();
+        kept.directory.media.clear();
+        kept.directory.disks.clear();
         kept.changes += 1;
     }
 
@@ -143,14 +158,7 @@ impl SimEnvironment {
     /// master knows of run `noticed_from` of the directory.
     pub(crate) fn copy_directory(&self, noticed_from: u64) {
         let mut kept = self.kept();
-        kept.copied = Some(CopiedDirectory {
-            media: kept.media.iter().map(|(shard, media)| (*shard, media.copy())).collect(),
-            disks: kept.disks.iter().map(|(name, disk)| (name.clone(), disk.copy())).collect(),
-            master: kept.master.clone(),
-            manifest: kept.manifest.clone(),
-            cluster: kept.cluster,
-            noticed_from,
-        });
+        kept.copied = Some(CopiedDirectory { contents: kept.directory.copy(), noticed_from });
     }
 
     /// The run of the directory from which on its copy, if there is one, is noticed.
@@ -162,16 +170,14 @@ impl SimEnvironment {
     pub(crate) fn put_copy_back(&self) {
         let mut kept = self.kept();
         let Some(copied) = kept.copied.take() else { return };
-        let CopiedDirectory { media, disks, master, manifest, cluster, .. } = copied;
-        (kept.media, kept.disks) = (media, disks);
-        (kept.master, kept.manifest, kept.cluster) = (master, manifest, cluster);
+        kept.directory = copied.contents;
         kept.changes += 1;
         kept.is_older = true;
-        for media in kept.media.values() {
+        for media in kept.directory.media.values() {
             media.set_lying(kept.lies);
             media.set_now(kept.now.as_nanos());
         }
-        for disk in kept.disks.values() {
+        for disk in kept.directory.disks.values() {
             disk.set_lying(kept.lies);
             disk.set_now(kept.now.as_nanos());
         }
@@ -192,12 +198,17 @@ impl SimEnvironment {
 
     /// The media of all shards.
     pub(crate) fn media(&self) -> Vec<(ShardId, MemoryMedia)> {
-        self.kept().media.iter().map(|(shard, media)| (*shard, media.clone())).collect()
+        self.kept().directory.media.iter().map(|(shard, media)| (*shard, media.clone())).collect()
     }
 
     /// The disks of all logs.
     pub(crate) fn disks(&self) -> Vec<(String, MemoryDisk)> {
-        self.kept().disks.iter().map(|(name, disk)| (name.clone(), disk.clone())).collect()
+        self.kept()
+            .directory
+            .disks
+            .iter()
+            .map(|(name, disk)| (name.clone(), disk.clone()))
+            .collect()
     }
 
     /// The process has ended, and the machine with its power if `silent`: see [`Self::end_after`].
@@ -207,14 +218,14 @@ impl SimEnvironment {
 
     /// How many operations each log disk has been asked for.
     pub(crate) fn operations(&self) -> Vec<u64> {
-        self.kept().disks.values().map(MemoryDisk::operations).collect()
+        self.kept().directory.disks.values().map(MemoryDisk::operations).collect()
     }
 
     /// The process dies within a turn, in which its devices were asked for what they have not seen
     /// yet: of each one's operations a part, from the front, is going to reach it when it is
     /// dropped.
     pub(crate) fn cut_submissions(&self, seed: Seed) {
-        for (index, media) in (0u64..).zip(self.kept().media.values()) {
+        for (index, media) in (0u64..).zip(self.kept().directory.media.values()) {
             media.cut_submissions(seed.derive("submissions", index).0);
         }
     }
@@ -226,11 +237,11 @@ impl SimEnvironment {
     pub(crate) fn end_after(&self, before: Option<&[u64]>, silent: bool, seed: Seed) {
         let mut kept = self.kept();
         kept.was_lied_to |= silent && kept.lies;
-        for (index, media) in (0u64..).zip(kept.media.values()) {
+        for (index, media) in (0u64..).zip(kept.directory.media.values()) {
             let seed = seed.derive("flash", index).0;
             if silent { media.power_cut(seed) } else { media.kill(seed) }
         }
-        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+        for (index, disk) in (0u64..).zip(kept.directory.disks.values()) {
             let crash = seed.derive("log", index).0;
             let last =
                 before.and_then(|before| before.get(index as usize)).map_or(u64::MAX, |&before| {
@@ -245,8 +256,8 @@ impl SimEnvironment {
     pub(crate) fn set_lying(&self, lying: bool) {
         let mut kept = self.kept();
         kept.lies = lying;
-        kept.media.values().for_each(|media| media.set_lying(lying));
-        kept.disks.values().for_each(|disk| disk.set_lying(lying));
+        kept.directory.media.values().for_each(|media| media.set_lying(lying));
+        kept.directory.disks.values().for_each(|disk| disk.set_lying(lying));
     }
 
     /// Whether the power ever went while devices held what they had acknowledged as synced.
@@ -258,17 +269,17 @@ impl SimEnvironment {
     pub(crate) fn set_now(&self, now: VirtualTime) {
         let mut kept = self.kept();
         kept.now = now;
-        kept.media.values().for_each(|media| media.set_now(now.as_nanos()));
-        kept.disks.values().for_each(|disk| disk.set_now(now.as_nanos()));
+        kept.directory.media.values().for_each(|media| media.set_now(now.as_nanos()));
+        kept.directory.disks.values().for_each(|disk| disk.set_now(now.as_nanos()));
     }
 
     /// Makes all devices this many times slower than they are by nature.
     pub(crate) fn set_slowness(&self, times: u32) {
         let kept = self.kept();
-        for (index, media) in (0u64..).zip(kept.media.values()) {
+        for (index, media) in (0u64..).zip(kept.directory.media.values()) {
             media.set_pace(Some(self.flash_pace(index, times)));
         }
-        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+        for (index, disk) in (0u64..).zip(kept.directory.disks.values()) {
             disk.set_pace(Some(self.disk_pace(index, times)));
         }
     }
@@ -323,31 +334,31 @@ impl Environment for SimEnvironment {
     }
 
     fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
-        Ok(self.kept().manifest.clone())
+        Ok(self.kept().directory.manifest.clone())
     }
 
     fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
-        self.kept().manifest = Some(bytes.to_vec());
+        self.kept().directory.manifest = Some(bytes.to_vec());
         Ok(())
     }
 
     fn has_flash(&self, shard: ShardId) -> bool {
-        self.kept().media.contains_key(&shard)
+        self.kept().directory.media.contains_key(&shard)
     }
 
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
-        Ok(self.kept().disks.get(name).map(MemoryDisk::files).unwrap_or_default())
+        Ok(self.kept().directory.disks.get(name).map(MemoryDisk::files).unwrap_or_default())
     }
 
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
-        let index = self.kept().media.len() as u64;
+        let index = self.kept().directory.media.len() as u64;
         let pace = self.flash_pace(index, 1);
         let shape = self.shape;
         let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
         let mut kept = self.kept();
         let (lies, now) = (kept.lies, kept.now);
-        kept.changes += u64::from(!kept.media.contains_key(&shard));
-        let media = kept.media.entry(shard).or_insert_with(|| {
+        kept.changes += u64::from(!kept.directory.media.contains_key(&shard));
+        let media = kept.directory.media.entry(shard).or_insert_with(|| {
             let media = MemoryMedia::new(MemoryConfig {
                 pages_per_block: shape.pages_per_block,
                 initial_blocks: blocks.min(timestone_server::limits::INITIAL_BLOCKS),
@@ -369,7 +380,7 @@ impl Environment for SimEnvironment {
 
     fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         let mut kept = self.kept();
-        kept.changes += u64::from(kept.media.remove(&shard).is_some());
+        kept.changes += u64::from(kept.directory.media.remove(&shard).is_some());
         Ok(())
     }
 
@@ -378,16 +389,16 @@ impl Environment for SimEnvironment {
     }
 
     fn logs(&self) -> Result<Vec<String>, ServerError> {
-        Ok(self.kept().disks.keys().cloned().collect())
+        Ok(self.kept().directory.disks.keys().cloned().collect())
     }
 
     fn open_log(&self, name: &str, config: LogConfig) -> Result<LogRecovery, ServerError> {
-        let index = self.kept().disks.len() as u64;
+        let index = self.kept().directory.disks.len() as u64;
         let pace = self.disk_pace(index, 1);
         let mut kept = self.kept();
         let lies = kept.lies;
-        kept.changes += u64::from(!kept.disks.contains_key(name));
-        let disk = kept.disks.entry(name.to_owned()).or_insert_with(|| {
+        kept.changes += u64::from(!kept.directory.disks.contains_key(name));
+        let disk = kept.directory.disks.entry(name.to_owned()).or_insert_with(|| {
             let disk = MemoryDisk::new();
             disk.set_pace(Some(pace));
             disk.set_lying(lies);
@@ -398,25 +409,25 @@ impl Environment for SimEnvironment {
 
     fn remove_log(&self, name: &str) -> Result<(), ServerError> {
         let mut kept = self.kept();
-        kept.changes += u64::from(kept.disks.remove(name).is_some());
+        kept.changes += u64::from(kept.directory.disks.remove(name).is_some());
         Ok(())
     }
 
     fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
-        Ok(self.kept().master.clone())
+        Ok(self.kept().directory.master.clone())
     }
 
     fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
-        self.kept().master = Some(bytes.to_vec());
+        self.kept().directory.master = Some(bytes.to_vec());
         Ok(())
     }
 
     fn load_cluster(&self) -> Result<ClusterId, ServerError> {
-        Ok(self.kept().cluster.unwrap_or(ClusterId::ZERO))
+        Ok(self.kept().directory.cluster.unwrap_or(ClusterId::ZERO))
     }
 
     fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
-        self.kept().cluster = Some(cluster);
+        self.kept().directory.cluster = Some(cluster);
         Ok(())
     }
 
@@ -477,7 +488,7 @@ mod tests {
         let environment = environment();
         start(&environment, AcceptedLoss::Nothing).unwrap();
         start(&environment, AcceptedLoss::Nothing).unwrap();
-        environment.kept().media.remove(&ShardId::new(1));
+        environment.kept().directory.media.remove(&ShardId::new(1));
         assert_eq!(missing(start(&environment, AcceptedLoss::Nothing)), "shard-0001/flash");
         assert_eq!(
             missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(0)]))),
@@ -493,7 +504,7 @@ mod tests {
             missing(start(&environment, AcceptedLoss::Nothing)),
             format!("wal/thread-0/{newest}")
         );
-        environment.kept().disks.clear();
+        environment.kept().directory.disks.clear();
         let names = missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(1)])));
         assert!(names.starts_with("wal/thread-0/"), "{names}");
         start(&environment, AcceptedLoss::Everything).unwrap();

@@ -38,6 +38,8 @@ pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after
 /// a restart, so it is no larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
+/// How often a lease is renewed while it lasts.
+pub const RENEWALS_OF_LEASE: u32 = 4;
 /// The shortest lease: its renewal takes a sync of the log and a round trip.
 pub const MIN_LEASE: Duration = Duration::from_millis(50);
 /// The lease of a primary that is about to hand its shard over, if that is shorter: its successor waits
@@ -94,7 +96,8 @@ const _: () = assert!(
         <= BOUND_AHEAD.as_nanos()
 );
 // A renewal and as much again for a slow sync, beside the error: so no lease is written further ahead.
-const _: () = assert!(BOUND_RENEWAL.as_nanos() * 4 == BOUND_AHEAD.as_nanos());
+const _: () =
+    assert!(BOUND_RENEWAL.as_nanos() * RENEWALS_OF_LEASE as u128 == BOUND_AHEAD.as_nanos());
 const _: () = assert!(MIN_LEASE.as_nanos() <= BOUND_AHEAD.as_nanos());
 const _: () = assert!(UNVOUCHED_CLOCK_ERROR.as_nanos() <= MAX_PRESENT_ERROR.as_nanos());
 // Neither must whoever asks for a key that has just expired. And no write is let in after a restart

@@ -26,7 +26,7 @@ use timestone_types::{Timestamp, is_planted, limits as shared};
 use super::expiry::{ExpiryRule, ExpiryTime};
 use super::present::Present;
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, MAX_LOW_WATER_LEAD, MIN_LEASE, SHORT_LEASE};
+use crate::limits::{BOUND_AHEAD, MAX_LOW_WATER_LEAD, MIN_LEASE, RENEWALS_OF_LEASE, SHORT_LEASE};
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +87,22 @@ impl ReadBound {
         if self.is_short { self.lease.min(SHORT_LEASE) } else { self.lease }
     }
 
+    /// How long after a bound the next one is written.
+    fn renewal(&self) -> Duration {
+        self.lease() / RENEWALS_OF_LEASE
+    }
+
     /// How far ahead of the clock the bound is written. What promises the present needs one above the
     /// clock's `error`, until the next one is durable: a renewal later, and as much again for a slow
     /// sync.
     fn ahead(&self, error: Duration) -> Duration {
-        let lease = self.lease();
-        lease.max(error + lease / 2).min(BOUND_AHEAD)
+        self.lease().max(error + 2 * self.renewal()).min(BOUND_AHEAD)
     }
 
     /// The bound to be written next: ahead of the clock, which is wrong by no more than `error`, and
     /// above `at_least`.
     fn ask(&mut self, now: Timestamp, at_least: Timestamp, error: Duration) -> Timestamp {
-        let (ahead, renewal) = (self.ahead(error), self.lease() / 4);
+        let (ahead, renewal) = (self.ahead(error), self.renewal());
         self.asked =
             now.saturating_add(ahead).max(at_least.saturating_add(renewal)).max(self.asked);
         // A long one that was asked for before lasts for a while.
