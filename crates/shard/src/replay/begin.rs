@@ -1,6 +1,6 @@
 //! From what was replayed to a shard that serves: the participant is told what was recovered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use timestone_clock::Clock;
@@ -108,8 +108,12 @@ impl Replay {
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();
-        let mut clients: BTreeSet<ClientId> =
-            promised.keys().chain(decided.keys()).map(|txn| txn.client).collect();
+        let mut clients: BTreeSet<ClientId> = promised
+            .keys()
+            .copied()
+            .chain(decided.iter().map(|(txn, _)| txn))
+            .map(|txn| txn.client)
+            .collect();
         clients.retain(|client| with.left.contains(client));
         let mut tell = |record: Recovered<'_>| {
             participant.step(with.now, Input::Recovered(record), &mut outputs)
@@ -131,7 +135,7 @@ impl Replay {
             let writes = write_items(&mut *store, seed, (with.now, bound), &payload.body);
             let (begin, single, participants) =
                 (payload.begin, payload.single, &payload.participants[..]);
-            let found = decided.get(&txn).map_or(PreviousFound::Unasked, |decided| decided.found);
+            let found = decided.get(txn).map_or(PreviousFound::Unasked, |decided| decided.found);
             tell(Recovered::Prepare {
                 txn,
                 begin,
@@ -142,9 +146,9 @@ impl Replay {
                 writes: &writes,
             });
         }
-        let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
-        for txn in in_order {
-            let Decided { begin, outcome, abort, found, met, ref participants, .. } = decided[&txn];
+        let in_order: BTreeMap<TxnId, &Decided> = decided.iter().collect();
+        for (txn, decided) in in_order {
+            let &Decided { begin, outcome, abort, found, met, ref participants, .. } = decided;
             tell(Recovered::Decision { txn, begin, outcome, abort, found, met, participants });
         }
         let (batch, record) = match order.last() {
@@ -157,7 +161,7 @@ impl Replay {
         };
         #[cfg(feature = "planted-bugs")]
         let step = if timestone_types::is_planted!(NoHandOver) { HandOverStep::Over } else { step };
-        let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
+        let undecided = promised.keys().copied().filter(|txn| !decided.contains(*txn));
         let undecided = undecided.filter(|_| step != HandOverStep::Over);
         let hand_over = HandOver::new(step, undecided, batch);
         let mut journal = Journal::new(batch, record);

@@ -142,7 +142,7 @@ impl Replay {
         for _ in 0..self.left.len() {
             let Some((txn, bytes)) = self.left.pop_front() else { break };
             self.left_bytes -= bytes;
-            let outcome = self.decided.get(&txn).map(|decided| decided.outcome);
+            let outcome = self.decided.get(txn).map(|decided| decided.outcome);
             let (Some(TxnOutcome::Committed(at)), Some(payload)) =
                 (outcome, self.payloads.take(txn))
             else {
@@ -168,7 +168,7 @@ impl Replay {
     pub(crate) fn prune(&mut self) {
         if timestone_types::is_planted!(ForgetfulBackup) {
             let promised = &self.promised;
-            self.decided.retain(|txn, _| promised.contains_key(txn));
+            self.decided.forget_all(|txn| promised.contains_key(&txn));
         }
         if self.keep_from <= self.pruned_to {
             return;
@@ -176,8 +176,7 @@ impl Replay {
         self.pruned_to = self.keep_from;
         self.forget_ended_promises();
         let (keep_from, promised) = (self.keep_from, &self.promised);
-        self.decided
-            .retain(|txn, decided| decided.batch >= keep_from || promised.contains_key(txn));
+        self.decided.forget_below(keep_from, |txn| promised.contains_key(&txn));
     }
 
     /// The lowest batch with a promise, an outcome or a read bound that is needed. Of a promise the
@@ -185,8 +184,7 @@ impl Replay {
     /// watermark.
     pub(crate) fn lowest_needed(&self) -> Option<BatchNumber> {
         let promised = self.promised.values().map(|promised| promised.needed).min();
-        let decided = self.decided.values().map(|decided| decided.batch).min();
-        [promised, decided, self.last_bound].into_iter().flatten().min()
+        [promised, self.decided.lowest(), self.last_bound].into_iter().flatten().min()
     }
 
     /// Nothing was served at or above this.

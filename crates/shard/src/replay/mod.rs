@@ -12,6 +12,7 @@
 
 mod begin;
 mod going_on;
+mod outcomes;
 mod past;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use crate::error::ShardError;
 use crate::log_records::order::{RecordOrder, RecordPlace};
 use crate::write_sets::payload::{Payload, Payloads};
 pub use begin::Recovering;
+use outcomes::Outcomes;
 pub use past::{Past, Served};
 
 /// How long to wait for the device before looking again.
@@ -48,7 +50,7 @@ pub struct Replay {
     store: Box<dyn Store + Send>,
     payloads: Payloads,
     promised: HashMap<TxnId, Promised, FixedState>,
-    decided: HashMap<TxnId, Decided, FixedState>,
+    decided: Outcomes,
     bound: Timestamp,
     watermark: Timestamp,
     /// The store's own one, as its last checkpoint has it.
@@ -120,7 +122,7 @@ impl Replay {
             store,
             payloads: Payloads::default(),
             promised: HashMap::default(),
-            decided: HashMap::default(),
+            decided: Outcomes::default(),
             bound: Timestamp::ZERO,
             watermark,
             store_watermark: watermark,
@@ -216,7 +218,7 @@ impl Replay {
                     };
                     self.decided.insert(txn, decided);
                 }
-                match self.decided.get(&txn).map(|decided| decided.outcome) {
+                match self.decided.get(txn).map(|decided| decided.outcome) {
                     Some(TxnOutcome::Committed(at)) => {
                         if !self.apply(now, (txn, at, batch), body)? {
                             let participants: Vec<ShardId> = participants.iter().collect();
@@ -384,7 +386,7 @@ impl Replay {
         }
         let (decided, payloads) = (&self.decided, &mut self.payloads);
         self.promised.retain(|txn, promised| {
-            let is_needed = promised.batch >= self.keep_from || decided.contains_key(txn);
+            let is_needed = promised.batch >= self.keep_from || decided.contains(*txn);
             if !is_needed {
                 payloads.forget(*txn);
             }

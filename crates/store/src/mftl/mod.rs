@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
 use timestone_types::{
-    Expiry, HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+    Expiry, HashSeed, HashedKey, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
 };
 
 use crate::api::{
@@ -57,7 +57,7 @@ use checkpoint::Checkpointer;
 use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
 pub use factory::MftlFactory;
-use index::{KeyId, PrefetchStep};
+use index::{Ahead, Index, KeyId, NODES_OF_PUT};
 use life::Life;
 use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
@@ -302,12 +302,14 @@ impl Mftl {
 
     /// Has one step of the way to these keys' entries fetched.
     #[inline]
-    fn prefetch_index<'a>(&self, keys: impl Iterator<Item = &'a HashedKey>, step: PrefetchStep) {
-        for key in keys {
-            if let Some(space) = self.spaces.get(key.keyspace) {
-                space.index.prefetch(key.hash, step);
-            }
-        }
+    /// What fetching keys ahead takes, with so many nodes of each.
+    fn with_index<'a>(
+        &'a self,
+        keys: &'a [HashedKey],
+        nodes: usize,
+    ) -> impl Iterator<Item = (Option<&'a Index>, KeyHash, usize)> {
+        let index = |key: &HashedKey| self.spaces.get(key.keyspace).map(|space| &space.index);
+        keys.iter().map(move |key| (index(key), key.hash, nodes))
     }
 }
 
@@ -383,19 +385,17 @@ impl Reads for Mftl {
     }
 
     fn fetch_ahead(&self, KeysAhead { reads, validated, puts }: KeysAhead<'_>) {
-        // Each step finds its way by what the one before it has fetched.
         let keys = reads.iter().chain(puts);
         keys.for_each(|key| self.kit.cache.prefetch_bucket(key.keyspace, KeyId::of(*key)));
-        let all = reads.iter().chain(puts).chain(validated);
-        self.prefetch_index(all.clone(), PrefetchStep::Search);
-        self.prefetch_index(all, PrefetchStep::Entry);
-        self.prefetch_index(puts.iter(), PrefetchStep::Older);
-        self.prefetch_index(puts.iter(), PrefetchStep::Oldest);
-        for key in reads {
-            let Some(space) = self.spaces.get(key.keyspace) else { continue };
-            let id = KeyId::of(*key);
-            if let Some((version, _)) = space.index.latest(id) {
-                self.kit.cache.prefetch_record(key.keyspace, id, version);
+        let of_reads = self.with_index(reads, 0);
+        let of_puts = self.with_index(puts, NODES_OF_PUT);
+        let mut all = of_reads.chain(of_puts).chain(self.with_index(validated, 0));
+        let mut reads = reads.iter();
+        while let Some(ahead) = Ahead::take(&mut all) {
+            for (youngest, key) in ahead.youngest().zip(reads.by_ref()) {
+                if let Some(version) = youngest {
+                    self.kit.cache.prefetch_record(key.keyspace, KeyId::of(*key), version);
+                }
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) mod victims;
 use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::Timestamp;
 
-use super::index::PrefetchStep;
+use super::index::{Ahead, NODES_OF_DEAD};
 use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
@@ -263,13 +263,10 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
 fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
     debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
-        for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
-            for &(keyspace, _, id) in few {
-                if let Some(space) = spaces.get(keyspace) {
-                    space.index.prefetch(id.place(), step);
-                }
-            }
-        }
+        let index = |keyspace| spaces.get(keyspace).map(|space| &space.index);
+        let mut keys =
+            few.iter().map(|&(keyspace, _, id)| (index(keyspace), id.place(), NODES_OF_DEAD));
+        while Ahead::take(&mut keys).is_some() {}
         for &(keyspace, epoch, id) in few {
             if let Some(space) = spaces.get_mut(keyspace)
                 && space.epoch == epoch

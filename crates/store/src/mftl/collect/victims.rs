@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{KeyspaceId, Version};
 
-use super::super::index::{Assessment, KeyId, Location, PrefetchStep};
+use super::super::index::{Ahead, Assessment, KeyId, Location, NODES_OF_RECORD};
 use super::super::locate::head_is_void;
 use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
@@ -388,13 +388,10 @@ impl MoveOut<'_> {
     /// Has the index entries of a page's records fetched: collection looks at keys that nobody has
     /// asked for lately.
     fn prefetch_entries(&self, bytes: &[u8], done: usize) {
-        for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
-            for record in layout::records(bytes).skip(done).flatten().filter_map(Record::read) {
-                if let Some(space) = self.spaces.get(record.keyspace) {
-                    space.index.prefetch(record.hash, step);
-                }
-            }
-        }
+        let records = layout::records(bytes).skip(done).flatten().filter_map(Record::read);
+        let index = |keyspace| self.spaces.get(keyspace).map(|space| &space.index);
+        let mut keys = records.map(|record| (index(record.keyspace), record.hash, NODES_OF_RECORD));
+        while Ahead::take(&mut keys).is_some() {}
     }
 
     /// Decides about one record. False when there is no space for it.

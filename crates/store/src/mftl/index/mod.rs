@@ -24,16 +24,17 @@
 //! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a dead count,
 //! where there is one, is the node behind the head and counts at least 1.
 
+mod ahead;
 mod location;
 mod pool;
 mod segment;
 
-use timestone_io::prefetch;
 use timestone_types::{KeyHash, Timestamp, Version, is_planted};
 
 use pool::{Link, Node, Pool};
 use segment::{Head, Segment};
 
+pub(crate) use self::ahead::{Ahead, NODES_OF_DEAD, NODES_OF_PUT, NODES_OF_RECORD};
 pub(crate) use self::location::Location;
 pub(crate) use crate::kit::key_id::KeyId;
 
@@ -47,19 +48,6 @@ const LONG_WALK_EVERY: u64 = 32;
 /// Keys of which is known at which watermark their chain was walked last: the hottest ones, whose
 /// chains are long.
 const WALKED_KEYS: usize = 64;
-
-/// What [`Index::prefetch`] is to fetch, each step by what the one before it has fetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PrefetchStep {
-    /// Where the search for the key begins.
-    Search,
-    /// Its entry.
-    Entry,
-    /// The node behind its entry: its dead count, or the version before the youngest.
-    Older,
-    /// The node behind that one.
-    Oldest,
-}
 
 /// Where a put would go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,31 +150,6 @@ impl Index {
         let beside = self.segments.capacity() * size_of::<Segment>()
             + self.walked.capacity() * size_of::<(KeyId, Timestamp)>();
         tables + beside as u64 + self.pool.bytes()
-    }
-
-    /// Has what `step` names fetched for a key, without a look at it.
-    #[inline]
-    pub(crate) fn prefetch(&self, hash: KeyHash, step: PrefetchStep) {
-        let id = KeyId::new(hash, 0);
-        let Some(segment) = self.segments.get(id.segment as usize) else { return };
-        match step {
-            PrefetchStep::Search => segment.prefetch_search(id.tag),
-            PrefetchStep::Entry => segment.prefetch_entry(id.tag),
-            PrefetchStep::Older => {
-                if let Some(at) = segment.find_tag(id.tag)
-                    && segment.head(at).older != Link::NONE
-                {
-                    prefetch(self.pool.get(segment.head(at).older));
-                }
-            }
-            PrefetchStep::Oldest => {
-                let Some(at) = segment.find_tag(id.tag) else { return };
-                let older = segment.head(at).older;
-                if older != Link::NONE && self.pool.get(older).next != Link::NONE {
-                    prefetch(self.pool.get(self.pool.get(older).next));
-                }
-            }
-        }
     }
 
     #[inline]

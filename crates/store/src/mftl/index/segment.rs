@@ -175,13 +175,6 @@ impl Segment {
         }
     }
 
-    /// Has the entry of the first key with `tag` fetched, if there is one.
-    pub(crate) fn prefetch_entry(&self, tag: u32) {
-        if let Some(at) = self.find_tag(tag) {
-            prefetch(&self.heads[at]);
-        }
-    }
-
     /// The entry in a slot.
     pub(crate) fn head(&self, at: usize) -> &Head {
         debug_assert!(self.tags[at] != 0);
