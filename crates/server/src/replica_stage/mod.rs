@@ -118,6 +118,8 @@ pub(crate) struct ReplicaStage {
     shortage: Option<LogShortage>,
     reads_here: ReadsHere,
     outgoing: Outgoing,
+    /// Whether the log was given something in this turn.
+    has_appended: bool,
 }
 
 impl ReplicaStage {
@@ -145,6 +147,7 @@ impl ReplicaStage {
             hands_over: false,
             shortage: None,
             outgoing: Outgoing::default(),
+            has_appended: false,
         }
     }
 
@@ -172,6 +175,7 @@ impl ReplicaStage {
                     let buffer = ctx.take_buffer();
                     let (to, event) = kept.log.append(ctx.now(), Some(ticket), &entry, buffer);
                     self.outgoing.send(ctx, to, event);
+                    self.has_appended = true;
                 }
                 Output::Apply(batch) => {
                     kept.log.counts(&batch);
@@ -531,6 +535,17 @@ impl ReplicaStage {
         }
     }
 
+    /// The turn of a backup: its store takes what counts.
+    fn turn_backup(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        if std::mem::take(&mut self.has_appended) && !kept.applies.is_empty() {
+            // The log writes meanwhile; its stage runs before this one does again.
+            return self.outgoing.send(ctx, ctx.stage(), Event::Wake);
+        }
+        kept.take_batches(ctx.now(), self.shard, false);
+        kept.role.turn_backup(ctx.now(), ctx.is_shutting_down(), &self.parts.gauges);
+    }
+
     /// The log wants to let go of what is below this log batch.
     fn copy_forward(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
         let Some(kept) = &mut self.kept else { return };
@@ -738,9 +753,8 @@ impl Stage<Event> for ReplicaStage {
             if ctx.is_shutting_down() {
                 kept.ends_since.get_or_insert(ctx.now());
             }
-            kept.take_batches(ctx.now(), self.shard, false);
-            kept.role.turn_backup(ctx.now(), ctx.is_shutting_down(), &self.parts.gauges);
         }
+        self.turn_backup(ctx);
         self.rebuild(ctx);
         let deadline = self.kept.as_ref().and_then(|kept| kept.replica.next_deadline());
         if deadline.is_some_and(|at| at <= ctx.now()) {
