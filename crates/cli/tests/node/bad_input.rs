@@ -561,8 +561,8 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
     node.stop();
 }
 
-/// Every file below a folder with its size and time of change.
-fn tree(folder: &Path) -> Vec<(PathBuf, u64)> {
+/// Every file below a folder with the checksum of its content.
+fn tree(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -571,7 +571,8 @@ fn tree(folder: &Path) -> Vec<(PathBuf, u64)> {
             if entry.path().is_dir() {
                 folders.push(entry.path());
             } else if entry.file_name() != "LOCK" {
-                found.push((entry.path(), entry.metadata().expect("readable").len()));
+                let content = fs::read(entry.path()).expect("readable");
+                found.push((entry.path(), crc32c::crc32c(&content)));
             }
         }
     }
@@ -611,7 +612,7 @@ fn a_log_that_is_damaged_in_the_middle_stops_the_start_and_is_explained() {
     let offset = 20 * 4096;
     flip(&file, offset + 100);
 
-    let before = tree(&place.data);
+    let before = tree(&logs);
     let (code, text) = place.refused();
     assert_eq!(code, 1, "{text}");
     assert_words(
@@ -624,7 +625,7 @@ fn a_log_that_is_damaged_in_the_middle_stops_the_start_and_is_explained() {
             "backup",
         ],
     );
-    assert_eq!(tree(&place.data), before, "nothing was changed");
+    assert_eq!(tree(&logs), before, "the log is as it was");
     let check = || {
         let mut command = binary();
         command.args(["log", "check"]).arg(&place.data);
