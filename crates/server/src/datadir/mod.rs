@@ -19,25 +19,26 @@
 //! is damaged, or missing where there is data, is refused by name: without it the data would be
 //! another server's, or another cluster's.
 
+mod files;
+mod identity;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
 
 use crate::cluster_name::ClusterName;
 use crate::error::ServerError;
 use crate::manifest::Manifest;
+pub(crate) use files::replace_file;
+use files::{RESERVE_FILE, create_folder, is_absent};
+use identity::FORMAT_FILE;
+pub(crate) use identity::{FORMAT_VERSION, Identity};
 
-/// The format of the directory and of everything in it. Raised when a reader of the version before
-/// could not cope.
-pub(crate) const FORMAT_VERSION: u32 = 2;
-
-const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
 const MANIFEST_FILE: &str = "MANIFEST";
 const MASTER_FILE: &str = "master";
@@ -48,33 +49,15 @@ const CLUSTER_NAME_FILE: &str = "cluster-name";
 const CLUSTER_DIGITS: usize = 16;
 /// What is wrong with a file that says whose the data is, and is not there.
 const MISSING: &str = "it is missing, and the directory holds data";
-const RESERVE_FILE: &str = "RESERVE";
-/// What the largest of the small files may take twice by far, but for a master of very many servers
-/// and keyspaces.
-const RESERVE_BYTES: usize = 64 * 1024;
 const LOG_FOLDER: &str = "wal";
 const SHARD_PREFIX: &str = "shard-";
 const FLASH_FILE: &str = "flash";
-/// Begins the last line of `FORMAT`: the CRC-32C of the lines before it.
-const CHECKSUM_KEY: &str = "checksum = ";
-
 /// The files of a data directory's logs that are gone and whose loss was accepted at a start, by
 /// the folder of their log. For whoever explains a log without a server.
 #[must_use]
 pub fn accepted_losses(directory: &Path) -> BTreeMap<String, Vec<FileName>> {
     fs::read(directory.join(MANIFEST_FILE))
         .map_or_else(|_| BTreeMap::new(), |bytes| Manifest::accepted_losses(&bytes))
-}
-
-/// What `FORMAT` says about the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    /// [`FORMAT_VERSION`] of the writer.
-    pub(crate) format: u32,
-    /// How many shards this directory holds.
-    pub(crate) shards: u16,
-    /// What the master knows the directory by, drawn when it was created.
-    pub(crate) directory: u64,
 }
 
 /// An owned, locked data directory.
@@ -99,14 +82,14 @@ impl DataDir {
         draw_id: impl FnOnce() -> u64,
     ) -> Result<Self, ServerError> {
         // Before anything is created: what is not ours, or cannot be read, stays as it is.
-        if read_identity(path)?.is_none() {
+        if Identity::read(path)?.is_none() {
             refuse_foreign_content(path)?;
         }
         create_folder(path)
             .map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
         // Again, now that nobody else creates it.
-        let identity = match read_identity(path)? {
+        let identity = match Identity::read(path)? {
             Some(identity) => identity,
             None => {
                 refuse_foreign_content(path)?;
@@ -117,7 +100,7 @@ impl DataDir {
                 };
                 // In this order: where there is a format there is a manifest.
                 replace_file(&path.join(MANIFEST_FILE), &Manifest::blank()?)?;
-                replace_file(&path.join(FORMAT_FILE), identity_text(&identity)?.as_bytes())?;
+                replace_file(&path.join(FORMAT_FILE), identity.text()?.as_bytes())?;
                 identity
             }
         };
@@ -419,7 +402,7 @@ impl DataDir {
 /// # Errors
 /// It has another format, or its format cannot be read.
 pub(crate) fn existing_shards(path: &Path) -> Result<Option<u16>, ServerError> {
-    Ok(read_identity(path)?.map(|identity| identity.shards))
+    Ok(Identity::read(path)?.map(|identity| identity.shards))
 }
 
 /// What the flash devices of a directory may take when nothing is said: 80 % of the free space, and
@@ -483,57 +466,6 @@ fn take_lock(path: &Path) -> Result<File, ServerError> {
     Ok(lock)
 }
 
-fn identity_text(identity: &Identity) -> Result<String, ServerError> {
-    let mut text =
-        toml::to_string(identity).map_err(|error| ServerError::Internal(error.to_string()))?;
-    let checksum = crc32c::crc32c(text.as_bytes());
-    text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
-    Ok(text)
-}
-
-/// What `FORMAT` says, if it is there.
-fn read_identity(path: &Path) -> Result<Option<Identity>, ServerError> {
-    let format_path = path.join(FORMAT_FILE);
-    match fs::read_to_string(&format_path) {
-        Ok(text) => parse_identity(path, &text).map(Some),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(ServerError::io("read", &format_path, error)),
-    }
-}
-
-/// Whether there is no such file, or not even a directory for it.
-fn is_absent(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
-}
-
-fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
-    #[derive(Deserialize)]
-    struct Format {
-        format: u32,
-    }
-    let damaged =
-        |detail: String| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail };
-    let told = text.rsplit_once(CHECKSUM_KEY);
-    // Before anything of it is believed, the number of the format included.
-    if let Some((covered, checksum)) = told
-        && checksum.trim_end().parse() != Ok(crc32c::crc32c(covered.as_bytes()))
-    {
-        return Err(damaged("its checksum is wrong".to_owned()));
-    }
-    let found: Format = toml::from_str(text).map_err(|error| damaged(error.to_string()))?;
-    if found.format != FORMAT_VERSION {
-        return Err(ServerError::OtherFormat {
-            path: path.to_owned(),
-            found: found.format,
-            ours: FORMAT_VERSION,
-        });
-    }
-    if told.is_none() {
-        return Err(damaged("its checksum is missing".to_owned()));
-    }
-    toml::from_str(text).map_err(|error| damaged(error.to_string()))
-}
-
 /// A directory without `FORMAT` must be empty but for what a creation that a crash cut short has
 /// left: somebody's photographs are not a database.
 fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
@@ -566,59 +498,6 @@ fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
                 },
             });
         }
-    }
-    Ok(())
-}
-
-/// Creates a folder, and those that it is in, where they are missing; each is durable in its
-/// parent.
-fn create_folder(path: &Path) -> std::io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let parent =
-        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_folder(parent)?;
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {}
-        made => made?,
-    }
-    File::open(parent)?.sync_all()
-}
-
-/// Replaces the file, also on a file system that is full: the log can reuse its files only when the
-/// manifest can be saved. What that takes is given by a file of zeros, which is put up again as
-/// soon as there is room.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
-    let reserve = path.with_file_name(RESERVE_FILE);
-    let is_full = |source: &std::io::Error| {
-        matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-    };
-    match write_aside(path, bytes) {
-        Err(source) if is_full(&source) && fs::remove_file(&reserve).is_ok() => {
-            write_aside(path, bytes)
-        }
-        written => written,
-    }
-    .map_err(|source| ServerError::io("write", path, source))?;
-    // Half of it, and none, are tried again at the next change; nothing depends on it before.
-    let is_whole =
-        fs::metadata(&reserve).is_ok_and(|metadata| metadata.len() == RESERVE_BYTES as u64);
-    if !is_whole && fs::write(&reserve, [0; RESERVE_BYTES]).is_err() {
-        let _ = fs::remove_file(&reserve);
-    }
-    Ok(())
-}
-
-/// Writes `bytes` beside `path`, syncs, renames over it and syncs the folder.
-fn write_aside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let aside = path.with_extension("new");
-    let mut file = File::create(&aside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    if let Some(folder) = path.parent() {
-        File::open(folder)?.sync_all()?;
     }
     Ok(())
 }
@@ -771,26 +650,6 @@ mod tests {
         let logs =
             crate::planted::with(crate::planted::Bug::EveryFolderIsALog, logs_beside_other_folders);
         assert_eq!(logs.len(), 4, "the planted bug is found");
-    }
-
-    #[test]
-    fn every_flipped_bit_of_the_format_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FORMAT_FILE);
-        let identity = open(folder.path(), Some(3)).unwrap().identity();
-        assert_eq!(identity, Identity { format: FORMAT_VERSION, shards: 3, directory: 42 });
-        let sealed = fs::read(&path).unwrap();
-        for bit in 0..sealed.len() * 8 {
-            let mut damaged = sealed.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            fs::write(&path, damaged).unwrap();
-            match open(folder.path(), None) {
-                Ok(directory) => assert_eq!(directory.identity(), identity, "bit {bit}"),
-                Err(error) => {
-                    assert!(error.to_string().contains(FORMAT_FILE), "bit {bit}: {error}")
-                }
-            }
-        }
     }
 
     #[test]
