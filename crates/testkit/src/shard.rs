@@ -110,6 +110,8 @@ pub struct ReferenceShard {
     /// Reads of the latest are answered around a prepared write, as a shard may whose writes are
     /// decided and not applied in time.
     pub reads_around: bool,
+    /// At or above which timestamps what is latest was asked for, refused or not.
+    pub latest_asked: Vec<Timestamp>,
     /// The reports that came: when, of whom, watermark, acknowledged bound.
     pub reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
     /// How often each transaction's writes were carried out: once, if all is right.
@@ -135,6 +137,7 @@ impl ReferenceShard {
             conflicts: 0,
             clock_ahead: None,
             reads_around: false,
+            latest_asked: Vec::new(),
             reports: Vec::new(),
             executed: BTreeMap::new(),
             frames_seen: BTreeMap::new(),
@@ -244,6 +247,11 @@ impl ReferenceShard {
     pub fn answer(&mut self, now: Timestamp, bytes: &[u8], late: bool, out: &mut Vec<u8>) -> bool {
         let frame = Frame::parse(bytes).unwrap();
         *self.frames_seen.entry(frame.kind()).or_default() += 1;
+        if frame.kind() == Kind::Get
+            && let ReadAt::Latest(at) = wire::Get::decode(&frame).unwrap().at
+        {
+            self.latest_asked.push(at);
+        }
         if now < self.serves_from {
             if frame.kind() != Kind::Report {
                 let before = Epoch::new(self.epoch.get() - 1);

@@ -155,6 +155,10 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// A shard whose clock is held reads what is latest at a lower timestamp than it is asked for.
+    MovesReadsBack,
+    /// A read of what is latest is asked for again below a write that its session has given up.
+    ReadsBelowGivenUp,
     /// What a primary answers that was deposed counts, whatever it rests on.
     LateAnswerOfDeposed,
     /// What a copy of a write met is told as what became of the write.

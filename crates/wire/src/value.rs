@@ -12,7 +12,8 @@ use crate::layout::{Codec, Fixed, bounded};
 pub enum ReadAt {
     /// The youngest at or below a transaction's begin.
     Snapshot(Timestamp),
-    /// The latest, linearizably; the timestamp is the asker's now.
+    /// The latest, linearizably. Nothing of the key is committed at or below the timestamp from then on: it
+    /// is the asker's now, or what its session needs.
     Latest(Timestamp),
 }
 

@@ -124,6 +124,17 @@ impl Context {
         self.sessions.learned(session, bound);
     }
 
+    /// The session has given up something that may still take place below `bound`.
+    pub(crate) fn session_gave_up(&mut self, session: Option<SlabKey>, bound: Timestamp) {
+        debug_assert!(bound > Timestamp::ZERO, "what was given up has a timestamp");
+        self.sessions.gave_up(session, bound);
+    }
+
+    /// The lowest timestamp at which the session may read what is latest, unless it was closed.
+    pub(crate) fn lowest_read(&self, session: SlabKey) -> Option<Timestamp> {
+        self.sessions.lowest_read(session)
+    }
+
     /// The shard that serves a key.
     ///
     /// # Errors

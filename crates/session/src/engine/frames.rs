@@ -35,10 +35,11 @@ pub(crate) fn latest_read(
     route: Route,
     client: ClientId,
     single: &Single,
+    at: Timestamp,
     wait: bool,
     out: &mut Vec<u8>,
 ) {
-    let at = ReadAt::Latest(single.begin);
+    let at = ReadAt::Latest(at);
     Get { keyspace: single.keyspace, at, client, wait, key: single.bytes.key() }
         .encode(&route.into(), out);
 }

@@ -393,6 +393,50 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
     assert_eq!(world.host.engine.unresolved(), 0);
 }
 
+/// A session that has given up a write reads its key at a shard that refuses the read first: when the
+/// write was asked for, and at or above which timestamps the read was.
+fn asked_below_its_begin() -> (Timestamp, Vec<Timestamp>) {
+    let mut world = world(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let options = RequestOptions {
+        deadline: Some(world.now.saturating_add(Duration::from_millis(300))),
+        ..plain()
+    };
+    let written = world.now;
+    let op = world.put_later(session, b"k", options);
+    assert!(matches!(world.wait(op), Outcome::Unknown(_)));
+    world.cut[0] = false;
+    world.shards[0].refuse = Some(no_room(4));
+    assert!(matches!(world.read_latest(session, b"k", plain()), Outcome::Value(..)));
+    let other = world.session();
+    world.shards[0].refuse = Some(no_room(1));
+    assert!(matches!(world.read_latest(other, b"k", plain()), Outcome::Value(..)));
+    assert_eq!(
+        world.shards[0].latest_asked.pop(),
+        Some(Timestamp::ZERO),
+        "it has given up nothing"
+    );
+    world.shards[0].latest_asked.pop();
+    (written, std::mem::take(&mut world.shards[0].latest_asked))
+}
+
+/// Its begin may lead because the server's clock is held, and it needs no more than to keep out the write.
+#[test]
+fn a_read_that_is_refused_asks_again_just_above_what_its_session_has_given_up() {
+    let (written, asked) = asked_below_its_begin();
+    assert!(asked.len() > 1 && asked[1..].iter().all(|&at| at < asked[0]), "{asked:?}");
+    assert!(asked.iter().all(|&at| at > written), "{written}, and then {asked:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_read_below_what_its_session_has_given_up_is_found() {
+    use timestone_types::planted::{Bug, with};
+    let (written, asked) = with(Bug::ReadsBelowGivenUp, asked_below_its_begin);
+    assert!(asked.iter().any(|&at| at <= written), "the planted bug is found: {asked:?}");
+}
+
 #[test]
 fn a_cancelled_write_still_takes_place_and_is_not_told() {
     let mut world = world(1);

@@ -77,7 +77,12 @@ impl<V: Validation> Participant<V> {
         if !any && asked < watermark {
             return Err(Refusal::TooOld { watermark });
         }
-        self.horizon.may_read_at(now, asked, self.life.validation.low_water())?;
+        let low_water = self.life.validation.low_water();
+        if any {
+            self.horizon.may_read_latest_at(now, asked, low_water)?;
+        } else {
+            self.horizon.may_read_at(now, asked, low_water)?;
+        }
         let (bound, settled, mut at) = (&self.horizon.bound, self.horizon.settled(), asked);
         let others = self.life.txns.table.others();
         let reading = self.life.validation.read(key, others, |newest| {

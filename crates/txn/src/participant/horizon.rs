@@ -438,15 +438,30 @@ impl Horizon {
             && !is_planted!(SentIntoFuture)
     }
 
-    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's
-    /// clock is held is not waited for.
+    /// At or above which timestamp what is latest is read. A log that is lost lets nothing in that the
+    /// read could come after.
     #[inline]
     pub(super) fn latest_asked(&self, now: Timestamp, asked: Timestamp) -> Timestamp {
         if self.bound.lost {
             return self.bound.latest_without_log(asked);
         }
         let allowed = now.saturating_add(shared::MAX_CLOCK_LEAD);
-        if asked <= allowed || asked.since(allowed) > self.held_back { asked } else { allowed }
+        let is_held = asked.since(allowed) <= self.held_back;
+        if is_held && is_planted!(MovesReadsBack) { asked.min(allowed) } else { asked }
+    }
+
+    /// Why what is latest is not read at `asked`. Only what its session may still have under way stands
+    /// against a lower timestamp, so whoever asks may come again with that at once.
+    pub(super) fn may_read_latest_at(
+        &self,
+        now: Timestamp,
+        asked: Timestamp,
+        low_water: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.may_read_at(now, asked, low_water).map_err(|refusal| match refusal {
+            Refusal::ClockHeld { .. } => Refusal::ClockHeld { wait: Duration::ZERO },
+            other => other,
+        })
     }
 
     /// Above every version that a read of what is latest may find.

@@ -66,7 +66,8 @@ impl LatestInStore {
 pub enum ReadAt {
     /// The youngest version at or below a transaction's begin.
     Snapshot(Timestamp),
-    /// The youngest version there is, linearizably; the timestamp is the client's now.
+    /// The youngest version there is, linearizably, at this timestamp or above: what its session has under
+    /// way at or below it takes place no more.
     Latest(Timestamp),
 }
 

@@ -187,6 +187,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::ForgottenSessions,
     Bug::ReadsAboveLease,
     Bug::ReadsUnderOldLease,
+    Bug::MovesReadsBack,
     Bug::VotesUnderOldLease,
     Bug::TakesForgottenForAborted,
     Bug::SaysNothingOfForgotten,

@@ -241,11 +241,12 @@ impl Singles {
         }
         debug_assert!(!single.is_settled, "{} is over, and sent again", single.id);
         let (client, wait) = (context.client(), context.config().wait);
+        let at = read_at(context, single);
         let Some((route, out)) = context.request(to, Asker::Single, slot, item) else {
             return false;
         };
         match single.want {
-            Want::Get => frames::latest_read(route, client, single, wait, out),
+            Want::Get => frames::latest_read(route, client, single, at, wait, out),
             Want::Put | Want::Delete => frames::write(route, single, wait, out),
             Want::Status => frames::status(route, single.id, out),
             Want::Ask => frames::again(route, single.bytes.all(), out),
@@ -390,7 +391,10 @@ impl Singles {
                 Some(seen.next())
             }
             // A copy of it may be waiting at the server.
-            SingleResult::Unknown => Some(single.commit.next()),
+            SingleResult::Unknown => {
+                context.session_gave_up(single.session, single.commit.next());
+                None
+            }
             _ => None,
         };
         if let Some(bound) = learned {
@@ -452,7 +456,7 @@ impl Singles {
         single.result = Some(SingleResult::Unknown);
         single.times.deadline = Timestamp::MAX;
         if !is_planted!(UndoneWrite) {
-            context.session_learned(single.session, single.commit.next());
+            context.session_gave_up(single.session, single.commit.next());
         }
         context.remember_unknown(single.id, [context.id_of(single.shard)].into(), None);
         if let Some(op) = single.op {
@@ -558,6 +562,16 @@ pub(super) fn shard_to_ask(context: &Context, key: &[u8]) -> Result<ShardIndex, 
 fn ticket(slot: SlabKey, op: OpId) -> Step<'static> {
     let SlabKey { index, generation } = slot;
     Step::Pending(Ticket { kind: TicketKind::Single, index, generation, item: 0, op })
+}
+
+/// At or above which timestamp what is latest is read. Its begin is as good as any lower one that keeps out
+/// whatever the session has given up. A server whose clock is held refuses what leads because of
+/// that, so who is asked again is asked for the lowest.
+fn read_at(context: &Context, single: &Single) -> Timestamp {
+    let is_first = single.copies.attempts == 0;
+    let lowest =
+        single.session.filter(|_| !is_first).and_then(|session| context.lowest_read(session));
+    lowest.map_or(single.begin, |lowest| lowest.min(single.begin))
 }
 
 /// What is known of a transaction at the deadline of the question. That nobody who answered has

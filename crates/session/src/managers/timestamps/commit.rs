@@ -259,7 +259,8 @@ impl<C: Cache> Timestamps<C> {
                 let at = txn.commit.participants.as_slice().into();
                 context.remember_unknown(txn.commit.id, at, None);
                 // It may still commit, but not after what this session does next.
-                (TxnResult::Unknown, txn.commit.highest.next())
+                context.session_gave_up(txn.session, txn.commit.highest.next());
+                (TxnResult::Unknown, Timestamp::ZERO)
             }
         };
         txn.result = Some(result);
