@@ -19,7 +19,8 @@ pub enum AbortKind {
     Timestamp = 4,
     /// A value that was read expired before commit.
     Expired = 5,
-    /// The snapshot lies below the watermark: versions it needs may be gone.
+    /// The snapshot lies below the watermark: versions it needs may be gone. Or what became of the
+    /// transaction is not known any more.
     TooOld = 6,
     /// A condition of a single-key request (compare-and-set, NX, XX) did not hold.
     Condition = 7,

@@ -155,6 +155,10 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// A new primary aborts what an earlier one may have committed, and forgotten on its client's word.
+    AbortsWhatItForgot,
+    /// A promise that was carried out before a run without a log is recorded as aborted.
+    AbortsLeftovers,
     /// A shard whose clock is held reads what is latest at a lower timestamp than it is asked for.
     MovesReadsBack,
     /// A read of what is latest is asked for again below a write that its session has given up.

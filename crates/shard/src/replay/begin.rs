@@ -123,6 +123,7 @@ impl Replay {
         if watermark > in_logs {
             tell(Recovered::CertainWatermark(in_logs));
         }
+        tell(Recovered::UnloggedUntil(served.as_timestamp()));
         with.past.outage.into_iter().for_each(|lasted| tell(Recovered::Outage(lasted)));
         clients.into_iter().for_each(|client| tell(Recovered::ClientLeft(client)));
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();

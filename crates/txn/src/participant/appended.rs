@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_types::{AbortReason, Timestamp, TxnId};
+use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId};
 
 use super::input::{LogRange, LogSequence, Token};
 use super::output::{LogIntent, Output};
@@ -37,6 +37,7 @@ pub(super) enum PendingRecord {
     },
     /// A promise that termination has ended.
     GivenUp {
+        kind: AbortKind,
         record: Handle,
         txn: TxnId,
     },

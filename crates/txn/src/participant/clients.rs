@@ -22,6 +22,8 @@ pub(super) struct Client {
     pub(super) id: ClientId,
     /// The lowest timestamp that it may still use; `None` before its first report.
     pub(super) reported: Option<Timestamp>,
+    /// It has reported itself, in this run: what it has acknowledged is known.
+    pub(super) has_reported: bool,
     pub(super) heard_at: Timestamp,
     /// Its clock is further behind than [`shared::MAX_CLOCK_LAG`].
     pub(super) lags: bool,
@@ -98,6 +100,7 @@ impl Clients {
                 self.all.push(Client {
                     id,
                     reported: None,
+                    has_reported: false,
                     heard_at: now,
                     lags: false,
                     left: false,

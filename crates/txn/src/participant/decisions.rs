@@ -60,12 +60,11 @@ impl<V: Validation> Lifecycle<V> {
                 out.push(Output::Vote { token, txn, commit, vote: Vote::No(reason) });
                 return slot.map(|_| txn);
             }
-            PendingRecord::GivenUp { record, txn } => {
+            PendingRecord::GivenUp { kind, record, txn } => {
                 if let Some(slot) = self.txns.alive(record) {
                     self.release(slot, None, out);
                     assert!(self.txns.table.record(slot).phase == Phase::Aborting, "and stays so");
-                    let reason = AbortReason::of(AbortKind::Terminated);
-                    self.finish(slot, Fate::Aborted(reason), out);
+                    self.finish(slot, Fate::Aborted(AbortReason::of(kind)), out);
                 }
                 return Some(txn);
             }
@@ -169,9 +168,11 @@ impl<V: Validation> Lifecycle<V> {
         match place {
             TxnPlace::Kept(index) => {
                 let kept = self.txns.table.kept_mut(index);
-                let (known, durable) = (kept.fate.outcome(), kept.durable);
+                let durable = kept.durable;
                 kept.asked |= !durable;
-                self.answer_decided(&decision, known == decision.outcome, durable, out);
+                // What is forgotten was acknowledged here before, if it was committed.
+                let agrees = kept.fate.is_forgotten() || kept.fate.outcome() == decision.outcome;
+                self.answer_decided(&decision, agrees, durable, out);
                 false
             }
             TxnPlace::Flight(slot) => self.decide_in_flight(slot, decision, out),
@@ -320,16 +321,16 @@ impl<V: Validation> Lifecycle<V> {
     }
 
     /// A promise is given up. It holds until the abort is durable, as one that is taken back does.
-    pub(super) fn give_up(&mut self, slot: Holder, out: &mut Vec<Output>) {
+    pub(super) fn give_up(&mut self, slot: Holder, kind: AbortKind, out: &mut Vec<Output>) {
         let table = &mut self.txns.table;
         let record = table.record_mut(slot);
         assert!(matches!(record.phase, Phase::Prepared { .. }), "a promise stands");
         record.phase = Phase::Aborting;
         let (txn, begin) = (record.txn, record.begin);
         table.leave_timeouts(slot);
-        let pending = PendingRecord::GivenUp { record: table.handle(slot), txn };
-        let (abort, by) = (Some(AbortKind::Terminated), DecidedBy::Termination);
-        self.log.append(LogIntent::aborted(txn, begin, abort, by), pending, out);
+        let pending = PendingRecord::GivenUp { kind, record: table.handle(slot), txn };
+        let by = DecidedBy::Termination;
+        self.log.append(LogIntent::aborted(txn, begin, Some(kind), by), pending, out);
     }
 
     /// Records a transaction that was never seen here as aborted; false when there is no room.

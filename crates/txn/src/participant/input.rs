@@ -285,6 +285,8 @@ pub enum Recovered<'a> {
     /// The recovered watermark is above every one that was in force: what is certain is only that
     /// this one was. Promises of the last run above it may be lost.
     CertainWatermark(Timestamp),
+    /// A run without a log served up to here: what it carried out, it recorded nowhere.
+    UnloggedUntil(Timestamp),
 }
 
 /// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared

@@ -24,7 +24,8 @@
 //! - in later runs the low-water timestamp lies above everything that was promised before.
 //!
 //! Where the version is gone (written over, deleted and collected), the promise waits for its
-//! decision as if nothing were known.
+//! decision as if nothing were known. If its peers have forgotten it, it is dropped, and what became
+//! of it is told to nobody ([`super::transactions::Past`]).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,7 @@ use super::input::{DecidedBy, Recovered, WriteItem};
 use super::life::Lifecycle;
 use super::output::Output;
 use super::table::{Fate, Kept, Phase, TxnPlace};
+use super::transactions::Past;
 use crate::ShardList;
 use crate::validation::Validation;
 
@@ -82,6 +84,7 @@ pub(super) struct LogReplay {
     outage: Option<Duration>,
     left: BTreeSet<ClientId>,
     certain: Option<Timestamp>,
+    unlogged: Timestamp,
 }
 
 impl LogReplay {
@@ -121,6 +124,7 @@ impl LogReplay {
             Recovered::Began(at) => self.began = self.began.max(at),
             Recovered::Outage(lasted) => self.outage = Some(lasted),
             Recovered::CertainWatermark(at) => self.certain = Some(at),
+            Recovered::UnloggedUntil(at) => self.unlogged = self.unlogged.max(at),
             Recovered::ClientLeft(client) => {
                 self.left.insert(client);
             }
@@ -155,6 +159,10 @@ impl LogReplay {
         let bound = self.bound.max(self.began);
         let served = if is_planted!(ForgottenReadBound) { Timestamp::ZERO } else { bound };
         life.validation.begin(now, served);
+        life.txns.past = Past {
+            remembers_from: if life.config.has_replicas { bound } else { Timestamp::ZERO },
+            leftovers_below: self.unlogged,
+        };
         if is_planted!(ForgottenFound) {
             self.forget_found();
         }

@@ -15,7 +15,8 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use timestone_types::{
-    AbortReason, KeyHash, KeyspaceId, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
+    AbortKind, AbortReason, KeyHash, KeyspaceId, PreviousFound, ShardId, Timestamp, TxnId,
+    TxnOutcome,
 };
 
 use super::input::{Token, WriteItem, WriteKind};
@@ -192,6 +193,12 @@ impl Fate {
             Self::Committed { at, .. } => TxnOutcome::Committed(*at),
             Self::Aborted(_) => TxnOutcome::Aborted,
         }
+    }
+
+    /// Whether it only keeps the transaction out: what became of it before, if anything, is not known
+    /// here any more, and is told to nobody.
+    pub(super) const fn is_forgotten(&self) -> bool {
+        matches!(self, Self::Aborted(AbortReason { kind: AbortKind::TooOld, .. }))
     }
 }
 
@@ -520,8 +527,7 @@ impl Table {
         // Of a few only: there may be millions.
         debug_assert!(self.free_kept.len() > 64 || !self.free_kept.contains(&index));
         self.forget_id(self.kept[index as usize].txn);
-        self.kept[index as usize].fate =
-            Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
+        self.kept[index as usize].fate = Fate::Aborted(AbortReason::of(AbortKind::Terminated));
         self.free_kept.push(index);
     }
 

@@ -13,7 +13,8 @@
 //! the same whoever acts: any decision seen → that; all prepared at the same timestamp → commit;
 //! anything else → abort. Answers of shards that take no part are not counted.
 //!
-//! A shard that has *forgotten* the transaction says so. Its commit would have been acknowledged by
+//! A shard that has *forgotten* the transaction says so: its begin lies below the watermark, or in an earlier
+//! run, and the client has not said since what it has acknowledged. Its commit would have been acknowledged by
 //! everybody who counts, so whoever is still prepared gives up. It may be a primary that was
 //! deposed, though, whose successor has committed. So an abort is recorded first, and the promise
 //! holds, and nobody is told, until that record counts: a deposed primary's never does (rule P15).
@@ -256,7 +257,13 @@ impl Termination {
             FrozenState::Forgotten if is_planted!(TakesForgottenForAborted) => {
                 self.decide_now(life, txn, TxnOutcome::Aborted, out)
             }
-            FrozenState::Finished | FrozenState::Forgotten => self.give_up(life, txn, out),
+            FrozenState::Forgotten => match life.txns.table.find(txn) {
+                Some(TxnPlace::Flight(slot)) if life.txns.may_be_leftover(slot) => {
+                    self.drop_leftover(life, slot, out);
+                }
+                _ => self.give_up(life, txn, out),
+            },
+            FrozenState::Finished => self.give_up(life, txn, out),
             FrozenState::Prepared(_) | FrozenState::Decided(_) => {
                 effort.answers[index] = Some(state);
                 self.judge(life, txn, out);
@@ -335,7 +342,23 @@ impl Termination {
         }
         let Some(effort) = self.efforts.get_mut(&txn) else { return };
         effort.role = Role::Ending;
-        life.give_up(slot, out);
+        life.give_up(slot, AbortKind::Terminated, out);
+    }
+
+    /// A promise of an earlier run that may have been carried out, and that the others have forgotten. It
+    /// ends here without an outcome, and each of the others ends its own.
+    fn drop_leftover<V: Validation>(
+        &mut self,
+        life: &mut Lifecycle<V>,
+        slot: Holder,
+        out: &mut Vec<Output>,
+    ) {
+        let record = life.txns.table.record(slot);
+        if !matches!(record.phase, Phase::Prepared { .. }) {
+            return;
+        }
+        self.ended(record.txn);
+        life.give_up(slot, AbortKind::TooOld, out);
     }
 
     /// A question from a backup coordinator. Every state is durable before it is told, and told
@@ -353,6 +376,9 @@ impl Termination {
         match life.txns.table.find(txn) {
             Some(TxnPlace::Kept(index)) => {
                 let kept = life.txns.table.kept_mut(index);
+                if kept.durable && kept.fate.is_forgotten() {
+                    return out.push(answer(FrozenState::Forgotten));
+                }
                 if kept.durable {
                     return out.push(answer(FrozenState::Decided(kept.fate.outcome())));
                 }
@@ -389,7 +415,10 @@ impl Termination {
                 return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
             }
             None => {
-                if !life.abort_unseen(now, watermark, unseen(txn, begin), out) {
+                // It is kept out from now on, either way.
+                let is_forgotten = life.txns.may_be_forgotten(txn, begin);
+                let kind = if is_forgotten { AbortKind::TooOld } else { AbortKind::Terminated };
+                if !life.abort_unseen(now, watermark, unseen(txn, begin, kind), out) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
                 life.txns.note_asked(txn);
@@ -425,18 +454,22 @@ impl Termination {
                     self.collect(now, life, slot, out);
                 }
             }
-            None if life.txns.is_acked(txn) || begin < watermark.durable() => {
+            None if life.txns.is_acked(txn)
+                || begin < watermark.durable()
+                || life.txns.may_be_forgotten(txn, begin) =>
+            {
                 return out.push(Output::StatusIs { token, txn, status: TxnStatus::Unknown });
             }
             None => {
-                if !life.abort_unseen(now, watermark, unseen(txn, begin), out) {
+                let unseen = unseen(txn, begin, AbortKind::Terminated);
+                if !life.abort_unseen(now, watermark, unseen, out) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
                 self.efforts.insert(txn, Effort::ending(begin, participants));
             }
         }
         match life.txns.status_of(txn) {
-            (status @ TxnStatus::Decided(_), true) => {
+            (status @ (TxnStatus::Decided(_) | TxnStatus::Unknown), true) => {
                 out.push(Output::StatusIs { token, txn, status })
             }
             _ => {
@@ -448,9 +481,9 @@ impl Termination {
 }
 
 /// A transaction that was not seen here is aborted by the very question.
-const fn unseen(txn: TxnId, begin: Timestamp) -> Unseen {
+const fn unseen(txn: TxnId, begin: Timestamp, kind: AbortKind) -> Unseen {
     let (decided_by, then) = (DecidedBy::Participant, AfterAbort::Nothing);
-    Unseen { txn, begin, kind: AbortKind::Terminated, decided_by, then }
+    Unseen { txn, begin, kind, decided_by, then }
 }
 
 /// What the states of all participants come to; `None` while some are missing.

@@ -50,11 +50,22 @@ pub(super) enum Knowledge {
 pub(super) struct Transactions {
     pub(super) table: Table,
     clients: Clients,
+    pub(super) past: Past,
+}
+
+/// What this run cannot know of earlier ones, whose clients' words and records may be gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    /// What began below may have been finished and forgotten on the word of its client, which is in no
+    /// record.
+    pub(super) remembers_from: Timestamp,
+    /// A promise from below may have been carried out in a run without a log, which recorded nothing.
+    pub(super) leftovers_below: Timestamp,
 }
 
 impl Transactions {
     pub(super) fn new() -> Self {
-        Self { table: Table::new(), clients: Clients::new() }
+        Self { table: Table::new(), clients: Clients::new(), past: Past::default() }
     }
 
     pub(super) fn clients(&self) -> usize {
@@ -71,6 +82,22 @@ impl Transactions {
     #[inline]
     pub(super) fn is_acked(&self, txn: TxnId) -> bool {
         self.clients.find(txn.client).is_some_and(|client| txn.sequence < client.acked)
+    }
+
+    /// Whether a transaction that is not known here may have been finished in an earlier run, and
+    /// forgotten: its client has not said in this one what it has acknowledged.
+    pub(super) fn may_be_forgotten(&self, txn: TxnId, begin: Timestamp) -> bool {
+        let has_reported = self.clients.find(txn.client).is_some_and(|client| client.has_reported);
+        begin < self.past.remembers_from && !has_reported && !is_planted!(AbortsWhatItForgot)
+    }
+
+    /// Whether a promise may have been carried out by a run that recorded nothing, and what it wrote have
+    /// been written over since.
+    pub(super) fn may_be_leftover(&self, slot: Holder) -> bool {
+        let record = self.table.record(slot);
+        record.recovered
+            && record.begin < self.past.leftovers_below
+            && !is_planted!(AbortsLeftovers)
     }
 
     /// Makes sure that outcomes of the client can be kept; false when there are too many clients.
@@ -147,7 +174,9 @@ impl Transactions {
             None => (TxnStatus::Unknown, true),
             Some(TxnPlace::Kept(index)) => {
                 let kept = self.table.kept(index);
-                (TxnStatus::Decided(kept.fate.outcome()), kept.durable)
+                let is_told = !kept.fate.is_forgotten();
+                let status = TxnStatus::Decided(kept.fate.outcome());
+                (if is_told { status } else { TxnStatus::Unknown }, kept.durable)
             }
             Some(TxnPlace::Flight(slot)) => {
                 let record = self.table.record(slot);
@@ -228,6 +257,7 @@ impl Transactions {
         client.heard_at = client.heard_at.max(now);
         client.lags = lags;
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
+        client.has_reported = true;
         client.acked = client.acked.max(acked);
         let (acked, mut first) = (client.acked, client.first_kept);
         while first != u32::MAX && !is_planted!(HoardedOutcomes) {

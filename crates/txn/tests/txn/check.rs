@@ -188,6 +188,8 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::ReadsAboveLease,
     Bug::ReadsUnderOldLease,
     Bug::MovesReadsBack,
+    Bug::AbortsWhatItForgot,
+    Bug::AbortsLeftovers,
     Bug::VotesUnderOldLease,
     Bug::TakesForgottenForAborted,
     Bug::SaysNothingOfForgotten,

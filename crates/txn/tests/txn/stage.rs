@@ -265,6 +265,7 @@ impl<V: Validation + Default> Stage<V> {
             for record in [
                 Recovered::ReadBound { bound: at, watermark: at },
                 Recovered::CertainWatermark(Timestamp::ZERO),
+                Recovered::UnloggedUntil(at),
             ] {
                 self.core.step(now, Input::Recovered(record), &mut out);
             }
