@@ -61,6 +61,15 @@ pub const MAX_UNSERVED_PAUSE: Duration = Duration::from_millis(250);
 /// How far in the past a transaction reads that may be answered by backups, at most: a backup that
 /// follows its primary has closed what is older than this.
 pub const READ_BEHIND: Duration = Duration::from_millis(500);
+/// A shard whose backups have closed nothing that is younger than this is one whose primary may be
+/// gone: less than [`READ_BEHIND`], so that it is noticed before a snapshot that begins as usual lies
+/// above what is closed; more than backups lag behind a primary that answers.
+pub const CLOSED_LAGS: Duration = Duration::from_millis(400);
+/// For how long it is used what a backup has told of how far it has come.
+pub const CLOSED_TOLD_LASTS: Duration = Duration::from_secs(10);
+/// A read that backups may answer, and that a primary was asked, is looked at again after this long:
+/// the primary may be silent.
+pub const SILENT_PRIMARY: Duration = Duration::from_millis(400);
 /// A read that a backup has not answered within this is asked at the primary.
 pub const BACKUP_TIMEOUT: Duration = Duration::from_millis(100);
 /// For how long a backup is not asked that has refused: it had not come as far as the snapshot.
@@ -118,6 +127,8 @@ pub const EXTERNAL_LEAD: Duration = Duration::from_millis(250);
 const _: () = assert!(
     2 * READ_BEHIND.as_nanos() <= timestone_types::limits::WATERMARK_LAG.as_nanos()
         && BACKUP_TIMEOUT.as_nanos() < REQUEST_TIMEOUT.as_nanos()
+        && CLOSED_LAGS.as_nanos() < READ_BEHIND.as_nanos()
+        && SILENT_PRIMARY.as_nanos() >= SUSPECT_AFTER.as_nanos()
 );
 const _: () =
     assert!(10 * CLOCK_ASKED_AFTER.as_nanos() <= timestone_clock::limits::RECENT.as_nanos());

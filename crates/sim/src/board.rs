@@ -123,6 +123,10 @@ pub(crate) struct SessionSettings {
     pub(crate) large: Option<u32>,
     /// What only reads may read so far in the past, and at backups.
     pub(crate) max_staleness: Option<Duration>,
+    /// So many sessions of each client only read.
+    pub(crate) readers: u64,
+    /// So long they may wait for a snapshot.
+    pub(crate) old_reads_within: Option<Duration>,
 }
 
 /// See the module.
@@ -142,6 +146,8 @@ pub(crate) struct Board {
     pub(crate) complaints: Complaints,
     /// Reads that backups have answered.
     pub(crate) backup_reads: AtomicU64,
+    /// Since when snapshots that may be old must be answered, if they must.
+    pub(crate) old_reads: Mutex<Option<VirtualTime>>,
     state: Mutex<BoardState>,
 }
 
@@ -159,6 +165,8 @@ impl SessionSettings {
             expires: registers.expires.map(Duration::from),
             large: registers.large,
             max_staleness: part.mix.max_staleness.map(Duration::from),
+            readers: part.mix.readers,
+            old_reads_within: demands.old_reads_within.map(Duration::from),
             ..Self::default()
         }
     }
@@ -212,6 +220,7 @@ impl Board {
             snapshots: Snapshots::default(),
             complaints: Complaints::new(truth.clone()),
             backup_reads: AtomicU64::new(0),
+            old_reads: Mutex::default(),
             state: Mutex::new(state),
             truth,
         })
@@ -483,6 +492,18 @@ impl Board {
         if self.settings.outcomes_known && took.saturating_add(took / 10) < allowed {
             self.complaints.wrong(format!(
                 "nobody knows how an operation ended that took {took:?} of {allowed:?}"
+            ));
+        }
+    }
+
+    /// A session that only reads has its snapshot, which it asked for at `asked`.
+    pub(crate) fn answered_old_read(&self, asked: VirtualTime) {
+        let since = *self.old_reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let (took, within) = (self.now().since(asked), self.settings.old_reads_within);
+        if within.is_some_and(|within| took > within) && since.is_some_and(|since| since <= asked) {
+            self.complaints.wrong(format!(
+                "a snapshot that may be old was answered after {took:?}, although there are servers \
+                 enough, and every shard was served not long before"
             ));
         }
     }

@@ -233,6 +233,12 @@ fn check_replication(scenario: &Scenario) -> Checked {
         return Err(Wrong::new(&["workload", "max-staleness"], what));
     }
     lasts(&["workload", "max-staleness"], staleness, DEADLINE)?;
+    let old_reads = demands.old_reads_within;
+    if old_reads.is_some() && (staleness.is_none() || scenario.workload.mix.readers == 0) {
+        let what = "is for max-staleness with readers".to_owned();
+        return Err(Wrong::new(&["workload", "old-reads-within"], what));
+    }
+    lasts(&["workload", "old-reads-within"], old_reads, DEADLINE)?;
     lasts(&["workload", "failover-within"], demands.failover_within, FAILOVER)
 }
 
@@ -625,6 +631,11 @@ mod tests {
                 "is 400ms; it lies between 500ms and 60s",
             ),
             ("[workload]\nfailovers = 1", 2, "is for replication = 3 or 5"),
+            (
+                "[cluster]\nreplication = 3\n[workload]\nmax-staleness = \"5s\"\nold-reads-within = \"1s\"",
+                5,
+                "is for max-staleness with readers",
+            ),
         ] {
             let said = Scenario::read("file.toml", broken).unwrap_err().to_string();
             assert!(

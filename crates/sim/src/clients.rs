@@ -112,9 +112,8 @@ impl World {
                 let judge = judged.clone().map(TimeJudge::new);
                 board.session_begins(slot);
                 // The task tells the board what comes of it.
-                let is_first = number == 0;
                 drop(db.spawn(move |local| {
-                    crate::session::run(local, board, (slot, is_first), counter, judge)
+                    crate::session::run(local, board, (slot, number), counter, judge)
                 }));
             }
         });

@@ -9,6 +9,7 @@
 
 mod copies;
 mod failovers;
+mod old_reads;
 mod phases;
 mod report;
 mod watchdog;
@@ -26,6 +27,7 @@ use timestone_workload::check::{AnomalyKind, Calm, CheckResult, Promise, check_l
 
 use self::copies::Copies;
 use self::failovers::Failovers;
+use self::old_reads::OldReads;
 pub use self::report::{Histories, Pace, RunOptions, RunReport, Watch};
 use self::watchdog::Watchdog;
 use crate::board::{Board, SessionSettings};
@@ -178,6 +180,7 @@ fn run_with(
         clients_lives: vec![0; world.processes.len()],
         watchdog: Watchdog::new(&world, demands.watermark_lag.map(|span| span.0)),
         failovers: Failovers::new(demands),
+        old_reads: OldReads::new(&scenario.workload),
         copies: Copies::default(),
         world,
         board,
@@ -229,6 +232,7 @@ struct ScenarioRun {
     pace: PaceMeter,
     watchdog: Watchdog,
     failovers: Failovers,
+    old_reads: OldReads,
     copies: Copies,
     unread: Unread,
     words: bool,

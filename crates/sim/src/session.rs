@@ -78,14 +78,17 @@ struct ClientSession {
     /// Reads of the client that backups have answered, as counted so far; `None`: another session
     /// counts them.
     backup_reads: Option<u64>,
+    /// It only reads, and asks again until it is answered.
+    is_reader: bool,
 }
 
-/// Runs transactions in a slot until the run is over; the first one of a client counts what all of its
+/// Runs transactions in a slot until the run is over, as the client's session of this number; the first
+/// one counts what all of its
 /// sessions read at backups.
 pub(crate) async fn run(
     db: LocalDb,
     board: Arc<Board>,
-    (slot, is_first): (usize, bool),
+    (slot, number): (usize, usize),
     counter: Counter,
     judge: Option<TimeJudge>,
 ) -> Result<()> {
@@ -100,7 +103,8 @@ pub(crate) async fn run(
         seen: Vec::new(),
         began: Timestamp::ZERO,
         judge,
-        backup_reads: is_first.then_some(0),
+        backup_reads: (number == 0).then_some(0),
+        is_reader: (number as u64) < board.settings.readers,
     };
     if board.settings.closed {
         session.run_closed(&counter).await?;
@@ -115,6 +119,8 @@ impl ClientSession {
     /// Transactions at their times, each written down.
     async fn run_open(&mut self) -> Result<()> {
         let (board, slot, mut plan) = (Arc::clone(&self.board), self.slot, TxnPlan::default());
+        // When the snapshot was asked for that a session waits for that only reads.
+        let mut asked = None;
         while let Some(wait) = board.next_wait(slot) {
             if !wait.is_zero() {
                 self.db.sleep(wait).await?;
@@ -127,6 +133,23 @@ impl ClientSession {
                     let keys = every_key_in(&board, spec, keyspace);
                     board.invoke(slot, keys.map(|key| read_of(key, Seen::Nothing)).collect());
                     self.scan(keyspace).await
+                }
+                ClientWork::Plans(_) if self.is_reader => {
+                    if asked.is_none() {
+                        board.plan(slot, &mut plan);
+                        only_read(&mut plan);
+                    }
+                    let since = *asked.get_or_insert(invoked);
+                    let mut ops = Vec::new();
+                    self.began = board.at();
+                    invocation(&plan, self.began, &mut ops);
+                    board.invoke(slot, ops);
+                    let ended = self.execute(&plan).await;
+                    if ended.is_ok() {
+                        board.answered_old_read(since);
+                        asked = None;
+                    }
+                    ended
                 }
                 ClientWork::Plans(_) => {
                     board.plan(slot, &mut plan);
@@ -509,6 +532,15 @@ impl ClientSession {
         }
         Ok(None)
     }
+}
+
+/// Makes a plan read what it would read and write, each key once.
+fn only_read(plan: &mut TxnPlan) {
+    let mut keys: Vec<_> = plan.ops.iter().map(|op| op.key()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    plan.ops.clear();
+    plan.ops.extend(keys.into_iter().map(Op::Get));
 }
 
 /// The keys that a workload uses.

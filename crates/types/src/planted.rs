@@ -463,6 +463,12 @@ pub enum Bug {
     BackupReadsBehind,
     /// A snapshot that may be old lies below what its session has seen.
     SnapshotsGoBack,
+    /// Snapshots begin half a second in the past, whatever is closed while a primary is silent.
+    BeginsAboveClosed,
+    /// What such a snapshot needs at other shards is not held.
+    HoldsNoSnapshot,
+    /// Each shard is read at what is closed there, in place of the transaction's snapshot.
+    ReadsEachAsClosed,
 }
 
 std::thread_local! {

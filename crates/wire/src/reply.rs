@@ -318,10 +318,12 @@ message! {
 }
 
 message! {
-    /// Answers [`crate::ClosedAsk`], in the primary's epoch, which the header names.
+    /// Answers [`crate::ClosedAsk`], in the primary's epoch, which the header names. A backup tells it to
+    /// whoever reads there, too.
     ClosedIs {
         fixed {
-            /// The batch of the shard up to which everything has to be carried out.
+            /// The batch of the shard up to which everything has to be carried out; 0 from a backup,
+            /// which has carried it out.
             through: u64,
             /// Snapshots at or below it may be answered then.
             at: Timestamp,

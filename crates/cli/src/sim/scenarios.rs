@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 37] = [
+const KNOWN: [(&str, &str); 38] = [
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
@@ -36,6 +36,7 @@ const KNOWN: [(&str, &str); 37] = [
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
     ("no-log", include_str!("../../../../scenarios/no-log.toml")),
     ("no-master", include_str!("../../../../scenarios/no-master.toml")),
+    ("old-reads", include_str!("../../../../scenarios/old-reads.toml")),
     ("older-copy", include_str!("../../../../scenarios/older-copy.toml")),
     ("rebuilding", include_str!("../../../../scenarios/rebuilding.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),

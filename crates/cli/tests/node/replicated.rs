@@ -33,6 +33,11 @@ impl Replicated {
         Self::start_as(Some(master), |place| place.with("--level-primaries", "false"))
     }
 
+    /// The same as `start`, with one that hosts the master; who is not heard is lost after this long.
+    pub(crate) fn start_noticing_losses_after(detection: &str) -> Self {
+        Self::start_as(None, |place| place.with("--resp", "none").with("--detection", detection))
+    }
+
     fn start_as(master: Option<&str>, adjust: impl Fn(NodeSetup) -> NodeSetup) -> Self {
         let folder = test_folder();
         let place = |name: &str| {

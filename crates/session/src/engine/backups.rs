@@ -16,6 +16,7 @@ use core::time::Duration;
 use timestone_clock::server_time::ServerNumber;
 use timestone_types::Timestamp;
 
+use super::closed::Closed;
 use super::shards::{ShardIndex, Shards};
 use crate::{Routes, limits};
 
@@ -97,6 +98,11 @@ impl Backups {
         self.keepers.iter_mut().find(|keeper| keeper.server == server)
     }
 
+    /// Whether a connection stands to a server that answers reads at its backups.
+    pub(super) fn is_up(&self, server: ServerNumber) -> bool {
+        self.keepers.iter().any(|keeper| keeper.server == server && keeper.is_up)
+    }
+
     pub(super) const fn are_wanted(&self) -> bool {
         self.is_wanted
     }
@@ -106,14 +112,14 @@ impl Backups {
         self.is_wanted = true;
     }
 
-    /// Whom to ask for a snapshot of a shard; `None`: the primary, which is `primary` and can be
-    /// asked if that is said.
+    /// Whom to ask for a snapshot of a shard at `at`; `None`: the primary, which is `primary` and can
+    /// be asked if that is said.
     fn choose(
         &mut self,
-        now: Timestamp,
+        (now, at): (Timestamp, Timestamp),
         shard: ShardIndex,
-        primary: Option<ServerNumber>,
-        asks_primary: bool,
+        (primary, asks_primary): (Option<ServerNumber>, bool),
+        closed: &Closed,
     ) -> Option<BackupIndex> {
         self.paused.retain(|(_, _, until)| *until > now);
         if self.chosen_at != now {
@@ -128,7 +134,8 @@ impl Backups {
             if primary == Some(keeper.server) {
                 asks_primary
             } else {
-                keeper.is_up && !is_paused && has_room
+                let lacks = || closed.lacks(now, shard, (keeper.server, at));
+                keeper.is_up && !is_paused && has_room && !lacks()
             }
         };
         let open = || all.iter().copied().filter(|&place| is_open(place));
@@ -191,11 +198,16 @@ impl Backups {
 
 /// For the engine.
 impl Shards {
-    /// Whom to ask for a snapshot of a shard; `None`: the primary.
-    pub(crate) fn choose_backup(&mut self, now: Timestamp, of: ShardIndex) -> Option<BackupIndex> {
-        let (primary, asks_primary) = (self.server_of(of), self.serves(of));
+    /// Whom to ask for a snapshot of a shard at `at`; `None`: the primary.
+    pub(crate) fn choose_backup(
+        &mut self,
+        now: Timestamp,
+        of: ShardIndex,
+        at: Timestamp,
+    ) -> Option<BackupIndex> {
+        let primary = (self.server_of(of), self.serves(of));
         self.backups.want();
-        self.backups.choose(now, of, primary, asks_primary)
+        self.backups.choose((now, at), of, primary, &self.closed)
     }
 
     /// The outbox of a backup's server, for a read under this number.
@@ -302,7 +314,7 @@ mod tests {
     /// One read: who is asked. It takes as many milliseconds as `takes` says of its server.
     fn read(shards: &mut Shards, now: &mut Timestamp, takes: [u64; 3]) -> u32 {
         *now = now.saturating_add(Duration::from_millis(1));
-        let asked = match shards.choose_backup(*now, SHARD) {
+        let asked = match shards.choose_backup(*now, SHARD, ms(0)) {
             None => {
                 shards.backups.sent_to_primary(*now, server(1), 7);
                 1
@@ -348,13 +360,13 @@ mod tests {
     fn who_has_refused_or_is_gone_is_left_alone_for_a_while() {
         let (mut shards, mut now) = (shards(), ms(0));
         reads(&mut shards, &mut now, [40, 1, 1]);
-        let first = shards.choose_backup(now, SHARD).unwrap();
+        let first = shards.choose_backup(now, SHARD, ms(0)).unwrap();
         shards.leave_backup(now, SHARD, first, limits::BACKUP_PAUSE);
-        let other = shards.choose_backup(now, SHARD).unwrap();
+        let other = shards.choose_backup(now, SHARD, ms(0)).unwrap();
         assert_ne!(first, other);
         shards.backup_down(shards.backups.keepers[usize::from(other.0)].server);
-        assert_eq!(shards.choose_backup(now, SHARD), None, "the primary is left");
+        assert_eq!(shards.choose_backup(now, SHARD, ms(0)), None, "the primary is left");
         now = now.saturating_add(limits::BACKUP_PAUSE);
-        assert_eq!(shards.choose_backup(now, SHARD), Some(first));
+        assert_eq!(shards.choose_backup(now, SHARD, ms(0)), Some(first));
     }
 }

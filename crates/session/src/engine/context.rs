@@ -283,9 +283,31 @@ impl Context {
         Some((route, self.shards.ask(self.timing.now(), to)))
     }
 
-    /// Who is asked for a snapshot of a shard that a backup may answer; `None`: the primary.
-    pub(crate) fn choose_backup(&mut self, of: ShardIndex) -> Option<BackupIndex> {
-        self.shards.choose_backup(self.timing.now(), of)
+    /// Who is asked for a snapshot of a shard at `at` that a backup may answer; `None`: the primary.
+    pub(crate) fn choose_backup(&mut self, of: ShardIndex, at: Timestamp) -> Option<BackupIndex> {
+        self.shards.choose_backup(self.timing.now(), of, at)
+    }
+
+    /// Where a snapshot begins that may be so old, and that backups may answer.
+    pub(crate) fn old_snapshot(&mut self, most: Duration) -> Timestamp {
+        let now = self.timing.now();
+        let usual = now.saturating_sub(most.min(limits::READ_BEHIND));
+        self.shards.snapshot_bound(now, most).map_or(usual, |bound| bound.min(usual))
+    }
+
+    /// Whether the primary of a shard answers, as far as is known.
+    pub(crate) fn serves(&self, shard: ShardIndex) -> bool {
+        self.shards.serves(shard)
+    }
+
+    /// Up to where one of a shard's backups answers that can be asked.
+    pub(crate) fn closed_at(&self, shard: ShardIndex) -> Option<Timestamp> {
+        self.shards.closed_at(self.timing.now(), shard)
+    }
+
+    /// The lowest timestamp at which a snapshot may begin from now on.
+    pub(crate) fn held_snapshot(&self) -> Option<Timestamp> {
+        self.shards.held_snapshot(self.timing.now())
     }
 
     /// One read of a snapshot, at a backup of a shard: as [`Context::request`].

@@ -5,7 +5,7 @@
 //! the engine down.
 
 use timestone_types::{ShardId, Timestamp, is_planted};
-use timestone_wire::{self as wire, ClockIs, Frame, Frames, Message as _, WireError};
+use timestone_wire::{self as wire, ClockIs, ClosedIs, Frame, Frames, Message as _, WireError};
 
 use super::Engine;
 use super::number::{self, Asker, Number};
@@ -64,6 +64,11 @@ impl<M: Manager> Engine<M> {
             let reading = ClockIs::decode(frame).ok()?;
             context.timing.compare(reading.now);
             context.shards.read(from, reading);
+            return Some(());
+        }
+        if frame.kind() == wire::Kind::ClosedIs {
+            let at = ClosedIs::decode(frame).ok()?.at;
+            context.shards.closed_is(context.timing.now(), from, at);
             return Some(());
         }
         let reply = replies::read(frame).ok();

@@ -28,6 +28,7 @@
 )]
 
 pub(crate) mod backups;
+pub(crate) mod closed;
 pub(crate) mod context;
 mod deliver;
 mod direct;
@@ -84,6 +85,9 @@ pub struct EngineStats {
     pub answered_by_backups: u64,
     /// Those that a backup refused, or did not answer in time: the primary was asked.
     pub left_backups: u64,
+    /// Transactions that were given up because no replica answered that has come as far as their
+    /// snapshot: a new one begins further in the past.
+    pub above_closed: u64,
 }
 
 /// The client's side of Timestone for one event loop, with transactions of one kind. See the

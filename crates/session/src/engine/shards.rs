@@ -10,6 +10,7 @@ use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 use timestone_wire::{self as wire, ClockIs, Frame, Frames, WireError};
 
 use super::backups::Backups;
+use super::closed::Closed;
 use super::frames::Route;
 use super::offset::{ClockOffset, OffsetProbe};
 use crate::{Routes, SessionError, limits};
@@ -89,6 +90,8 @@ pub struct Shards {
     reached_only: Option<Box<[ShardId]>>,
     /// Servers that may be asked for snapshots of shards that they do not serve.
     pub(super) backups: Backups,
+    /// How far they have come.
+    pub(super) closed: Closed,
 }
 
 /// For hosts.
@@ -256,6 +259,7 @@ impl Shards {
             wants_arrival: None,
             reached_only: None,
             backups: Backups::default(),
+            closed: Closed::default(),
         };
         shards.update(routes);
         shards
@@ -472,6 +476,7 @@ impl Shards {
     /// A shard's server has served a request.
     #[inline]
     pub(crate) fn trust(&mut self, shard: ShardIndex) {
+        self.closed.serves(shard);
         if self.at(shard).is_doubtful {
             self.at_mut(shard).is_doubtful = false;
             self.count_missed();
@@ -536,8 +541,13 @@ impl Shards {
         self.at(shard).server
     }
 
+    /// Whether a shard of the map has no server that is known to serve it.
+    pub(super) const fn misses_any(&self) -> bool {
+        self.missed > 0
+    }
+
     /// Whether a shard's server can be asked, and serves it as far as is known.
-    pub(super) fn serves(&self, shard: ShardIndex) -> bool {
+    pub(crate) fn serves(&self, shard: ShardIndex) -> bool {
         let shard = self.at(shard);
         shard.is_up && !shard.is_doubtful
     }

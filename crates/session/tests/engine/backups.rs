@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use timestone_clock::server_time::ServerNumber;
 use timestone_session::{
-    Condition, OpId, RequestOptions, SessionError, TxnHandle, TxnOptions, limits,
+    Condition, OpId, RequestOptions, SessionError, SessionId, TxnHandle, TxnOptions, limits,
 };
 use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
 use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _, Value,
+    ClosedIs, Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _, Value,
 };
 
 use crate::Requests as _;
@@ -69,6 +69,19 @@ fn told(world: &mut World, envelope: &Envelope, encode: impl FnOnce(&Envelope, &
     world.host.engine.deliver_frame(world.now, SHARD, &frame);
 }
 
+/// The backup tells up to where it answers.
+fn closed(world: &mut World, at: Timestamp) {
+    let envelope = Envelope { shard: SHARD, ..Envelope::default() };
+    let closed = ClosedIs { through: 0, at };
+    told(world, &envelope, |envelope, out| closed.encode(envelope, out));
+}
+
+fn refuse(world: &mut World, envelope: &Envelope) {
+    told(world, envelope, |envelope, out| {
+        ErrorReply::new(ErrorCode::Unavailable, "not so far").encode(envelope, out);
+    });
+}
+
 fn found(world: &mut World, envelope: &Envelope) {
     let value = Value {
         version: Version::ZERO,
@@ -110,13 +123,8 @@ fn the_primary_is_asked_when_a_backup_refuses_and_a_late_refusal_changes_nothing
     let txn = world.begin_with(session, OLD);
     let (op, asked) = read(&mut world, txn);
     let (_, envelope) = asked.unwrap();
-    let refuse = |world: &mut World| {
-        told(world, &envelope, |envelope, out| {
-            ErrorReply::new(ErrorCode::Unavailable, "not so far").encode(envelope, out);
-        });
-    };
-    refuse(&mut world);
-    refuse(&mut world);
+    refuse(&mut world, &envelope);
+    refuse(&mut world, &envelope);
     assert!(matches!(world.wait(op), Outcome::Value(None, _)), "the primary has nothing there");
     assert_eq!((gets(&world), world.host.engine.stats().left_backups), (2, 1));
     assert!(!world.host.engine.shards().wants_routes(), "the primary serves as before");
@@ -190,4 +198,131 @@ fn what_writes_or_is_about_the_present_asks_the_primary_alone() {
     let (now, never) = (world.now, Expiry::NEVER);
     let refused = world.host.engine.write(now, txn, name(&key), Some(b"x"), never);
     assert_eq!(refused, Err(SessionError::ReadOnly));
+}
+
+/// The time, so many milliseconds ago.
+fn ago(world: &World, millis: u64) -> Timestamp {
+    world.now.saturating_sub(Duration::from_millis(millis))
+}
+
+/// The primary is gone; the backup has told up to where it answers.
+fn world_without_a_primary() -> (World, Timestamp) {
+    let mut world = world_with_a_backup();
+    let at = ago(&world, 150);
+    closed(&mut world, at);
+    world.host.engine.disconnected(world.now, SHARD);
+    (world, at)
+}
+
+fn snapshot(world: &mut World, session: SessionId) -> (TxnHandle, Timestamp) {
+    let txn = world.begin_with(session, OLD);
+    (txn, world.host.engine.begin_timestamp(txn).unwrap())
+}
+
+/// Where snapshots of two sessions begin while the primary is gone: at first, and as time passes.
+fn snapshots_without_a_primary() -> (Timestamp, Vec<Timestamp>) {
+    let (mut world, at) = world_without_a_primary();
+    let session = world.session();
+    let mut begins = Vec::new();
+    for pause in [0, 400, 2_000] {
+        world.pass(Duration::from_millis(pause));
+        let (txn, begin) = snapshot(&mut world, session);
+        let (op, asked) = read(&mut world, txn);
+        let Some((_, envelope)) = asked else { panic!("the backup is not asked at {begin}") };
+        closed(&mut world, at);
+        found(&mut world, &envelope);
+        world.wait(op);
+        world.committed(txn);
+        begins.push(begin);
+    }
+    (at, begins)
+}
+
+#[test]
+fn snapshots_begin_at_what_is_closed_while_a_primary_is_silent() {
+    let (at, begins) = snapshots_without_a_primary();
+    assert!(begins[0] < at, "half a second in the past is closed: {begins:?}");
+    assert_eq!(begins[1..], [at, at], "and no further than that");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn snapshots_above_what_is_closed_are_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let (at, begins) = with(Bug::BeginsAboveClosed, snapshots_without_a_primary);
+    assert!(begins[2] > at, "{begins:?}");
+}
+
+#[test]
+fn no_snapshot_is_older_than_it_may_be() {
+    let (mut world, at) = world_without_a_primary();
+    let session = world.session();
+    world.pass(Duration::from_millis(2_500));
+    assert_eq!(snapshot(&mut world, session).1, at);
+    world.pass(Duration::from_millis(500));
+    let begin = snapshot(&mut world, session).1;
+    assert_eq!(begin, ago(&world, 500), "nobody can answer what may be asked");
+}
+
+#[test]
+fn a_snapshot_that_is_not_closed_is_given_up_and_the_next_one_is_answered() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    let (begin, envelope) = asked.unwrap();
+    world.host.engine.disconnected(world.now, SHARD);
+    let at = begin.saturating_sub(Duration::from_millis(100));
+    closed(&mut world, at);
+    refuse(&mut world, &envelope);
+    assert!(matches!(world.wait(op), Outcome::Failed(SessionError::Busy { .. })));
+    assert_eq!(world.host.engine.stats().above_closed, 1);
+    let (next, begin) = snapshot(&mut world, session);
+    assert_eq!(begin, at, "what was given up has shown nothing");
+    world.pass(limits::BACKUP_PAUSE);
+    assert_eq!(read(&mut world, next).1.map(|(asked, _)| asked), Some(at));
+}
+
+#[test]
+fn a_session_that_has_seen_more_than_is_closed_waits_for_a_primary() {
+    let (mut world, at) = world_without_a_primary();
+    let session = world.session();
+    world.pass(Duration::from_secs(1));
+    world.host.engine.saw(session, at).unwrap();
+    let (txn, begin) = snapshot(&mut world, session);
+    assert_eq!(begin, at.next());
+    let (op, asked) = read(&mut world, txn);
+    closed(&mut world, at);
+    refuse(&mut world, &asked.unwrap().1);
+    world.pass(Duration::from_secs(1));
+    assert!(world.host.done.is_empty(), "it is answered by nobody");
+    world.host.engine.connected(world.now, SHARD);
+    assert!(matches!(world.wait(op), Outcome::Value(None, _)));
+}
+
+#[test]
+fn a_primary_that_is_silent_over_its_connection_is_noticed() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    world.cut[0] = true;
+    let at = ago(&world, 600);
+    let txn = world.begin_with(session, OLD);
+    let (op, asked) = read(&mut world, txn);
+    let asked_at = world.now;
+    closed(&mut world, at);
+    refuse(&mut world, &asked.unwrap().1);
+    let mut refusals = 0;
+    while world.host.done.is_empty() && refusals < 100 {
+        refusals += 1;
+        world.pass(Duration::from_millis(10));
+        if let Some((_, outbox)) = world.host.engine.shards_mut().next_dirty_backup() {
+            let bytes = std::mem::take(outbox);
+            let frame = Frames::new(&bytes).next().unwrap().unwrap();
+            closed(&mut world, at);
+            refuse(&mut world, frame.envelope());
+        }
+    }
+    assert!(matches!(world.wait(op), Outcome::Failed(SessionError::Busy { .. })));
+    assert!(world.now.since(asked_at) < Duration::from_millis(600));
+    assert_eq!(snapshot(&mut world, session).1, at);
 }

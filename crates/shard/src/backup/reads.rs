@@ -5,7 +5,8 @@
 //!                │                                             └─ a page read ──► Value, in a later turn
 //!                └─ not yet, or no backup here ─► refused: whoever asks goes to the primary
 //! ```
-//! No participant is asked: nothing is prepared at or below a closed timestamp, and nothing more
+//! Each batch of answers begins with the closed timestamp, so that clients know where a snapshot is to
+//! lie. No participant is asked: nothing is prepared at or below a closed timestamp, and nothing more
 //! commits there. Expiry is judged as of the snapshot, as the primary does, whose time was later
 //! when it closed the timestamp. Keyspaces in memory are not read: only the primary has them.
 //!
@@ -116,15 +117,27 @@ impl BackupReads {
         refuse: impl Fn(&Frame<'_>, &mut Vec<u8>),
     ) {
         let reply_to = frame_batch.reply_to;
+        let mut has_told = false;
         for frame in Frames::new(&frame_batch.bytes) {
             let Ok(frame) = frame else { break };
             if frame.kind() == Kind::GetAtBackup {
+                if let Some(backup) = backup.as_deref().filter(|_| !has_told) {
+                    has_told = true;
+                    self.tell_closed(ctx, reply_to, backup.closed());
+                }
                 self.get(ctx, backup.as_deref_mut(), reply_to, &frame);
             } else {
                 refuse(&frame, self.replies.buffer(ctx, reply_to));
             }
         }
         ctx.finish_frame_batch(frame_batch);
+    }
+
+    /// Up to where this backup answers, before the answers of a batch.
+    fn tell_closed(&mut self, ctx: &mut Turn<'_>, reply_to: ReplyAddress, at: Timestamp) {
+        let (shard, epoch, map_version) = (self.shard, self.epoch, self.map_version);
+        let envelope = Envelope { shard, epoch, map_version, ..Envelope::default() };
+        wire::ClosedIs { through: 0, at }.encode(&envelope, self.replies.buffer(ctx, reply_to));
     }
 
     fn get(

@@ -1,5 +1,6 @@
 //! What a run does in each of its phases: what it waits for, for how long, and what comes next.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::{CALM_TIMEOUT, CALM_WORK, RunPhase, ScenarioRun};
@@ -31,6 +32,9 @@ impl ScenarioRun {
         if !matches!(self.phase, RunPhase::SettingUp | RunPhase::Auditing | RunPhase::Moving) {
             let unserved = self.failovers.look(&self.world, &self.injector);
             self.findings.extend(unserved);
+            self.old_reads.look(&self.world, &self.injector);
+            let mut since = self.board.old_reads.lock().unwrap_or_else(PoisonError::into_inner);
+            *since = self.old_reads.since;
         }
         let unread = self.watch_unread();
         self.findings.extend(unread);

@@ -55,6 +55,9 @@ pub struct MixPart {
     /// For shards with several replicas: transactions that only read may read so far in the past, and
     /// at backups. A run in which no backup answers has not tried what it is for.
     pub max_staleness: Option<TimeSpan>,
+    /// With `max-staleness`: so many sessions of each client only read, what others do, until they are
+    /// answered.
+    pub readers: u64,
 }
 
 /// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
@@ -95,6 +98,10 @@ pub struct DemandsPart {
     /// For shards with several replicas: how long one may be without a primary that serves, as long
     /// as no more servers are in a bad way than there are to spare. Faults then leave as many well.
     pub failover_within: Option<TimeSpan>,
+    /// With `readers`: how long one of them may wait for a snapshot, as long as no more servers are in
+    /// a bad way than there are to spare, and every shard was served not longer ago than a snapshot
+    /// may be old.
+    pub old_reads_within: Option<TimeSpan>,
     /// How many times at least another server must become primary of a shard: a run in which fewer
     /// do has not tried what it is for.
     pub failovers: u64,
@@ -127,11 +134,13 @@ read_grouped!(WorkloadPart, WorkloadKey {
     Deletes => mix.deletes,
     Expiring => mix.expiring,
     MaxStaleness => mix.max_staleness,
+    Readers => mix.readers,
     External => demands.external,
     Deadline => demands.deadline,
     OutcomesKnown => demands.outcomes_known,
     WatermarkLag => demands.watermark_lag,
     FailoverWithin => demands.failover_within,
+    OldReadsWithin => demands.old_reads_within,
     Failovers => demands.failovers,
     Singles => registers.singles,
     Expires => registers.expires,

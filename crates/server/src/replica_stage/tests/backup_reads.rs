@@ -1,6 +1,6 @@
 //! Snapshots that are read at backups.
 
-use timestone_wire::GetAtBackup;
+use timestone_wire::{ClosedIs, GetAtBackup};
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn a_backup_that_is_read_answers_snapshots_that_its_primary_has_closed() {
     assert_eq!(world.read_at(1, 7, written), Told::Refused, "the primary is no backup");
     assert_eq!(world.read_at(3, 7, written), Told::Refused, "nobody has read there");
     // Nobody reads any more: nothing is closed.
-    world.pass(4_000);
+    world.pass(17_000);
     let lag = world.servers[&2].gauges.closed_lag(world.now).unwrap();
     assert!(lag > Duration::from_millis(1_500), "{lag:?}");
     let (answered, refused) = world.servers[&2].gauges.backup_reads();
@@ -200,6 +200,25 @@ impl World {
         let written = Written::decode(&Frame::parse(&answer).unwrap()).unwrap();
         assert_eq!(written.verdict, Verdict::Yes);
     }
+}
+
+/// Snapshots that are closed are answered for as long as the primary is gone, and whoever asks is told
+/// where they end.
+#[test]
+fn a_backup_without_a_primary_answers_what_is_closed() {
+    let mut world = World::new();
+    world.pass(200);
+    let written = world.put(1, 7);
+    world.pass(20);
+    world.keep_reading(2, 600);
+    world.cut = Some((1, 2));
+    world.pass(8_000);
+    assert_eq!(world.read_at(2, 7, written), Told::Value(Some(1)));
+    let told = world.answers.remove(&0).expect("how far it has come is told");
+    let told = ClosedIs::decode(&Frame::parse(&told).unwrap()).unwrap();
+    assert!(told.at > written && world.now.since(told.at) > Duration::from_secs(7), "{told:?}");
+    assert_eq!(world.read_at(2, 7, told.at), Told::Value(Some(1)));
+    assert_eq!(world.read_at(2, 7, told.at.next()), Told::Refused);
 }
 
 #[test]

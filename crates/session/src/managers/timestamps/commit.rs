@@ -36,8 +36,10 @@ impl<C: Cache> Timestamps<C> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         let SlabKey { index, generation } = slot;
-        let txn = self.txns.at_mut(index);
+        let txn = self.txns.at(index);
         assert!(txn.asked == 0, "reads under way are not part of the transaction");
+        self.txns.has_seen(context, index);
+        let txn = self.txns.at_mut(index);
         let writes = txn.keys.writes() > 0;
         let must_be_latest = txn.options.strict || txn.options.external_wait;
         let local = txn.keys.validate_locally(must_be_latest);

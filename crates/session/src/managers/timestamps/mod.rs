@@ -83,6 +83,8 @@ impl<C: Cache> Manager for Timestamps<C> {
         options: TxnOptions,
     ) -> Result<TxnHandle, SessionError> {
         let now = context.now();
+        let staleness = options.max_staleness.filter(|_| options.reads_at_backups());
+        let old = staleness.map(|most| context.old_snapshot(most));
         let Some(clock) = context.session_clock(session) else {
             return Err(SessionError::NoSession);
         };
@@ -91,9 +93,10 @@ impl<C: Cache> Manager for Timestamps<C> {
                 return Err(SessionError::SnapshotInFuture { at, now });
             }
             Some(at) => at,
-            None => match options.max_staleness.filter(|_| options.reads_at_backups()) {
-                Some(most) if is_planted!(SnapshotsGoBack) => now.saturating_sub(most),
-                Some(most) => clock.begin(now.saturating_sub(most.min(limits::READ_BEHIND))),
+            None => match staleness.zip(old) {
+                Some((most, _)) if is_planted!(SnapshotsGoBack) => now.saturating_sub(most),
+                // It is not issued: what the session has seen is said when the transaction ends.
+                Some((_, old)) => clock.peek(old),
                 None => clock.begin(now),
             },
         };
@@ -185,6 +188,7 @@ impl<C: Cache> Manager for Timestamps<C> {
 
     fn abort(&mut self, context: &mut Context, txn: TxnHandle) {
         if self.txns.get(txn.into()).is_some_and(Txn::is_open) {
+            self.txns.has_seen(context, txn.index);
             self.txns.close(context, txn.index, None);
             debug_assert!(self.txns.get(txn.into()).is_none(), "what was aborted lives on");
         }
@@ -333,6 +337,9 @@ impl<C: Cache> Manager for Timestamps<C> {
     }
 
     fn report(&self, context: &Context, reports: &mut Reports) {
+        if let Some(at) = context.held_snapshot() {
+            reports.hold_everywhere(at);
+        }
         for (_, txn) in self.txns.iter() {
             txn.assert_sound();
             match txn.phase {

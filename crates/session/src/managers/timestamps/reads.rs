@@ -1,6 +1,8 @@
 //! Reads under way: asked at the key's shard, repeated, answered, failed.
 
-use timestone_types::Timestamp;
+use core::time::Duration;
+
+use timestone_types::{Timestamp, is_planted};
 
 use super::frames;
 use super::keys::ReadState;
@@ -81,7 +83,8 @@ impl Txns {
                 self.send_read(context, slot, at);
                 // After it was given up it is asked under the same number, and the answer to the
                 // first copy may come yet. What a backup answers tells nothing of the primary's clock.
-                let is_at_primary = self.at(slot.index).keys.entry(at).asked.backup.is_none();
+                let txn = self.at(slot.index);
+                let is_at_primary = txn.is_open() && txn.keys.entry(at).asked.backup.is_none();
                 if !was_asked && is_at_primary {
                     context.watch_clock(shard, Asker::Read, slot, at);
                 }
@@ -96,11 +99,14 @@ impl Txns {
         let entry = txn.keys.entry(at);
         debug_assert!(matches!(entry.read, ReadState::Asked(_)), "nobody asked");
         let reads_at_backups = txn.options.reads_at_backups() && !entry.keyspace.is_in_memory();
-        if reads_at_backups && !entry.asked.was_left {
-            let shard = entry.shard;
-            if let Some(backup) = context.choose_backup(shard) {
+        let (shard, begin) = (entry.shard, txn.begin);
+        let is_served = context.serves(shard);
+        if reads_at_backups && (!entry.asked.was_left || !is_served) {
+            if let Some(backup) = context.choose_backup(shard, begin) {
+                let closed = context.closed_at(shard).filter(|_| is_planted!(ReadsEachAsClosed));
+                let snapshot = closed.unwrap_or(begin);
                 let (route, out) = context.request_at_backup((shard, backup), slot, at);
-                frames::read_at_backup(route, txn.begin, txn.keys.key(at), out);
+                frames::read_at_backup(route, snapshot, txn.keys.key(at), out);
                 let due = context.now().saturating_add(limits::BACKUP_TIMEOUT);
                 let asked = &mut txn.keys.entry_mut(at).asked;
                 (asked.due, asked.backup) = (due, Some(backup));
@@ -108,19 +114,45 @@ impl Txns {
             }
         }
         if reads_at_backups {
-            context.watch_primary(entry.shard, slot, at);
+            if !is_served && self.is_above_closed(context, slot.index, at) {
+                context.stats().above_closed += 1;
+                let ending = Ending::Busy { retry_after: Duration::ZERO };
+                return self.close_with(context, slot.index, at, ending);
+            }
+            context.watch_primary(shard, slot, at);
         }
+        let txn = self.at_mut(slot.index);
         let (client, wait) = (context.client(), context.config().wait);
-        let Some((route, out)) = context.request(entry.shard, Asker::Read, slot, at) else {
+        let Some((route, out)) = context.request(shard, Asker::Read, slot, at) else {
+            // Backups are asked again: one of them may have come further, or be there again.
+            let pause = context.now().saturating_add(limits::BACKUP_PAUSE);
+            let due = if reads_at_backups { pause } else { Timestamp::MAX };
             let asked = &mut txn.keys.entry_mut(at).asked;
-            (asked.due, asked.backup) = (Timestamp::MAX, None);
-            return;
+            (asked.due, asked.backup) = (due, None);
+            return context.wake_at(due);
         };
         frames::snapshot_read(route, client, txn.begin, wait, txn.keys.key(at), out);
-        let due = context.repeat_at();
+        let mut due = context.repeat_at();
+        if reads_at_backups {
+            due = due.min(context.now().saturating_add(limits::SILENT_PRIMARY));
+        }
         let asked = &mut txn.keys.entry_mut(at).asked;
         (asked.due, asked.backup) = (due, None);
         context.wake_at(due);
+    }
+
+    /// Whether somebody waits for a read that no backup has come far enough for, at a shard whose
+    /// primary is silent, and one of a transaction that begins now can be answered.
+    fn is_above_closed(&self, context: &mut Context, index: u32, at: u32) -> bool {
+        let txn = self.at(index);
+        let (entry, session, begin) = (txn.keys.entry(at), txn.session, txn.begin);
+        let (shard, is_waited_for) = (entry.shard, matches!(entry.read, ReadState::Asked(Some(_))));
+        let most = txn.options.max_staleness.filter(|_| txn.follows_backups());
+        let Some(most) = most.filter(|_| is_waited_for) else { return false };
+        let closed = context.closed_at(shard);
+        let next = context.old_snapshot(most);
+        let clock = session.and_then(|session| context.session_clock(session));
+        clock.is_some_and(|clock| closed.is_some_and(|at| at < begin && clock.peek(next) <= at))
     }
 
     /// Does what is due of a transaction's reads.

@@ -199,6 +199,13 @@ impl Txn {
         is_told && self.op.is_none() && !self.commit.is_owing
     }
 
+    /// Whether its snapshot lies where backups can answer it: as far in the past as that takes, and
+    /// not below what its session has seen.
+    #[inline]
+    pub(crate) const fn follows_backups(&self) -> bool {
+        self.options.reads_at_backups() && self.options.snapshot_at.is_none()
+    }
+
     /// Whether writes are refused.
     #[inline]
     pub(crate) const fn is_read_only(&self) -> bool {

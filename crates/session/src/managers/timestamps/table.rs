@@ -8,7 +8,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use timestone_types::{AbortKind, AbortReason, Timestamp};
+use timestone_types::{AbortKind, AbortReason, Timestamp, is_planted};
 
 use super::record::{Ending, Phase, Txn, TxnResult};
 use crate::engine::context::Context;
@@ -67,6 +67,14 @@ impl Txns {
         }
         self.assert_one(slot.index);
         Ok(slot)
+    }
+
+    /// Whatever the session of a transaction begins from now on does not lie below its snapshot.
+    pub(super) fn has_seen(&mut self, context: &mut Context, index: u32) {
+        let txn = self.0.at(index);
+        if txn.follows_backups() && !is_planted!(SnapshotsGoBack) {
+            context.session_learned(txn.session, txn.begin);
+        }
     }
 
     /// Ends an open transaction: reads under way fail; a result, when there is one, waits for its

@@ -68,3 +68,41 @@ fn a_backup_that_answers_without_all_batches_is_found() {
 fn a_session_that_goes_back_to_an_old_snapshot_is_found() {
     found_within(20, Bug::SnapshotsGoBack, LATE);
 }
+
+/// A lost primary is noticed late, and sessions that only read go on.
+const LOST: &str = r#"
+[cluster]
+replication = 3
+servers = 3
+shards = 2
+clients = 4
+sessions = 6
+[workload]
+kind = "list-append"
+rate = 150
+keys = 12
+max-staleness = "10s"
+readers = 3
+old-reads-within = "2s"
+failover-within = "15s"
+seconds = 20
+[storage]
+replica-detection = "5s"
+[faults]
+kill = { every = "8s", lasting = "8s" }
+"#;
+
+#[test]
+fn snapshots_that_begin_above_what_is_closed_are_found() {
+    found_within(20, Bug::BeginsAboveClosed, LOST);
+}
+
+#[test]
+fn snapshots_that_nobody_holds_are_found() {
+    found_within(20, Bug::HoldsNoSnapshot, LOST);
+}
+
+#[test]
+fn shards_that_are_each_read_at_what_is_closed_there_are_found() {
+    found_within(20, Bug::ReadsEachAsClosed, LOST);
+}

@@ -1,0 +1,160 @@
+//! How far the backups of each shard have come, as they tell with what they answer; and where a
+//! snapshot is to lie that they can answer while a primary is silent.
+//!
+//! ```text
+//!   ClosedIs of a backup ─► told ──┬─ bound: where snapshots begin while a primary is silent
+//!   an answer of the primary ──────┤
+//!     (what they lag counts no     └─ held:  what servers are to keep, so that a snapshot there
+//!      longer)                               can be read at all shards
+//! ```
+//! A backup closes nothing any more when its primary is gone. Snapshots that begin as usual come to lie
+//! above what is closed, then. So, as long as `max_staleness` allows it, they begin at what the backup
+//! that has come furthest has told, at the shard that is furthest behind: one snapshot is closed at all
+//! shards. Source: docs/protocol/replication.md, rule P22.
+
+use core::time::Duration;
+
+use timestone_clock::server_time::ServerNumber;
+use timestone_types::{Timestamp, is_planted};
+
+use super::shards::{ShardIndex, Shards};
+use crate::limits;
+
+/// What a backup has told last.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    server: ServerNumber,
+    /// It answers snapshots at or below this.
+    at: Timestamp,
+    heard: Timestamp,
+}
+
+/// The backups of one shard.
+#[derive(Debug, Default)]
+struct OfShard {
+    told: Vec<Told>,
+    /// They lag, by what was told last, and the primary has not answered since.
+    is_behind: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    shards: Vec<OfShard>,
+    /// How many of them are behind.
+    behind: usize,
+    /// The most that a transaction has allowed.
+    longest: Duration,
+}
+
+impl Closed {
+    /// A backup of a shard answers snapshots at or below `at`.
+    pub(super) fn tell(
+        &mut self,
+        now: Timestamp,
+        shard: ShardIndex,
+        (server, at): (ServerNumber, Timestamp),
+    ) {
+        if self.shards.len() <= shard.index() {
+            self.shards.resize_with(shard.index() + 1, OfShard::default);
+        }
+        let told = &mut self.shards[shard.index()].told;
+        told.retain(|one| one.server != server && is_recent(now, one));
+        told.push(Told { server, at, heard: now });
+        let furthest = told.iter().map(|one| one.at).max().unwrap_or(at);
+        self.set_behind(shard, now.since(furthest) >= limits::CLOSED_LAGS);
+    }
+
+    /// The primary of a shard has answered.
+    #[inline]
+    pub(super) fn serves(&mut self, shard: ShardIndex) {
+        if self.behind > 0 && shard.index() < self.shards.len() {
+            self.set_behind(shard, false);
+        }
+    }
+
+    fn set_behind(&mut self, shard: ShardIndex, is_behind: bool) {
+        let of = &mut self.shards[shard.index()];
+        self.behind += usize::from(is_behind);
+        self.behind -= usize::from(std::mem::replace(&mut of.is_behind, is_behind));
+        let counted = || self.shards.iter().filter(|of| of.is_behind).count();
+        debug_assert!(self.shards.len() > limits::CHECKED_SHARDS || counted() == self.behind);
+    }
+
+    /// Up to where one of a shard's backups answers that can be asked, and when it has said so.
+    fn furthest(
+        &self,
+        now: Timestamp,
+        shard: ShardIndex,
+        is_up: impl Fn(ServerNumber) -> bool,
+    ) -> Option<Told> {
+        let told = &self.shards.get(shard.index())?.told;
+        let open = told.iter().filter(|one| is_recent(now, one) && is_up(one.server));
+        open.max_by_key(|one| one.at).copied()
+    }
+
+    /// Whether a backup has said just now that it has not come as far as `at`.
+    pub(super) fn lacks(
+        &self,
+        now: Timestamp,
+        shard: ShardIndex,
+        (server, at): (ServerNumber, Timestamp),
+    ) -> bool {
+        let told = self.shards.get(shard.index()).map_or(&[][..], |of| &of.told);
+        let told = told.iter().find(|one| one.server == server);
+        told.is_some_and(|one| one.at < at && now.since(one.heard) < limits::BACKUP_PAUSE)
+    }
+}
+
+fn is_recent(now: Timestamp, told: &Told) -> bool {
+    now.since(told.heard) < limits::CLOSED_TOLD_LASTS
+}
+
+/// For the engine.
+impl Shards {
+    /// A backup of a shard tells up to where it answers; who it is, the batch says.
+    pub(super) fn closed_is(&mut self, now: Timestamp, shard: ShardIndex, at: Timestamp) {
+        if let Some(server) = self.peer().filter(|_| self.is_of_another(shard)) {
+            self.closed.tell(now, shard, (server, at));
+        }
+    }
+
+    /// Up to where one of a shard's backups answers that can be asked.
+    pub(crate) fn closed_at(&self, now: Timestamp, shard: ShardIndex) -> Option<Timestamp> {
+        let furthest = self.closed.furthest(now, shard, |server| self.backups.is_up(server));
+        furthest.map(|told| told.at)
+    }
+
+    /// At or below which timestamp a snapshot is to begin that may be so old, so that backups answer
+    /// it where primaries are silent. `None`: they all answer, as far as is known.
+    pub(crate) fn snapshot_bound(&mut self, now: Timestamp, most: Duration) -> Option<Timestamp> {
+        self.closed.longest = self.closed.longest.max(most);
+        if self.closed.behind == 0 && !self.misses_any() || is_planted!(BeginsAboveClosed) {
+            return None;
+        }
+        let silent = self.known().filter(|&shard| self.is_silent(shard));
+        let closed = silent.filter_map(|shard| self.closed_at(now, shard));
+        closed.filter(|&at| now.since(at) <= most).min()
+    }
+
+    /// Whether a shard's primary does not answer, or its backups lag as if it did not.
+    fn is_silent(&self, shard: ShardIndex) -> bool {
+        let is_behind = self.closed.shards.get(shard.index()).is_some_and(|of| of.is_behind);
+        is_behind || !self.serves(shard)
+    }
+
+    /// The lowest timestamp at which a snapshot may begin from now on because of a primary that is
+    /// silent, or that falls silent now.
+    pub(crate) fn held_snapshot(&self, now: Timestamp) -> Option<Timestamp> {
+        let longest = self.closed.longest;
+        if longest.is_zero() || is_planted!(HoldsNoSnapshot) {
+            return None;
+        }
+        let held = self.known().filter_map(|shard| {
+            let told = self.closed.furthest(now, shard, |server| self.backups.is_up(server))?;
+            let is_fresh = now.since(told.heard) < limits::CLOSED_LAGS;
+            (is_fresh || self.is_silent(shard)).then_some(told.at)
+        });
+        held.filter(|&at| now.since(at) <= longest).min()
+    }
+}
