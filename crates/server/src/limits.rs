@@ -14,9 +14,8 @@ pub use timestone_txn::limits::MIN_LEASE;
 pub const MAX_LEASE_OF_DETECTIONS: u32 = 8;
 /// How often a backup that is read asks its primary for a closed timestamp.
 pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
-/// For how long after the last read it goes on asking: longer than clients leave one alone that is not
-/// the nearest, so that it can answer when the others are gone.
-pub(crate) const CLOSED_WANTED_FOR: Duration = Duration::from_secs(15);
+/// For how long after the last read it goes on asking.
+pub(crate) const CLOSED_WANTED_FOR: Duration = Duration::from_secs(2);
 /// Port of the native protocol.
 pub const NATIVE_PORT: u16 = 7400;
 /// Port of the RESP gateway.

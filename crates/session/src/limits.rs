@@ -64,7 +64,12 @@ pub const READ_BEHIND: Duration = Duration::from_millis(500);
 /// A shard whose backups have closed nothing that is younger than this is one whose primary may be
 /// gone: less than [`READ_BEHIND`], so that it is noticed before a snapshot that begins as usual lies
 /// above what is closed; more than backups lag behind a primary that answers.
-pub const CLOSED_LAGS: Duration = Duration::from_millis(400);
+pub const CLOSED_LAGS: Duration = Duration::from_millis(300);
+/// A backup that has told nothing for this long is asked how far it has come, with the next report:
+/// so what is known is younger than two reports.
+pub const CLOSED_ASKED_AFTER: Duration = Duration::from_millis(50);
+/// For how long backups are asked after a transaction has begun that they may answer.
+pub const CLOSED_USED: Duration = Duration::from_secs(2);
 /// For how long it is used what a backup has told of how far it has come.
 pub const CLOSED_TOLD_LASTS: Duration = Duration::from_secs(10);
 /// A read that backups may answer, and that a primary was asked, is looked at again after this long:
@@ -127,7 +132,8 @@ pub const EXTERNAL_LEAD: Duration = Duration::from_millis(250);
 const _: () = assert!(
     2 * READ_BEHIND.as_nanos() <= timestone_types::limits::WATERMARK_LAG.as_nanos()
         && BACKUP_TIMEOUT.as_nanos() < REQUEST_TIMEOUT.as_nanos()
-        && CLOSED_LAGS.as_nanos() < READ_BEHIND.as_nanos()
+        && CLOSED_LAGS.as_nanos() + 3 * timestone_types::limits::REPORT_INTERVAL.as_nanos() / 2
+            < READ_BEHIND.as_nanos()
         && SILENT_PRIMARY.as_nanos() >= SUSPECT_AFTER.as_nanos()
 );
 const _: () =

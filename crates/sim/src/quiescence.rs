@@ -17,7 +17,7 @@ use timestone_types::{Timestamp, limits as shared};
 use timestone_workload::check::{CheckResult, Quantity, check_bounds, check_left_over};
 
 use crate::clock::EPOCH;
-use crate::process::{Process, Role};
+use crate::process::Role;
 use crate::world::World;
 
 /// For this long everything must have been as it should before a world counts as settled: figures
@@ -151,9 +151,7 @@ fn bounded(world: &World) -> Vec<Quantity> {
     if world.processes.iter().any(|process| process.is_gone) {
         return all;
     }
-    // One that stands by appends nothing, so that its log asks nobody to let go of old files.
-    let keeps = |process: &&Process| process.is_server() && !world.stands_by(process);
-    for server in world.processes.iter().filter(keeps) {
+    for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.processes.log_bytes(server.id);
         all.push(Quantity { whose: server.name.clone(), what: "bytes of log", held, bound });
     }

@@ -40,10 +40,9 @@ use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, WalError};
 /// Asking shards to copy forward what keeps the oldest file.
 #[derive(Debug, Default)]
 struct CopyForward {
-    /// When shards were asked to copy forward last: rotations, and files reclaimed if that was for
-    /// want of room.
-    asked_at: Option<(u64, Option<u64>)>,
-    /// Nobody was asked the last time, and nothing is appended that would bring the next one.
+    /// When shards were asked to copy forward last: rotations, and files reclaimed.
+    asked_at: Option<(u64, u64)>,
+    /// Many batches held the oldest file, and nobody was asked.
     asks_after_release: bool,
     holders: Vec<(ShardId, BatchNumber)>,
 }
@@ -351,14 +350,14 @@ impl FileLog {
         }
     }
 
-    /// Asks the shards that hold the oldest file, once per rotation, when too many files are closed
-    /// and either few batches hold it or there are far too many files; and once per file when room
-    /// is short, for then only an old file makes the next one. A log that nothing is appended to
-    /// does not rotate: it asks once per file, and looks again when a shard lets go of something.
+    /// Asks the shards that hold the oldest file, once per file and rotation, when too many files are
+    /// closed and either few batches hold it or there are far too many files; and when room is short,
+    /// for then only an old file makes the next one. Where many batches hold it, the log looks again
+    /// when a shard lets go of something: nothing may be appended any more.
     fn ask_to_copy_forward(&mut self, events: &mut Vec<LogEvent>) {
         let closed = self.files.closed_count();
         let short = closed > 0 && self.shortage().is_some();
-        let asked = (self.stats.rotations, (short || self.fresh).then_some(self.stats.reclaimed));
+        let asked = (self.stats.rotations, self.stats.reclaimed);
         if (closed <= self.config.copy_forward_after_files && !short)
             || self.copy_forward.asked_at == Some(asked)
         {
@@ -375,7 +374,7 @@ impl FileLog {
                     .map(|&(shard, below)| LogEvent::CopyForwardWanted { shard, below }),
             );
         } else {
-            self.copy_forward.asks_after_release = self.fresh;
+            self.copy_forward.asks_after_release = true;
         }
     }
 

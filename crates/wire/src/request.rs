@@ -341,7 +341,8 @@ impl MasterAsk<'_> {
 }
 
 message! {
-    /// Asks for a sign of life. Answered by [`crate::Done`].
+    /// Asks for a sign of life. Answered by [`crate::Done`]; by a backup with [`crate::ClosedIs`] and a
+    /// refusal.
     Ping {
         fixed {}
     }

@@ -410,7 +410,7 @@ impl ReplicaStage {
                     shard.input(turn, ShardInput::FrameBatch(frame_batch));
                 });
             }
-            Some(Kind::GetAtBackup) => self.read_at_backup(ctx, frame_batch),
+            Some(Kind::GetAtBackup | Kind::Ping) => self.read_at_backup(ctx, frame_batch),
             _ => self.refuse(ctx, frame_batch),
         }
     }

@@ -17,6 +17,7 @@ use timestone_clock::server_time::ServerNumber;
 use timestone_types::Timestamp;
 
 use super::closed::Closed;
+use super::{frames, number};
 use super::shards::{ShardIndex, Shards};
 use crate::{Routes, limits};
 
@@ -222,6 +223,21 @@ impl Shards {
         keeper.asked.get_or_insert(now);
         keeper.is_dirty = true;
         &mut keeper.outbox
+    }
+
+    /// Asks the backups of a shard up to where they answer, where that is wanted and not known.
+    pub(super) fn ask_closed(&mut self, now: Timestamp, of: ShardIndex) {
+        let (primary, route) = (self.server_of(of), self.route(of, number::NOBODY));
+        let Self { backups: Backups { keepers, of_shard, .. }, closed, .. } = self;
+        for &place in of_shard.get(of.index()).map_or(&[][..], Vec::as_slice) {
+            let keeper = &mut keepers[usize::from(place)];
+            let has_room = keeper.outbox.len() < limits::MAX_OUTBOX_BYTES;
+            let is_asked = keeper.is_up && has_room && primary != Some(keeper.server);
+            if is_asked && closed.is_due(now, of, keeper.server) {
+                frames::ping(route, &mut keeper.outbox);
+                keeper.is_dirty = true;
+            }
+        }
     }
 
     /// Whether the frames that are taken came from this backup's server.

@@ -1,4 +1,5 @@
-//! How far the backups of each shard have come, as they tell with what they answer; and where a
+//! How far the backups of each shard have come, as they tell with what they answer, or when they are
+//! asked because nothing was read there lately; and where a
 //! snapshot is to lie that they can answer while a primary is silent.
 //!
 //! ```text
@@ -45,6 +46,8 @@ pub(crate) struct Closed {
     behind: usize,
     /// The most that a transaction has allowed.
     longest: Duration,
+    /// When one began last.
+    used: Timestamp,
 }
 
 impl Closed {
@@ -93,6 +96,15 @@ impl Closed {
         open.max_by_key(|one| one.at).copied()
     }
 
+    /// Whether a backup is to be asked how far it has come: its answers have not said so lately, and
+    /// transactions are begun that want to know.
+    pub(super) fn is_due(&self, now: Timestamp, shard: ShardIndex, server: ServerNumber) -> bool {
+        let told = self.shards.get(shard.index()).map_or(&[][..], |of| &of.told);
+        let told = told.iter().find(|one| one.server == server);
+        now.since(self.used) < limits::CLOSED_USED
+            && told.is_none_or(|told| now.since(told.heard) >= limits::CLOSED_ASKED_AFTER)
+    }
+
     /// Whether a backup has said just now that it has not come as far as `at`.
     pub(super) fn lacks(
         &self,
@@ -128,7 +140,7 @@ impl Shards {
     /// At or below which timestamp a snapshot is to begin that may be so old, so that backups answer
     /// it where primaries are silent. `None`: they all answer, as far as is known.
     pub(crate) fn snapshot_bound(&mut self, now: Timestamp, most: Duration) -> Option<Timestamp> {
-        self.closed.longest = self.closed.longest.max(most);
+        (self.closed.longest, self.closed.used) = (self.closed.longest.max(most), now);
         if self.closed.behind == 0 && !self.misses_any() || is_planted!(BeginsAboveClosed) {
             return None;
         }

@@ -49,15 +49,19 @@ fn read(world: &mut World, txn: TxnHandle) -> (OpId, Option<(Timestamp, Envelope
     let (op, key) = (world.op(), world.key_on(0, 1));
     let step = world.host.engine.get(world.now, txn, SPACE, &key, op);
     assert_eq!(pending(step), Ok(true));
-    let Some((server, outbox)) = world.host.engine.shards_mut().next_dirty_backup() else {
-        return (op, None);
-    };
+    (op, asked_of_backup(world, &key))
+}
+
+/// What the backup is asked, besides how far it has come.
+fn asked_of_backup(world: &mut World, key: &[u8]) -> Option<(Timestamp, Envelope)> {
+    let (server, outbox) = world.host.engine.shards_mut().next_dirty_backup()?;
     assert_eq!(server, BACKUP);
     let bytes = std::mem::take(outbox);
-    let frame = Frames::new(&bytes).next().unwrap().unwrap();
+    let mut frames = Frames::new(&bytes).map(Result::unwrap);
+    let frame = frames.find(|frame| frame.kind() != Kind::Ping)?;
     let get = GetAtBackup::decode(&frame).unwrap();
-    assert_eq!(get.key, &key[..]);
-    (op, Some((get.at, *frame.envelope())))
+    assert_eq!(get.key, key);
+    Some((get.at, *frame.envelope()))
 }
 
 /// An answer of the backup.
@@ -315,14 +319,44 @@ fn a_primary_that_is_silent_over_its_connection_is_noticed() {
     while world.host.done.is_empty() && refusals < 100 {
         refusals += 1;
         world.pass(Duration::from_millis(10));
-        if let Some((_, outbox)) = world.host.engine.shards_mut().next_dirty_backup() {
-            let bytes = std::mem::take(outbox);
-            let frame = Frames::new(&bytes).next().unwrap().unwrap();
+        let key = world.key_on(0, 1);
+        if let Some((_, envelope)) = asked_of_backup(&mut world, &key) {
             closed(&mut world, at);
-            refuse(&mut world, frame.envelope());
+            refuse(&mut world, &envelope);
         }
     }
     assert!(matches!(world.wait(op), Outcome::Failed(SessionError::Busy { .. })));
     assert!(world.now.since(asked_at) < Duration::from_millis(600));
     assert_eq!(snapshot(&mut world, session).1, at);
+}
+
+/// How often the backup is asked how far it has come.
+fn asked_how_far(world: &mut World) -> usize {
+    let Some((_, outbox)) = world.host.engine.shards_mut().next_dirty_backup() else { return 0 };
+    let bytes = std::mem::take(outbox);
+    let frames = Frames::new(&bytes).map(Result::unwrap);
+    frames.filter(|frame| frame.kind() == Kind::Ping).count()
+}
+
+#[test]
+fn backups_that_tell_nothing_are_asked_how_far_they_have_come_while_that_is_wanted() {
+    let mut world = world_with_a_backup();
+    asked_how_far(&mut world);
+    let session = world.session();
+    for _ in 0..10 {
+        snapshot(&mut world, session);
+        world.pass(Duration::from_millis(100));
+    }
+    let asked = asked_how_far(&mut world);
+    assert!((8..=11).contains(&asked), "with each report: {asked}");
+    for _ in 0..10 {
+        snapshot(&mut world, session);
+        let at = ago(&world, 150);
+        world.pass(Duration::from_millis(20));
+        closed(&mut world, at);
+    }
+    assert!(asked_how_far(&mut world) <= 1, "it tells with its answers");
+    world.pass(Duration::from_secs(4));
+    let asked = asked_how_far(&mut world);
+    assert!(asked <= 21, "nobody wants to know: {asked}");
 }

@@ -6,7 +6,7 @@
 //!                └─ not yet, or no backup here ─► refused: whoever asks goes to the primary
 //! ```
 //! Each batch of answers begins with the closed timestamp, so that clients know where a snapshot is to
-//! lie. No participant is asked: nothing is prepared at or below a closed timestamp, and nothing more
+//! lie; a `Ping` is answered with it, and refused as it is where nobody serves. No participant is asked: nothing is prepared at or below a closed timestamp, and nothing more
 //! commits there. Expiry is judged as of the snapshot, as the primary does, whose time was later
 //! when it closed the timestamp. Keyspaces in memory are not read: only the primary has them.
 //!
@@ -120,11 +120,12 @@ impl BackupReads {
         let mut has_told = false;
         for frame in Frames::new(&frame_batch.bytes) {
             let Ok(frame) = frame else { break };
+            let wants_to_know = matches!(frame.kind(), Kind::GetAtBackup | Kind::Ping);
+            if let Some(backup) = backup.as_deref().filter(|_| wants_to_know && !has_told) {
+                has_told = true;
+                self.tell_closed(ctx, reply_to, backup.closed());
+            }
             if frame.kind() == Kind::GetAtBackup {
-                if let Some(backup) = backup.as_deref().filter(|_| !has_told) {
-                    has_told = true;
-                    self.tell_closed(ctx, reply_to, backup.closed());
-                }
                 self.get(ctx, backup.as_deref_mut(), reply_to, &frame);
             } else {
                 refuse(&frame, self.replies.buffer(ctx, reply_to));

@@ -73,14 +73,6 @@ impl World {
         entry.replicas.iter().filter(has_all).count()
     }
 
-    /// Whether a process is a server that is to have no replica of some shard, where shards have
-    /// several.
-    pub(crate) fn stands_by(&self, process: &Process) -> bool {
-        let ProcessLife::Serving(serving) = &process.life else { return false };
-        let mut shards = self.replicated_shards().into_iter();
-        shards.any(|(entry, _)| !entry.replicas.contains(&serving.server))
-    }
-
     /// Whether so many replicas of each shard are of use to others, with what they had, that somebody
     /// must be able to serve it: not those that take a checkpoint.
     pub(crate) fn has_enough_copies(&self, is_of_use: impl Fn(ProcessId) -> bool) -> bool {

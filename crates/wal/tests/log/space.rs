@@ -238,3 +238,37 @@ fn a_log_that_asks_at_its_opening_only_is_noticed() {
     let (asked, _) = with(Bug::AsksOnce, asked_by_an_old_log);
     assert_eq!(asked, 0, "the planted bug is found");
 }
+
+/// What a shard is asked to carry forward by a log that nothing is appended to any more, as it does so
+/// file by file; and how many files are left.
+#[test]
+fn a_log_that_nothing_is_appended_to_any_more_asks_for_each_file_until_few_are_left() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    for batch in 1..=150_u64 {
+        if batch % 30 == 1 {
+            append(&mut log, 7, batch / 30 + 1, &batch_of(7, batch, 10)).unwrap();
+        }
+        append(&mut log, 1, batch, &batch_of(1, batch, 4000)).unwrap();
+        settle(&mut log, batch);
+    }
+    let held = log.stats().files;
+    let mut asked = Vec::new();
+    let mut release = |shard, keep_from| {
+        let mut events = Vec::new();
+        log.release(ShardId::new(shard), BatchNumber::new(keep_from));
+        (0..20).for_each(|_| log.pump(at(101), &mut events));
+        asked.extend(events.iter().filter_map(|event| match event {
+            LogEvent::CopyForwardWanted { shard, below } => Some((shard.get(), below.get())),
+            _ => None,
+        }));
+        log.stats().files
+    };
+    release(1, 150);
+    release(7, 2);
+    release(7, 3);
+    let left = release(7, 4);
+    assert_eq!(asked, [(7, 2), (7, 3), (7, 4), (7, 5)], "of {held} files {left} are left");
+    assert!(held > 6 && left <= 4, "{held} files, then {left}");
+}

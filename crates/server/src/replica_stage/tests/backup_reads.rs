@@ -79,7 +79,7 @@ fn a_backup_that_is_read_answers_snapshots_that_its_primary_has_closed() {
     assert_eq!(world.read_at(1, 7, written), Told::Refused, "the primary is no backup");
     assert_eq!(world.read_at(3, 7, written), Told::Refused, "nobody has read there");
     // Nobody reads any more: nothing is closed.
-    world.pass(17_000);
+    world.pass(4_000);
     let lag = world.servers[&2].gauges.closed_lag(world.now).unwrap();
     assert!(lag > Duration::from_millis(1_500), "{lag:?}");
     let (answered, refused) = world.servers[&2].gauges.backup_reads();
