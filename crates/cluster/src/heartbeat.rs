@@ -71,6 +71,20 @@ impl ReplicaClaim {
     }
 }
 
+/// What a replica has lost, for whether a candidate may count on its answer (rules P16 and P22 of
+/// docs/protocol/replication.md).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum ReplicaLoss {
+    /// It has what it had.
+    #[default]
+    None,
+    /// It has given that up, and remembers what it was: its answer counts.
+    GivenUp,
+    /// It has nothing, and has acknowledged nothing since this epoch, or never
+    /// ([`Epoch::ZERO`]): its answer counts for tables that rest on a later one.
+    VoidSince(Epoch),
+}
+
 /// What a server tells of one of its replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaStatus {
@@ -83,16 +97,15 @@ pub struct ReplicaStatus {
     /// The last epoch whose table it has installed durably; [`Epoch::ZERO`] if it has no state that
     /// counts.
     pub installed: Epoch,
-    /// It has given up what it had, and remembers what that was: a candidate may count on its answer
-    /// (rule P16).
-    pub remembers: bool,
+    /// Whether it has what it had.
+    pub loss: ReplicaLoss,
     /// How many of the shard's records it lacks, as far as it knows.
     pub lag_records: u64,
 }
 
 impl ReplicaStatus {
     /// The bytes of one.
-    const BYTES: usize = 20;
+    const BYTES: usize = 24;
 
     /// What it says of this epoch.
     #[must_use]
@@ -133,7 +146,13 @@ impl Heartbeat {
             put_u32(out, status.promised.get());
             put_u8(out, status.claim.number());
             put_u32(out, status.installed.get());
-            put_u8(out, u8::from(status.remembers));
+            let (kind, since) = match status.loss {
+                ReplicaLoss::None => (0, Epoch::ZERO),
+                ReplicaLoss::GivenUp => (1, Epoch::ZERO),
+                ReplicaLoss::VoidSince(epoch) => (2, epoch),
+            };
+            put_u8(out, kind);
+            put_u32(out, since.get());
             put_u64(out, status.lag_records);
         }
         put_u8(out, u8::from(self.asked.is_some()));
@@ -178,11 +197,12 @@ fn decode_status(cursor: &mut Cursor<'_>) -> Result<ReplicaStatus, ClusterError>
     let claim = cursor.u8()?;
     let claim = ReplicaClaim::numbered(claim).ok_or_else(|| cursor.fail("a claim is unknown"))?;
     let installed = Epoch::new(cursor.u32()?);
-    let remembers = match cursor.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(cursor.fail("it neither remembers nor does not")),
+    let loss = match (cursor.u8()?, cursor.u32()?) {
+        (0, 0) => ReplicaLoss::None,
+        (1, 0) => ReplicaLoss::GivenUp,
+        (2, epoch) => ReplicaLoss::VoidSince(Epoch::new(epoch)),
+        _ => return Err(cursor.fail("a loss is unknown")),
     };
     let lag_records = cursor.u64()?;
-    Ok(ReplicaStatus { shard, promised, claim, installed, remembers, lag_records })
+    Ok(ReplicaStatus { shard, promised, claim, installed, loss, lag_records })
 }

@@ -38,7 +38,7 @@ mod term;
 pub use controller::{Controller, ControllerInput, ControllerLimits, ControllerOutput};
 pub use embedded::EmbeddedMaster;
 pub use error::ClusterError;
-pub use heartbeat::{HandOver, Heartbeat, ReplicaClaim, ReplicaStatus};
+pub use heartbeat::{HandOver, Heartbeat, ReplicaClaim, ReplicaLoss, ReplicaStatus};
 pub use keyspace::{
     CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
     KeyspaceOptions, StoreKind,

@@ -21,6 +21,20 @@ pub struct JoinAnswer {
     pub has: NumberSet,
     /// It can hand out those above this one only: none, where that is the last one.
     pub held_above: BatchNumber,
+    /// It has lost what it had while this epoch was the newest one, and has acknowledged and granted
+    /// nothing since. So it has nothing, and that counts where the table rests on a later epoch (rule
+    /// P22).
+    pub void_since: Option<Epoch>,
+}
+
+impl JoinAnswer {
+    /// Whether it counts for a table that rests on this epoch: it tells all that the replica may have
+    /// acknowledged and that such a table may lack.
+    pub(crate) fn counts_above(&self, base: Epoch) -> bool {
+        self.void_since.is_none_or(|since| {
+            since < base || (since == base && timestone_types::is_planted!(CountsLossInBase))
+        })
+    }
 }
 
 /// See the module.

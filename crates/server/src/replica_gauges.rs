@@ -1,9 +1,10 @@
 //! What a replica of a shard tells the rest of its process: plain atomics, written by its stage, read
 //! by the node stage (heartbeats) and by whoever looks.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
+use timestone_cluster::ReplicaLoss;
 use timestone_replication::Step;
 use timestone_shard::BackupReadFigures;
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -44,7 +45,8 @@ pub(crate) struct ReplicaGauges {
     /// another epoch.
     standing: AtomicU64,
     installed: AtomicU32,
-    remembers: AtomicBool,
+    /// What it has lost: which kind, above the epoch of that.
+    loss: AtomicU64,
     counted: AtomicU64,
     lag: AtomicU64,
     /// What clients may read at this backup, in nanoseconds; zero: nothing.
@@ -71,7 +73,7 @@ impl ReplicaGauges {
             shard,
             standing: AtomicU64::default(),
             installed: AtomicU32::default(),
-            remembers: AtomicBool::default(),
+            loss: AtomicU64::default(),
             counted: AtomicU64::default(),
             lag: AtomicU64::default(),
             closed: AtomicU64::default(),
@@ -119,13 +121,23 @@ impl ReplicaGauges {
         self.set_standing(Standing { wish, ..self.standing() });
     }
 
-    /// Whether it has given up what it had and remembers what that was.
-    pub(crate) fn remembers(&self) -> bool {
-        self.remembers.load(Relaxed)
+    /// What it has lost of what it had.
+    pub(crate) fn loss(&self) -> ReplicaLoss {
+        let word = self.loss.load(Relaxed);
+        match word >> 32 {
+            0 => ReplicaLoss::None,
+            1 => ReplicaLoss::GivenUp,
+            _ => ReplicaLoss::VoidSince(Epoch::new(word as u32)),
+        }
     }
 
-    pub(crate) fn set_remembers(&self, remembers: bool) {
-        self.remembers.store(remembers, Relaxed);
+    pub(crate) fn set_loss(&self, loss: ReplicaLoss) {
+        let word = match loss {
+            ReplicaLoss::None => 0,
+            ReplicaLoss::GivenUp => 1 << 32,
+            ReplicaLoss::VoidSince(epoch) => 2 << 32 | u64::from(epoch.get()),
+        };
+        self.loss.store(word, Relaxed);
     }
 
     /// The last epoch whose table it has installed durably.

@@ -393,8 +393,12 @@ pub enum Bug {
     CheckpointWithoutState,
     /// A checkpoint begins before what was written before it counts.
     EarlyCheckpoint,
-    /// A replica that has lost its disk answers a candidate before it is rebuilt.
+    /// A replica that has lost its disk answers a candidate as if it had never had anything.
     AnswersAfterLoss,
+    /// That a replica has lost what it had counts for a table that rests on the epoch in which it did.
+    CountsLossInBase,
+    /// A replica that loses what it had once more says that it has nothing since the first time.
+    KeepsFirstLoss,
     /// A replica that has given up what it had answers a candidate as if it had never had anything.
     ForgetsWhatItGaveUp,
     /// A replica that gave up what it had takes the checkpoint of a primary that was deposed before.

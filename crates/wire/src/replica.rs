@@ -172,6 +172,8 @@ fn put_fields<B>(
         ReplicaMessage::Joined { answer, .. } => {
             put(out, &answer.lease);
             put(out, &answer.held_above);
+            put(out, &answer.void_since.is_some());
+            put(out, &answer.void_since.unwrap_or_default());
             put_lineage(&answer.lineage, out);
             put_set(&answer.has, out);
         }
@@ -319,8 +321,10 @@ impl<'a> Fields<'a> {
             Tag::Join => ReplicaMessage::Join { epoch },
             Tag::Joined => {
                 let (lease, held_above) = (self.take()?, self.take()?);
+                let (is_void, since) = (self.take::<bool>()?, self.take()?);
                 let (lineage, has) = (self.lineage()?, self.set()?);
-                let answer = JoinAnswer { lineage, lease, has, held_above };
+                let void_since = is_void.then_some(since);
+                let answer = JoinAnswer { lineage, lease, has, held_above, void_since };
                 ReplicaMessage::Joined { epoch, answer }
             }
             Tag::Fetch => ReplicaMessage::Fetch { epoch, runs: self.runs()? },

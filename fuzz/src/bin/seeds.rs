@@ -10,7 +10,7 @@ use std::path::Path;
 
 use timestone_cluster::{
     Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ReplicaClaim,
-    ReplicaStatus, Run, ServerAddresses, ServerId, ShardMap,
+    ReplicaLoss, ReplicaStatus, Run, ServerAddresses, ServerId, ShardMap,
 };
 use timestone_replication::{Batch, JoinAnswer, Lineage, NumberSet, ReplicaId};
 use timestone_types::{
@@ -218,6 +218,7 @@ fn replica_answers() -> Vec<u8> {
         lease: AT,
         has: durable.clone(),
         held_above: BatchNumber::new(1),
+        void_since: None,
     };
     told(vec![
         Told::Joined { epoch: EPOCH, answer },
@@ -312,7 +313,7 @@ fn cluster() -> Seeds {
         promised: Epoch::new(3),
         claim: ReplicaClaim::Serves,
         installed: Epoch::new(3),
-        remembers: false,
+        loss: ReplicaLoss::VoidSince(Epoch::new(2)),
         lag_records: 5,
     };
     timestone_cluster::Heartbeat { server: ServerId::new(2), replicas: vec![status], asked: None }

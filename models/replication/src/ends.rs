@@ -8,7 +8,7 @@
 use crate::model::Small;
 use crate::record::Record;
 use crate::step::Step;
-use crate::world::{EPOCHS, SHARDS, World};
+use crate::world::{EPOCHS, Role, SHARDS, Shard, World, each};
 
 /// Whether that holds in a state.
 pub fn does_end(model: &Small, world: &World) -> bool {
@@ -22,6 +22,16 @@ pub fn does_end(model: &Small, world: &World) -> bool {
         snapshot: None,
         ..model.clone()
     };
+    // Where more than f have lost their state since the newest table that anybody has, something that
+    // was acknowledged may be nowhere.
+    let is_lost = |of_shard: &Shard| {
+        let members = each(model.members(of_shard.epoch)).map(|one| &of_shard.replicas[one]);
+        let newest = of_shard.replicas.iter().map(|one| one.normal).max();
+        members.filter(|one| one.lost_in >= newest).count() > model.f
+    };
+    if world.shards.iter().any(is_lost) {
+        return true;
+    }
     let mut world = world.clone();
     world.now = 2;
     for txn in &mut world.txns {
@@ -64,8 +74,13 @@ impl Small {
     }
 
     fn install_everywhere(&self, world: &mut World, shard: usize) {
+        let of_shard = &world.shards[shard];
+        let role = of_shard.replicas[usize::from(of_shard.primary)].role;
         for replica in 0..self.replicas {
-            self.install(world, shard, replica);
+            // Who has lost its state needs a checkpoint of somebody who leads.
+            if role != Role::Idle || world.shards[shard].replicas[replica].lost_in.is_none() {
+                self.install(world, shard, replica);
+            }
         }
     }
 

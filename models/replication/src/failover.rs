@@ -52,6 +52,9 @@ impl Small {
         of_shard.primary = primary as u8;
         for replica in each(answering) {
             let one = &mut of_shard.replicas[replica];
+            if one.lost_in.is_some() && self.is(Mutation::AnswersNothingUnpromised) {
+                continue;
+            }
             one.promised = epoch;
             one.forget_role();
         }
@@ -70,11 +73,18 @@ impl Small {
     /// Whether these answers are enough: f + 1 from each configuration that may have records which
     /// count, and the new primary has the store to them.
     fn may_merge(&self, of_shard: &Shard, primary: usize, answering: Replicas) -> bool {
-        let lacks_state = |replica: usize| of_shard.replicas[replica].lacks_state;
-        if each(answering).any(lacks_state) && !self.is(Mutation::AnswersWithoutState) {
+        let newest = newest_installed(of_shard, answering);
+        // Who has lost its state answers that it has nothing. A table of a later epoch has all that
+        // it may have acknowledged.
+        let counts = |replica: usize| match of_shard.replicas[replica].lost_in {
+            Some(_) if self.is(Mutation::SaysNothingOfLoss) => false,
+            Some(lost) if self.is(Mutation::CountsLossInBase) => lost <= newest,
+            Some(lost) => lost < newest || self.is(Mutation::AnswersWithoutState),
+            None => true,
+        };
+        if !each(answering).all(counts) {
             return false;
         }
-        let newest = newest_installed(of_shard, answering);
         let promised = each(answering).map(|replica| of_shard.replicas[replica].promised).max();
         let last =
             if self.is(Mutation::AsksOneConfiguration) { newest } else { promised.unwrap_or(0) };
@@ -82,7 +92,9 @@ impl Small {
         let has_store = self.members(newest) & 1 << primary != 0
             || self.is(Mutation::InstallsWithoutCheckpoint);
         let has_all = self.has_what_was_given_up(of_shard, answering, newest);
-        let is_here = !of_shard.replicas[primary].is_empty;
+        let own = &of_shard.replicas[primary];
+        let has_state = own.lost_in.is_none() || self.is(Mutation::AnswersWithoutState);
+        let is_here = !own.is_empty && has_state;
         is_here
             && has_all
             && has_store
@@ -216,8 +228,9 @@ impl Small {
             return false;
         }
         // What it has acknowledged in this epoch may be more than the table.
-        let has_lost =
-            one.lacks_state && (one.promised == epoch || self.is(Mutation::ReturnsWithoutAsking));
+        let has_lost = one
+            .lost_in
+            .is_some_and(|lost| lost == epoch || self.is(Mutation::ReturnsWithoutAsking));
         if has_lost && !self.is(Mutation::RebuildsFromTable) {
             return false;
         }
@@ -247,7 +260,7 @@ impl Small {
     fn put_table(&self, one: &mut Replica, replica: usize, table: &Table) {
         // What the table leaves out as stable is in the store of whoever was there.
         let was_there =
-            !one.lacks_state && !one.is_empty && self.members(table.base) & 1 << replica != 0;
+            one.lost_in.is_none() && !one.is_empty && self.members(table.base) & 1 << replica != 0;
         if !was_there && !self.is(Mutation::InstallsWithoutCheckpoint) {
             one.store = table.store;
         } else if !self.is(Mutation::DropsWhatIsLeftOut) {
@@ -260,7 +273,7 @@ impl Small {
         one.settled = table.settled;
         one.passed |= table.passed;
         one.granted = one.granted.max(table.lease);
-        (one.lacks_state, one.is_empty) = (false, false);
+        (one.lost_in, one.is_empty) = (None, false);
     }
 
     /// Backups grant the primary of the epoch that they are in a lease, and the primary notes it.
@@ -272,7 +285,7 @@ impl Small {
             let is_promised = backup.promised == epoch
                 || (backup.promised > epoch && self.is(Mutation::AcceptsOldEpoch));
             let is_member = self.members(epoch) & 1 << replica != 0;
-            if !is_promised || !is_member || backup.lacks_state || backup.is_empty {
+            if !is_promised || !is_member || backup.lost_in.is_some() || backup.is_empty {
                 return false;
             }
             backup.granted = backup.granted.max(lease);

@@ -73,6 +73,14 @@ pub enum Mutation {
     FreesWhatItGivesUp,
     /// A replica that has lost its state answers step 1.
     AnswersWithoutState,
+    /// A replica that has lost its state answers nothing before it is rebuilt.
+    SaysNothingOfLoss,
+    /// That a replica has nothing counts, and the table rests on the epoch in which it lost its state.
+    CountsLossInBase,
+    /// A replica that has lost its state says that it has nothing, and promises nothing.
+    AnswersNothingUnpromised,
+    /// A replica that loses its state once more says that it has nothing since the first time.
+    KeepsFirstLoss,
     /// A replica that got an older state back takes it for its newest.
     BelievesOldState,
     /// A replica that has given up what it had answers step 1 as if it had never had anything.
@@ -136,6 +144,10 @@ impl Mutation {
             | Self::BelievesOldState
             | Self::ReturnsWithoutAsking
             | Self::RebuildsFromTable => "lost-disk",
+            Self::SaysNothingOfLoss
+            | Self::CountsLossInBase
+            | Self::AnswersNothingUnpromised
+            | Self::KeepsFirstLoss => "lost-twice",
             Self::ForgetsWhatItGaveUp | Self::IgnoresWhatWasGivenUp => "given-up-copies",
             Self::InstallsWithoutCheckpoint => "leaves",
             Self::AsksAnybody | Self::AsksOneConfiguration => "replaced",
@@ -147,7 +159,7 @@ impl Mutation {
         }
     }
 
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 52] = [
         Self::ServesWithoutOwnCopy,
         Self::DecidesInMerge,
         Self::VotesUnderOldLease,
@@ -183,6 +195,10 @@ impl Mutation {
         Self::SaysNothingOfForgotten,
         Self::FreesWhatItGivesUp,
         Self::AnswersWithoutState,
+        Self::SaysNothingOfLoss,
+        Self::CountsLossInBase,
+        Self::AnswersNothingUnpromised,
+        Self::KeepsFirstLoss,
         Self::BelievesOldState,
         Self::ForgetsWhatItGaveUp,
         Self::IgnoresWhatWasGivenUp,

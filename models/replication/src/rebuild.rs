@@ -12,6 +12,11 @@ impl Small {
     pub fn lose(&self, world: &mut World, (shard, replica): At) -> bool {
         let of_shard = &mut world.shards[shard];
         let promised = if self.is(Mutation::ReturnsWithoutAsking) { 0 } else { of_shard.epoch };
+        let first = of_shard.first_lost_in[replica].filter(|_| self.is(Mutation::KeepsFirstLoss));
+        let lost_in = Some(first.unwrap_or(of_shard.epoch));
+        if self.is(Mutation::KeepsFirstLoss) {
+            of_shard.first_lost_in[replica] = lost_in;
+        }
         of_shard.replicas[replica] = if self.is(Mutation::BelievesOldState) {
             Replica {
                 role: Default::default(),
@@ -19,7 +24,7 @@ impl Small {
                 ..Replica::first(replica, self.members[0])
             }
         } else {
-            Replica { promised, lacks_state: true, ..Replica::default() }
+            Replica { promised, lost_in, ..Replica::default() }
         };
         world.losses += 1;
         true
@@ -35,7 +40,7 @@ impl Small {
         };
         let is_told = replicas.iter().any(leads);
         let one = &mut world.shards[shard].replicas[replica];
-        if !is_told || one.lacks_state || one.is_empty || one.normal == 0 {
+        if !is_told || one.lost_in.is_some() || one.is_empty || one.normal == 0 {
             return false;
         }
         (one.store, one.is_empty) = (0, true);

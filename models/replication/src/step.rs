@@ -101,7 +101,7 @@ impl Small {
         if may_lose && world.restarts < self.restarts {
             out.push(Step::Restart { shard, replica });
         }
-        if world.losses < self.losses && self.epochs[shard] > 1 && !one.lacks_state {
+        if world.losses < self.losses && self.epochs[shard] > 1 && one.lost_in.is_none() {
             out.push(Step::Lose { shard, replica });
         }
         if one.role == Role::Idle && world.given_up < self.gives_up && self.epochs[shard] > 1 {
@@ -147,7 +147,7 @@ impl Small {
         }
         for replica in 0..self.replicas {
             let one = &world.shards[shard].replicas[replica];
-            if one.lacks_state || one.is_empty {
+            if one.lost_in.is_some() || one.is_empty {
                 out.push(Step::Rebuild { shard, primary, replica });
             }
         }

@@ -90,8 +90,9 @@ pub struct Replica {
     pub granted: Lease,
     /// The highest lease that it held as a primary.
     pub held: Lease,
-    /// It has lost what it had, and knows it.
-    pub lacks_state: bool,
+    /// It has lost what it had, and knows it: while this epoch was the newest one. It has
+    /// acknowledged and granted nothing since.
+    pub lost_in: Option<u8>,
     /// It has given up what it had: its records are what it remembers of that, and it hands out none.
     pub is_empty: bool,
     // In memory, of a primary:
@@ -140,6 +141,8 @@ pub struct Shard {
     /// The records that a backup needs to read at the snapshot, if the primary of an epoch has
     /// closed it.
     pub closed: [Option<[u8; TXNS]>; EPOCHS],
+    /// The epoch in which a replica has lost its state first, where that is kept.
+    pub first_lost_in: [Option<u8>; REPLICAS],
     /// The latest version that a single read was answered with.
     pub seen: u8,
 }

@@ -83,6 +83,17 @@ const GIVEN_UP_COPIES: Small = Small {
     ..ONE_WRITE
 };
 
+/// A replica loses its disk in one epoch, and another one, or it once more, in a later one.
+const LOST_TWICE: Small = Small {
+    name: "lost-twice",
+    about: "one shard fails over twice, and two disks are lost, or one twice; a single write",
+    losses: 2,
+    leases: 2,
+    checks_ends: true,
+    candidates: &[0, 1, 2],
+    ..ONE_WRITE
+};
+
 pub fn all() -> Vec<Small> {
     let mut worlds = failing_over();
     worlds.extend(forgetting());
@@ -200,6 +211,15 @@ fn coming_back() -> Vec<Small> {
             checks_ends: true,
             candidates: &[0, 1, 2],
             ..ONE_WRITE
+        },
+        LOST_TWICE,
+        Small {
+            name: "lost-and-stands-by",
+            about: "a fourth replica loses its state, takes the place of another one, and a disk is lost; a single write",
+            is_large: true,
+            replicas: 4,
+            members: [0b0111, 0b1011, 0b1011, 0b1011],
+            ..LOST_TWICE
         },
         Small { epochs: [2, 1], ..GIVEN_UP_COPIES },
         Small {

@@ -81,8 +81,11 @@ impl Controller {
         normal: &NormalConfiguration,
     ) -> Option<ShardChange> {
         let factor = view.replication();
-        let answers = |&&server: &&ServerId| self.can_answer(now, entry.id, server, normal);
         let able = |&&server: &&ServerId| self.can_lead(now, entry.id, server, normal);
+        let installed =
+            normal.replicas.iter().filter(able).map(|&one| self.installed(entry.id, one));
+        let known = (normal, installed.max().unwrap_or(Epoch::ZERO));
+        let answers = |&&server: &&ServerId| self.can_answer(now, entry.id, server, known);
         // It must learn what was acknowledged, and be able to acknowledge more.
         let alive = entry.replicas.iter().filter(|&&one| self.servers.is_alive(now, one)).count();
         if normal.replicas.iter().filter(answers).count() < normal.quorum(factor)

@@ -7,7 +7,7 @@ use timestone_types::{Epoch, ShardId, Timestamp};
 use super::Controller;
 use super::view::View;
 use crate::limits::STEADY_TIME;
-use crate::{NormalConfiguration, ReplicaClaim, ServerId, ShardEntry};
+use crate::{NormalConfiguration, ReplicaClaim, ReplicaLoss, ServerId, ShardEntry};
 
 impl Controller {
     /// Notes since when each replica of a shard is lost, not in its epoch, or not told of; and
@@ -112,18 +112,22 @@ impl Controller {
         self.replicas.get(&(shard, server)).map_or(Epoch::ZERO, |status| status.installed)
     }
 
-    /// Whether a server is alive and knows what it had of the shard: a candidate may count on its
-    /// answer.
+    /// Whether a server is alive and its answer counts for a candidate whose table rests on this epoch:
+    /// it knows what it had of the shard, or has lost that before.
     pub(super) fn can_answer(
         &self,
         now: Timestamp,
         shard: ShardId,
         server: ServerId,
-        normal: &NormalConfiguration,
+        (normal, base): (&NormalConfiguration, Epoch),
     ) -> bool {
-        let status = self.replicas.get(&(shard, server));
-        self.can_lead(now, shard, server, normal)
-            || (self.servers.is_alive(now, server) && status.is_some_and(|one| one.remembers))
+        let loss = self.replicas.get(&(shard, server)).map(|status| status.loss);
+        let counts = match loss {
+            Some(ReplicaLoss::GivenUp) => true,
+            Some(ReplicaLoss::VoidSince(since)) => since < base,
+            Some(ReplicaLoss::None) | None => false,
+        };
+        self.can_lead(now, shard, server, normal) || (self.servers.is_alive(now, server) && counts)
     }
 
     /// Whether a server is alive and has state of the shard that counts. Before a shard has served,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use timestone_cluster::{
     Controller, ControllerInput, ControllerLimits, ControllerOutput, Heartbeat, ReplicaClaim,
-    ReplicaStatus,
+    ReplicaLoss, ReplicaStatus,
 };
 use timestone_types::Timestamp;
 
@@ -31,8 +31,8 @@ struct Watch {
     untold: Option<u32>,
     /// It takes a checkpoint.
     rebuilds: Option<u32>,
-    /// It knows what it had before that.
-    remembers: Option<u32>,
+    /// Who has lost something, and what.
+    loses: Vec<(u32, ReplicaLoss)>,
     /// Its server is being stopped.
     leaves: Option<u32>,
     /// The master does not answer.
@@ -60,7 +60,7 @@ impl Watch {
             claim: ReplicaClaim::Serves,
             untold: None,
             rebuilds: None,
-            remembers: None,
+            loses: Vec::new(),
             leaves: None,
             is_master_silent: false,
         };
@@ -124,7 +124,7 @@ impl Watch {
                         false => ReplicaClaim::None,
                     },
                     installed: Epoch::new(installed),
-                    remembers: self.remembers == Some(server.get()),
+                    loss: self.loss_of(server.get()),
                     lag_records,
                 };
                 let is_told = self.untold != Some(server.get());
@@ -141,6 +141,11 @@ impl Watch {
             }
         }
         Vec::new()
+    }
+
+    fn loss_of(&self, server: u32) -> ReplicaLoss {
+        let mut losses = self.loses.iter().filter(|(one, _)| *one == server);
+        losses.next().map_or(ReplicaLoss::None, |(_, loss)| *loss)
     }
 
     fn silence(&mut self, server: u32) {
@@ -193,8 +198,21 @@ fn a_replica_that_remembers_what_it_has_given_up_counts_and_does_not_lead() {
     watch.silence(1);
     watch.silence(2);
     watch.heard.push((2, 0, 0));
-    watch.remembers = Some(2);
+    watch.loses = vec![(2, ReplicaLoss::GivenUp)];
     assert_eq!(watch.pass(100), [to(2, 3, &[1, 2, 3])]);
+}
+
+#[test]
+fn a_replica_that_lost_what_it_had_counts_where_another_one_has_a_later_table() {
+    for (since, counts) in [(0, true), (1, true), (2, false), (3, false)] {
+        let mut watch = Watch::new();
+        watch.silence(1);
+        watch.silence(2);
+        watch.heard.push((2, 0, 0));
+        watch.loses = vec![(2, ReplicaLoss::VoidSince(Epoch::new(since)))];
+        let wanted = Vec::from_iter(counts.then(|| to(2, 3, &[1, 2, 3])));
+        assert_eq!(watch.pass(100), wanted, "since epoch {since}; the table of epoch 2 is at 3");
+    }
 }
 
 #[test]
@@ -560,7 +578,7 @@ fn a_claim_of_another_epoch_means_nothing() {
             promised: Epoch::new(2),
             claim,
             installed: Epoch::new(2),
-            remembers: false,
+            loss: ReplicaLoss::None,
             lag_records: 0,
         };
         let heartbeat = Heartbeat { server: ServerId::new(1), replicas: vec![status], asked: None };

@@ -1,6 +1,6 @@
 //! The bytes of heartbeats.
 
-use timestone_cluster::{HandOver, Heartbeat, ReplicaClaim, ReplicaStatus};
+use timestone_cluster::{HandOver, Heartbeat, ReplicaClaim, ReplicaLoss, ReplicaStatus};
 
 use super::*;
 
@@ -21,7 +21,11 @@ fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
         promised: Epoch::new(promised),
         claim,
         installed: Epoch::new(promised / 2),
-        remembers: promised.is_multiple_of(4),
+        loss: match promised % 4 {
+            0 => ReplicaLoss::GivenUp,
+            1 => ReplicaLoss::None,
+            _ => ReplicaLoss::VoidSince(Epoch::new(promised - 1)),
+        },
         lag_records: u64::from(promised) << 20,
     }
 }
@@ -39,8 +43,8 @@ fn a_heartbeat_is_written_as_documented() {
     let asked = Some(HandOver { shard: ShardId::new(3), epoch: Epoch::new(9) });
     let bytes = encoded(&Heartbeat { server: ServerId::new(7), replicas, asked });
     let golden = "07000000 02000000 \
-        0100 04000000 01 02000000 01 0000400000000000 \
-        0201 06000000 03 03000000 00 0000600000000000 \
+        0100 04000000 01 02000000 01 00000000 0000400000000000 \
+        0201 06000000 03 03000000 02 05000000 0000600000000000 \
         01 0300 09000000";
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, golden.replace(' ', ""));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use timestone_cluster::{
     Controller, ControllerInput, ControllerLimits, ControllerOutput, HandOver, Heartbeat, Master,
-    MasterAnswer, MasterCommand, NormalConfiguration, ReplicaClaim, ReplicaStatus,
+    MasterAnswer, MasterCommand, NormalConfiguration, ReplicaClaim, ReplicaLoss, ReplicaStatus,
     ReplicationFactor, ServerId, ShardChange, ShardEntry, Term,
 };
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -84,7 +84,14 @@ impl ModelServer {
                 claim => claim,
             };
             let lag_records = self.lag_records.get(&shard).copied().unwrap_or(0);
-            ReplicaStatus { shard, promised, claim, installed, remembers: false, lag_records }
+            ReplicaStatus {
+                shard,
+                promised,
+                claim,
+                installed,
+                loss: ReplicaLoss::None,
+                lag_records,
+            }
         };
         shards.into_iter().map(status).collect()
     }

@@ -49,7 +49,7 @@ impl<B: Payload> Replica<B> {
     /// Answers the candidate, once the promise is durable.
     pub(super) fn answer(&mut self, epoch: Epoch, out: &mut Vec<Output<B>>) {
         let Some(to) = self.primary else { return };
-        if !self.own.may_answer() || self.persisting.holds(Persisted::Promise(epoch)) {
+        if self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
         let answer = self.what_it_has();
@@ -59,16 +59,23 @@ impl<B: Payload> Replica<B> {
     /// As it answers a candidate.
     pub(super) fn what_it_has(&self) -> JoinAnswer {
         let own = &self.own;
+        let (lease, void_since) = (own.lease, own.void_since());
+        if void_since.is_some() {
+            // Nothing, whatever a checkpoint has brought since: it has acknowledged none of that.
+            let (lineage, has, held_above) = Default::default();
+            return JoinAnswer { lineage, lease, has, held_above, void_since };
+        }
         match own.given_up.clone().filter(|_| !is_planted!(ForgetsWhatItGaveUp)) {
             Some(GivenUp { lineage, had }) => {
                 let held_above = had.last();
-                JoinAnswer { lineage, lease: own.lease, has: had, held_above }
+                JoinAnswer { lineage, lease, has: had, held_above, void_since }
             }
             None => JoinAnswer {
                 lineage: own.lineage.clone(),
-                lease: own.lease,
+                lease,
                 has: own.durable.clone(),
                 held_above: own.batches.base(),
+                void_since,
             },
         }
     }

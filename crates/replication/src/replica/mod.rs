@@ -102,9 +102,11 @@ impl<B> Own<B> {
         self.lineage.installed()
     }
 
-    /// Whether it may answer when it is asked to join: it knows all that it ever promised and stored.
-    fn may_answer(&self) -> bool {
-        self.lost_before.is_none() || self.given_up.is_some() || is_planted!(AnswersAfterLoss)
+    /// It does not know what it had. That was the newest epoch when it lost it; it has acknowledged
+    /// and granted nothing since.
+    fn void_since(&self) -> Option<Epoch> {
+        let is_known = self.given_up.is_some() || is_planted!(AnswersAfterLoss);
+        self.lost_before.filter(|_| !is_known)
     }
 }
 
@@ -260,10 +262,17 @@ impl<B: Payload> Replica<B> {
         self.own.lost_before.is_none()
     }
 
-    /// Whether it may answer a candidate: it knows all that it ever promised and stored.
+    /// Whether it has given up what it had, and knows what that was.
     #[must_use]
-    pub fn may_answer(&self) -> bool {
-        self.own.may_answer()
+    pub const fn remembers(&self) -> bool {
+        self.own.given_up.is_some()
+    }
+
+    /// The newest epoch when it lost what it had, if it does not know what that was: its answer to a
+    /// candidate is that it has nothing, which counts for tables that rest on later epochs (rule P22).
+    #[must_use]
+    pub fn void_since(&self) -> Option<Epoch> {
+        self.own.void_since()
     }
 
     /// What is durable here.

@@ -70,7 +70,10 @@ impl<B: Payload> Replica<B> {
             found.clear();
             (mark.lineage, mark.counted) = (Lineage::default(), BatchNumber::ZERO);
         }
-        let lost_before = mark.lost_before.max(stored.void);
+        let lost_before = match mark.lost_before {
+            first @ Some(_) if timestone_types::is_planted!(KeepsFirstLoss) => first,
+            first => first.max(stored.void),
+        };
         // What it remembers of the time before may be less than what it had.
         let given_up = mark.given_up.filter(|_| stored.void.is_none());
         let mut own = Own {

@@ -81,8 +81,10 @@ fn is_set(set: &NumberSet) -> bool {
 
 /// Whether a replica that joins this epoch may have that.
 fn is_answer(epoch: Epoch, answer: &JoinAnswer) -> bool {
-    let JoinAnswer { lineage, has, held_above, .. } = answer;
+    let JoinAnswer { lineage, has, held_above, void_since, .. } = answer;
+    let has_nothing = lineage.installed() == Epoch::ZERO && has.last() == BatchNumber::ZERO;
     is_set(has)
+        && void_since.is_none_or(|since| since <= epoch && has_nothing)
         && lineage.installed() <= epoch
         && lineage.table_end() <= has.prefix()
         && *held_above <= has.last()

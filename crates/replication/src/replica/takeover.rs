@@ -23,6 +23,7 @@ use super::table::{EpochTable, TableHead};
 use super::{Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
 use crate::limits::MAX_REPLICAS;
+use crate::lineage::Lineage;
 use crate::message::JoinAnswer;
 use crate::number_set::NumberSet;
 
@@ -69,7 +70,8 @@ impl<B: Payload> Replica<B> {
         if self.leading.is_none() {
             return self.answer(epoch, out);
         }
-        if self.own.may_answer() {
+        // One that does not know what it had leads on nobody's word.
+        if self.own.void_since().is_none() {
             let answer = self.what_it_has();
             self.joined(now, (self.me, epoch), answer, out);
         }
@@ -110,10 +112,11 @@ impl<B: Payload> Replica<B> {
         let Some(leading) = &mut self.leading else { return };
         let epoch = leading.epoch;
         let LeadPhase::Joining { previous, answers } = &mut leading.phase else { return };
-        let has_joined = |id: &&ReplicaId| answers.contains_key(id);
-        let is_enough = |replicas: &Vec<ReplicaId>| {
-            replicas.iter().filter(has_joined).count() > replicas.len() / 2
-        };
+        let base = base_of(answers).map_or(Epoch::ZERO, Lineage::installed);
+        let counts =
+            |id: &&ReplicaId| answers.get(id).is_some_and(|answer| answer.counts_above(base));
+        let is_enough =
+            |replicas: &Vec<ReplicaId>| replicas.iter().filter(counts).count() > replicas.len() / 2;
         if !previous.iter().all(is_enough) || self.persisting.holds(Persisted::Promise(epoch)) {
             return;
         }
@@ -211,10 +214,15 @@ impl<B: Payload> Replica<B> {
     }
 }
 
+/// The highest lineage in these answers: the table rests on its last epoch.
+fn base_of(answers: &BTreeMap<ReplicaId, JoinAnswer>) -> Option<&Lineage> {
+    let known = answers.values().filter(|answer| answer.void_since.is_none());
+    known.map(|answer| &answer.lineage).max_by_key(|one| one.installed())
+}
+
 /// What counts from now on, by these answers.
 fn table_of(answers: &BTreeMap<ReplicaId, JoinAnswer>, own_lease: Timestamp) -> TableHead {
-    let latest = answers.values().map(|answer| &answer.lineage).max_by_key(|one| one.installed());
-    let based_on = latest.cloned().unwrap_or_default();
+    let based_on = base_of(answers).cloned().unwrap_or_default();
     let mut head = TableHead { based_on, ..TableHead::default() };
     let mut has = NumberSet::default();
     for answer in answers.values().filter(|answer| is_source(answer, &head)) {
@@ -230,5 +238,6 @@ fn table_of(answers: &BTreeMap<ReplicaId, JoinAnswer>, own_lease: Timestamp) -> 
 /// Whether what a replica has is valid in a table: what others have above their own, older tables
 /// may have been cut.
 fn is_source(answer: &JoinAnswer, table: &TableHead) -> bool {
-    answer.lineage == table.based_on || is_planted!(MergesOldTables)
+    let is_known = answer.void_since.is_none();
+    is_known && (answer.lineage == table.based_on || is_planted!(MergesOldTables))
 }

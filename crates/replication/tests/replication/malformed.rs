@@ -55,7 +55,9 @@ fn any_message(dice: &mut Dice) -> Message<Content> {
         0 => Message::Join { epoch },
         1 => {
             let (lineage, has, held_above) = (any_lineage(dice), any_set(dice), any_number(dice));
-            let answer = JoinAnswer { lineage, lease: Timestamp::ZERO, has, held_above };
+            let void_since = (dice.below(4) == 0).then(|| any_epoch(dice));
+            let lease = Timestamp::ZERO;
+            let answer = JoinAnswer { lineage, lease, has, held_above, void_since };
             Message::Joined { epoch, answer }
         }
         2 => Message::Fetch { epoch, runs: vec![(counted, stable); 2] },
@@ -164,7 +166,8 @@ fn what_no_replica_says_is_dropped() {
     assert!(is_dropped(acked(NumberSet::from_runs(BatchNumber::ZERO, runs))));
     let joined = |has| {
         let (lineage, held_above) = (Lineage::default(), BatchNumber::ZERO);
-        let answer = JoinAnswer { lineage, lease: Timestamp::ZERO, has, held_above };
+        let (lease, void_since) = (Timestamp::ZERO, None);
+        let answer = JoinAnswer { lineage, lease, has, held_above, void_since };
         Message::Joined { epoch: Epoch::new(1), answer }
     };
     assert!(!is_dropped(joined(NumberSet::through(number(7)))));

@@ -76,11 +76,8 @@ fn step(dice: &mut Dice, world: &mut World, size: usize) {
             }
         }
         98 if dice.below(3) == 0 => {
-            // One failure at a time, where one is survived.
-            if world.retention == Retention::default()
-                && size >= 3
-                && !ids.iter().any(|&id| world.is_lost(id))
-            {
+            // As many as are survived: another one when a table has been made without the last one.
+            if world.retention == Retention::default() && size >= 3 && world.may_lose(id) {
                 world.lose_disk(id);
             }
         }

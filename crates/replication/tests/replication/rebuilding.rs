@@ -390,7 +390,7 @@ fn one_that_has_everything_leads_while_the_others_take_checkpoints() {
         world.start(id);
     }
     world.flying.clear();
-    assert!(!world.replica(TWO).is_whole() && world.replica(TWO).may_answer());
+    assert!(!world.replica(TWO).is_whole() && world.replica(TWO).remembers());
     world.lead(ONE, &ALL);
     world.settle();
     assert_eq!(world.replica(ONE).state(), Step::Installing, "{:?}", world.told());
@@ -454,7 +454,7 @@ fn what_was_given_up_is_known_until_a_table_is_installed() {
     world.kill(THREE, 0);
     world.start(THREE);
     assert_eq!(world.replica(THREE).state(), Step::Rebuilding);
-    assert!(world.replica(THREE).may_answer());
+    assert!(world.replica(THREE).remembers());
     world.rebuild(ONE, THREE);
     assert!(world.replica(THREE).is_whole());
 }
@@ -466,7 +466,7 @@ fn who_loses_its_log_does_not_know_what_it_gave_up() {
     world.lose_disk(THREE);
     world.start(THREE);
     world.settle();
-    assert!(!world.replica(THREE).may_answer());
+    assert_eq!(world.replica(THREE).void_since(), Some(world.epoch()));
 }
 
 /// The other one is dead. A checkpoint takes longer than a primary waits for news.
@@ -486,4 +486,120 @@ fn who_takes_a_checkpoint_is_heard() {
     world.end_checkpoint(THREE);
     world.settle();
     assert_eq!(world.laws.count(), 7);
+}
+
+/// 3 loses its disk in epoch 1. Epoch 2 begins without it, and has its table at 1 and 2.
+fn three_has_lost_its_disk() -> World {
+    let mut world = three();
+    world.write(ONE, true);
+    world.settle();
+    world.lose_disk(THREE);
+    world.start(THREE);
+    world.sync(THREE, EVERYTHING);
+    world.lead(ONE, &ALL);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    world.write(ONE, true);
+    settle_between(&mut world, [ONE, TWO]);
+    assert_eq!(world.laws.count(), 2);
+    world
+}
+
+/// Then 2 loses its disk as well, and 1 starts anew. It has everything, and 3 has acknowledged nothing
+/// that is not in the table of epoch 2.
+#[test]
+fn one_that_has_everything_leads_although_two_have_lost_their_disks() {
+    let mut world = three_has_lost_its_disk();
+    world.lose_disk(TWO);
+    world.start(TWO);
+    world.kill(ONE, 0);
+    world.start(ONE);
+    world.flying.clear();
+    let since = |id| world.replica(id).void_since();
+    assert_eq!([TWO, THREE].map(since), [Some(Epoch::new(2)), Some(Epoch::new(1))]);
+    world.lead(ONE, &ALL);
+    world.settle();
+    assert_eq!(world.replica(ONE).state(), Step::Installing, "{:?}", world.told());
+    world.rebuild(ONE, THREE);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    world.rebuild(ONE, TWO);
+    for id in [TWO, THREE] {
+        assert!(world.replica(id).is_whole());
+        assert_eq!(world.applied(id), world.applied(ONE));
+    }
+    assert_eq!(world.laws.count(), 2);
+}
+
+/// A checkpoint that came whole and that no table followed is nothing that it has acknowledged.
+#[test]
+fn who_has_lost_its_disk_says_so_until_a_table_is_installed() {
+    let mut world = three_has_lost_its_disk();
+    world.begin_checkpoint(ONE, THREE);
+    world.flying.clear();
+    world.end_checkpoint(THREE);
+    world.flying.clear();
+    assert!(!world.replica(THREE).is_emptied());
+    assert_eq!(world.replica(THREE).void_since(), Some(Epoch::new(1)));
+    world.lose_disk(TWO);
+    world.start(TWO);
+    world.kill(ONE, 0);
+    world.start(ONE);
+    world.lead(ONE, &ALL);
+    world.settle();
+    world.rebuild(ONE, THREE);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    assert_eq!(world.replica(THREE).void_since(), None);
+}
+
+/// A batch is at 1 and 2, and 2 loses its disk. Then 1 is away.
+pub(crate) fn who_has_a_batch_has_lost_it_in_the_same_epoch() {
+    let mut world = three();
+    world.write(ONE, false);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    assert_eq!(world.laws.count(), 1);
+    world.lose_disk(TWO);
+    world.start(TWO);
+    world.kill(ONE, 0);
+    world.lead(THREE, &ALL);
+    world.settle();
+    assert_eq!(world.replica(THREE).state(), Step::Joining, "the batch is at 1 alone");
+    world.start(ONE);
+    world.settle();
+    assert!(world.is_serving(THREE));
+}
+
+#[test]
+fn who_has_lost_its_disk_in_the_epoch_of_the_table_is_not_counted() {
+    who_has_a_batch_has_lost_it_in_the_same_epoch();
+}
+
+/// 3 loses its disk in epoch 1, and is rebuilt in epoch 2. A batch is at 1 and 3. Then the disk of 3 is
+/// put back as it was before, and 1 is away.
+pub(crate) fn who_has_a_batch_has_lost_it_after_an_earlier_loss() {
+    let mut world = three_has_lost_its_disk();
+    let copy = world.servers[&THREE].clone();
+    world.rebuild(ONE, THREE);
+    world.settle();
+    assert!(world.replica(THREE).is_whole());
+    world.write(ONE, false);
+    lose(&mut world, TWO);
+    settle_between(&mut world, [ONE, THREE]);
+    assert_eq!(world.laws.count(), 3);
+    world.put_back(THREE, copy);
+    world.start(THREE);
+    world.kill(ONE, 0);
+    world.flying.clear();
+    world.lead(TWO, &ALL);
+    world.settle();
+    assert_eq!(world.replica(TWO).state(), Step::Joining, "the batch is at 1 alone");
+    world.start(ONE);
+    world.settle();
+    assert!(world.is_serving(TWO));
+}
+
+#[test]
+fn an_older_copy_does_not_tell_since_when_it_has_nothing() {
+    who_has_a_batch_has_lost_it_after_an_earlier_loss();
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use timestone_replication::limits::Retention;
 use timestone_replication::{
-    Entry, Input, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket,
+    Entry, Input, Mark, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket,
 };
 use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
@@ -46,6 +46,8 @@ pub(crate) struct Server {
     pub(crate) serves: Option<(Epoch, BatchNumber)>,
     /// Its disk was lost, and nothing is in its log since.
     is_empty: bool,
+    /// What is in its log and its store is an older copy of that.
+    is_older_copy: bool,
     /// It takes this checkpoint of this primary, in this epoch.
     takes: Option<(ReplicaId, Epoch, u64)>,
 }
@@ -90,6 +92,7 @@ impl World {
                 checkpoint: BatchNumber::ZERO,
                 serves: None,
                 is_empty: false,
+                is_older_copy: false,
                 takes: None,
             };
             (ReplicaId(id), server)
@@ -273,7 +276,8 @@ impl World {
         let base = server.checkpoint;
         // The log tells of a loss once it has anything.
         server.is_empty &= entries.is_empty();
-        let void = server.is_empty.then_some(self.epoch);
+        let is_void = server.is_empty || std::mem::take(&mut server.is_older_copy);
+        let void = is_void.then_some(self.epoch);
         let stored = Stored { base, entries, void };
         let mut out = Vec::new();
         server.replica = Some(Replica::recover(id, stored, &mut out));
@@ -286,6 +290,13 @@ impl World {
         let server = self.servers.get_mut(&id).expect("it is known");
         (server.log, server.durable, server.is_empty) = (Vec::new(), 0, true);
         (server.applied, server.checkpoint) = (Vec::new(), BatchNumber::ZERO);
+    }
+
+    /// A server's disk is put back as it was: it comes back with that, and knows that it is older.
+    pub(crate) fn put_back(&mut self, id: ReplicaId, older: Server) {
+        self.servers.insert(id, older);
+        self.kill(id, 0);
+        self.servers.get_mut(&id).expect("it is known").is_older_copy = true;
     }
 
     /// Copies what one server has carried out to another one.
@@ -396,15 +407,33 @@ impl World {
         }
     }
 
-    /// Whether a server has lost its disk and is not rebuilt: it does not know what it had.
-    pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
+    /// The mark that a server would find, if it started now: `None` for an empty log.
+    fn found_mark(&self, id: ReplicaId) -> Option<Mark> {
         let server = &self.servers[&id];
-        let marks = server.log.iter().rev().filter_map(|(_, entry)| match entry {
-            Entry::Mark(mark) => Some(mark.lost_before.is_some() && mark.given_up.is_none()),
-            Entry::Batch(_) => None,
+        let mut marks = server.log[..server.durable].iter().rev().filter_map(|(_, entry)| {
+            if let Entry::Mark(mark) = entry { Some(mark.clone()) } else { None }
         });
-        let is_lost = marks.take(1).any(|is_lost| is_lost) || server.is_empty;
-        server.replica.as_ref().map_or(is_lost, |replica| !replica.may_answer())
+        server.replica.as_ref().map(Replica::mark).or_else(|| marks.next())
+    }
+
+    /// The newest epoch when a server lost its disk, if it is not rebuilt since: it does not know what
+    /// it had.
+    fn void_since(&self, id: ReplicaId) -> Option<Epoch> {
+        let mark = self.found_mark(id).unwrap_or_default();
+        let server = &self.servers[&id];
+        let is_void = (server.is_empty || server.is_older_copy).then_some(self.epoch);
+        is_void.or(mark.lost_before.filter(|_| mark.given_up.is_none()))
+    }
+
+    /// Whether a server has lost its disk and is not rebuilt.
+    pub(crate) fn is_lost(&self, id: ReplicaId) -> bool {
+        self.void_since(id).is_some()
+    }
+
+    /// The last epoch whose table a server has installed.
+    fn installed(&self, id: ReplicaId) -> Epoch {
+        let Some(mark) = self.found_mark(id) else { return Epoch::ZERO };
+        mark.given_up.map_or(mark.lineage, |given_up| given_up.lineage).installed()
     }
 
     /// Who serves in the highest epoch.
@@ -413,10 +442,26 @@ impl World {
         serving.max_by_key(|(_, epoch)| *epoch)
     }
 
-    /// Whether more than half of each configuration that has to be asked have what they had.
+    /// Whether more than half of each configuration that has to be asked have what they had, or lost
+    /// it before the newest table that one of the others has.
     pub(crate) fn may_serve(&self) -> bool {
+        self.may_serve_without(None)
+    }
+
+    /// The same if this one loses its disk now.
+    pub(crate) fn may_lose(&self, id: ReplicaId) -> bool {
+        self.may_serve_without(Some(id))
+    }
+
+    fn may_serve_without(&self, lost: Option<ReplicaId>) -> bool {
+        let asked = || self.previous.iter().flat_map(|(_, replicas)| replicas);
+        let knowing = asked().filter(|&&id| Some(id) != lost && !self.is_lost(id));
+        let base = knowing.map(|&id| self.installed(id)).max().unwrap_or_default();
+        let answers = |&&id: &&ReplicaId| {
+            Some(id) != lost && self.void_since(id).is_none_or(|since| since < base)
+        };
         let is_enough = |(_, replicas): &(Epoch, Vec<ReplicaId>)| {
-            replicas.iter().filter(|&&id| !self.is_lost(id)).count() > replicas.len() / 2
+            replicas.iter().filter(answers).count() > replicas.len() / 2
         };
         self.previous.iter().all(is_enough)
     }

@@ -99,7 +99,7 @@ fn status_of(gauges: &ReplicaGauges, leaves: bool) -> Option<ReplicaStatus> {
         promised: standing.promised,
         claim,
         installed: gauges.installed(),
-        remembers: gauges.remembers(),
+        loss: gauges.loss(),
         lag_records: gauges.lag(),
     })
 }

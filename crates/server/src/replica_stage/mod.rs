@@ -41,7 +41,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_cluster::{ControlState, ServerId, ShardMap};
+use timestone_cluster::{ControlState, ReplicaLoss, ServerId, ShardMap};
 use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
 use timestone_shard::{BackupReads, Input as ShardInput, LogShortage, Output as ShardOutput};
@@ -611,7 +611,7 @@ impl ReplicaStage {
         }
         kept.note_counted(ctx.now());
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
-        gauges.set_remembers(!kept.replica.is_whole() && kept.replica.may_answer());
+        gauges.set_loss(kept.loss());
         // A log that writes nothing for so long is as good as lost, until it goes on.
         let oldest = kept.log.oldest_on_its_way();
         let is_stuck = oldest.is_some_and(|at| ctx.now().since(at) >= LOG_STUCK_AFTER);
@@ -643,6 +643,17 @@ impl ReplicaStage {
 }
 
 impl Kept {
+    /// What it has lost of what it had.
+    fn loss(&self) -> ReplicaLoss {
+        let replica = &self.replica;
+        let never_had_any = replica.is_whole() && replica.installed() == Epoch::ZERO;
+        match replica.void_since().or(never_had_any.then_some(Epoch::ZERO)) {
+            Some(since) => ReplicaLoss::VoidSince(since),
+            None if replica.remembers() => ReplicaLoss::GivenUp,
+            None => ReplicaLoss::None,
+        }
+    }
+
     fn new(
         replica: Replica<LogBytes>,
         log: ReplicaLog,

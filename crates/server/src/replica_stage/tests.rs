@@ -838,6 +838,44 @@ fn a_replica_that_has_lost_its_devices_is_made_anew() {
     }
 }
 
+/// 3 loses its devices in one epoch, and 2 in the next one, which has its table at 1 and 2. Then 1
+/// starts anew: it has everything.
+#[test]
+fn a_replica_that_has_everything_leads_although_two_have_lost_their_devices() {
+    let mut world = World::new();
+    world.pass(200);
+    let put = |world: &mut World, number| {
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(number, number, begin, &mut commit));
+        world.pass(20);
+    };
+    put(&mut world, 1);
+    world.kill(3, 1);
+    world.deafen(3);
+    world.start_without_devices(3);
+    world.make_primary(1);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(1), "{:?}", world.state());
+    put(&mut world, 2);
+    world.kill(2, 1);
+    world.kill(1, 1);
+    world.deaf = None;
+    world.start(1);
+    world.start_without_devices(2);
+    let losses = [2, 3].map(|id| world.servers[&id].gauges.loss());
+    let newest = world.control.map.shards()[0].epoch;
+    let before = Epoch::new(newest.get() - 1);
+    assert_eq!(losses, [newest, before].map(ReplicaLoss::VoidSince));
+    world.make_primary(1);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(1), "{:?}", world.state());
+    world.pass(3000);
+    for id in [2, 3] {
+        assert_eq!(world.servers[&id].gauges.loss(), ReplicaLoss::None, "{:?}", world.state());
+    }
+    assert_eq!([1, 2].map(|key| world.read(key)), [Some(1), Some(2)]);
+}
+
 #[test]
 fn a_replica_that_was_away_for_long_takes_a_checkpoint_and_its_place() {
     let mut world = World::keeping(Retention { bytes: 600, ..Retention::default() });

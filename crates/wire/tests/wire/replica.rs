@@ -89,8 +89,9 @@ pub(crate) fn message(source: &mut Source, kind: Kind) -> Told {
     match source.below(4) {
         0 => {
             let (lineage, lease) = (lineage(source), source.time());
-            let answer =
-                JoinAnswer { lineage, lease, has: set(source), held_above: number(source) };
+            let (has, held_above) = (set(source), number(source));
+            let void_since = source.flag().then(|| Epoch::new(source.below(9) as u32));
+            let answer = JoinAnswer { lineage, lease, has, held_above, void_since };
             ReplicaMessage::Joined { epoch, answer }
         }
         1 => ReplicaMessage::Fetched { epoch, batch: batch(source) },
@@ -134,6 +135,7 @@ fn the_longest_lists_and_the_longest_batch_fit_a_frame() {
         lease: Timestamp::MAX,
         has: has.clone(),
         held_above: BatchNumber::MAX,
+        void_since: Some(Epoch::new(u32::MAX)),
     };
     let epoch = Epoch::new(u32::MAX);
     let records = vec![7; limits::MAX_BATCH_BYTES];
@@ -199,14 +201,19 @@ fn messages_byte_by_byte() {
     let batch_hex = "0c00000000000000 04000000 0600000000000000 0b00000000000000 03000000 726563";
     let (counted, stable) = (number(13), number(14));
     let counted_hex = "0d00000000000000";
-    let answer =
-        JoinAnswer { lineage: lineage.clone(), lease, has: has.clone(), held_above: stable };
+    let answer = JoinAnswer {
+        lineage: lineage.clone(),
+        lease,
+        has: has.clone(),
+        held_above: stable,
+        void_since: Some(Epoch::new(15)),
+    };
     let received = Some(NumberSet::default());
     for (message, hex) in [
         (Told::Join { epoch }, String::new()),
         (
             Told::Joined { epoch, answer },
-            format!("0600000000000000 0e00000000000000 {lineage_hex} {has_hex}"),
+            format!("0600000000000000 0e00000000000000 01 0f000000 {lineage_hex} {has_hex}"),
         ),
         (
             Told::Fetch { epoch, runs: vec![(number(1), number(2))] },

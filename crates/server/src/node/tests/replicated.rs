@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use timestone_cluster::{
     Address, EmbeddedMaster, HandOver, Heartbeat, MapVersion, MasterFailure, MasterService,
-    ReplicaClaim, ReplicaStatus, ReplicationFactor,
+    ReplicaClaim, ReplicaLoss, ReplicaStatus, ReplicationFactor,
 };
 use timestone_replication::Step;
 use timestone_types::HashSeed;
@@ -173,7 +173,7 @@ impl Driven {
             promised: entry.epoch,
             claim: if entry.primary.get() == server { claim } else { ReplicaClaim::None },
             installed: entry.epoch,
-            remembers: false,
+            loss: ReplicaLoss::None,
             lag_records: 0,
         };
         let replicas = control.map.shards().iter().map(status).collect();
@@ -256,7 +256,7 @@ fn a_server_tells_all_others_how_its_replicas_are() {
         promised: Epoch::new(2),
         claim,
         installed: Epoch::new(2),
-        remembers: false,
+        loss: ReplicaLoss::None,
         lag_records: 0,
     };
     // What can keep nothing is left out.
