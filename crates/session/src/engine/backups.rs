@@ -17,8 +17,8 @@ use timestone_clock::server_time::ServerNumber;
 use timestone_types::Timestamp;
 
 use super::closed::Closed;
-use super::{frames, number};
 use super::shards::{ShardIndex, Shards};
+use super::{frames, number};
 use crate::{Routes, limits};
 
 /// A server's index in the table of those that keep replicas.

@@ -8,7 +8,8 @@ use timestone_session::{
 };
 use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
 use timestone_wire::{
-    ClosedIs, Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _, Value,
+    ClosedIs, Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _,
+    Value,
 };
 
 use crate::Requests as _;

@@ -1,0 +1,267 @@
+//! What the manifest's file says, and its layout.
+//!
+//! Invariant: nothing of the file is believed whose checksum is wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use timestone_cluster::Run;
+use timestone_shard::Served;
+use timestone_txn::limits::{MAX_RESTART_HOLD, SESSIONS_SETTLED};
+use timestone_types::{ShardId, Timestamp};
+use timestone_wal::device::FileName;
+
+use super::Beginning;
+use super::missing::Missing;
+use crate::environment::Environment;
+use crate::error::ServerError;
+
+/// Most starts under one number of which the manifest tells, beside the last one.
+const MAX_EARLIER_TAGS: usize = 64;
+/// Begins the last line: the CRC-32C of the lines before it.
+const CHECKSUM_KEY: &str = "# checksum = ";
+
+/// What the file says.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Contents {
+    /// The secret seed of the cluster's key hashes, once the directory belongs to a cluster.
+    pub(super) hash_seed: Option<u64>,
+    /// Shards whose flash file was created.
+    #[serde(default)]
+    pub(super) shards: BTreeSet<u16>,
+    /// No log tells up to which timestamp the last run served, nor its watermark: it had none, or
+    /// the loss of a part was accepted. Until a run with a log has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unlogged: bool,
+    /// Clients of this server's own, as gateways are: those of earlier runs and of this one, the
+    /// latest last. A run that ended has taken its own with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) clients: Vec<u32>,
+    /// When the last run began, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) began: Option<u64>,
+    /// When the first of the last runs began, none of which lasted until all sessions that it
+    /// waited for can have come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unsettled_since: Option<u64>,
+    /// All that unlogged runs served lies below this, in nanoseconds; see [`Served`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) served_below: Option<u64>,
+    /// How far the clock of the last run had come when that was saved last, in nanoseconds, if the
+    /// run had no log to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lived: Option<u64>,
+    /// Shards of which something was lost, as somebody accepted, where no log says so yet: a replica
+    /// of one has forgotten what it has promised and acknowledged. Where a shard has one copy,
+    /// nobody asks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) void: BTreeSet<u16>,
+    /// The last run of the directory: its number, and what was drawn for it, the latest first: a
+    /// start that the master may or may not have heard of draws anew. See [`Run`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) run: Vec<u64>,
+    /// Shards whose flash file is being made anew: there may be none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) emptying: BTreeSet<u16>,
+    /// Logs by the name of their folder.
+    #[serde(default)]
+    pub(super) logs: BTreeMap<String, LogContents>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogContents {
+    /// Files that must be there.
+    pub(super) files: BTreeSet<String>,
+    /// Files that are gone, which somebody accepted. Forgotten when all files before them are gone
+    /// as well.
+    #[serde(default)]
+    pub(super) lost: BTreeSet<String>,
+}
+
+impl Contents {
+    pub(super) fn last_run(&self) -> Run {
+        match self.run[..] {
+            [number, tag, ..] => Run { number, tag },
+            _ => Run::NONE,
+        }
+    }
+
+    /// Another run begins, or the same number once more.
+    pub(super) fn begin_run(&mut self, run: Run) {
+        let again = self.run.first() == Some(&run.number);
+        let earlier = if again { self.run.split_off(1) } else { Vec::new() };
+        let earlier = earlier.into_iter().filter(|&tag| tag != run.tag);
+        self.run =
+            [run.number, run.tag].into_iter().chain(earlier.take(MAX_EARLIER_TAGS)).collect();
+    }
+
+    /// Notes that a run begins; see [`Past::outage`].
+    pub(super) fn outage(&mut self, run: &Beginning) -> Option<Duration> {
+        let outage = run.now.since(run.lived_until);
+        let now = run.now.as_nanos();
+        let lasted = self.began.map(|began| run.lived_until.since(Timestamp::from_nanos(began)));
+        let since = match self.unsettled_since {
+            Some(since) if lasted.is_some_and(|lasted| lasted < SESSIONS_SETTLED) => since,
+            _ => now,
+        };
+        (self.began, self.unsettled_since) = (Some(now), Some(since));
+        // The last outage is no time for which anybody was waited for.
+        let waited = run.lived_until.since(Timestamp::from_nanos(since));
+        #[cfg(feature = "planted-bugs")]
+        let waited = match timestone_types::is_planted!(CountedOutage) {
+            true => run.now.since(Timestamp::from_nanos(since)),
+            false => waited,
+        };
+        (outage <= MAX_RESTART_HOLD && waited <= MAX_RESTART_HOLD).then_some(outage)
+    }
+
+    pub(super) fn load(environment: &dyn Environment) -> Result<Self, ServerError> {
+        let Some(bytes) = environment.load_manifest()? else { return Ok(Self::default()) };
+        Self::decode(&bytes).map_err(|detail| ServerError::BadFormatFile {
+            path: environment.manifest_place(),
+            detail,
+        })
+    }
+
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ServerError> {
+        let mut text =
+            toml::to_string(self).map_err(|error| ServerError::Internal(error.to_string()))?;
+        let checksum = crc32c::crc32c(text.as_bytes());
+        text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
+        Ok(text.into_bytes())
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        let (covered, checksum) =
+            text.rsplit_once(CHECKSUM_KEY).ok_or("its last line is not its checksum")?;
+        let told = checksum
+            .strip_suffix('\n')
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        if told.and_then(|digits| digits.parse().ok()) != Some(crc32c::crc32c(covered.as_bytes())) {
+            return Err("its checksum is wrong".to_owned());
+        }
+        let contents: Self = toml::from_str(covered).map_err(|error| error.message().to_owned())?;
+        let mut names = contents.logs.values().flat_map(|log| log.files.iter().chain(&log.lost));
+        match names.find(|name| FileName::parse(name).is_none()) {
+            Some(name) => Err(format!("'{name}' is no name of a log file")),
+            None => Ok(contents),
+        }
+    }
+
+    /// What earlier runs served, as far as the logs may not tell it.
+    pub(super) fn served(&self) -> Served {
+        Served::below(Timestamp::from_nanos(self.served_below.unwrap_or_default()))
+    }
+
+    /// What is named and not there.
+    pub(super) fn missing(&self, environment: &dyn Environment) -> Result<Missing, ServerError> {
+        let shards = self
+            .shards
+            .iter()
+            .copied()
+            .map(ShardId::new)
+            .filter(|&shard| !environment.has_flash(shard))
+            .collect();
+        let mut files = BTreeMap::new();
+        for (log, contents) in &self.logs {
+            let present: BTreeSet<String> =
+                environment.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
+            let gone: BTreeSet<String> = contents.files.difference(&present).cloned().collect();
+            if !gone.is_empty() {
+                files.insert(log.clone(), gone);
+            }
+        }
+        Ok(Missing { shards, files })
+    }
+
+    /// Goes on without what is missing.
+    pub(super) fn forget(&mut self, missing: &Missing) {
+        self.shards.retain(|&shard| !missing.shards.contains(&ShardId::new(shard)));
+        for (log, gone) in &missing.files {
+            if let Some(log) = self.logs.get_mut(log) {
+                log.files.retain(|file| !gone.contains(file));
+                log.lost.extend(gone.iter().cloned());
+                log.forget_old_losses();
+            }
+        }
+        // The last read bound may have been in what is gone.
+        self.unlogged |= !missing.files.is_empty();
+    }
+}
+
+impl LogContents {
+    /// A loss matters while there is a file before it: behind that one, blocks are missing.
+    pub(super) fn forget_old_losses(&mut self) {
+        let oldest = self.files.first();
+        self.lost.retain(|lost| oldest.is_some_and(|oldest| oldest < lost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Manifest;
+    use super::*;
+
+    fn contents() -> Contents {
+        let file =
+            |nanos: u64| FileName::new(timestone_types::Timestamp::from_nanos(nanos)).to_string();
+        let log = LogContents { files: [file(1), file(3)].into(), lost: [file(2)].into() };
+        Contents {
+            hash_seed: Some(u64::MAX - 1),
+            shards: [0, 3].into(),
+            unlogged: true,
+            clients: vec![4, 9],
+            began: Some(6),
+            unsettled_since: Some(5),
+            served_below: Some(7),
+            lived: Some(8),
+            void: BTreeSet::new(),
+            run: vec![9, u64::MAX, 7],
+            emptying: BTreeSet::new(),
+            logs: [("thread-0".to_owned(), log)].into(),
+        }
+    }
+
+    #[test]
+    fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
+        let sealed = contents().encode().unwrap();
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = \
+            [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
+            8\nrun = [9, 18446744073709551615, 7]\n\n[logs.thread-0]\nfiles = \
+            [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
+                     lost = [\"00000000000000000002.log\"]\n# checksum = ";
+        assert!(
+            String::from_utf8(sealed.clone()).unwrap().starts_with(words),
+            "{}",
+            String::from_utf8_lossy(&sealed)
+        );
+        assert_eq!(Contents::decode(&sealed).unwrap(), contents());
+        assert!(
+            Manifest::names_anything(&sealed)
+                && !Manifest::names_anything(&Manifest::blank().unwrap())
+        );
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Contents::decode(&damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..sealed.len() {
+            assert!(Contents::decode(&sealed[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_loss_is_remembered_while_there_are_files_before_it() {
+        let mut contents = contents();
+        let log = contents.logs.get_mut("thread-0").unwrap();
+        log.forget_old_losses();
+        assert_eq!(log.lost.len(), 1);
+        log.files.pop_first();
+        log.forget_old_losses();
+        assert!(log.lost.is_empty());
+    }
+}
