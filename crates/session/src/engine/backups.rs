@@ -245,7 +245,21 @@ impl Shards {
         self.peer() == Some(self.backups.keepers[usize::from(backup.0)].server)
     }
 
-    /// A backup of a shard has refused, or is silent: it is not asked for `pause`.
+    /// A backup of a shard has refused a snapshot at `at`. One that has told that it lacks this goes on
+    /// to be asked for older ones.
+    pub(crate) fn refused_by_backup(
+        &mut self,
+        now: Timestamp,
+        of: ShardIndex,
+        (backup, at): (BackupIndex, Timestamp),
+    ) {
+        let server = self.backups.keepers[usize::from(backup.0)].server;
+        if !self.closed.lacks(now, of, (server, at)) {
+            self.leave_backup(now, of, backup, limits::BACKUP_PAUSE);
+        }
+    }
+
+    /// A backup of a shard is silent: it is not asked for `pause`.
     pub(crate) fn leave_backup(
         &mut self,
         now: Timestamp,

@@ -155,8 +155,9 @@ impl Shards {
         is_behind || !self.serves(shard)
     }
 
-    /// The lowest timestamp at which a snapshot may begin from now on because of a primary that is
-    /// silent, or that falls silent now.
+    /// The lowest timestamp at which a snapshot may begin from now on that backups may answer: where it
+    /// usually lies, or where a primary that is silent, or falls silent now, makes it lie. Participants
+    /// take no report back, so it is told before it is used.
     pub(crate) fn held_snapshot(&self, now: Timestamp) -> Option<Timestamp> {
         let longest = self.closed.longest;
         if longest.is_zero() || is_planted!(HoldsNoSnapshot) {
@@ -167,6 +168,7 @@ impl Shards {
             let is_fresh = now.since(told.heard) < limits::CLOSED_LAGS;
             (is_fresh || self.is_silent(shard)).then_some(told.at)
         });
-        held.filter(|&at| now.since(at) <= longest).min()
+        let usual = now.saturating_sub(longest.min(limits::READ_BEHIND));
+        Some(held.filter(|&at| now.since(at) <= longest).fold(usual, Timestamp::min))
     }
 }

@@ -341,7 +341,13 @@ impl Context {
         self.shards.is_of_another(shard)
     }
 
-    /// A backup of a shard has refused, or is silent: it is not asked for `pause`.
+    /// A backup of a shard has refused a snapshot at `at`.
+    pub(crate) fn refused_by_backup(&mut self, of: ShardIndex, backup: BackupIndex, at: Timestamp) {
+        self.stats.left_backups += 1;
+        self.shards.refused_by_backup(self.timing.now(), of, (backup, at));
+    }
+
+    /// A backup of a shard is silent: it is not asked for `pause`.
     pub(crate) fn leave_backup(&mut self, of: ShardIndex, backup: BackupIndex, pause: Duration) {
         self.stats.left_backups += 1;
         self.shards.leave_backup(self.timing.now(), of, backup, pause);

@@ -294,9 +294,10 @@ impl Txns {
         item: u32,
         backup: BackupIndex,
     ) {
-        let entry = self.at_mut(slot.index).keys.entry_mut(item);
+        let txn = self.at_mut(slot.index);
+        let entry = txn.keys.entry_mut(item);
         (entry.asked.backup, entry.asked.was_left) = (None, true);
-        context.leave_backup(entry.shard, backup, limits::BACKUP_PAUSE);
+        context.refused_by_backup(entry.shard, backup, txn.begin);
         self.send_read(context, slot, item);
     }
 
