@@ -4,7 +4,7 @@
 //! itself, or for a shard that is not here, goes to the node stage. The first frame of an accepted
 //! connection must be `Hello`: whoever speaks something else (a browser, a redis client on the
 //! wrong port) is told so and cut off. So is who has not greeted as a server, and sends what only
-//! servers do.
+//! servers do; and whoever was not asked, and answers as a peer does.
 
 use std::sync::{Arc, OnceLock};
 
@@ -93,6 +93,13 @@ impl Protocol for NativeProtocol {
             // What only servers tell each other: a client that sends it has lost its way.
             Some(Kind::Heartbeat | Kind::ReplicaAsk | Kind::CheckpointAsk | Kind::ClosedAsk)
                 if connection.dial.is_none() && role != Some(true) =>
+            {
+                return Split::Broken;
+            }
+            // What peers answer comes over the connection that this server has dialled to ask: from
+            // anybody else it is made up, and would end somebody's transaction.
+            Some(Kind::FreezeAnswer | Kind::StatusIs | Kind::DecideAck)
+                if !timestone_types::is_planted!(TakesAnswersOfAnybody) =>
             {
                 return Split::Broken;
             }
@@ -199,8 +206,10 @@ impl Protocol for NativeProtocol {
 #[cfg(test)]
 mod tests {
     use timestone_seda::{ConnectionId, DialId, ReplyAddress};
-    use timestone_types::{ClientId, ClusterId};
-    use timestone_wire::{CheckpointAsk, Heartbeat, NodeStatus};
+    use timestone_types::{ClientId, ClusterId, TxnId};
+    use timestone_wire::{
+        CheckpointAsk, DecideAck, FreezeAnswer, Heartbeat, NodeStatus, StatusIs, TxnState,
+    };
 
     use super::*;
 
@@ -233,6 +242,49 @@ mod tests {
         frames[2] = frames[1].clone();
         frames[2][4] = Kind::ReplicaAsk as u8;
         frames
+    }
+
+    /// What a peer answers that was asked how a transaction ended, or told of it.
+    fn of_peers() -> [Vec<u8>; 3] {
+        let (txn, state) = (TxnId::default(), TxnState::Aborted);
+        let mut frames = [Vec::new(), Vec::new(), Vec::new()];
+        FreezeAnswer { txn, state }.encode(&Envelope::default(), &mut frames[0]);
+        StatusIs { txn, state }.encode(&Envelope::default(), &mut frames[1]);
+        DecideAck { txn }.encode(&Envelope::default(), &mut frames[2]);
+        frames
+    }
+
+    /// How many of a peer's answers come through from whoever greets, and was not asked.
+    fn made_up_answers_that_come_through() -> usize {
+        let mut protocol = protocol();
+        let mut through = 0;
+        for (connection, role) in (0..).zip([Role::Client, Role::Tool, Role::Server]) {
+            let view = view(connection, None);
+            protocol.split(&view, &hello(role));
+            let frames = of_peers();
+            let splits = frames.iter().map(|frame| protocol.split(&view, frame));
+            through += splits.filter(|split| *split != Split::Broken).count();
+        }
+        through
+    }
+
+    #[test]
+    fn what_peers_answer_is_taken_from_those_alone_that_were_dialled() {
+        assert_eq!(made_up_answers_that_come_through(), 0);
+        let mut protocol = protocol();
+        let view = view(5, Some(DialId::new(1)));
+        for frame in of_peers() {
+            let length = frame.len();
+            assert_eq!(protocol.split(&view, &frame), Split::Frame { length, to: NODE });
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_answer_that_is_taken_from_anybody_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let through = with(Bug::TakesAnswersOfAnybody, made_up_answers_that_come_through);
+        assert_eq!(through, 9, "the planted bug is found");
     }
 
     fn protocol() -> NativeProtocol {

@@ -155,6 +155,16 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// Collection leaves the index with a large value that nobody needs any more, in a block that it erases.
+    LeavesNodes,
+    /// A block that a crash left in doubt is cleaned although somebody reads in it.
+    CleansWhatIsRead,
+    /// A block whose first page reads as empty holds nothing, whatever the index says.
+    BelievesEmptyPages,
+    /// Whatever says that it answers for a peer is believed.
+    TakesAnswersOfAnybody,
+    /// A question about a transaction from the end of time is recorded.
+    RecordsTheFuture,
     /// A new primary aborts what an earlier one may have committed, and forgotten on its client's word.
     AbortsWhatItForgot,
     /// A promise that was carried out before a run without a log is recorded as aborted.

@@ -374,6 +374,38 @@ pub(crate) mod tests {
         volume.erase(volume.blocks.of(page));
     }
 
+    /// A block that a crash left in doubt, and that a head names which damage has not reached.
+    fn clean_around_a_read() {
+        let mut volume = volume();
+        let page = raw_page(&mut volume, 1);
+        volume.end_block(StreamId::Large);
+        run_until_idle(&mut volume);
+        let block = volume.blocks.of(page);
+        volume.blocks.set_dirty(block);
+        volume.read(Purpose::PageRead, 0, page, 1);
+        while volume.blocks.take(StreamId::Hot, 0).is_some() {}
+        volume.clean_blocks();
+        assert_eq!(volume.blocks.get(block).state, BlockState::Dirty, "it is read");
+        run_until_idle(&mut volume);
+        volume.blocks.unpin(block);
+        volume.clean_blocks();
+        run_until_idle(&mut volume);
+        assert_eq!(volume.blocks.get(block).state, BlockState::Free);
+    }
+
+    #[test]
+    fn a_block_in_doubt_with_a_read_under_way_is_cleaned_later() {
+        clean_around_a_read();
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    #[should_panic(expected = "a block with readers is not erased")]
+    fn a_block_in_doubt_that_is_cleaned_with_a_read_under_way_is_found() {
+        use timestone_types::planted::{Bug, with};
+        with(Bug::CleansWhatIsRead, clean_around_a_read);
+    }
+
     #[test]
     fn growth_adds_free_blocks() {
         let mut volume = volume();

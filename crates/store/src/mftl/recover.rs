@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
-use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content};
 use super::collect::Collector;
@@ -78,6 +78,8 @@ struct Recovery {
     geometry: Geometry,
     generations: Vec<Generation>,
     first: Vec<FirstPage>,
+    /// Blocks in which the checkpoint's index has something.
+    named: Vec<bool>,
     blocks: Blocks,
     spaces: Spaces,
     sequence: u64,
@@ -112,6 +114,7 @@ pub(super) fn open(
         geometry,
         generations: (0..geometry.blocks).map(|block| device.generation(BlockId(block))).collect(),
         first: vec![FirstPage::Empty; geometry.blocks as usize],
+        named: vec![false; geometry.blocks as usize],
         blocks: Blocks::new(geometry),
         spaces: Spaces::default(),
         sequence: 0,
@@ -217,6 +220,7 @@ impl Recovery {
                 return Ok((content, blocks));
             }
             self.report.bad_checkpoints += 1;
+            self.named.fill(false);
             self.spaces = Spaces::default();
             self.orphans.clear();
         }
@@ -270,15 +274,20 @@ impl Recovery {
 
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
-        let orphans = &mut self.orphans;
+        let (orphans, named) = (&mut self.orphans, &mut self.named);
+        named.fill(false);
         let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {
                 let block = geometry.block_of(PageId(place.page())).0 as usize;
-                marks
+                let is_there = marks
                     .get(block)
-                    .is_some_and(|mark| generations.get(block) == Some(&mark.generation))
+                    .is_some_and(|mark| generations.get(block) == Some(&mark.generation));
+                if is_there {
+                    named[block] = true;
+                }
+                is_there
             }));
             let space = spaces.ensure(keyspace);
             let index = &mut spaces.list[space].index;
@@ -327,8 +336,17 @@ impl Recovery {
         let geometry = self.geometry;
         let mut jobs = VecDeque::new();
         self.emptied.clone_from(&content.emptied);
+        for &block in &self.emptied {
+            // Everything has left it: an erase may have been interrupted.
+            if let Some(named) = self.named.get_mut(block.0 as usize) {
+                *named = false;
+            }
+        }
         for number in 0..geometry.blocks {
             let at = number as usize;
+            if self.first[at] == FirstPage::Empty && self.is_named(at) {
+                self.first[at] = FirstPage::Damaged;
+            }
             if matches!(self.first[at], FirstPage::Empty | FirstPage::Page(PageKind::Checkpoint)) {
                 continue;
             }
@@ -372,6 +390,12 @@ impl Recovery {
             }
         }
         Ok(())
+    }
+
+    /// Whether the checkpoint knows of something in a block. It was not erased since, so it is not empty,
+    /// whatever its first page looks like.
+    fn is_named(&self, block: usize) -> bool {
+        self.named[block] && !is_planted!(BelievesEmptyPages)
     }
 
     fn scan_page(&mut self, page: PageId, readable: bool, bytes: &[u8]) -> Result<(), StoreError> {
@@ -493,6 +517,11 @@ impl Recovery {
             let generation = self.generations[at];
             if matches!(self.first[at], FirstPage::Page(PageKind::Checkpoint)) {
                 self.pages[at] = self.geometry.pages_per_block;
+            }
+            if self.pages[at] == 0 && self.is_named(at) {
+                // Nothing of it can be read: whoever looks for something there is told so.
+                self.pages[at] = self.geometry.pages_per_block;
+                self.report.corrupt_pages += u64::from(self.pages[at]);
             }
             let pages = self.pages[at];
             let fresh = device.programmed(block) == Some(0);

@@ -13,12 +13,13 @@
 //! Invariants: `list` ascends by keyspace; fences of a keyspace ascend by version; a keyspace is
 //! swept for a fence only when the collection watermark has passed it.
 
-use timestone_flash::PageId;
+use timestone_flash::{BlockId, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::watermarks::Watermarks;
 use crate::kit::blocks::Blocks;
+use crate::kit::volume::Volume;
 use crate::layout::{LargeHead, Record};
 
 /// A fence and the page of its record.
@@ -125,6 +126,21 @@ impl Spaces {
     /// What a record's key is known by; `head` is that of a large value.
     pub(crate) fn id_of_record(&self, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
         id_of_record(self.seed, record, head)
+    }
+
+    /// Whether an index names something in a block; of small stores only, for it looks at everything.
+    pub(super) fn name_block(&self, block: BlockId, volume: &Volume) -> bool {
+        const MOST: u64 = 1000;
+        let is_there = |(_, place): (Version, Location)| {
+            place.staged().is_none() && volume.blocks.of(PageId(place.page())) == block
+        };
+        let names = |space: &Space| {
+            (0..SEGMENTS as u16)
+                .flat_map(|segment| space.index.keys_from(segment, 0))
+                .any(|(_, mut chain, _)| chain.any(is_there))
+        };
+        self.list.iter().map(|space| space.index.versions()).sum::<u64>() <= MOST
+            && self.list.iter().any(names)
     }
 
     /// Whether a younger version lies at or below the watermark already, so that no reader can want

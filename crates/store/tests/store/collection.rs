@@ -287,6 +287,25 @@ fn large_values_are_collected_too() {
     }
 }
 
+/// The index names nothing in a block that is erased: debug builds look.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_large_value_that_stays_in_the_index_without_its_block_is_found() {
+    use timestone_types::planted::{Bug, set};
+    let found = (1..20).any(|seed| {
+        let run = || {
+            let sizes = vec![100, 5000, 12_000];
+            let mut churn = Churn::new(unruly_media(32, 60, seed), config(), seed, 25, sizes);
+            set(Some(Bug::LeavesNodes));
+            churn.run(40, false);
+        };
+        let found = std::panic::catch_unwind(run).is_err();
+        set(None);
+        found
+    });
+    assert!(found, "the planted bug is found");
+}
+
 /// A large value needs more free blocks than what makes collection begin by itself: a put that is
 /// refused must bring it about.
 #[test]

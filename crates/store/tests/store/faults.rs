@@ -91,6 +91,107 @@ fn the_first_page_of_a_block_may_be_lost_alone() {
     );
 }
 
+/// What comes of reading all keys where the first page of one block after the other reads as empty, by a
+/// checkpoint that has been written while these blocks were: how many values there are, and how many are known to
+/// be damaged. None may bring the store down.
+fn with_empty_first_pages() -> (usize, usize) {
+    let media = media(8, 120);
+    let (mut driver, _) = open(&media, config());
+    let mut put = 0u64;
+    let mut fill = |driver: &mut Driver<Mftl>, count: u64| {
+        for n in put..put + count {
+            driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
+        }
+        put += count;
+    };
+    fill(&mut driver, 100);
+    driver.store.checkpoint_now();
+    for _ in 0..20 {
+        fill(&mut driver, 20);
+        driver.pump();
+    }
+    driver.checkpoint_done();
+    driver.sync();
+    drop(driver);
+    let (mut values, mut damaged) = (0, 0);
+    for first in (0..120).map(|block| PageId(block * 8)) {
+        if media.page(first).is_none_or(|page| page.iter().all(|&byte| byte == 0)) {
+            continue;
+        }
+        let media = media.copy();
+        media.set_page(first, &[0; 4096]);
+        let (mut driver, report) = open(&media, config());
+        if report.checkpoint.is_none() {
+            continue;
+        }
+        for n in 0..put {
+            match driver.try_get_in(SPACE, &n.to_be_bytes(), 20) {
+                Ok(Got::Value(..)) => values += 1,
+                Err(StoreError::Corrupt { .. }) => damaged += 1,
+                // Only a page that nothing names any more is not missed.
+                Ok(Got::Absent(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            driver.pump();
+        }
+    }
+    (values, damaged)
+}
+
+#[test]
+fn a_block_of_which_the_index_knows_is_not_empty_whatever_its_first_page_says() {
+    let (values, damaged) = with_empty_first_pages();
+    assert!(damaged > 0 && damaged < 20 * 7, "{damaged} damaged, {values} values");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_block_that_is_taken_for_empty_is_found() {
+    use timestone_types::planted::{Bug, with};
+    let (values, _) = with_empty_first_pages();
+    let found = std::panic::catch_unwind(|| with(Bug::BelievesEmptyPages, with_empty_first_pages));
+    timestone_types::planted::set(None);
+    assert!(found.is_err() || found.is_ok_and(|(fewer, _)| fewer < values), "of {values} values");
+}
+
+/// Parts of a value that damage has made look as if their block had never been written.
+#[test]
+fn a_large_value_whose_parts_look_empty_is_damaged_and_brings_nothing_down() {
+    let media = media(8, 120);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"large", 10, &[7; 100_000]);
+    driver.sync();
+    drop(driver);
+    let mut damaged = 0;
+    for block in 0..120 {
+        let pages = || (block * 8..block * 8 + 8).map(PageId);
+        if pages()
+            .all(|page| media.page(page).is_none_or(|page| page.iter().all(|&byte| byte == 0)))
+        {
+            continue;
+        }
+        let media = media.copy();
+        pages().for_each(|page| media.set_page(page, &[0; 4096]));
+        let (mut driver, _) = open(&media, config());
+        let token = ReadToken(1);
+        let key = driver.key(SPACE, b"large");
+        let asked =
+            driver.store.get(key, at(20), token).map(|found| matches!(found, Lookup::Pending));
+        assert!(asked.is_ok(), "{asked:?}");
+        // While it is read, the store writes, and cleans what is in doubt.
+        for n in 0..400u64 {
+            driver.put(&n.to_be_bytes(), 30, &[b'v'; 500]);
+            driver.pump();
+        }
+        let answers = driver.events.iter().filter_map(|event| match event {
+            StoreEvent::ReadDone { outcome, .. } => Some(outcome),
+            _ => None,
+        });
+        damaged += answers.filter(|one| matches!(one, ReadOutcome::Failed(_))).count();
+    }
+    assert!(damaged > 0, "no value was told damaged");
+}
+
 /// A checkpoint takes many pumps. Keyspaces are in the order of their ids.
 #[test]
 fn a_keyspace_that_is_first_written_while_a_checkpoint_is_written_does_not_spoil_it() {

@@ -350,7 +350,7 @@ impl<V: Validation> Lifecycle<V> {
         } else {
             begin
         };
-        if !self.txns.know_client(now, txn.client, begin) {
+        if !self.txns.has_room() || !self.txns.know_client(now, txn.client, begin) {
             return false;
         }
         self.txns.keep(Kept::aborted(txn, begin, AbortReason::of(kind)));

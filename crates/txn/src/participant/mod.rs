@@ -243,6 +243,15 @@ impl<V: Validation> Participant<V> {
     fn step_to_the_end(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
         let (life, horizon) = (&mut self.life, &self.horizon);
         let watermark = &horizon.watermark;
+        // What nobody knows is kept out by a record, which stays until the watermark has passed its begin.
+        if let Input::Terminate { token, txn, begin, .. } | Input::Freeze { token, txn, begin } =
+            input
+            && life.txns.table.find(txn).is_none()
+            && !is_planted!(RecordsTheFuture)
+            && let Err(refusal) = horizon.may_read_at(now, begin, life.validation.low_water())
+        {
+            return out.push(Output::Refuse { token, refusal });
+        }
         match input {
             Input::Status { token, txn } => {
                 let status = match life.txns.status_of(txn) {

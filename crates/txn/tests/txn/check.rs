@@ -188,6 +188,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::ReadsAboveLease,
     Bug::ReadsUnderOldLease,
     Bug::MovesReadsBack,
+    Bug::RecordsTheFuture,
     Bug::AbortsWhatItForgot,
     Bug::AbortsLeftovers,
     Bug::VotesUnderOldLease,

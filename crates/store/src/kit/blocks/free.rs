@@ -57,12 +57,13 @@ impl FreeBlocks {
         self.dirty.push(block);
     }
 
-    /// A block to erase, when few are clean.
-    pub(super) fn next_to_clean(&mut self) -> Option<BlockId> {
+    /// A block to erase, when few are clean: one that nobody reads.
+    pub(super) fn next_to_clean(&mut self, is_read: impl Fn(BlockId) -> bool) -> Option<BlockId> {
         if self.clean_count() + self.cleaning >= KEEP_CLEAN {
             return None;
         }
-        let block = self.dirty.pop()?;
+        let at = self.dirty.iter().rposition(|&block| !is_read(block))?;
+        let block = self.dirty.swap_remove(at);
         self.cleaning += 1;
         debug_assert!(self.clean_count() + self.cleaning <= KEEP_CLEAN, "so many and no more");
         Some(block)
@@ -91,17 +92,26 @@ mod tests {
     }
 
     #[test]
+    fn a_dirty_block_that_is_read_is_left_alone() {
+        let mut free = FreeBlocks::default();
+        (0..2).for_each(|block| free.add_dirty(BlockId(block)));
+        let mut next = || free.next_to_clean(|block| block == BlockId(1));
+        assert_eq!((next(), next()), (Some(BlockId(0)), None));
+        assert_eq!(free.next_to_clean(|_| false), Some(BlockId(1)));
+    }
+
+    #[test]
     fn dirty_blocks_count_as_free_and_are_cleaned_a_few_ahead() {
         let mut free = FreeBlocks::default();
         (0..10).for_each(|block| free.add_dirty(BlockId(block)));
         assert_eq!((free.count(), free.clean_count(), free.take(0)), (10, 0, None));
-        let cleaning: Vec<_> = core::iter::from_fn(|| free.next_to_clean()).collect();
+        let cleaning: Vec<_> = core::iter::from_fn(|| free.next_to_clean(|_| false)).collect();
         assert_eq!(cleaning.len(), 8);
         for block in cleaning {
             free.cleaned();
             free.add(block, Generation(1));
         }
         assert_eq!((free.count(), free.clean_count()), (10, 8));
-        assert_eq!(free.next_to_clean(), None, "enough are clean");
+        assert_eq!(free.next_to_clean(|_| false), None, "enough are clean");
     }
 }

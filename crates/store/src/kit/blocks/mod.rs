@@ -15,7 +15,7 @@ mod usage;
 use std::collections::BTreeSet;
 
 use timestone_flash::{BlockId, Generation, Geometry, PageId};
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, is_planted};
 
 use super::writer::StreamId;
 use free::FreeBlocks;
@@ -154,9 +154,13 @@ impl Blocks {
         self.free.add_dirty(block);
     }
 
-    /// A block to erase, when few are clean.
+    /// A block to erase, when few are clean. Nobody reads in it: what damage has made look empty may be
+    /// looked for there.
     pub(crate) fn next_to_clean(&mut self) -> Option<BlockId> {
-        let block = self.free.next_to_clean();
+        let list = &self.list;
+        let is_read =
+            |block: BlockId| list[block.0 as usize].readers > 0 && !is_planted!(CleansWhatIsRead);
+        let block = self.free.next_to_clean(is_read);
         debug_assert!(block.is_none_or(|block| self.get(block).state == BlockState::Dirty));
         block
     }

@@ -111,6 +111,7 @@ impl Collector {
         if let Some(dead) = self.victims.erased(block) {
             self.trial.erased();
             count_down(&dead, spaces);
+            debug_assert!(!spaces.name_block(block, volume), "whoever looks there finds nothing");
         }
         volume.erased(block);
     }

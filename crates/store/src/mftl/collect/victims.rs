@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
-use timestone_types::{KeyspaceId, Version};
+use timestone_types::{KeyspaceId, Version, is_planted};
 
 use super::super::index::{Ahead, Assessment, KeyId, Location, NODES_OF_RECORD};
 use super::super::locate::head_is_void;
@@ -536,11 +536,37 @@ impl MoveOut<'_> {
                 .spaces
                 .get(keyspace)
                 .and_then(|space| space.index.needed(id, version, watermark));
-            if let Some(place) = place.filter(|place| place.staged().is_none()) {
-                victim.restaging += 1;
-                let (who, page) = (For::Restage(victim.block), PageId(place.page()));
-                self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
+            match place {
+                Some(place) if place.staged().is_none() => {
+                    victim.restaging += 1;
+                    let (who, page) = (For::Restage(victim.block), PageId(place.page()));
+                    self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
+                }
+                Some(_) => {}
+                None if is_planted!(LeavesNodes) => {}
+                None => forget_head(self.spaces, volume, victim, (keyspace, id, version)),
             }
         }
+    }
+}
+
+/// A large value was to leave a victim, and the watermark has passed the version above it since: if its
+/// head lies in the victim, nobody may look for it there any more.
+fn forget_head(
+    spaces: &mut Spaces,
+    volume: &Volume,
+    victim: &mut Victim,
+    (keyspace, id, version): ValueId,
+) {
+    let watermark = spaces.marks.collection();
+    let Some(space) = spaces.get_mut(keyspace) else { return };
+    let is_here = |&(found, place): &(Version, Location)| {
+        found == version
+            && place.staged().is_none()
+            && volume.blocks.of(PageId(place.page())) == victim.block
+    };
+    let Some((_, place)) = space.index.chain(id).find(is_here) else { return };
+    if space.index.assess(id, version, place.page(), watermark, false) == Assessment::Dead {
+        victim.dead.push((keyspace, space.epoch, id));
     }
 }
