@@ -79,7 +79,7 @@ const FAULTS: [Fault; 15] = [
         mutations: &["ForgetsFreeze", "DropsStablePrepared"],
         scenarios: &["failover", "failover-bank"],
         kinds: &["kill", "power-cut", "client-kill"],
-        processes: &[],
+        processes: &["client_and_primary_die_together_and_the_others_end_what_they_left"],
     },
     Fault {
         name: "a deposed primary is left with clients",
@@ -87,7 +87,7 @@ const FAULTS: [Fault; 15] = [
         mutations: &["AcceptsOldEpoch", "ReadsAboveLease"],
         scenarios: &["deposed", "gateway-failover"],
         kinds: &["cut-from-servers", "split"],
-        processes: &[],
+        processes: &["a_deposed_primary_that_keeps_its_clients_tells_them_nothing_of_the_past"],
     },
     Fault {
         name: "a primary stands still for longer than its lease, and wakes up",
@@ -103,7 +103,7 @@ const FAULTS: [Fault; 15] = [
         mutations: &["IgnoresLeases", "NoFloor"],
         scenarios: &["clocks", "deposed", "gateway-failover"],
         kinds: &["clock-jump", "clock-drift"],
-        processes: &[],
+        processes: &["histories_are_right_where_clocks_are_half_a_second_apart_and_jump"],
     },
     Fault {
         name: "etcd is lost",
@@ -114,12 +114,12 @@ const FAULTS: [Fault; 15] = [
         processes: &[EVERY_ROLE, ONE_STORE],
     },
     Fault {
-        name: "messages are lost, doubled and reordered",
+        name: "messages are lost, doubled and reordered; over TCP late, or lost with their connection",
         golden: &["lost_messages_are_noticed_and_sent_again"],
         mutations: &["RevivesDropped", "TooOldIsNo"],
         scenarios: &["failover", "deposed", "gateway-failover"],
         kinds: &["break", "black-hole", "cut", "cut-one-way", "slow-network"],
-        processes: &[],
+        processes: &["histories_are_right_where_links_are_late_silent_and_broken"],
     },
     Fault {
         name: "a replica loses its disk, or comes back with an older state",
@@ -127,7 +127,10 @@ const FAULTS: [Fault; 15] = [
         mutations: &["AnswersWithoutState", "BelievesOldState", "ReturnsWithoutAsking"],
         scenarios: &["rebuilding", "older-copy"],
         kinds: &["lost-devices", "lost-directory", "older-copy"],
-        processes: &[],
+        processes: &[
+            "a_server_loses_its_disk_and_another_its_directory_under_load",
+            "an_older_copy_of_a_directory_comes_back_under_load",
+        ],
     },
     Fault {
         name: "a failover during a failover",
@@ -138,7 +141,7 @@ const FAULTS: [Fault; 15] = [
         mutations: &["ServesWithoutOwnCopy", "MergesOldTables"],
         scenarios: &["failover-bank", "deposed"],
         kinds: &["failover"],
-        processes: &[],
+        processes: &["primaries_are_killed_while_they_become_primary_again_and_again"],
     },
     Fault {
         name: "etcd is restored from a backup",
@@ -146,7 +149,11 @@ const FAULTS: [Fault; 15] = [
         mutations: &["ReissuesEpoch"],
         scenarios: &[],
         kinds: &[],
-        processes: &[ONE_STORE, "a_lost_server_is_forgotten_after_a_restore_when_somebody_says_so"],
+        processes: &[
+            ONE_STORE,
+            "a_lost_server_is_forgotten_after_a_restore_when_somebody_says_so",
+            "etcd_with_several_copies_is_restored_from_a_backup_and_no_epoch_comes_twice",
+        ],
     },
     Fault {
         name: "a backup lags until the log goes on without it",
@@ -156,7 +163,9 @@ const FAULTS: [Fault; 15] = [
         mutations: &["StableWithoutOne", "InstallsWithoutCheckpoint"],
         scenarios: &["rebuilding"],
         kinds: &["kill", "power-cut", "isolate"],
-        processes: &[],
+        processes: &[
+            "a_backup_that_lags_until_the_log_goes_on_without_it_comes_back_by_a_checkpoint",
+        ],
     },
     Fault {
         name: "a deposed primary has clients with slow clocks",
@@ -164,7 +173,7 @@ const FAULTS: [Fault; 15] = [
         mutations: &["ReadsAboveLease", "FreesWhatItGivesUp"],
         scenarios: &["deposed"],
         kinds: &["cut-from-servers", "clock-jump"],
-        processes: &[],
+        processes: &["a_deposed_primary_and_its_clients_with_slow_clocks_tell_nothing_of_the_past"],
     },
     Fault {
         name: "a write that was carried out is repeated at the new primary",
@@ -323,12 +332,17 @@ fn check(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the files of a folder, and what is in them.
+/// The names of the files of a folder, and of the folders in it, and what is in them.
 fn texts(root: &Path, folder: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("could not read {folder}: {error}");
     let mut text = String::new();
     for entry in fs::read_dir(root.join(folder)).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            text.push_str(&texts(root, &format!("{folder}/{name}"))?);
+            continue;
+        }
         text.push_str(&path.display().to_string());
         text.push_str(&fs::read_to_string(&path).map_err(failed)?);
     }

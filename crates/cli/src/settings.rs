@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
+use timestone_clock::ClockShift;
 use timestone_cluster::ReplicationFactor;
 use timestone_cluster::limits::MIN_DETECTION;
 
@@ -94,6 +95,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("master", "embedded"),
     ("insecure", "false"),
     ("pin", "false"),
+    ("clock-shift", ""),
     ("log-filter", ""),
     ("log-format", "auto"),
 ];
@@ -281,6 +283,8 @@ impl Settings {
         config.master = master;
         config.listen.insecure = self.parse("insecure", boolean)?;
         config.pin = self.parse("pin", boolean)?;
+        let shift = |text: &str| text.parse::<ClockShift>().map_err(|error| error.to_string());
+        config.clock_shift = self.optional("clock-shift", shift)?.unwrap_or_default();
         if config.replication != ReplicationFactor::ONE && config.log == DeviceKind::None {
             let found = config.replication;
             return Err(Failure::usage(format!(

@@ -9,4 +9,10 @@ pub enum ClockError {
          2ms or 1s (at most 60s)"
     )]
     UnknownModel(String),
+    /// The text does not say by how much a clock is to be set wrong.
+    #[error(
+        "'{0}' does not say by how much the clock is wrong; use a duration such as 200ms or -1s (at \
+         most 60s), or several and for how long each, such as 100ms,-100ms/2s"
+    )]
+    UnknownShift(String),
 }

@@ -14,6 +14,8 @@
 //! rising timestamps that lie above everything that the session has seen (SEMEL §3, MILANA §4.1).
 //! [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
 //!
+//! A [`ClockShift`] sets a [`SystemClock`] wrong on purpose, and the bound on its error says so.
+//!
 //! A [`FollowedClock`] puts the servers' time in the place of a client's own. Skew costs performance
 //! and never correctness, and nothing here asks other machines what time it is: what their answers
 //! say is handed in.
@@ -36,6 +38,7 @@ mod manual;
 pub mod server_time;
 mod session;
 mod shared_course;
+mod shift;
 mod skew;
 mod system;
 
@@ -51,6 +54,7 @@ pub use followed::FollowedClock;
 pub use manual::ManualClock;
 use server_time::{ClockFigures, Exchange};
 pub use session::SessionClock;
+pub use shift::ClockShift;
 pub use skew::{SkewModel, SkewedClock};
 pub use system::SystemClock;
 

@@ -113,7 +113,7 @@ impl std::fmt::Display for SkewModel {
 }
 
 /// A whole number with `ns`, `us`, `µs`, `ms` or `s`.
-fn span(text: &str) -> Option<Duration> {
+pub(crate) fn span(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
     let unit_ns = match &text[digits..] {

@@ -29,7 +29,7 @@ use crate::limits::{
     ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED,
 };
 use crate::shared_course::SharedCourse;
-use crate::{Clock, ErrorBound};
+use crate::{Clock, ClockShift, ErrorBound};
 
 /// `STA_UNSYNC` of `<linux/timex.h>`: nothing disciplines the clock.
 const STATUS_UNSYNCHRONISED: i32 = 0x40;
@@ -60,6 +60,8 @@ pub struct SystemClock {
     /// realtime clock must not freeze it.
     asked_at: AtomicU64,
     bound: AtomicU64,
+    /// How far the realtime clock is taken to be set wrong.
+    shift: ClockShift,
     /// How far the realtime clock is set wrong.
     #[cfg(test)]
     set_by_ns: AtomicI64,
@@ -69,8 +71,15 @@ impl SystemClock {
     /// The system's clock, with its error bound already asked for.
     #[must_use]
     pub fn new() -> Self {
+        Self::set_wrong(ClockShift::default())
+    }
+
+    /// The system's clock as it would be if it were set wrong: for trials. It vouches for nothing,
+    /// and its error bound is larger by the most by which it is wrong.
+    #[must_use]
+    pub fn set_wrong(shift: ClockShift) -> Self {
         // Interrupted, too, a first reading is better than none: what it is wrong by is followed.
-        let first = read_both(0).unwrap_or_else(|reading| reading);
+        let first = read_both(shift.at(boot())).unwrap_or_else(|reading| reading);
         let discipline = Discipline::new(first);
         Self {
             course: SharedCourse::new(discipline.course()),
@@ -80,20 +89,18 @@ impl SystemClock {
             held_back_ns: AtomicU64::new(0),
             asked_at: AtomicU64::new(read(ClockId::Monotonic)),
             bound: AtomicU64::new(pack(ask_kernel())),
+            shift,
             #[cfg(test)]
             set_by_ns: AtomicI64::new(0),
         }
     }
 
-    #[cfg(test)]
+    /// How far the realtime clock is set wrong now.
     fn set_by_ns(&self) -> i64 {
-        self.set_by_ns.load(Ordering::Relaxed)
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "tests set the clock")]
-    const fn set_by_ns(&self) -> i64 {
-        0
+        let by = self.shift.at(boot());
+        #[cfg(test)]
+        let by = by + self.set_by_ns.load(Ordering::Relaxed);
+        by
     }
 
     /// Compares the clocks, unless another thread does.
@@ -170,7 +177,10 @@ impl Clock for SystemClock {
         // True time is within the kernel's bound of the physical clock, and time may be apart from
         // that.
         let apart = Duration::from_nanos(self.offset_ns.load(Ordering::Relaxed).unsigned_abs());
-        ErrorBound { bound: kernel.bound.saturating_add(apart), ..kernel }
+        ErrorBound {
+            bound: kernel.bound.saturating_add(apart).saturating_add(self.shift.most()),
+            synchronised: kernel.synchronised && self.shift.is_none(),
+        }
     }
 
     fn source(&self) -> &'static str {
@@ -178,12 +188,12 @@ impl Clock for SystemClock {
     }
 
     fn oscillator(&self) -> BootTime {
-        BootTime::from_nanos(read(ClockId::Boottime))
+        boot()
     }
 
     fn health(&self) -> ClockHealth {
         let discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
-        discipline.health(BootTime::from_nanos(read(ClockId::Boottime)))
+        discipline.health(boot())
     }
 
     fn held_back(&self) -> Duration {
@@ -256,6 +266,10 @@ fn read_both(set_by_ns: i64) -> Result<ClockReading, ClockReading> {
         }
     }
     Err(reading)
+}
+
+fn boot() -> BootTime {
+    BootTime::from_nanos(read(ClockId::Boottime))
 }
 
 fn read(clock: ClockId) -> u64 {
@@ -361,6 +375,17 @@ mod tests {
             let _ = clock.now();
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_wrong_shows_it_and_says_so() {
+        let right = SystemClock::new();
+        let late = SystemClock::set_wrong("-30s".parse().unwrap());
+        let apart = right.now().since(late.now());
+        assert!((29..31).contains(&apart.as_secs()), "{apart:?}");
+        let bound = late.error_bound();
+        assert!(!bound.synchronised && bound.bound >= Duration::from_secs(30), "{bound:?}");
+        assert_eq!(late.health().state, crate::ClockState::Following);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use timestone_clock::ClockShift;
 use timestone_cluster::{ControllerLimits, ReplicationFactor};
 use timestone_replication::limits::Retention;
 use timestone_txn::participant;
@@ -99,6 +100,8 @@ pub struct ServerConfig {
     pub master: MasterPlace,
     /// Whether reactor threads are bound to cores.
     pub pin: bool,
+    /// By how much the clock is set wrong, for trials.
+    pub clock_shift: ClockShift,
     /// What this start may go on without, if it is missing.
     pub accept_loss: AcceptedLoss,
     /// What the operator does not choose; `None`: as fits the log's device.
@@ -237,6 +240,7 @@ impl ServerConfig {
             cluster: None,
             master: MasterPlace::Embedded,
             pin: false,
+            clock_shift: ClockShift::default(),
             accept_loss: AcceptedLoss::Nothing,
             tuning: None,
         }

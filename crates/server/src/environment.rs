@@ -17,7 +17,7 @@ use timestone_cluster::{DirectoryId, MasterService};
 use timestone_etcd::{EtcdMaster, EtcdOptions, Founding};
 use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
-use timestone_types::{ClusterId, ShardId};
+use timestone_types::{ClusterId, ShardId, Span};
 use timestone_wal::device::FileName;
 use timestone_wal::{DeviceKind, Log, LogConfig, LogRecovery};
 
@@ -210,7 +210,11 @@ pub(crate) struct LocalEnvironment {
 impl LocalEnvironment {
     /// Opens and locks the data directory.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
-        let clock = Arc::new(SystemClock::new());
+        let clock = Arc::new(SystemClock::set_wrong(config.clock_shift.clone()));
+        if !config.clock_shift.is_none() {
+            let most = Span(config.clock_shift.most());
+            tracing::warn!(%most, "this server's clock is set wrong, as --clock-shift says");
+        }
         let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
         let logs = match config.log {
             DeviceKind::None => limits::LAST_LOG_FILE_BYTES,

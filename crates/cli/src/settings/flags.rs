@@ -42,6 +42,11 @@ pub(crate) struct ServeArgs {
     /// Bind reactor threads to cores [default: false].
     #[arg(long, env = "TIMESTONE_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub(super) pin: Option<String>,
+    /// For trials: set this server's clock wrong, such as by -200ms, or by several in turn, such as
+    /// 100ms,-100ms/2s; it says then that nothing disciplines it, and its error bound grows by as
+    /// much [default: not at all].
+    #[arg(long, env = "TIMESTONE_CLOCK_SHIFT", value_name = "SHIFT", allow_hyphen_values = true)]
+    pub(super) clock_shift: Option<String>,
     #[command(flatten)]
     pub(super) log_lines: LogLineArgs,
     /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a
@@ -189,6 +194,7 @@ impl ServeArgs {
             "master" => self.cluster.master.as_ref(),
             "insecure" => self.insecure.as_ref(),
             "pin" => self.pin.as_ref(),
+            "clock-shift" => self.clock_shift.as_ref(),
             "log-filter" => self.log_lines.log_filter.as_ref(),
             "log-format" => self.log_lines.log_format.as_ref(),
             _ => None,

@@ -16,6 +16,7 @@ mod dump;
 #[expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
 #[path = "../../../etcd/tests/etcd/server.rs"]
 mod etcd;
+mod faults;
 mod history;
 mod journal;
 mod kill;

@@ -16,6 +16,9 @@ use timestone_wire::{
 /// Why a server said no: its code and its words.
 pub(crate) type Refusal = (ErrorCode, String);
 
+/// How long a server may be silent.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
 /// One frame, owned.
 #[derive(Clone, Debug)]
 pub(crate) struct Received(Vec<u8>);
@@ -59,8 +62,8 @@ impl Raw {
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(15)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(15)))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self(stream))
     }
 
@@ -129,16 +132,26 @@ impl Peer {
 
     /// Connects with a client id that was handed out before.
     pub(crate) fn connect_as(address: SocketAddr, client: ClientId) -> Self {
-        let mut raw = Raw::connect(address).expect("the server listens");
+        Self::try_connect_as(address, client, TIMEOUT).expect("the server answers the hello")
+    }
+
+    /// The same with a server that may be gone, or silent for so long.
+    pub(crate) fn try_connect_as(
+        address: SocketAddr,
+        client: ClientId,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let mut raw = Raw::connect(address)?;
+        raw.0.set_read_timeout(Some(timeout))?;
         let mut bytes = Vec::new();
         Hello::new(Role::Client, ClusterId::ZERO, client, "node test")
             .encode(&Envelope::default(), &mut bytes);
-        raw.send(&bytes).expect("the hello is sent");
-        let received = raw.receive().expect("the hello is answered");
+        raw.send(&bytes)?;
+        let received = raw.receive()?;
         let frame = received.frame();
         let welcome = Welcome::decode(&frame).expect("a welcome");
         let map = welcome.shard_map().expect("a readable map");
-        Self { raw, client: welcome.client, map, next: 1 }
+        Ok(Self { raw, client: welcome.client, map, next: 1 })
     }
 
     /// Where the primary of a shard is, as the map has it.
@@ -223,6 +236,33 @@ impl Peer {
                 Err(_) if received.recovers() => {}
                 Err(_) => return Err(received.refusal()),
             }
+        }
+    }
+
+    /// The latest value of a key at a server that may be gone, silent, or no primary any more; `Err`
+    /// when it says nothing of it.
+    pub(crate) fn try_latest(
+        &mut self,
+        shard: ShardId,
+        now: Timestamp,
+        key: &[u8],
+    ) -> io::Result<Result<Option<Vec<u8>>, Refusal>> {
+        let (client, envelope) = (self.client, self.envelope(shard));
+        let at = ReadAt::Latest(now);
+        let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: true, key };
+        let mut bytes = Vec::new();
+        get.encode(&envelope, &mut bytes);
+        self.raw.send(&bytes)?;
+        loop {
+            let received = self.raw.receive()?;
+            let frame = received.frame();
+            if frame.envelope().request.get() != self.next {
+                continue;
+            }
+            return Ok(match Value::decode(&frame) {
+                Ok(value) => Ok(value.present.then(|| value.value.to_vec())),
+                Err(_) => Err(received.refusal()),
+            });
         }
     }
 

@@ -57,8 +57,20 @@ impl Replicated {
                 std::iter::once(first).chain(others).collect()
             }
         };
+        Self::at(places, folder)
+    }
+
+    /// Servers at these places, which are in a folder.
+    pub(crate) fn at(places: Vec<NodeSetup>, folder: tempfile::TempDir) -> Self {
         let nodes = places.iter().map(|place| Some(place.start())).collect();
         Self { places, nodes, folder }
+    }
+
+    /// Where clients reach all servers.
+    pub(crate) fn address(&self) -> String {
+        let hosts: Vec<String> =
+            self.places.iter().map(|place| place.reached_at().to_string()).collect();
+        format!("timestone://{}", hosts.join(","))
     }
 
     /// What `timestone status` says when it asks this server.
@@ -120,7 +132,7 @@ impl Replicated {
 
     /// The id of the server at a place.
     pub(crate) fn id_of(&self, index: usize, status: &Value) -> Value {
-        let address = self.places[index].native.to_string();
+        let address = self.places[index].reached_at().to_string();
         let servers = status["servers"].as_array().expect("servers");
         let found = servers.iter().find(|server| server["address"] == address.as_str());
         found.unwrap_or_else(|| panic!("no server at {address}: {status}"))["id"].clone()
@@ -155,6 +167,27 @@ impl Replicated {
 
     pub(crate) fn signal(&self, index: usize, signal: Signal) {
         self.nodes[index].as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Starts a server in its place, and does not wait for it.
+    pub(crate) fn spawn(&mut self, index: usize) {
+        self.nodes[index] = Some(self.places[index].spawn());
+    }
+
+    /// Waits for one that was [spawned](Self::spawn).
+    pub(crate) fn wait_until_ready(&mut self, index: usize) {
+        let node = self.nodes[index].take().expect("it runs");
+        self.nodes[index] = Some(node.ready());
+    }
+
+    /// Starts a server in its place, with a flag for this once.
+    pub(crate) fn restart_with(&mut self, index: usize, flag: &str, value: &str) {
+        self.nodes[index] = Some(self.places[index].with(flag, value).start());
+    }
+
+    /// What a server that runs has written.
+    pub(crate) fn text(&self, index: usize) -> String {
+        self.nodes[index].as_ref().expect("it runs").text()
     }
 
     /// Ends a server in order.
@@ -221,7 +254,7 @@ fn on_etcd_the_server_of_the_controller_may_be_killed() {
     );
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("readable").map(|entry| entry.expect("readable")) {
         let to = to.join(entry.file_name());

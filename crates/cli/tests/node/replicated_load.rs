@@ -3,6 +3,7 @@
 //! what the clients saw is judged by its history.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -24,7 +25,7 @@ const REDIS: &str = "--protocol resp --clients 6 --keys 5 --rate 200 --cut 1 --w
 const SILENCE: Duration = Duration::from_secs(6);
 
 /// `timestone bench`, which runs until it is ended.
-struct Load {
+pub(crate) struct Load {
     run: Node,
     workload: &'static str,
     history: PathBuf,
@@ -33,22 +34,25 @@ struct Load {
 impl Load {
     /// Knows all servers from the start.
     fn start(cluster: &Replicated, workload: &'static str) -> Self {
-        let hosts: Vec<String> =
-            cluster.places.iter().map(|place| place.native.to_string()).collect();
-        let address = format!("timestone://{}", hosts.join(","));
-        let words = format!("{workload} --clients {SESSIONS} -o json");
-        Self::run(cluster, workload, &address, &words)
+        Self::start_as(cluster, workload, &format!("{workload} --clients {SESSIONS} -o json"))
+    }
+
+    /// By these words, which say of themselves that the report is in JSON.
+    pub(crate) fn start_as(cluster: &Replicated, workload: &'static str, words: &str) -> Self {
+        Self::run(cluster, workload, &cluster.address(), words)
     }
 
     /// Redis clients, each of which goes to one server, and to the next one when it is lost.
-    fn of_redis_clients(cluster: &Replicated) -> Self {
+    pub(crate) fn of_redis_clients(cluster: &Replicated) -> Self {
         let hosts: Vec<String> =
             cluster.places.iter().map(|place| place.resp.to_string()).collect();
         Self::run(cluster, "redis", &format!("redis://{}", hosts.join(",")), REDIS)
     }
 
     fn run(cluster: &Replicated, workload: &'static str, address: &str, words: &str) -> Self {
-        let history = cluster.folder.path().join(format!("{workload}.edn"));
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let history = cluster.folder.path().join(format!("{workload}-{run}.edn"));
         let mut command = binary();
         command.arg("bench").args(words.split(' ')).args(["--warmup", "0s", "--duration", "1h"]);
         command.args(["--address", address]).arg("--history").arg(&history);
@@ -64,7 +68,7 @@ impl Load {
         String::from_utf8_lossy(&text).matches(":type :ok").count()
     }
 
-    fn wait_for_more(&self, when: &str) {
+    pub(crate) fn wait_for_more(&self, when: &str) {
         let before = self.committed();
         eventually(&format!("transactions commit {when}"), TIMEOUT, || {
             let more = self.committed() - before;
@@ -72,8 +76,16 @@ impl Load {
         });
     }
 
+    /// Kills the clients. What they wrote down until then is judged.
+    pub(crate) fn kill(self) {
+        self.run.kill();
+        let counts = read_strictly(&self.history, self.workload, true);
+        println!("{}, killed: {counts:?}", self.workload);
+        println!("{}", judge(&self.history).trim());
+    }
+
     /// Ends it, and judges what it wrote down: why its attempts ended without a commit.
-    fn end(self) -> Value {
+    pub(crate) fn end(self) -> Value {
         let (status, text) = self.run.terminate();
         let line = text.lines().find(|line| line.starts_with('{'));
         let line = line.unwrap_or_else(|| panic!("no report ({status}): {text}"));
@@ -86,7 +98,7 @@ impl Load {
 }
 
 /// What Redis clients wrote down when it ended.
-fn end_of_redis_clients(load: Load) {
+pub(crate) fn end_of_redis_clients(load: Load) {
     let (status, text) = load.run.terminate();
     assert!(status.success(), "{text}");
     println!("redis: {:?}", redis_clients::read_strictly(&load.history, false));

@@ -96,6 +96,12 @@ impl NodeSetup {
         place
     }
 
+    /// Where others reach its native protocol: what it advertises, else where it listens.
+    pub(crate) fn reached_at(&self) -> SocketAddr {
+        let at = self.arguments.iter().position(|known| known == "--advertise");
+        at.map_or(self.native, |at| self.arguments[at + 1].parse().expect("a literal address"))
+    }
+
     /// The same place with another data directory.
     pub(crate) fn at(&self, data: PathBuf) -> Self {
         Self { data, ..self.clone() }
@@ -222,9 +228,10 @@ impl Node {
             }
             Err(RecvTimeoutError::Timeout) => {
                 panic!(
-                    "the server on {} was not ready in {READY_TIMEOUT:?}:\n{}",
+                    "the server on {} was not ready in {READY_TIMEOUT:?}:\n{}\n{}",
                     self.native,
-                    self.text()
+                    self.text(),
+                    self.threads()
                 )
             }
         }
@@ -246,6 +253,21 @@ impl Node {
             std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// What each of its threads does, for whoever has to find out why it is late: its name, its
+    /// state, and where in the kernel it waits.
+    fn threads(&self) -> String {
+        let folder = format!("/proc/{}/task", self.child.id());
+        let mut text = String::new();
+        for thread in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let read =
+                |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let status = read("status");
+            let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+            let _ = writeln!(text, "{}: {state} in {}", read("comm").trim(), read("wchan"));
+        }
+        text
     }
 
     /// Sends it a signal.
@@ -299,8 +321,9 @@ impl Node {
             }
             assert!(
                 Instant::now() < deadline,
-                "the process did not end in {timeout:?}:\n{}",
-                self.text()
+                "the process did not end in {timeout:?}:\n{}\n{}",
+                self.text(),
+                self.threads()
             );
             std::thread::sleep(Duration::from_millis(2));
         }

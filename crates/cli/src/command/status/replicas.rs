@@ -79,6 +79,14 @@ fn state(shard: &ShardEntry, servers: &[AskedServer]) -> String {
     step.unwrap_or("unknown").to_owned()
 }
 
+/// The last epoch of a shard that was confirmed: a server that is cut off from the others may know an
+/// older one.
+fn confirmed(shard: &ShardEntry, servers: &[AskedServer]) -> Option<u64> {
+    let name = format!("shard_{}_confirmed_epoch", shard.id);
+    let told = |server: &AskedServer| server.answer.as_ref().ok()?.figure(&name)?.parse().ok();
+    servers.iter().filter_map(told).max()
+}
+
 /// The replicas of a shard as JSON.
 pub(super) fn describe_shard(shard: &ShardEntry, servers: &[AskedServer]) -> Value {
     let described = |&server: &ServerId| {
@@ -91,10 +99,9 @@ pub(super) fn describe_shard(shard: &ShardEntry, servers: &[AskedServer]) -> Val
         object.insert("lag".to_owned(), lag(servers, shard, server).into());
         Value::Object(object)
     };
-    let confirmed = any(servers, &format!("shard_{}_confirmed_epoch", shard.id));
     json!({
         "state": state(shard, servers),
-        "confirmed_epoch": confirmed.map(value_of),
+        "confirmed_epoch": confirmed(shard, servers),
         "replicas": shard.replicas.iter().map(described).collect::<Vec<_>>(),
     })
 }
@@ -216,6 +223,16 @@ mod tests {
             ranges: Vec::new(),
         };
         (shard, asked.collect())
+    }
+
+    #[test]
+    fn a_server_that_is_cut_off_does_not_hide_what_was_confirmed_since() {
+        let (shard, mut servers) = servers(&[Some((1, 0)), Some((1, 0)), None]);
+        for (server, epoch) in servers.iter_mut().zip([2, 3]) {
+            let answer = server.answer.as_mut().expect("it answers");
+            answer.figures.push(("shard_0_confirmed_epoch".to_owned(), epoch.to_string()));
+        }
+        assert_eq!(describe_shard(&shard, &servers)["confirmed_epoch"], 3);
     }
 
     #[test]
