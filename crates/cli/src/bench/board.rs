@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use timestone_types::Timestamp;
 use timestone_workload::{Arrivals, Recorder, Snapshots, WorkloadSpec};
 
+use super::Setup;
 use super::history::Chronicle;
 use crate::failure::Failure;
 
@@ -66,6 +67,8 @@ pub(super) struct BenchRun {
     pub(super) retry: bool,
     /// How far in the past what only reads may read, and at backups.
     pub(super) max_staleness: Option<Duration>,
+    /// Whether operations are requests of their own, not in transactions.
+    pub(super) singles: bool,
     pub(super) chronicle: Option<Chronicle>,
     /// How old what is read is, where clocks are wrong or snapshots old on purpose.
     pub(super) snapshots: Option<Snapshots>,
@@ -75,12 +78,19 @@ pub(super) struct BenchRun {
 impl BenchRun {
     /// A run that begins now.
     pub(super) fn new(
-        spec: WorkloadSpec,
-        (retry, max_staleness): (bool, Option<Duration>),
+        setup: &Setup,
         chronicle: Option<Chronicle>,
         snapshots: Option<Snapshots>,
     ) -> Self {
-        Self { spec, retry, max_staleness, chronicle, snapshots, course: Course::new() }
+        Self {
+            spec: setup.spec.clone(),
+            retry: setup.retry,
+            max_staleness: setup.max_staleness,
+            singles: setup.singles,
+            chronicle,
+            snapshots,
+            course: Course::new(),
+        }
     }
 }
 

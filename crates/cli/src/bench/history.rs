@@ -13,13 +13,14 @@ use std::time::Instant;
 use timestone::Keyspace;
 use timestone_cluster::ExternalMode;
 use timestone_types::Timestamp;
+use timestone_workload::WorkloadError;
 use timestone_workload::check::Promise;
 use timestone_workload::history::{
     Completion, HistoryHead, HistoryRecorder, Judged, MicroOp, SessionSlot,
 };
 use timestone_workload::redis::{CallRef, RedisRecorder, Reply, Request};
-use timestone_workload::{WorkloadError, WorkloadSpec};
 
+use super::Setup;
 use super::limits::REDIS_CLOCK_SLACK;
 use crate::failure::Failure;
 
@@ -150,10 +151,10 @@ fn since(begin: Instant) -> Timestamp {
 }
 
 /// What a run's history says of itself; `None` for a workload that has none.
-pub(super) fn head_of(spec: &WorkloadSpec, keyspace: &Keyspace) -> Option<HistoryHead> {
+pub(super) fn head_of(setup: &Setup, keyspace: &Keyspace) -> Option<HistoryHead> {
     let waits = keyspace.options.external == ExternalMode::Wait;
     Some(HistoryHead {
-        judged: Judged::of(spec)?,
+        judged: if setup.singles { Judged::SingleKeys } else { Judged::of(&setup.spec)? },
         isolation: keyspace.options.isolation.to_string(),
         external: keyspace.options.external.to_string(),
         protocol: "native".to_owned(),

@@ -68,12 +68,7 @@ pub(super) fn measure(
     interrupt: &Interrupt,
 ) -> Result<Measured, Failure> {
     let snapshots = setup.looks_at_ages.then(Snapshots::default);
-    let run = Arc::new(BenchRun::new(
-        setup.spec.clone(),
-        (setup.retry, setup.max_staleness),
-        chronicle,
-        snapshots,
-    ));
+    let run = Arc::new(BenchRun::new(setup, chronicle, snapshots));
     let loops = host.loops().len() as u32;
     let mut pending = Vec::new();
     for (index, db) in (0..loops).zip(host.loops()) {

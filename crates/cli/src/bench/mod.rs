@@ -59,6 +59,8 @@ struct Setup {
     duration: Duration,
     retry: bool,
     max_staleness: Option<Duration>,
+    /// Whether operations are requests of their own, not in transactions.
+    singles: bool,
     /// Whether clocks are wrong on purpose, or snapshots may be old, so that it is looked at how old
     /// they are.
     looks_at_ages: bool,
@@ -102,7 +104,15 @@ impl BenchArgs {
         let mut spec =
             WorkloadSpec::named(name).map_err(|error| Failure::usage(error.to_string()))?;
         spec.seed = self.seed;
-        let spec = self.shape.applied_to(spec)?;
+        let mut spec = self.shape.applied_to(spec)?;
+        if self.singles {
+            if spec.kind != WorkloadKind::Register {
+                return Err(Failure::usage(format!(
+                    "--singles goes with register, not with {name}"
+                )));
+            }
+            spec.ops_per_txn = 1;
+        }
         spec.validate().map_err(|error| Failure::usage(format!("--{error}")))?;
         Ok(spec)
     }
@@ -135,6 +145,7 @@ impl BenchArgs {
             duration,
             retry: self.retry,
             max_staleness: self.max_staleness,
+            singles: self.singles,
             looks_at_ages: self.clock_skew.is_some() || self.max_staleness.is_some(),
         })
     }
@@ -175,7 +186,7 @@ fn run_on(
     if !args.no_load {
         load::load(host.loops(), keyspace.id, &setup.spec, interrupt)?;
     }
-    let chronicle = match (&args.history, history::head_of(&setup.spec, keyspace)) {
+    let chronicle = match (&args.history, history::head_of(setup, keyspace)) {
         (Some(path), Some(head)) => Some(Chronicle::create(path, setup.clients, &head)?),
         _ => None,
     };
@@ -205,6 +216,9 @@ fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> 
     report.note("threads", host.loops().len());
     report.note("warmup_s", setup.warmup.as_secs_f64());
     report.note("retry", setup.retry);
+    if setup.singles {
+        report.note("singles", true);
+    }
     if let Some(span) = setup.max_staleness {
         report.note("max_staleness_s", span.as_secs_f64());
         let stats = host.loops().iter().filter_map(|db| db.stats().wait().ok());
@@ -319,6 +333,15 @@ mod tests {
         );
         assert_eq!(args("retwis").setup().unwrap().spec.tuple_bytes, 512);
         assert_eq!(args("ycsb-a --key-bytes 32").setup().unwrap().spec.tuple_bytes, 528);
+    }
+
+    #[test]
+    fn single_requests_are_of_registers() {
+        let setup = args("register --singles").setup().unwrap();
+        assert_eq!((setup.singles, setup.spec.ops_per_txn), (true, 1));
+        assert!(!args("register").setup().unwrap().singles);
+        let refused = args("list-append --singles").setup().map(drop).unwrap_err().to_string();
+        assert!(refused.contains("--singles goes with register"), "{refused}");
     }
 
     #[test]

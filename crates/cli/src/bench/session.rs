@@ -136,6 +136,10 @@ impl BenchSession {
                 }
             }
             self.generator.next(&mut self.plan);
+            if self.run.singles {
+                // Registers are read before they are written; one request does one of it.
+                self.plan.ops.drain(..self.plan.ops.len().saturating_sub(1));
+            }
             let is_read_only = self.plan.is_read_only();
             let next = loop {
                 let ending = self.attempt().await?;
@@ -233,6 +237,9 @@ impl BenchSession {
     }
 
     async fn execute(&mut self) -> Result<(), AttemptFailure> {
+        if self.run.singles {
+            return self.execute_single().await;
+        }
         let max_staleness = self.run.max_staleness.filter(|_| self.plan.is_read_only());
         let options = TransactionOptions { max_staleness, ..self.options.clone() };
         let tx = self.db.begin(&options)?;
@@ -259,6 +266,37 @@ impl BenchSession {
             self.board.totals.set(totals);
         }
         Ok(())
+    }
+
+    /// The plan's one operation, as a request of its own.
+    async fn execute_single(&mut self) -> Result<(), AttemptFailure> {
+        let Some(&op) = self.plan.ops.first() else { return Ok(()) };
+        let key = op.key();
+        self.key.clear();
+        self.shape.write(key, &mut self.key);
+        self.value.clear();
+        let written = match op {
+            Op::Write { value, .. } => {
+                write_integer(value, &mut self.value);
+                self.note(MicroOp::Write { key, value: Some(value) });
+                self.db.put(&self.key, &self.value).await
+            }
+            Op::WriteFor { value, millis, .. } => {
+                write_integer(value, &mut self.value);
+                let until = history::expiry(self.began, millis);
+                self.note(MicroOp::WriteUntil { key, value, until });
+                self.db.put_until(&self.key, &self.value, expires_after(millis)).await
+            }
+            Op::Delete(_) => {
+                self.note(MicroOp::Write { key, value: None });
+                self.db.delete(&self.key).await
+            }
+            _ => {
+                let found = self.db.get(&self.key).await?;
+                return self.look_at(key, found.as_deref());
+            }
+        };
+        written.map(drop).map_err(commit_failed)
     }
 
     async fn step(&mut self, tx: &LocalTransaction, op: Op) -> Result<(), AttemptFailure> {

@@ -85,6 +85,7 @@ impl Workload {
         match judged {
             Judged::ListAppend => Self::ListAppend,
             Judged::Register => Self::Register,
+            Judged::SingleKeys => Self::SingleKeys,
             Judged::Bank { .. } => Self::Bank,
         }
     }

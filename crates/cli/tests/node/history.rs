@@ -5,7 +5,7 @@
 //! The reader shares no code with the one of the workload crate, and forgives nothing: no unknown
 //! line, no open invocation, no process that goes on after an outcome that nobody knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -135,8 +135,12 @@ pub(crate) fn judge(path: &Path) -> String {
     text
 }
 
-const WORKLOADS: [(&str, &str); 3] =
-    [("bank", "bank --keys 10"), ("list-append", "list-append"), ("register", "register")];
+const WORKLOADS: [(&str, &str); 4] = [
+    ("bank", "bank --keys 10"),
+    ("list-append", "list-append"),
+    ("register", "register"),
+    ("single-keys", "register --singles"),
+];
 
 #[test]
 fn histories_of_a_server_that_is_killed_are_whole_and_judge_themselves() {
@@ -246,6 +250,77 @@ fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
         if told { Ok(()) } else { Err(format!("after: {text}")) }
     });
     run.kill();
+    node.stop();
+}
+
+/// The operations of a transaction: `:append 1 2`, `:r 1 [2 3]`.
+fn operations(value: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut found) = (0, 0, Vec::new());
+    for (at, c) in value.char_indices() {
+        match c {
+            '[' => {
+                depth += 1;
+                if depth == 2 {
+                    begin = at + 1;
+                }
+            }
+            ']' => {
+                if depth == 2 {
+                    found.push(&value[begin..at]);
+                }
+                depth -= 1;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What `elle-cli` documents for its models list-append and rw-register: maps with these keys; reads
+/// are of nil until they are answered; an element is appended, and a value written, to a key once.
+#[test]
+fn histories_without_deletions_are_what_elle_reads() {
+    let folder = test_folder();
+    let place = NodeSetup::new(folder.path(), "data");
+    let node = place.start();
+    let path = folder.path().join("history.edn");
+    for (workload, words, write) in [
+        ("list-append", "list-append --delete-percent 0", ":append"),
+        ("register", "register --delete-percent 0 --expire-percent 0", ":w"),
+    ] {
+        let (code, text) = outcome(bench(&place, &path, &format!("{words} --duration 1s")));
+        assert_eq!(code, 0, "{text}");
+        read_strictly(&path, workload, false);
+        let (mut written, mut read) = (BTreeSet::new(), 0);
+        for line in std::fs::read_to_string(&path).expect("it is there").lines().skip(1) {
+            let names = line[..line.find(":value").expect("a value")].matches(" :").count();
+            // Between the names stand values, two of which are keywords as well.
+            assert!(names <= 7 && line.contains(":process "), "{line}");
+            for op in operations(field(line, "value")) {
+                let words: Vec<&str> = op.splitn(3, ' ').collect();
+                let [kind, key, value] = words[..] else { panic!("{op} in {line}") };
+                let key: u64 = key.parse().unwrap_or_else(|_| panic!("no key: {line}"));
+                if kind == write {
+                    let value: i64 = value.parse().unwrap_or_else(|_| panic!("no value: {line}"));
+                    let is_new = field(line, "type") != ":invoke" || written.insert((key, value));
+                    assert!(is_new, "{value} is written to {key} again: {line}");
+                } else {
+                    assert_eq!(kind, ":r", "{line}");
+                    assert!(field(line, "type") == ":ok" || value == "nil", "{line}");
+                    let numbers = value.trim_start_matches('[').trim_end_matches(']');
+                    let are_numbers = numbers.split(' ').all(|each| each.parse::<i64>().is_ok());
+                    assert!(are_numbers || ["nil", "[]"].contains(&value), "{line}");
+                    assert_eq!(
+                        value.starts_with('['),
+                        workload == "list-append" && value != "nil",
+                        "{line}"
+                    );
+                    read += usize::from(value != "nil");
+                }
+            }
+        }
+        assert!(!written.is_empty() && read > 0, "something was written and read");
+    }
     node.stop();
 }
 

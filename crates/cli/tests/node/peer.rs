@@ -249,7 +249,7 @@ impl Peer {
     ) -> io::Result<Result<Option<Vec<u8>>, Refusal>> {
         let (client, envelope) = (self.client, self.envelope(shard));
         let at = ReadAt::Latest(now);
-        let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: true, key };
+        let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: false, key };
         let mut bytes = Vec::new();
         get.encode(&envelope, &mut bytes);
         self.raw.send(&bytes)?;

@@ -26,6 +26,8 @@ pub enum Judged {
     ListAppend,
     /// By writes of values that are written once.
     Register,
+    /// As registers, and by an order of the requests to each key besides.
+    SingleKeys,
     /// By the sum of all accounts.
     Bank {
         /// How many there are.
@@ -42,6 +44,7 @@ impl Judged {
         match self {
             Self::ListAppend => "list-append",
             Self::Register => "register",
+            Self::SingleKeys => "single-keys",
             Self::Bank { .. } => "bank",
         }
     }
@@ -127,6 +130,7 @@ impl HistoryHead {
         let judged = match word("workload")?.as_str() {
             "list-append" => Judged::ListAppend,
             "register" => Judged::Register,
+            "single-keys" => Judged::SingleKeys,
             "bank" => {
                 let accounts = u64::try_from(number("accounts")?)
                     .map_err(|_| "has a head with negative :accounts")?;
@@ -174,6 +178,7 @@ mod tests {
                 Some("it proves nothing, for faults destroyed what had been acknowledged"),
             ),
             head(Judged::Register, None),
+            head(Judged::SingleKeys, None),
         ] {
             let line = head.line();
             assert!(

@@ -34,7 +34,7 @@ fn a_deposed_primary_and_its_clients_with_slow_clocks_tell_nothing_of_the_past()
     let shift = |index| if index == 0 { "-240ms" } else { "0s" };
     let mut trial =
         Trial::start_as("slow clocks", |index, place| place.with("--clock-shift", shift(index)));
-    let more = trial.bench("register", " --clock-skew 300ms");
+    let more = trial.bench("register", "register --clock-skew 300ms");
     trial.histories.push(more);
     depose(&mut trial, Some(0), Duration::from_millis(400), false);
     trial.end();

@@ -15,7 +15,7 @@ const TAKEOVERS: usize = 3;
 #[test]
 fn client_and_primary_die_together_and_the_others_end_what_they_left() {
     let mut trial = Trial::start("client and primary");
-    let clients = trial.bench("list-append", "");
+    let clients = trial.bench("list-append", "list-append");
     let lost = trial.a_primary(0);
     let [asked, _] = others(lost);
     if trial.random.below(2) == 0 {
@@ -30,8 +30,7 @@ fn client_and_primary_die_together_and_the_others_end_what_they_left() {
     trial.tell("moved");
     // What the dead clients had promised stands in nobody's way: every key of theirs can be read,
     // and written.
-    let keyspace = format!("list-append-{}", trial.histories.len());
-    let keyspace = trial.db.keyspace(&keyspace).expect("they wrote to it");
+    let keyspace = trial.db.keyspace(&trial.next_keyspace()).expect("they wrote to it");
     let keys: Vec<Vec<u8>> = eventually("a scan", TIMEOUT, || {
         let scan = keyspace.scan(&timestone::ScanOptions::default())?;
         scan.map(|entry| entry.map(|(key, _)| key.to_vec())).collect::<Result<_, _>>()

@@ -4,7 +4,7 @@
 //! ```text
 //!   loads: journal (single keys, several, a bank, snapshots) ─┐          ┌─► server a ─┐
 //!   bench --history: list-append, register, with deletions    ├─ links ──┼─► server b ─┼─ links ─► etcd
-//!   and expiry                                                ┘          └─► server c ─┘
+//!   and expiry, and single requests of keys                    ┘          └─► server c ─┘
 //! ```
 //! When the faults are over, everybody is served again, every acknowledged write is read back, what
 //! was refused is not there, and `timestone check` judges the histories. How long anything takes is
@@ -91,19 +91,26 @@ impl Trial {
         trial.loads.puts("puts", trial.db.clone(), &journal, random);
         trial.loads.several("several", trial.db.clone(), &journal, random);
         trial.loads.reader("reader", trial.db.clone(), &journal, random);
-        for workload in ["list-append", "register"] {
-            trial.histories.push(trial.bench(workload, ""));
+        for (judged, words) in [
+            ("list-append", "list-append"),
+            ("register", "register"),
+            ("single-keys", "register --singles"),
+        ] {
+            trial.histories.push(trial.bench(judged, words));
         }
         trial
     }
 
-    /// Another run of `bench` in a keyspace of its own, which is named by what the run is for.
-    fn bench(&self, workload: &'static str, more: &str) -> Load {
-        let number = self.histories.len();
-        let words = format!(
-            "{workload} --clients 4 --rate 150 --keyspace {workload}-{number} -o json{more}"
-        );
-        Load::start_as(&self.cluster, workload, &words)
+    /// Another run of `bench`, in a keyspace of its own.
+    fn bench(&self, judged: &'static str, words: &str) -> Load {
+        let keyspace = self.next_keyspace();
+        let words = format!("{words} --clients 4 --rate 120 --keyspace {keyspace} -o json");
+        Load::start_as(&self.cluster, judged, &words)
+    }
+
+    /// The keyspace of the next run of `bench`.
+    fn next_keyspace(&self) -> String {
+        format!("bench-{}", self.histories.len())
     }
 
     /// Until every load was served again.

@@ -20,8 +20,7 @@ use crate::server::{NodeSetup, eventually};
 
 /// A reader waits no longer for a server that has been deposed.
 const SILENT: Duration = Duration::from_millis(500);
-/// Keys that are written and read in turn: one of them may be held by a write whose decision does
-/// not arrive.
+/// Keys that are written and read in turn: one of them may be prepared.
 const KEYS: usize = 12;
 
 /// Somebody writes rising numbers to keys of a shard, wherever its primary is. Somebody else reads
@@ -76,12 +75,17 @@ fn write_rising(db: &Db, keys: &[RisingKey], is_over: &AtomicBool) {
     let db = db.with_deadline(SILENT);
     for number in 1u64.. {
         for RisingKey { key, acknowledged } in keys {
+            // The next key only when this one is written: so no more than one is prepared, which
+            // nobody can read, at a server that hears nobody.
+            while db.put(key, number.to_string().as_bytes()).is_err() {
+                if is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+            acknowledged.store(number, Ordering::SeqCst);
             if is_over.load(Ordering::SeqCst) {
                 println!("left behind: every key was written about {number} times");
                 return;
-            }
-            if db.put(key, number.to_string().as_bytes()).is_ok() {
-                acknowledged.store(number, Ordering::SeqCst);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -107,8 +111,9 @@ fn read_at(
         }
         let Some(asked) = &mut peer else {
             peer = Peer::try_connect_as(address, client, SILENT).ok();
-            if let Some(peer) = &mut peer {
-                peer.map = map.clone();
+            match &mut peer {
+                Some(peer) => peer.map = map.clone(),
+                None => *refused.entry("no answer to a hello".to_owned()).or_default() += 1,
             }
             continue;
         };
