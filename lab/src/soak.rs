@@ -52,6 +52,7 @@ const FIXED: [(&str, u64); 18] = [
     ("rebuilding", 30),
     ("restarts", 40),
     ("short-leases", 60),
+    ("standing-by", 40),
     ("threads", 30),
     ("unread", 40),
 ];

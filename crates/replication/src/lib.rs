@@ -35,4 +35,6 @@ pub use batches::{Batch, Payload};
 pub use lineage::Lineage;
 pub use message::{JoinAnswer, Message};
 pub use number_set::NumberSet;
-pub use replica::{Entry, GivenUp, Input, Mark, Output, Replica, ReplicaId, Step, Stored, Ticket};
+pub use replica::{
+    Entry, GivenUp, Input, Mark, Output, Replica, ReplicaId, Step, Stored, Ticket, Void,
+};

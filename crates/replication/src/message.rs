@@ -3,7 +3,7 @@
 //! Every message carries an epoch. A replica refuses what is below the epoch that it has promised,
 //! and names that one. Messages may be lost, doubled and reordered.
 
-use timestone_types::{Epoch, Timestamp};
+use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
 
 use crate::batches::Batch;
@@ -31,9 +31,11 @@ impl JoinAnswer {
     /// Whether it counts for a table that rests on this epoch: it tells all that the replica may have
     /// acknowledged and that such a table may lack.
     pub(crate) fn counts_above(&self, base: Epoch) -> bool {
-        self.void_since.is_none_or(|since| {
-            since < base || (since == base && timestone_types::is_planted!(CountsLossInBase))
-        })
+        let Some(since) = self.void_since else { return true };
+        if is_planted!(SaysNothingOfLoss) {
+            return false;
+        }
+        since < base || (since == base && is_planted!(CountsLossInBase))
     }
 }
 

@@ -313,6 +313,7 @@ fn another_replica_takes_the_place_of_a_primary_that_is_gone() {
         include_str!("../../../scenarios/no-master.toml"),
         include_str!("../../../scenarios/rebuilding.toml"),
         include_str!("../../../scenarios/older-copy.toml"),
+        include_str!("../../../scenarios/standing-by.toml"),
         include_str!("../../../scenarios/short-leases.toml"),
         include_str!("../../../scenarios/backup-reads.toml"),
         include_str!("../../../scenarios/old-reads.toml"),

@@ -405,6 +405,8 @@ pub enum Bug {
     EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate as if it had never had anything.
     AnswersAfterLoss,
+    /// A replica that has lost what it had counts for no table before it is rebuilt.
+    SaysNothingOfLoss,
     /// That a replica has lost what it had counts for a table that rests on the epoch in which it did.
     CountsLossInBase,
     /// A replica that loses what it had once more says that it has nothing since the first time.

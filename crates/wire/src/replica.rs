@@ -173,7 +173,9 @@ fn put_fields<B>(
             put(out, &answer.lease);
             put(out, &answer.held_above);
             put(out, &answer.void_since.is_some());
-            put(out, &answer.void_since.unwrap_or_default());
+            if let Some(since) = &answer.void_since {
+                put(out, since);
+            }
             put_lineage(&answer.lineage, out);
             put_set(&answer.has, out);
         }
@@ -321,9 +323,8 @@ impl<'a> Fields<'a> {
             Tag::Join => ReplicaMessage::Join { epoch },
             Tag::Joined => {
                 let (lease, held_above) = (self.take()?, self.take()?);
-                let (is_void, since) = (self.take::<bool>()?, self.take()?);
+                let void_since = if self.take()? { Some(self.take()?) } else { None };
                 let (lineage, has) = (self.lineage()?, self.set()?);
-                let void_since = is_void.then_some(since);
                 let answer = JoinAnswer { lineage, lease, has, held_above, void_since };
                 ReplicaMessage::Joined { epoch, answer }
             }

@@ -13,7 +13,10 @@ impl Small {
         let of_shard = &mut world.shards[shard];
         let promised = if self.is(Mutation::ReturnsWithoutAsking) { 0 } else { of_shard.epoch };
         let first = of_shard.first_lost_in[replica].filter(|_| self.is(Mutation::KeepsFirstLoss));
-        let lost_in = Some(first.unwrap_or(of_shard.epoch));
+        // Who is not in the configuration of an epoch has acknowledged nothing in it.
+        let is_member = self.members(of_shard.epoch) & 1 << replica != 0;
+        let last = if is_member { of_shard.epoch } else { of_shard.epoch - 1 };
+        let lost_in = Some(first.unwrap_or(last));
         if self.is(Mutation::KeepsFirstLoss) {
             of_shard.first_lost_in[replica] = lost_in;
         }

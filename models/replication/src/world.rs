@@ -90,8 +90,8 @@ pub struct Replica {
     pub granted: Lease,
     /// The highest lease that it held as a primary.
     pub held: Lease,
-    /// It has lost what it had, and knows it: while this epoch was the newest one. It has
-    /// acknowledged and granted nothing since.
+    /// It has lost what it had, and knows it: it has acknowledged and granted nothing in any epoch
+    /// after this one, and nothing in this one since.
     pub lost_in: Option<u8>,
     /// It has given up what it had: its records are what it remembers of that, and it hands out none.
     pub is_empty: bool,

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 38] = [
+const KNOWN: [(&str, &str); 39] = [
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
@@ -46,6 +46,7 @@ const KNOWN: [(&str, &str); 38] = [
     ("server-time", include_str!("../../../../scenarios/server-time.toml")),
     ("short-leases", include_str!("../../../../scenarios/short-leases.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),
+    ("standing-by", include_str!("../../../../scenarios/standing-by.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),
     ("unread", include_str!("../../../../scenarios/unread.toml")),

@@ -40,7 +40,7 @@ use crate::number_set::NumberSet;
 pub use input::{Entry, GivenUp, Input, Mark, Output, Step, Ticket};
 use leading::Leading;
 use persisting::{Persisted, Persisting};
-pub use recover::Stored;
+pub use recover::{Stored, Void};
 use table::{EpochTable, TableHead};
 
 /// A replica of a shard: the server that keeps it.

@@ -22,11 +22,29 @@ pub struct Stored<B> {
     /// What it had made durable, in the order of [`Output::Persist`]; what the log has let go is
     /// missing.
     pub entries: Vec<Entry<B>>,
-    /// A replica that has lost something of what it had may have promised and acknowledged what it
-    /// does not know, in any epoch up to the newest one that the master has handed out, this one. It
-    /// gives up everything, refuses what is before, and takes a checkpoint. Said at each start until
-    /// [`Output::TakeCheckpoint`]; the log tells of it from then on.
-    pub void: Option<Epoch>,
+    /// A replica that has lost something of what it had gives up everything, and takes a checkpoint.
+    /// Said at each start until [`Output::TakeCheckpoint`]; the log tells of it from then on.
+    pub void: Option<Void>,
+}
+
+/// What a replica may have done that it does not know of, because it has lost something of what it had.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Void {
+    /// The newest epoch that the master has handed out: it may have promised that, and refuses what is
+    /// before.
+    pub promised: Epoch,
+    /// It may have acknowledged and granted something in any epoch up to this one.
+    pub since: Epoch,
+}
+
+impl Void {
+    /// Of a replica that has lost something while this epoch was the newest one. Who is not in its
+    /// configuration has acknowledged and granted nothing in it.
+    #[must_use]
+    pub const fn found(newest: Epoch, is_member: bool) -> Self {
+        let since = if is_member { newest } else { Epoch::new(newest.get().saturating_sub(1)) };
+        Self { promised: newest, since }
+    }
 }
 
 impl<B> Stored<B> {
@@ -72,12 +90,13 @@ impl<B: Payload> Replica<B> {
         }
         let lost_before = match mark.lost_before {
             first @ Some(_) if timestone_types::is_planted!(KeepsFirstLoss) => first,
-            first => first.max(stored.void),
+            first => first.max(stored.void.map(|void| void.since)),
         };
+        let may_have_promised = stored.void.map(|void| void.promised).max(lost_before);
         // What it remembers of the time before may be less than what it had.
         let given_up = mark.given_up.filter(|_| stored.void.is_none());
         let mut own = Own {
-            promised: mark.promised.max(lost_before.unwrap_or_default()),
+            promised: mark.promised.max(may_have_promised.unwrap_or_default()),
             lineage: mark.lineage,
             lease,
             batches: Batches::above(base),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use timestone_replication::limits::Retention;
 use timestone_replication::{
-    Entry, Input, Mark, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket,
+    Entry, Input, Mark, Message, Output, Payload, Replica, ReplicaId, Step, Stored, Ticket, Void,
 };
 use timestone_types::{Epoch, Timestamp, is_planted};
 use timestone_wal::BatchNumber;
@@ -264,7 +264,14 @@ impl World {
         server.applied.truncate(usize::try_from(server.checkpoint.get()).expect("few"));
     }
 
+    /// What a server may have done that has lost its disk by now.
+    fn void_now(&self, id: ReplicaId) -> Void {
+        let members = self.leader.as_ref().map(|(_, replicas)| replicas);
+        Void::found(self.epoch, members.is_none_or(|replicas| replicas.contains(&id)))
+    }
+
     pub(crate) fn start(&mut self, id: ReplicaId) {
+        let void = self.void_now(id);
         let server = self.servers.get_mut(&id).expect("it is known");
         if server.replica.is_some() {
             return;
@@ -277,7 +284,7 @@ impl World {
         // The log tells of a loss once it has anything.
         server.is_empty &= entries.is_empty();
         let is_void = server.is_empty || std::mem::take(&mut server.is_older_copy);
-        let void = is_void.then_some(self.epoch);
+        let void = is_void.then_some(void);
         let stored = Stored { base, entries, void };
         let mut out = Vec::new();
         server.replica = Some(Replica::recover(id, stored, &mut out));
@@ -421,7 +428,8 @@ impl World {
     fn void_since(&self, id: ReplicaId) -> Option<Epoch> {
         let mark = self.found_mark(id).unwrap_or_default();
         let server = &self.servers[&id];
-        let is_void = (server.is_empty || server.is_older_copy).then_some(self.epoch);
+        let is_void = server.is_empty || server.is_older_copy;
+        let is_void = is_void.then_some(self.void_now(id).since);
         is_void.or(mark.lost_before.filter(|_| mark.given_up.is_none()))
     }
 

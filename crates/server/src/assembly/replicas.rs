@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use timestone_replication::Void;
 use timestone_seda::StageId;
 use timestone_shard::Replay;
 use timestone_shard::gauges::ShardGauges;
 use timestone_txn::participant;
-use timestone_types::ShardId;
+use timestone_types::{Epoch, ShardId};
 use timestone_wal::DeviceKind;
 
 use super::Ground;
@@ -43,7 +44,10 @@ pub(super) fn build(
         let shard = stage_of[index].0;
         if manifest.is_void(shard) {
             // The master was asked for the map at this start (rule P17).
-            found.is_void(place.map.epoch(shard).unwrap_or_default());
+            let entry = place.map.shard(shard);
+            let newest = entry.map_or(Epoch::ZERO, |entry| entry.epoch);
+            let is_member = entry.is_none_or(|entry| entry.replicas.contains(&place.server));
+            found.is_void(Void::found(newest, is_member));
         }
         if !keeps(ground, place, shard) && found.is_empty() && !manifest.is_void(shard) {
             started.push(None);

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use timestone_replication::{Batch, Entry, Ticket};
+use timestone_replication::{Batch, Entry, Ticket, Void};
 use timestone_seda::StageId;
 use timestone_shard::{LogAppend, LogContents};
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -58,7 +58,7 @@ pub(crate) struct FoundEntries {
     /// The highest number of a record.
     last_record: Option<RecordNumber>,
     /// Something was lost: everything is void, and no log says so yet.
-    void: Option<Epoch>,
+    void: Option<Void>,
     /// A log batch that is none of a replica's.
     stranger: Option<BatchNumber>,
 }
@@ -82,15 +82,14 @@ impl FoundEntries {
         }
     }
 
-    /// Something was lost, here or in the store. This is the newest epoch that the master has handed
-    /// out: what was promised or acknowledged was so in it or before.
-    pub(crate) fn is_void(&mut self, newest: Epoch) {
+    /// Something was lost, here or in the store.
+    pub(crate) fn is_void(&mut self, void: Void) {
         if !timestone_types::is_planted!(ForgetsLostDevices) {
-            self.void = Some(newest);
+            self.void = Some(void);
         }
     }
 
-    pub(super) const fn void(&self) -> Option<Epoch> {
+    pub(super) const fn void(&self) -> Option<Void> {
         self.void
     }
 
@@ -596,9 +595,10 @@ mod tests {
     fn a_replica_that_has_lost_something_has_nothing() {
         let (_, appended) = log_of(&[mark(), batch(1)]);
         let mut restart = found(&appended);
-        restart.is_void(Epoch::new(4));
+        let void = Void::found(Epoch::new(4), true);
+        restart.is_void(void);
         assert!(restart.is_emptied());
-        assert_eq!(restart.void(), Some(Epoch::new(4)));
+        assert_eq!(restart.void(), Some(void));
         let (_, base, entries) = ReplicaLog::recovered(SHARD, (LOG, &[LOG]), restart);
         assert_eq!((base, entries), (BatchNumber::ZERO, vec![mark()]));
     }

@@ -15,8 +15,8 @@ use timestone_cluster::{
 };
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_gateway::DirectShard;
-use timestone_replication::Step;
 use timestone_replication::limits::Retention;
+use timestone_replication::{Step, Void};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
     ConnectionId, ConnectionView, DialId, DisconnectReason, Generation, NetCommand, StageId,
@@ -211,10 +211,11 @@ impl World {
         let server = self.servers.get_mut(&id).unwrap();
         server.durable.clear();
         *server.device.0.lock().unwrap() = MemoryMedia::new(MemoryConfig::default());
-        self.start_with(id, Some(self.control.map.shards()[0].epoch));
+        let newest = self.control.map.shards()[0].epoch;
+        self.start_with(id, Some(Void::found(newest, true)));
     }
 
-    fn start_with(&mut self, id: u32, void: Option<Epoch>) {
+    fn start_with(&mut self, id: u32, void: Option<Void>) {
         let server = self.servers.get_mut(&id).unwrap();
         let mut found = FoundEntries::default();
         for LogAppend { head, bytes } in &server.durable {
@@ -223,8 +224,8 @@ impl World {
             }
         }
         found.close();
-        if let Some(newest) = void {
-            found.is_void(newest);
+        if let Some(void) = void {
+            found.is_void(void);
         }
         let me = replica_of(ServerId::new(id));
         let device = server.device.clone();

@@ -266,7 +266,7 @@ fn what_is_no_message_of_a_replica_is_refused() {
     let too_long = |what, length, limit| Err(WireError::TooLong { what, length, limit });
     let truncated = Err(WireError::Truncated { kind: Answer as u8 });
     let (number, zero, one) = ("0500000000000000", "0000000000000000", "0100000000000000");
-    let joined = format!("02 05000000 {zero} {zero}");
+    let joined = format!("02 05000000 {zero} {zero} 00");
     let acked = format!("08 05000000 01 {zero} {zero}");
     let batch = format!("04 05000000 {number} 01000000 {zero} {zero}");
     for (kind, message, expected) in [

@@ -203,6 +203,17 @@ fn an_older_copy_that_is_taken_for_the_latest_is_found() {
     found_within(15, Bug::BelievesOlderCopy, OLDER);
 }
 
+#[test]
+fn a_loss_that_counts_in_its_own_epoch_is_found() {
+    found_within(30, Bug::CountsLossInBase, OLDER);
+}
+
+#[test]
+fn a_replica_that_says_nothing_of_its_loss_is_found() {
+    let scenario = include_str!("../../../../../scenarios/standing-by.toml");
+    found_within(80, Bug::SaysNothingOfLoss, scenario);
+}
+
 /// Primaries that are split off with half of the clients, some of which have clocks that are far
 /// behind: what these read is below any lease.
 const SPLIT: &str = r#"
