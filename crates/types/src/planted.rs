@@ -401,6 +401,8 @@ pub enum Bug {
     CheckpointWithoutTombstones,
     /// A checkpoint has versions, and neither promises nor outcomes.
     CheckpointWithoutState,
+    /// A primary goes on with a checkpoint whose taker will lack what is kept no more.
+    GivesInVain,
     /// A checkpoint begins before what was written before it counts.
     EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate as if it had never had anything.

@@ -22,6 +22,11 @@ impl Takers {
         self.sessions.push((replica, session));
     }
 
+    /// The checkpoint that a replica asks for.
+    fn session_of(&self, replica: ReplicaId) -> Option<u64> {
+        self.sessions.iter().find(|(one, _)| *one == replica).map(|(_, session)| *session)
+    }
+
     fn of(&self, session: u64) -> Option<ReplicaId> {
         self.sessions.iter().find(|(_, one)| *one == session).map(|(replica, _)| *replica)
     }
@@ -113,6 +118,14 @@ impl ReplicaStage {
             self.with_shard(ctx, |shard, turn| shard.ask_part(turn, ask));
         }
         self.note_taker(ctx);
+    }
+
+    /// Nothing is kept any more for a replica.
+    pub(super) fn leave_behind(&mut self, replica: ReplicaId) {
+        let Some(kept) = &mut self.kept else { return };
+        if let Some(session) = kept.takers.session_of(replica) {
+            kept.role.leave_behind(session);
+        }
     }
 
     /// A part of the checkpoint that is being taken.

@@ -210,6 +210,7 @@ impl ReplicaStage {
                 Output::Behind { replica } => {
                     tracing::warn!(shard = %self.shard, %replica, "a replica is too far behind: it \
                         needs a checkpoint, and is not waited for");
+                    self.leave_behind(replica);
                 }
             }
         }

@@ -368,6 +368,13 @@ impl ReplicaRole {
         }
     }
 
+    /// Nothing is kept any more for whoever takes the checkpoint of this session.
+    pub(super) fn leave_behind(&mut self, session: u64) {
+        if let Kind::Primary(primary) = &mut self.0 {
+            primary.shard.get().leave_behind(session);
+        }
+    }
+
     /// Whether it has come to its end.
     pub(super) fn is_drained(&self) -> bool {
         match &self.0 {

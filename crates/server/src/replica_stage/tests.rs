@@ -120,6 +120,8 @@ struct World {
     cut: Option<(u32, u32)>,
     /// The log of this one writes, and does not come to the end.
     busy_log: Option<u32>,
+    /// No part of a checkpoint reaches this one.
+    loses_parts: Option<u32>,
     /// Nothing passes to or from this one.
     deaf: Option<u32>,
     control: ControlState,
@@ -190,6 +192,7 @@ impl World {
             connections: Vec::new(),
             cut: None,
             busy_log: None,
+            loses_parts: None,
             deaf: None,
             control: control(1, 1, 1),
             retention,
@@ -442,7 +445,8 @@ impl World {
         let mut bytes = Vec::new();
         for frame in Frames::new(&frame_batch.bytes) {
             let frame = frame.unwrap();
-            if frame.kind() != Kind::Hello {
+            let is_lost = frame.kind() == Kind::CheckpointPart && self.loses_parts == Some(to);
+            if frame.kind() != Kind::Hello && !is_lost {
                 bytes.extend_from_slice(frame.bytes());
             }
         }
@@ -875,6 +879,49 @@ fn a_replica_that_has_everything_leads_although_two_have_lost_their_devices() {
         assert_eq!(world.servers[&id].gauges.loss(), ReplicaLoss::None, "{:?}", world.state());
     }
     assert_eq!([1, 2].map(|key| world.read(key)), [Some(1), Some(2)]);
+}
+
+/// 2 has lost its devices while 3 is away: nothing counts, so 1 gives it a checkpoint of what does. No
+/// part arrives, 3 is back, and more is written than 1 keeps. How many checkpoints 2 takes.
+fn taker_is_left_behind() -> u32 {
+    let mut world = World::keeping(Retention { bytes: 600, ..Retention::default() });
+    world.pass(200);
+    let put = |world: &mut World, number| {
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(number, number, begin, &mut commit), "{:?}", world.state());
+        world.pass(20);
+    };
+    put(&mut world, 1);
+    world.kill(3, 1);
+    world.kill(2, 1);
+    world.loses_parts = Some(2);
+    world.start_without_devices(2);
+    world.pass(3000);
+    world.start(3);
+    world.pass(500);
+    (2..=40).for_each(|number| put(&mut world, number));
+    world.loses_parts = None;
+    world.pass(15_000);
+    assert_eq!(world.servers[&2].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    world.kill(1, 1);
+    world.make_primary(2);
+    world.pass(3000);
+    for number in 1..=40 {
+        assert_eq!(world.read(number), Some(number));
+    }
+    world.servers[&2].rebuilt
+}
+
+#[test]
+fn a_checkpoint_is_forgotten_when_what_follows_it_is_kept_no_more() {
+    assert_eq!(taker_is_left_behind(), 1);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_checkpoint_that_is_given_in_vain_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::GivesInVain, taker_is_left_behind), 2);
 }
 
 #[test]

@@ -176,6 +176,22 @@ impl Exports {
         self.current.take_if(|export| taps && export.is_blocked(durable));
     }
 
+    /// Nothing is kept any more of what follows a checkpoint. One that ends with what counted at its
+    /// begin, or has come to its end, does not bring that: it is forgotten, and whoever takes it begins
+    /// anew.
+    pub(crate) fn leave_behind(&mut self, session: u64) {
+        let is_fixed = self.fixed.is_some();
+        let is_in_vain = |export: &mut Export| {
+            export.session == session
+                && (is_fixed || export.is_complete)
+                && !timestone_types::is_planted!(GivesInVain)
+        };
+        self.current.take_if(is_in_vain);
+        if self.current.is_none() {
+            self.fixed = None;
+        }
+    }
+
     /// A part that is to be sent.
     pub(crate) fn take_part(&mut self) -> Option<CheckpointPart> {
         self.parts.pop_front()

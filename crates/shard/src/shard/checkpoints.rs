@@ -47,6 +47,12 @@ impl Shard {
         }
     }
 
+    /// Nothing is kept any more for whoever takes the checkpoint of this session: one that does not
+    /// bring what follows is forgotten.
+    pub fn leave_behind(&mut self, session: u64) {
+        self.exports.leave_behind(session);
+    }
+
     /// A part for whoever has asked for it.
     pub fn take_part(&mut self) -> Option<CheckpointPart> {
         self.exports.take_part()
