@@ -33,16 +33,6 @@ client-kill = { every = "2s" }
 "#;
 
 #[test]
-fn a_backup_that_stores_for_a_deposed_primary_is_found() {
-    found_within(300, Bug::AcceptsOldEpoch, DYING);
-}
-
-#[test]
-fn a_backup_that_acknowledges_before_its_log_is_found() {
-    found_within(300, Bug::AcksBeforeLog, DYING);
-}
-
-#[test]
 fn a_backup_that_takes_part_before_the_table_is_in_its_log_is_found() {
     found_within(5, Bug::AcksBeforeInstall, DYING);
 }
@@ -271,4 +261,65 @@ stop = { every = "3s", lasting = "300ms" }
 #[test]
 fn a_replica_that_takes_its_log_for_empty_is_found() {
     found_within(200, Bug::BelievesOldWord, CHANGING_THREADS);
+}
+
+/// Servers that do not reach one another for a moment, with logs that are slow and failovers that are
+/// fast. So a primary goes on with one backup and the clients while the third replica, which it does
+/// not hear, takes over with that backup, whose promise and whose table take a write of the log each.
+const CROSSED: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 3
+sessions = 3
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 400
+keys = 12
+seconds = 15
+[storage]
+decision-timeout = "200ms"
+replica-detection = "200ms"
+replica-lease = "100ms"
+log-write = "10ms"
+[faults]
+cut = { every = "300ms", lasting = "700ms" }
+isolate = { every = "3s", lasting = "700ms" }
+break = { every = "1s" }
+"#;
+
+#[test]
+fn a_backup_that_stores_for_a_deposed_primary_is_found() {
+    found_within(40, Bug::AcceptsOldEpoch, CROSSED);
+}
+
+/// Machines lose power while their disks are slow, so that much of what they were sent is in no log,
+/// and some of what one has acknowledged was kept from another one by a cut.
+const UNSYNCED: &str = r#"
+[cluster]
+replication = 3
+shards = 1
+clients = 3
+sessions = 3
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 400
+keys = 12
+seconds = 20
+[storage]
+decision-timeout = "200ms"
+replica-detection = "200ms"
+replica-lease = "100ms"
+log-write = "2ms"
+[faults]
+power-cut = { every = "700ms", lasting = "900ms" }
+slow-disk = { every = "400ms", lasting = "1s" }
+cut = { every = "400ms", lasting = "600ms" }
+"#;
+
+#[test]
+fn a_backup_that_acknowledges_before_its_log_is_found() {
+    found_within(40, Bug::AcksBeforeLog, UNSYNCED);
 }
