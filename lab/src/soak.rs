@@ -35,7 +35,7 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
-const FIXED: [(&str, u64); 18] = [
+const FIXED: [(&str, u64); 19] = [
     ("backup-reads", 30),
     ("calm", 60),
     ("deposed", 60),

@@ -8,6 +8,7 @@
 
 use super::{Injector, Side, Undo};
 use crate::network::ProcessId;
+use crate::process::Process;
 use crate::world::World;
 
 use super::FaultKind;
@@ -55,11 +56,7 @@ impl Injector {
     /// How a server is.
     pub(crate) fn condition(&self, world: &World, id: ProcessId) -> Hardship {
         let process = &world.processes[id];
-        let is_here = process.is_up()
-            && !process.paused
-            && process.planned_crash.is_none()
-            && (process.leaving.is_none() || process.hands_over);
-        if !is_here {
+        if !is_here(process) {
             return Hardship::Away;
         }
         if process.hands_over {
@@ -67,6 +64,18 @@ impl Injector {
         }
         let pending = self.undos.iter().flatten();
         pending.map(|undo| undo.condition(id)).max().unwrap_or(Hardship::Well)
+    }
+
+    /// Whether a server is there for the others, or may be. Where several cuts hold a link, it stands again
+    /// when the first of them ends, and the others count against the server until they end.
+    pub(crate) fn is_reached(&self, world: &World, id: ProcessId) -> bool {
+        let is_joined = |other: &Process| {
+            is_here(other) && (other.id == id || world.network.stands(id, other.id))
+        };
+        let servers = || world.processes.iter().filter(|process| process.is_server());
+        self.condition(world, id) != Hardship::Away
+            || (is_here(&world.processes[id])
+                && servers().filter(|other| is_joined(other)).count() > servers().count() / 2)
     }
 
     /// How many servers beside this one are not well.
@@ -103,4 +112,12 @@ impl Injector {
             || !world.processes[id].is_server()
             || self.unwell_besides(world, id) < world.config.members.spares()
     }
+}
+
+/// Whether a process runs, and is not about to end.
+fn is_here(process: &Process) -> bool {
+    process.is_up()
+        && !process.paused
+        && process.planned_crash.is_none()
+        && (process.leaving.is_none() || process.hands_over)
 }

@@ -310,6 +310,12 @@ impl SimNetwork {
         }
     }
 
+    /// Whether nothing cuts two processes off from each other.
+    pub(crate) fn stands(&self, one: ProcessId, other: ProcessId) -> bool {
+        let state = self.lock();
+        !state.is_cut(one, other) && !state.is_cut(other, one)
+    }
+
     /// Heals a link in one direction, or all when none is named.
     pub(crate) fn heal(
         &self,

@@ -16,7 +16,7 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::ShardId;
 
 use crate::check::Finding;
-use crate::fault::{Hardship, Injector};
+use crate::fault::Injector;
 use crate::scenario::DemandsPart;
 use crate::world::World;
 
@@ -78,7 +78,7 @@ impl Failovers {
     /// Whether a shard's primary serves those who can reach it, and most can.
     fn has_primary(world: &World, injector: &Injector, entry: &ShardEntry) -> bool {
         let process = world.process_of(entry.primary);
-        process.is_some_and(|process| injector.condition(world, process.id) != Hardship::Away)
+        process.is_some_and(|process| injector.is_reached(world, process.id))
             && world.is_served(entry)
     }
 
