@@ -99,6 +99,7 @@ struct Promised {
 }
 
 /// What is known of a decided transaction.
+#[derive(Clone)]
 struct Decided {
     begin: Timestamp,
     outcome: TxnOutcome,
@@ -269,6 +270,16 @@ impl Replay {
     }
 
     fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ShardError> {
+        let was_committed = |known: &&Decided| matches!(known.outcome, TxnOutcome::Committed(_));
+        if decided.outcome == TxnOutcome::Aborted
+            && let Some(known) = self.decided.get(txn).filter(was_committed)
+        {
+            // A later primary had forgotten the commit, and keeps the transaction out. What it writes may
+            // still wait for room here.
+            let known = Decided { batch: decided.batch.max(known.batch), ..known.clone() };
+            self.decided.insert(txn, known);
+            return Ok(());
+        }
         if let TxnOutcome::Committed(at) = decided.outcome {
             self.bound = self.bound.max(at);
             if let Some(promised) = self.promised.remove(&txn)

@@ -385,6 +385,53 @@ fn decided_writes_that_find_no_room_are_left_to_the_running_stage() {
     }
 }
 
+/// A device without room, as it fills up with transactions over several shards; and the first that found
+/// none.
+fn full() -> (Replay, u64) {
+    let config = MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 96,
+        max_blocks: 96,
+        ..MemoryConfig::default()
+    };
+    let mftl = MftlConfig { cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
+    let (store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
+    let mut replay = Replay::new(SHARD, Box::new(store));
+    for n in 1..10_000_u64 {
+        feed_in(&mut replay, 1, &records(n, &n.to_be_bytes(), Some(&VALUE), at(10), false));
+        if replay.has_left() {
+            return (replay, n);
+        }
+    }
+    panic!("the device is never full");
+}
+
+/// Its primary and its client have finished a transaction while a backup has no room for what it writes.
+/// The next primary does not know it, and records an abort when it is asked.
+#[test]
+fn a_commit_that_waits_for_room_outlives_the_abort_of_a_primary_that_had_forgotten_it() {
+    let (mut replay, left) = full();
+    let (abort, participants) = (Some(AbortKind::TooOld), [SHARD]);
+    let (begin, decided_by) = (at(1), DecidedBy::Termination);
+    let abort = LogRecord::Decision {
+        txn: txn(left),
+        begin,
+        commit: Timestamp::ZERO,
+        decided_by,
+        abort,
+        found: PreviousFound::Unasked,
+        met: Timestamp::ZERO,
+        participants: Participants::new(&participants),
+    };
+    let mut bytes = Vec::new();
+    abort.encode(&mut bytes);
+    feed_in(&mut replay, 9, &[bytes.split_off(PREFIX_BYTES)]);
+    assert!(replay.promised.contains_key(&txn(left)) && replay.payloads.get(txn(left)).is_some());
+    let known = replay.decided.get(txn(left)).unwrap();
+    let committed = TxnOutcome::Committed(at(10));
+    assert_eq!((known.outcome, known.batch), (committed, BatchNumber::new(9)));
+}
+
 #[test]
 fn large_transactions_that_find_no_room_make_a_backup_wait_before_they_are_many() {
     let media = MemoryMedia::new(MemoryConfig::default());
