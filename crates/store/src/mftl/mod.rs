@@ -300,9 +300,8 @@ impl Mftl {
         }
     }
 
-    /// Has one step of the way to these keys' entries fetched.
-    #[inline]
     /// What fetching keys ahead takes, with so many nodes of each.
+    #[inline]
     fn with_index<'a>(
         &'a self,
         keys: &'a [HashedKey],
