@@ -84,7 +84,8 @@ impl Closed {
         debug_assert!(self.shards.len() > limits::CHECKED_SHARDS || counted() == self.behind);
     }
 
-    /// Up to where one of a shard's backups answers that can be asked, and when it has said so.
+    /// Up to where one of a shard's backups answers that can be asked, and when it has said so. One that
+    /// has closed nothing says zero, and answers nothing.
     fn furthest(
         &self,
         now: Timestamp,
@@ -92,7 +93,8 @@ impl Closed {
         is_up: impl Fn(ServerNumber) -> bool,
     ) -> Option<Told> {
         let told = &self.shards.get(shard.index())?.told;
-        let open = told.iter().filter(|one| is_recent(now, one) && is_up(one.server));
+        let answers = |one: &&Told| one.at > Timestamp::ZERO && is_up(one.server);
+        let open = told.iter().filter(|one| is_recent(now, one)).filter(answers);
         open.max_by_key(|one| one.at).copied()
     }
 

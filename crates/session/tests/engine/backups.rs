@@ -269,6 +269,29 @@ fn no_snapshot_is_older_than_it_may_be() {
     assert_eq!(begin, ago(&world, 500), "nobody can answer what may be asked");
 }
 
+/// A backup that has just started tells zero, and a snapshot may be as old as it likes.
+#[test]
+fn no_snapshot_begins_where_a_backup_has_closed_nothing() {
+    let mut world = world_with_a_backup();
+    closed(&mut world, Timestamp::ZERO);
+    world.host.engine.disconnected(world.now, SHARD);
+    let session = world.session();
+    let options = TxnOptions { max_staleness: Some(Duration::MAX), ..OLD };
+    for pause in [0, 1_000] {
+        world.pass(Duration::from_millis(pause));
+        closed(&mut world, Timestamp::ZERO);
+        let txn = world.begin_with(session, options);
+        let begin = world.host.engine.begin_timestamp(txn).unwrap();
+        assert_eq!(begin, ago(&world, 500), "as if nobody could be asked");
+    }
+    world.host.engine.connected(world.now, SHARD);
+    world.shards[0].reports.clear();
+    closed(&mut world, Timestamp::ZERO);
+    world.pass(Duration::from_millis(200));
+    let reports = &world.shards[0].reports;
+    assert!(!reports.is_empty() && reports.iter().all(|report| report.2 > Timestamp::ZERO));
+}
+
 #[test]
 fn a_snapshot_that_is_not_closed_is_given_up_and_the_next_one_is_answered() {
     let mut world = world_with_a_backup();
