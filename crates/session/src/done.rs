@@ -40,7 +40,8 @@ pub enum OpResult<'a> {
     /// `timestone-wire`.
     Frame(&'a [u8]),
     /// The operation failed; nothing of it took place. In a transaction, the transaction is over
-    /// only when [`SessionError::ends_transaction`] says so.
+    /// only when [`SessionError::ends_transaction`] says so, or when it is given up because no replica
+    /// that answers has come as far as its snapshot ([`SessionError::Busy`]).
     Failed(SessionError),
 }
 

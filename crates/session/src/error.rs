@@ -187,7 +187,8 @@ impl SessionError {
         }
     }
 
-    /// Whether a transaction in which it occurs is over.
+    /// Whether a transaction in which it occurs is over. With [`Busy`](Self::Busy) one that allows
+    /// `max_staleness` may be, or not: the next operation says so.
     #[must_use]
     pub const fn ends_transaction(&self) -> bool {
         matches!(

@@ -312,6 +312,25 @@ fn a_snapshot_that_is_not_closed_is_given_up_and_the_next_one_is_answered() {
 }
 
 #[test]
+fn all_reads_of_a_snapshot_that_is_given_up_hear_that_a_retry_is_worth_while() {
+    let mut world = world_with_a_backup();
+    let session = world.session();
+    let txn = world.begin_with(session, OLD);
+    let (first, asked) = read(&mut world, txn);
+    let (begin, envelope) = asked.unwrap();
+    let (other, key) = (world.op(), world.key_on(0, 2));
+    let step = world.host.engine.get(world.now, txn, SPACE, &key, other);
+    assert_eq!(pending(step), Ok(true));
+    world.host.engine.disconnected(world.now, SHARD);
+    closed(&mut world, begin.saturating_sub(Duration::from_millis(100)));
+    refuse(&mut world, &envelope);
+    for op in [other, first] {
+        let outcome = world.wait(op);
+        assert!(matches!(outcome, Outcome::Failed(SessionError::Busy { .. })), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_session_that_has_seen_more_than_is_closed_waits_for_a_primary() {
     let (mut world, at) = world_without_a_primary();
     let session = world.session();

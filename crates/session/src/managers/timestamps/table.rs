@@ -119,7 +119,8 @@ impl Txns {
         self.close(context, index, Some(result));
     }
 
-    /// Ends a transaction that a read found to be impossible.
+    /// Ends a transaction that a read found to be impossible. Other reads under way hear the same: whoever
+    /// looks at one of them first is to know whether a retry is worth while.
     pub(super) fn close_with(
         &mut self,
         context: &mut Context,
@@ -130,6 +131,7 @@ impl Txns {
         let txn = self.0.at_mut(index);
         assert!(txn.is_open() && txn.op.is_none(), "an open transaction waits for its end");
         txn.op = txn.keys.take_waiter(entry);
+        self.fail_reads(context, index, &ending.into());
         self.close(context, index, Some(TxnResult::Failed(ending)));
     }
 
