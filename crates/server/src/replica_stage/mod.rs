@@ -11,6 +11,7 @@
 //! | where | what |
 //! |---|---|
 //! | `mod` | events in, outputs of the core out |
+//! | `kept` | what a server keeps of a replica |
 //! | `role` | what the replica does for its shard: backup, primary, or nothing any more |
 //! | `replica_log` · `entry` · `bytes` | its side of the log, and the layout there |
 //! | `links` | to the other replicas |
@@ -28,6 +29,7 @@ mod backup_reads;
 mod bytes;
 mod checkpoints;
 mod entry;
+mod kept;
 mod links;
 mod rebuilding;
 mod refusing;
@@ -41,8 +43,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_cluster::{ControlState, ReplicaLoss, ServerId, ShardMap};
-use timestone_replication::{Batch, Input, Message, Output, Replica, ReplicaId};
+use timestone_cluster::{ControlState, ServerId, ShardMap};
+use timestone_replication::{Input, Message, Output, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
 use timestone_shard::{BackupReads, Input as ShardInput, LogShortage, Output as ShardOutput};
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -59,45 +61,12 @@ use crate::replica_gauges::Wish;
 use crate::shard_call;
 use backup_reads::ReadsHere;
 use bytes::{LogBytes, lease_in};
-use checkpoints::Takers;
+pub(crate) use kept::Kept;
 use links::ReplicaLinks;
 pub(crate) use links::replica_of;
 pub(crate) use replica_log::FoundEntries;
-use replica_log::ReplicaLog;
-use role::ReplicaRole;
 pub(crate) use start::{ReplicaParts, StartedReplica};
 use takeover::{TakeoverTimes, millis};
-
-/// A replica that is kept here.
-pub(crate) struct Kept {
-    replica: Replica<LogBytes>,
-    log: ReplicaLog,
-    role: ReplicaRole,
-    /// Batches that count and wait for the backup's store.
-    applies: VecDeque<Batch<LogBytes>>,
-    apply_bytes: usize,
-    /// What the core wants done, in order.
-    outputs: VecDeque<Output<LogBytes>>,
-    /// For the core; emptied by every step.
-    step_outputs: Vec<Output<LogBytes>>,
-    /// When the shard was last asked to append again what holds up memory.
-    copied_at: Timestamp,
-    /// When it was last looked at what the log is needed for.
-    looked_at: Timestamp,
-    /// When it had its last turn.
-    turned_at: Timestamp,
-    /// Up to which batch everything counts, as a primary has said.
-    heard_counted: BatchNumber,
-    /// What counted last, and since when nothing more has counted although it could.
-    counts_since: (BatchNumber, Timestamp),
-    /// Who takes checkpoints of this primary, and how far the one under way was, as the core knows.
-    takers: Takers,
-    checkpoint: Option<(u64, BatchNumber)>,
-    /// Since when the process ends.
-    ends_since: Option<Timestamp>,
-    /// Of a candidate.
-    takeover: Option<TakeoverTimes>,
-}
 
 /// See the module.
 pub(crate) struct ReplicaStage {
@@ -640,103 +609,6 @@ impl ReplicaStage {
         gauges.set_progress(counted, last.get().saturating_sub(has.get()));
         let closed = kept.role.as_backup().map_or(Timestamp::ZERO, |backup| backup.closed());
         gauges.set_reads(closed, self.reads_here.figures());
-    }
-}
-
-impl Kept {
-    /// What it has lost of what it had.
-    fn loss(&self) -> ReplicaLoss {
-        let replica = &self.replica;
-        let never_had_any = replica.is_whole() && replica.installed() == Epoch::ZERO;
-        match replica.void_since().or(never_had_any.then_some(Epoch::ZERO)) {
-            Some(since) => ReplicaLoss::VoidSince(since),
-            None if replica.remembers() => ReplicaLoss::GivenUp,
-            None => ReplicaLoss::None,
-        }
-    }
-
-    fn new(
-        replica: Replica<LogBytes>,
-        log: ReplicaLog,
-        role: ReplicaRole,
-        outputs: Vec<Output<LogBytes>>,
-    ) -> Self {
-        Self {
-            replica,
-            log,
-            role,
-            applies: VecDeque::new(),
-            apply_bytes: 0,
-            outputs: outputs.into(),
-            step_outputs: Vec::new(),
-            copied_at: Timestamp::ZERO,
-            looked_at: Timestamp::ZERO,
-            turned_at: Timestamp::ZERO,
-            heard_counted: BatchNumber::ZERO,
-            counts_since: (BatchNumber::ZERO, Timestamp::ZERO),
-            takers: Takers::default(),
-            checkpoint: None,
-            ends_since: None,
-            takeover: None,
-        }
-    }
-
-    fn step(&mut self, now: Timestamp, input: Input<LogBytes>) {
-        self.replica.step(now, input, &mut self.step_outputs);
-        self.outputs.extend(self.step_outputs.drain(..));
-    }
-
-    /// Whether the shard is asked here. Without its log it answers nobody: at the end it closes its
-    /// store, and otherwise another replica becomes primary.
-    fn takes_frames(&self) -> bool {
-        self.role.is_primary() && !self.role.keeps_nothing()
-    }
-
-    /// A primary says how much counts; what of it is here is another matter.
-    fn hears(&mut self, message: &Message<LogBytes>) {
-        if let Message::Append { epoch, counted, .. } | Message::Probe { epoch, counted, .. } =
-            message
-            && *epoch == self.replica.promised()
-        {
-            self.heard_counted = self.heard_counted.max(*counted);
-        }
-    }
-
-    /// Whether nothing has counted for long although something waits for that: the other replicas do
-    /// not answer, or have nothing.
-    fn nothing_counts(&self, now: Timestamp) -> bool {
-        now.since(self.counts_since.1) >= NOTHING_COUNTS_AFTER
-    }
-
-    /// Whether something that is durable here does not count yet.
-    fn waits_to_count(&self) -> bool {
-        self.replica.durable().last() > self.replica.counted()
-    }
-
-    /// Notes what counts.
-    fn note_counted(&mut self, now: Timestamp) {
-        let counted = self.replica.counted();
-        if !self.waits_to_count() || counted > self.counts_since.0 {
-            self.counts_since = (counted, now);
-        }
-    }
-
-    /// Whether so much waits for the store that no more is taken.
-    fn is_full(&self) -> bool {
-        self.apply_bytes >= crate::limits::MAX_WAITING_APPLIES
-    }
-
-    /// Has the backup take what counts; `all`: whether its store keeps up or not.
-    fn take_batches(&mut self, now: Timestamp, shard: ShardId, all: bool) {
-        if self.ends_since.is_some() {
-            // The log has them.
-            return;
-        }
-        while !self.applies.is_empty() && (all || !self.role.is_behind()) {
-            let Some(batch) = self.applies.pop_front() else { break };
-            self.apply_bytes -= batch.payload.records.len();
-            self.role.take(now, shard, &batch);
-        }
     }
 }
 

@@ -101,17 +101,18 @@ impl Txns {
         let reads_at_backups = txn.options.reads_at_backups() && !entry.keyspace.is_in_memory();
         let (shard, begin) = (entry.shard, txn.begin);
         let is_served = context.serves(shard);
-        if reads_at_backups && (!entry.asked.was_left || !is_served) {
-            if let Some(backup) = context.choose_backup(shard, begin) {
-                let closed = context.closed_at(shard).filter(|_| is_planted!(ReadsEachAsClosed));
-                let snapshot = closed.unwrap_or(begin);
-                let (route, out) = context.request_at_backup((shard, backup), slot, at);
-                frames::read_at_backup(route, snapshot, txn.keys.key(at), out);
-                let due = context.now().saturating_add(limits::BACKUP_TIMEOUT);
-                let asked = &mut txn.keys.entry_mut(at).asked;
-                (asked.due, asked.backup) = (due, Some(backup));
-                return context.wake_at(due);
-            }
+        if reads_at_backups
+            && (!entry.asked.was_left || !is_served)
+            && let Some(backup) = context.choose_backup(shard, begin)
+        {
+            let closed = context.closed_at(shard).filter(|_| is_planted!(ReadsEachAsClosed));
+            let snapshot = closed.unwrap_or(begin);
+            let (route, out) = context.request_at_backup((shard, backup), slot, at);
+            frames::read_at_backup(route, snapshot, txn.keys.key(at), out);
+            let due = context.now().saturating_add(limits::BACKUP_TIMEOUT);
+            let asked = &mut txn.keys.entry_mut(at).asked;
+            (asked.due, asked.backup) = (due, Some(backup));
+            return context.wake_at(due);
         }
         if reads_at_backups {
             if !is_served && self.is_above_closed(context, slot.index, at) {

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn every_key_takes_its_place_and_tells_its_youngest_version() {
         let index = index(150);
-        let known = |key: u64| (key % 7 != 0).then_some(&index);
+        let known = |key: u64| (!key.is_multiple_of(7)).then_some(&index);
         let mut keys = (0..200).map(|key| (known(key), hash(key), key as usize % 4));
         let mut told = Vec::new();
         while let Some(ahead) = Ahead::take(&mut keys) {
