@@ -11,7 +11,7 @@
 //! A backup closes nothing any more when its primary is gone. Snapshots that begin as usual come to lie
 //! above what is closed, then. So, as long as `max_staleness` allows it, they begin at what the backup
 //! that has come furthest has told, at the shard that is furthest behind: one snapshot is closed at all
-//! shards. Source: docs/protocol/replication.md, rule P22.
+//! shards. Source: docs/protocol/replication.md, rule P23.
 
 use core::time::Duration;
 

@@ -755,3 +755,26 @@ fn a_clock_far_behind_is_told_by_its_name_and_never_retried() {
     assert!(matches!(world.get(txn, b"k"), Outcome::Aborted { .. }));
     assert_eq!(SessionError::ClockBehind { lag }.code(), Some(ErrorCode::ClientClockBehind));
 }
+
+#[test]
+fn all_reads_of_a_snapshot_that_is_too_old_hear_that_a_retry_is_worth_while() {
+    let mut world = world(1);
+    let session = world.session();
+    let watermark = world.now.saturating_sub(Duration::from_millis(1));
+    world.shards[0].refuse =
+        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 2);
+    let txn = world.begin(session);
+    let ops = [b"k", b"l"].map(|key| {
+        let op = world.op();
+        let step = world.host.engine.get(world.now, txn, SPACE, key, op);
+        assert_eq!(pending(step), Ok(true));
+        op
+    });
+    let outcomes = ops.map(|op| world.wait(op));
+    let is_too_old = |outcome: &Outcome| match outcome {
+        Outcome::Aborted { .. } => true,
+        Outcome::Failed(error) => error.code() == Some(ErrorCode::SnapshotTooOld),
+        _ => false,
+    };
+    assert!(outcomes.iter().all(is_too_old), "{outcomes:?}");
+}

@@ -12,6 +12,7 @@ use timestone_types::{AbortKind, AbortReason, Timestamp, is_planted};
 
 use super::record::{Ending, Phase, Txn, TxnResult};
 use crate::engine::context::Context;
+use crate::engine::replies::Fault;
 use crate::engine::results::ResultAt;
 use crate::engine::slab::{Slab, SlabKey};
 use crate::{SessionError, TxnHandle, limits};
@@ -99,7 +100,7 @@ impl Txns {
     }
 
     /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it
-    /// tells, when there is one.
+    /// tells, when there is one; other reads under way hear why, too.
     pub(super) fn close_as_too_old(
         &mut self,
         context: &mut Context,
@@ -112,10 +113,12 @@ impl Txns {
         txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
         context.session_learned(txn.session, watermark.next());
         let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
-        let result = match context.lag_behind(&reason) {
-            Some(lag) => TxnResult::Failed(Ending::ClockBehind { lag }),
-            None => TxnResult::Aborted { reason, entry },
-        };
+        let (result, told) =
+            match context.lag_behind(&reason).map(|lag| Ending::ClockBehind { lag }) {
+                Some(ending) => (TxnResult::Failed(ending), ending.into()),
+                None => (TxnResult::Aborted { reason, entry }, Fault::TooOld { watermark }.into()),
+            };
+        self.fail_reads(context, index, &told);
         self.close(context, index, Some(result));
     }
 
