@@ -603,3 +603,33 @@ pub(crate) fn who_has_a_batch_has_lost_it_after_an_earlier_loss() {
 fn an_older_copy_does_not_tell_since_when_it_has_nothing() {
     who_has_a_batch_has_lost_it_after_an_earlier_loss();
 }
+
+/// 4 stands by, and loses its disk in epoch 1. It takes the place of 3 in epoch 2, and before anybody has
+/// installed its table 2 loses its disk as well.
+#[test]
+fn who_stood_by_when_it_lost_its_disk_has_acknowledged_nothing_in_that_epoch() {
+    let mut world = World::new(4);
+    world.lead(ONE, &ALL);
+    world.settle();
+    world.write(ONE, true);
+    world.settle();
+    world.lose_disk(FOUR);
+    world.start(FOUR);
+    world.settle();
+    let four = world.replica(FOUR);
+    assert_eq!((four.promised(), four.void_since()), (Epoch::new(1), Some(Epoch::ZERO)));
+    let replicas = [ONE, TWO, FOUR];
+    world.lead(ONE, &replicas);
+    world.flying.clear();
+    world.lose_disk(TWO);
+    world.start(TWO);
+    world.kill(ONE, 0);
+    world.start(ONE);
+    world.lead(ONE, &replicas);
+    world.settle();
+    assert_eq!(world.replica(ONE).state(), Step::Installing, "{:?}", world.told());
+    world.rebuild(ONE, FOUR);
+    assert!(world.is_serving(ONE), "{:?}", world.told());
+    world.rebuild(ONE, TWO);
+    assert_eq!([TWO, FOUR].map(|id| world.applied(id).len()), [1, 1]);
+}
