@@ -24,6 +24,8 @@ use crate::server::NodeSetup;
 
 /// How often a stalled direction is looked at again.
 const LOOK: Duration = Duration::from_millis(5);
+/// How often it is looked who has dialled.
+const READINGS: u32 = 20;
 /// How many bytes travel at once.
 const CHUNK: usize = 16 << 10;
 
@@ -282,7 +284,7 @@ impl Shared {
 
     /// The server whose process has the other end of a connection; else it is a client's.
     fn dialler(&self, dialled: &TcpStream) -> io::Result<Party> {
-        let Some(socket) = socket_of(dialled.peer_addr()?)? else { return Ok(Party::Client) };
+        let socket = socket_of(dialled.peer_addr()?)?;
         for entry in fs::read_dir("/proc")?.flatten() {
             // A process that is gone meanwhile, or another user's, is none of ours.
             let Ok(command) = fs::read(entry.path().join("cmdline")) else { continue };
@@ -300,15 +302,26 @@ impl Shared {
     }
 }
 
-/// The socket with this address, as it stands among a process's open files.
-fn socket_of(address: SocketAddr) -> io::Result<Option<String>> {
-    let SocketAddr::V4(address) = address else { return Ok(None) };
+/// The socket with this address, as it stands among a process's open files. The system's table may
+/// lack a row while other rows come and go, so it is read more than once.
+///
+/// # Errors
+/// There is none: whoever has dialled is gone.
+fn socket_of(address: SocketAddr) -> io::Result<String> {
+    let SocketAddr::V4(address) = address else { return Err(io::ErrorKind::Unsupported.into()) };
     let ip = u32::from_le_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
-    let table = fs::read_to_string("/proc/net/tcp")?;
-    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row.get(1) == Some(&local.as_str()));
-    Ok(row.and_then(|row| row.get(9).map(|inode| format!("socket:[{inode}]"))))
+    for _ in 0..READINGS {
+        let table = fs::read_to_string("/proc/net/tcp")?;
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        // A socket that nobody has open any more has no number.
+        let row = rows.find(|row| row.get(1) == Some(&local.as_str()) && row.get(9) != Some(&"0"));
+        if let Some(inode) = row.and_then(|row| row.get(9).copied()) {
+            return Ok(format!("socket:[{inode}]"));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(io::ErrorKind::NotConnected.into())
 }
 
 fn has_open(process: &std::path::Path, socket: &str) -> bool {
