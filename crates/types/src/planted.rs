@@ -403,6 +403,8 @@ pub enum Bug {
     CheckpointWithoutState,
     /// A primary goes on with a checkpoint whose taker will lack what is kept no more.
     GivesInVain,
+    /// A primary waits for a checkpoint that its taker has ended with another primary's parts.
+    WaitsForTakenCheckpoint,
     /// A checkpoint begins before what was written before it counts.
     EarlyCheckpoint,
     /// A replica that has lost its disk answers a candidate as if it had never had anything.

@@ -337,7 +337,13 @@ impl<B: Payload> Replica<B> {
             follower.is_lost = false;
         }
         let has = follower.acked.prefix();
-        follower.takes_through.take_if(|through| installed && has >= *through);
+        // With its number it has taken the checkpoint. If it lacks something of it nevertheless, it was
+        // another primary that gave the rest, and that had less.
+        let is_whole = |through: &mut BatchNumber| has >= *through;
+        let is_over = |through: &mut BatchNumber| installed || !is_whole(through);
+        if !timestone_types::is_planted!(WaitsForTakenCheckpoint) {
+            follower.takes_through.take_if(is_over);
+        }
         if !installed && received.is_none() {
             let message = leading.table.message(epoch);
             out.push(Output::Send { to: from, message });

@@ -15,13 +15,14 @@ fn found_by(bug: Bug) -> Option<u64> {
 }
 
 /// Bugs that take more than chance, and what runs into them.
-const BY_SCRIPT: [(Bug, fn()); 7] = [
+const BY_SCRIPT: [(Bug, fn()); 8] = [
     (Bug::ForgetsWhatItGaveUp, rebuilding::who_has_a_batch_has_given_it_up),
     (Bug::CountsEarlierLives, rebuilding::an_acknowledgement_is_late),
     (Bug::RebuildsFromDeposed, rebuilding::a_deposed_primary_gives_a_checkpoint),
     (Bug::ForgetsGrants, rebuilding::a_lease_was_granted_before_the_log_was_lost),
     (Bug::CountsLossInBase, rebuilding::who_has_a_batch_has_lost_it_in_the_same_epoch),
     (Bug::KeepsFirstLoss, rebuilding::who_has_a_batch_has_lost_it_after_an_earlier_loss),
+    (Bug::WaitsForTakenCheckpoint, rebuilding::another_primary_ends_the_checkpoint),
     (Bug::StaysInOldEpoch, rebuilding::a_candidate_gives_a_checkpoint_and_the_old_primary_asks),
 ];
 

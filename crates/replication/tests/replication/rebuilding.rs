@@ -633,3 +633,41 @@ fn who_stood_by_when_it_lost_its_disk_has_acknowledged_nothing_in_that_epoch() {
     world.rebuild(ONE, TWO);
     assert_eq!([TWO, FOUR].map(|id| world.applied(id).len()), [1, 1]);
 }
+
+/// 3 asks 1 for a checkpoint, which is deposed then, and goes on to ask 2 for the same one. What it has asked 1
+/// for comes late, and ends it: it brings less than 2 would have.
+pub(crate) fn another_primary_ends_the_checkpoint() {
+    let mut world = three_has_lost_its_disk();
+    keeps_little(&mut world);
+    world.begin_checkpoint(ONE, THREE);
+    let late = world.part_under_way(THREE);
+    world.flying.clear();
+    world.lead(TWO, &ALL);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    assert!(world.is_serving(TWO), "{:?}", world.told());
+    for _ in 0..6 {
+        world.write(TWO, true);
+        lose(&mut world, THREE);
+        settle_between(&mut world, [ONE, TWO]);
+    }
+    world.goes_on_at(TWO, THREE);
+    world.settle();
+    world.write(TWO, true);
+    lose(&mut world, THREE);
+    settle_between(&mut world, [ONE, TWO]);
+    world.end_with(THREE, late);
+    for _ in 0..5 {
+        world.pass(200);
+        world.input(TWO, Input::Tick);
+        world.settle();
+    }
+    world.rebuild(TWO, THREE);
+    assert!(world.replica(THREE).is_whole(), "{:?}", world.told());
+    assert_eq!(world.applied(THREE), world.applied(TWO));
+}
+
+#[test]
+fn a_checkpoint_that_another_primary_has_ended_is_not_waited_for() {
+    another_primary_ends_the_checkpoint();
+}

@@ -77,6 +77,14 @@ pub(crate) struct World {
     pub(crate) retention: Retention,
 }
 
+/// What a primary has given of a checkpoint.
+pub(crate) struct Part {
+    epoch: Epoch,
+    session: u64,
+    lease: Timestamp,
+    applied: Vec<u64>,
+}
+
 impl World {
     /// So many servers, none of which leads.
     pub(crate) fn new(servers: u32) -> Self {
@@ -359,6 +367,31 @@ impl World {
             true => Timestamp::ZERO,
             false => self.replica(from).mark().lease,
         };
+        self.input(to, Input::Rebased { epoch, through, lease, session });
+    }
+
+    /// All that a primary has given of the checkpoint that a server takes, before it arrives there.
+    pub(crate) fn part_under_way(&self, to: ReplicaId) -> Part {
+        let (from, epoch, session) = self.servers[&to].takes.expect("it takes one");
+        let lease = self.replica(from).mark().lease;
+        Part { epoch, session, lease, applied: self.servers[&from].applied.clone() }
+    }
+
+    /// Another primary gives the rest of the checkpoint that a server takes.
+    pub(crate) fn goes_on_at(&mut self, from: ReplicaId, to: ReplicaId) {
+        let (_, _, session) = self.servers[&to].takes.expect("it takes one");
+        let epoch = self.gives(from).expect("it gives one");
+        let through = BatchNumber::new(self.servers[&from].applied.len() as u64);
+        self.servers.get_mut(&to).expect("it is known").takes = Some((from, epoch, session));
+        self.input(from, Input::TakesCheckpoint { replica: to, session, through });
+    }
+
+    /// What was given of a checkpoint arrives, and is the last of it.
+    pub(crate) fn end_with(&mut self, to: ReplicaId, part: Part) {
+        let Part { epoch, session, lease, applied } = part;
+        let through = BatchNumber::new(applied.len() as u64);
+        let server = self.servers.get_mut(&to).expect("it is known");
+        (server.applied, server.checkpoint, server.takes) = (applied, through, None);
         self.input(to, Input::Rebased { epoch, through, lease, session });
     }
 

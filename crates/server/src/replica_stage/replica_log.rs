@@ -210,6 +210,11 @@ impl ReplicaLog {
         self.bytes
     }
 
+    /// Everything up to this batch is needed no more: it is in the store.
+    pub(super) const fn base(&self) -> BatchNumber {
+        BatchNumber::new(self.head.keep_from.get().saturating_sub(1))
+    }
+
     /// The batches that are needed, up to this one.
     pub(super) fn batches(&self, through: BatchNumber) -> impl Iterator<Item = &Batch<LogBytes>> {
         let needed = self.batches.range(self.head.keep_from..);

@@ -340,8 +340,8 @@ impl ReplicaRole {
         };
         match &mut self.0 {
             Kind::Backup(backup) => {
-                let batches = up_to(backup.last());
-                backup.ask_part(now, epoch, ask, batches);
+                let (base, batches) = (batches.base(), up_to(backup.last()));
+                backup.ask_part(now, epoch, ask, base, batches);
             }
             Kind::Primary(primary) => {
                 primary.shard.get().ask_part_of_counted(now, ask, (counted, up_to(counted)));

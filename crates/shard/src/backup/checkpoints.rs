@@ -10,17 +10,20 @@ use crate::checkpoint::{CheckpointPart, PartAsk};
 impl Backup {
     /// A replica asks for a part of a checkpoint, as with [`crate::Shard::ask_part`]. `epoch` is the
     /// one that this replica is a candidate for. `batches` are those that the own log is needed for,
-    /// up to the last one that was [taken](Backup::take).
+    /// up to the last one that was [taken](Backup::take); everything up to `base` is in the store and
+    /// in no log, where none was taken since the start.
     pub fn ask_part<'a>(
         &mut self,
         now: Timestamp,
         epoch: Epoch,
         ask: PartAsk,
+        base: BatchNumber,
         batches: impl Iterator<Item = (BatchHead, &'a [u8])>,
     ) {
-        let has_anything = self.last > BatchNumber::ZERO && self.end == End::IsFarOff;
+        let through = self.last.max(base);
+        let has_anything = through > BatchNumber::ZERO && self.end == End::IsFarOff;
         if has_anything && self.exports.ask(now, epoch, ask) {
-            let what = (epoch, ask.session, self.last);
+            let what = (epoch, ask.session, through);
             let store = self.replay.store();
             self.exports.begin_fixed(now, what, batches, store);
         }

@@ -84,10 +84,11 @@ struct Export {
 /// Says that there is no such checkpoint any more.
 fn gone(epoch: Epoch, ask: PartAsk) -> CheckpointPart {
     let (kind, PartAsk { session, part: number }) = (PartKind::Gone, ask);
+    let through = BatchNumber::ZERO;
     CheckpointPart {
         ask,
         is_last: true,
-        bytes: encode(&PartHead { kind, session, number, epoch }, &[]),
+        bytes: encode(&PartHead { kind, session, number, epoch, through }, &[]),
     }
 }
 
@@ -370,7 +371,8 @@ impl Export {
             return Ok(());
         }
         let kind = if is_last { PartKind::Last } else { PartKind::Some };
-        let head = PartHead { kind, session: self.session, number: self.number, epoch: self.epoch };
+        let Self { session, number, epoch, through, .. } = *self;
+        let head = PartHead { kind, session, number, epoch, through };
         let ask = PartAsk { session: self.session, part: self.number };
         let part = CheckpointPart { ask, is_last, bytes: encode(&head, &items) };
         parts.push_back(part.clone());

@@ -7,9 +7,9 @@ use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Timestamp, Version};
 use timestone_wal::{BatchNumber, RecordNumber};
 
 /// The first byte of each part.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Bytes in front of the items.
-const HEAD_BYTES: usize = 32;
+const HEAD_BYTES: usize = 40;
 /// Where the checksum stands. It covers all other bytes.
 const CRC_AT: core::ops::Range<usize> = 4..8;
 
@@ -38,6 +38,9 @@ pub(crate) struct PartHead {
     pub(crate) number: u64,
     /// The epoch of the primary that it is from.
     pub(crate) epoch: Epoch,
+    /// With the parts before it brings everything up to this batch. The batch itself may have been let
+    /// go of.
+    pub(crate) through: BatchNumber,
 }
 
 /// Something that a checkpoint holds.
@@ -123,6 +126,7 @@ pub(crate) fn encode(head: &PartHead, items: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&head.session.to_le_bytes());
     out.extend_from_slice(&head.number.to_le_bytes());
     out.extend_from_slice(&u64::from(head.epoch.get()).to_le_bytes());
+    out.extend_from_slice(&head.through.get().to_le_bytes());
     debug_assert_eq!(out.len(), HEAD_BYTES);
     out.extend_from_slice(items);
     let crc = checksum(&out);
@@ -225,7 +229,8 @@ pub(crate) fn decode_sound(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartEr
     };
     let (session, number) = (cursor.u64()?, cursor.u64()?);
     let epoch = u32::try_from(cursor.u64()?).map_err(|_| PartError::Damaged("its epoch"))?;
-    Ok((PartHead { kind, session, number, epoch: Epoch::new(epoch) }, Items(cursor)))
+    let (epoch, through) = (Epoch::new(epoch), BatchNumber::new(cursor.u64()?));
+    Ok((PartHead { kind, session, number, epoch, through }, Items(cursor)))
 }
 
 /// The items of a part, in their order.
@@ -277,7 +282,8 @@ mod tests {
         let mut items = Vec::new();
         written.iter().for_each(|item| item.encode(&mut items));
         for kind in [PartKind::Some, PartKind::Last, PartKind::Gone] {
-            let head = PartHead { kind, session: 4, number: 6, epoch };
+            let head =
+                PartHead { kind, session: 4, number: 6, epoch, through: BatchNumber::new(3) };
             let bytes = encode(&head, &items);
             let (read, items) = decode(&bytes).unwrap();
             assert_eq!(read, head);

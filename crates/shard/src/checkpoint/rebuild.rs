@@ -63,6 +63,8 @@ pub struct Rebuild {
     /// Batches for the own log.
     batches: VecDeque<LoggedBatch>,
     last: Option<BatchNumber>,
+    /// Up to which batch the parts bring everything, as they say.
+    through: BatchNumber,
     is_whole: bool,
     is_synced: bool,
     is_gone: bool,
@@ -87,6 +89,7 @@ impl Rebuild {
             putting: None,
             batches: VecDeque::new(),
             last: None,
+            through: BatchNumber::ZERO,
             is_whole: false,
             is_synced: false,
             is_gone: false,
@@ -106,9 +109,10 @@ impl Rebuild {
         if !self.is_whole {
             return RebuildStep::Ask(PartAsk { session: self.session, part: self.next });
         }
-        match (self.epoch, self.last) {
-            (Some(epoch), Some(through)) if self.is_synced => RebuildStep::Done { epoch, through },
-            _ => RebuildStep::Wait,
+        let through = self.last.unwrap_or(self.through);
+        match self.epoch.filter(|_| self.is_synced && through > BatchNumber::ZERO) {
+            Some(epoch) => RebuildStep::Done { epoch, through },
+            None => RebuildStep::Wait,
         }
     }
 
@@ -127,7 +131,7 @@ impl Rebuild {
             self.is_gone = true;
             return Ok(());
         }
-        self.epoch = Some(head.epoch);
+        (self.epoch, self.through) = (Some(head.epoch), self.through.max(head.through));
         self.is_whole = head.kind == PartKind::Last;
         self.next += 1;
         self.putting = Some((bytes, usize::MAX));

@@ -124,7 +124,7 @@ break = { every = "20ms" }
 
 #[test]
 fn a_call_of_a_primary_that_was_deposed_is_found() {
-    found_within(8, Bug::CallsAboveLease, SPLIT_OFF);
+    found_within(60, Bug::CallsAboveLease, SPLIT_OFF);
 }
 
 /// Servers with copies of one shard, whose links break while many writes are on them, and that die.
