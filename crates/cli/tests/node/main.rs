@@ -1,12 +1,13 @@
 //! The real binary under bad conditions: killed, misused, damaged, spread over processes.
 //!
 //! ```text
-//!   kill, restart, bad_input, cluster ─► server (processes) ─► timestone serve
+//!   kill, restart, bad_input, bad_files, cluster ─► server (processes) ─► timestone serve
 //!                                    └─► clients: timestone, resp, peer (frames by hand)
 //! ```
 //! Every test has its own data directory and ports, and prints what it was seeded with.
 
 mod backup_reads;
+mod bad_files;
 mod bad_input;
 mod churn;
 mod cluster;

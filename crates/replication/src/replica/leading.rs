@@ -339,11 +339,11 @@ impl<B: Payload> Replica<B> {
         let has = follower.acked.prefix();
         // With its number it has taken the checkpoint. If it lacks something of it nevertheless, it was
         // another primary that gave the rest, and that had less.
-        let is_whole = |through: &mut BatchNumber| has >= *through;
-        let is_over = |through: &mut BatchNumber| installed || !is_whole(through);
-        if !timestone_types::is_planted!(WaitsForTakenCheckpoint) {
-            follower.takes_through.take_if(is_over);
-        }
+        let waits = timestone_types::is_planted!(WaitsForTakenCheckpoint);
+        follower.takes_through.take_if(|through| match has >= *through {
+            true => installed,
+            false => !waits,
+        });
         if !installed && received.is_none() {
             let message = leading.table.message(epoch);
             out.push(Output::Send { to: from, message });

@@ -552,6 +552,16 @@ fn who_has_lost_its_disk_says_so_until_a_table_is_installed() {
     assert_eq!(world.replica(THREE).void_since(), None);
 }
 
+/// 1 alone has a batch that counts, and is away: nobody makes a table before it is back.
+fn leads_with_one_alone(world: &mut World, candidate: ReplicaId) {
+    world.lead(candidate, &ALL);
+    world.settle();
+    assert_eq!(world.replica(candidate).state(), Step::Joining, "the batch is at 1 alone");
+    world.start(ONE);
+    world.settle();
+    assert!(world.is_serving(candidate));
+}
+
 /// A batch is at 1 and 2, and 2 loses its disk. Then 1 is away.
 pub(crate) fn who_has_a_batch_has_lost_it_in_the_same_epoch() {
     let mut world = three();
@@ -562,12 +572,7 @@ pub(crate) fn who_has_a_batch_has_lost_it_in_the_same_epoch() {
     world.lose_disk(TWO);
     world.start(TWO);
     world.kill(ONE, 0);
-    world.lead(THREE, &ALL);
-    world.settle();
-    assert_eq!(world.replica(THREE).state(), Step::Joining, "the batch is at 1 alone");
-    world.start(ONE);
-    world.settle();
-    assert!(world.is_serving(THREE));
+    leads_with_one_alone(&mut world, THREE);
 }
 
 #[test]
@@ -591,12 +596,7 @@ pub(crate) fn who_has_a_batch_has_lost_it_after_an_earlier_loss() {
     world.start(THREE);
     world.kill(ONE, 0);
     world.flying.clear();
-    world.lead(TWO, &ALL);
-    world.settle();
-    assert_eq!(world.replica(TWO).state(), Step::Joining, "the batch is at 1 alone");
-    world.start(ONE);
-    world.settle();
-    assert!(world.is_serving(TWO));
+    leads_with_one_alone(&mut world, TWO);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use timestone_replication::{Entry, Input, ReplicaId};
 use timestone_seda::{Context, ReplyAddress};
 use timestone_shard::{PartAsk, RebuildStep};
-use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Frame, Message};
 
 use super::{ReplicaStage, replica_of};
@@ -85,11 +84,9 @@ impl ReplicaStage {
                     checkpoint, and follows its primary");
                 let (lease, session) =
                     kept.role.rebuilding().map(|one| one.lease_and_session()).unwrap_or_default();
-                kept.role.rebuilt(self.parts.log);
                 // The mark of the table, which comes next, says so in the log.
-                let keep_from = kept.role.keep_from();
-                let is_without_batch = keep_from == BatchNumber::ZERO;
-                kept.log.needs_from(if is_without_batch { through.next() } else { keep_from });
+                kept.log.needs_from(kept.role.keep_from());
+                kept.role.rebuilt(self.parts.log);
                 self.step(ctx, Input::Rebased { epoch, through, lease, session });
             }
             RebuildStep::Anew => self.take_checkpoint(ctx),

@@ -46,17 +46,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What it has lost of what it had.
-    pub(super) fn loss(&self) -> ReplicaLoss {
-        let replica = &self.replica;
-        let never_had_any = replica.is_whole() && replica.installed() == Epoch::ZERO;
-        match replica.void_since().or(never_had_any.then_some(Epoch::ZERO)) {
-            Some(since) => ReplicaLoss::VoidSince(since),
-            None if replica.remembers() => ReplicaLoss::GivenUp,
-            None => ReplicaLoss::None,
-        }
-    }
-
     pub(super) fn new(
         replica: Replica<LogBytes>,
         log: ReplicaLog,
@@ -80,6 +69,17 @@ impl Kept {
             checkpoint: None,
             ends_since: None,
             takeover: None,
+        }
+    }
+
+    /// What it has lost of what it had.
+    pub(super) fn loss(&self) -> ReplicaLoss {
+        let replica = &self.replica;
+        let never_had_any = replica.is_whole() && replica.installed() == Epoch::ZERO;
+        match replica.void_since().or(never_had_any.then_some(Epoch::ZERO)) {
+            Some(since) => ReplicaLoss::VoidSince(since),
+            None if replica.remembers() => ReplicaLoss::GivenUp,
+            None => ReplicaLoss::None,
         }
     }
 

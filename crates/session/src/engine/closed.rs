@@ -1,6 +1,6 @@
 //! How far the backups of each shard have come, as they tell with what they answer, or when they are
-//! asked because nothing was read there lately; and where a
-//! snapshot is to lie that they can answer while a primary is silent.
+//! asked because nothing was read there lately; and where a snapshot is to lie that they can answer
+//! while a primary is silent.
 //!
 //! ```text
 //!   ClosedIs of a backup ─► told ──┬─ bound: where snapshots begin while a primary is silent
@@ -84,6 +84,15 @@ impl Closed {
         debug_assert!(self.shards.len() > limits::CHECKED_SHARDS || counted() == self.behind);
     }
 
+    /// What the backups of a shard have told.
+    fn told(&self, shard: ShardIndex) -> &[Told] {
+        self.shards.get(shard.index()).map_or(&[], |of| &of.told)
+    }
+
+    fn told_by(&self, shard: ShardIndex, server: ServerNumber) -> Option<&Told> {
+        self.told(shard).iter().find(|one| one.server == server)
+    }
+
     /// Up to where one of a shard's backups answers that can be asked, and when it has said so. One that
     /// has closed nothing says zero, and answers nothing.
     fn furthest(
@@ -92,7 +101,7 @@ impl Closed {
         shard: ShardIndex,
         is_up: impl Fn(ServerNumber) -> bool,
     ) -> Option<Told> {
-        let told = &self.shards.get(shard.index())?.told;
+        let told = self.told(shard);
         let answers = |one: &&Told| one.at > Timestamp::ZERO && is_up(one.server);
         let open = told.iter().filter(|one| is_recent(now, one)).filter(answers);
         open.max_by_key(|one| one.at).copied()
@@ -101,8 +110,7 @@ impl Closed {
     /// Whether a backup is to be asked how far it has come: its answers have not said so lately, and
     /// transactions are begun that want to know.
     pub(super) fn is_due(&self, now: Timestamp, shard: ShardIndex, server: ServerNumber) -> bool {
-        let told = self.shards.get(shard.index()).map_or(&[][..], |of| &of.told);
-        let told = told.iter().find(|one| one.server == server);
+        let told = self.told_by(shard, server);
         now.since(self.used) < limits::CLOSED_USED
             && told.is_none_or(|told| now.since(told.heard) >= limits::CLOSED_ASKED_AFTER)
     }
@@ -114,8 +122,7 @@ impl Closed {
         shard: ShardIndex,
         (server, at): (ServerNumber, Timestamp),
     ) -> bool {
-        let told = self.shards.get(shard.index()).map_or(&[][..], |of| &of.told);
-        let told = told.iter().find(|one| one.server == server);
+        let told = self.told_by(shard, server);
         told.is_some_and(|one| one.at < at && now.since(one.heard) < limits::BACKUP_PAUSE)
     }
 }

@@ -221,10 +221,10 @@ impl Rebuild {
     }
 
     /// The first batch that the own log is needed for, of those that were taken for it: what has an
-    /// undecided promise or an outcome, and the last one.
+    /// undecided promise or an outcome, and the last one. The next one where the whole of it has none.
     #[must_use]
     pub fn keep_from(&self) -> Option<BatchNumber> {
-        let last = self.last?;
+        let Some(last) = self.last else { return self.is_whole.then(|| self.through.next()) };
         Some(self.replay.lowest_needed().map_or(last, |needed| needed.min(last)))
     }
 

@@ -99,7 +99,6 @@ struct Promised {
 }
 
 /// What is known of a decided transaction.
-#[derive(Clone)]
 struct Decided {
     begin: Timestamp,
     outcome: TxnOutcome,
@@ -270,14 +269,12 @@ impl Replay {
     }
 
     fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ShardError> {
-        let was_committed = |known: &&Decided| matches!(known.outcome, TxnOutcome::Committed(_));
-        if decided.outcome == TxnOutcome::Aborted
-            && let Some(known) = self.decided.get(txn).filter(was_committed)
+        let is_committed = |known: &Decided| matches!(known.outcome, TxnOutcome::Committed(_));
+        if decided.outcome == TxnOutcome::Aborted && self.decided.get(txn).is_some_and(is_committed)
         {
             // A later primary had forgotten the commit, and keeps the transaction out. What it writes may
             // still wait for room here.
-            let known = Decided { batch: decided.batch.max(known.batch), ..known.clone() };
-            self.decided.insert(txn, known);
+            self.decided.told_again(txn, decided.batch);
             return Ok(());
         }
         if let TxnOutcome::Committed(at) = decided.outcome {

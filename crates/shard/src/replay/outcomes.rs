@@ -32,10 +32,22 @@ impl Default for Outcomes {
 impl Outcomes {
     /// Notes an outcome, in the place of an earlier word of it.
     pub(super) fn insert(&mut self, txn: TxnId, decided: Decided) {
-        let place = (decided.batch, txn);
+        self.place((decided.batch, txn));
+        self.by_txn.insert(txn, decided);
+    }
+
+    /// Another batch tells of a transaction whose outcome is known: that stands, and is needed as long
+    /// as the later one of the two.
+    pub(super) fn told_again(&mut self, txn: TxnId, batch: BatchNumber) {
+        if let Some(known) = self.by_txn.get_mut(&txn).filter(|known| known.batch < batch) {
+            known.batch = batch;
+            self.place((batch, txn));
+        }
+    }
+
+    fn place(&mut self, place: (BatchNumber, TxnId)) {
         self.is_in_order &= self.order.back().is_none_or(|last| last.0 <= place.0);
         self.order.push_back(place);
-        self.by_txn.insert(txn, decided);
     }
 
     pub(super) fn get(&self, txn: TxnId) -> Option<&Decided> {

@@ -307,8 +307,7 @@ impl Mftl {
         keys: &'a [HashedKey],
         nodes: usize,
     ) -> impl Iterator<Item = (Option<&'a Index>, KeyHash, usize)> {
-        let index = |key: &HashedKey| self.spaces.get(key.keyspace).map(|space| &space.index);
-        keys.iter().map(move |key| (index(key), key.hash, nodes))
+        keys.iter().map(move |key| (self.spaces.index(key.keyspace), key.hash, nodes))
     }
 }
 

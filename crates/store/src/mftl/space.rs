@@ -175,6 +175,11 @@ impl Spaces {
         self.find(id).map(|at| &self.list[at])
     }
 
+    /// The index of a keyspace.
+    pub(crate) fn index(&self, id: KeyspaceId) -> Option<&Index> {
+        self.get(id).map(|space| &space.index)
+    }
+
     /// A keyspace that is there, to change it.
     pub(crate) fn get_mut(&mut self, id: KeyspaceId) -> Option<&mut Space> {
         self.find(id).map(|at| &mut self.list[at])

@@ -38,16 +38,12 @@ fn a_server_loses_its_disk_and_another_its_directory_under_load() {
     trial.is_served("when its copies are made anew");
 
     // It is needed now.
-    trial.cluster.kill(next);
-    trial.cluster.wait_until_moved(next, asked);
-    trial.is_served("by the copies that were made anew");
+    trial.loses(next, asked, "by the copies that were made anew");
     fs::remove_dir_all(&trial.cluster.places[next].data).expect("removed");
     // As a server that was never there.
     trial.cluster.restart(next);
     trial.cluster.wait_until_complete(asked);
-    trial.cluster.kill(asked);
-    trial.cluster.wait_until_moved(asked, lost);
-    trial.is_served("by two whose copies were made anew");
+    trial.loses(asked, lost, "by two whose copies were made anew");
     trial.cluster.restart(asked);
     trial.end();
 }
@@ -73,9 +69,7 @@ fn an_older_copy_of_a_directory_comes_back_under_load() {
     assert!(code == 1 && text.contains("is an older copy of itself"), "{code}: {text}");
     trial.cluster.restart_with(old, "--accept-loss", "all");
     trial.cluster.wait_until_complete(asked);
-    trial.cluster.kill(next);
-    trial.cluster.wait_until_moved(next, asked);
-    trial.is_served("by copies of which one was made anew");
+    trial.loses(next, asked, "by copies of which one was made anew");
     trial.cluster.restart(next);
     trial.end();
 }
@@ -105,9 +99,7 @@ fn a_backup_that_lags_until_the_log_goes_on_without_it_comes_back_by_a_checkpoin
     trial.cluster.wait_until_complete(asked);
     let text = trial.cluster.text(lagging);
     assert!(text.contains("has taken a checkpoint, and follows"), "{text}");
-    trial.cluster.kill(primary);
-    trial.cluster.wait_until_moved(primary, asked);
-    trial.is_served("by a copy that was made anew");
+    trial.loses(primary, asked, "by a copy that was made anew");
     trial.cluster.restart(primary);
     trial.end();
 }

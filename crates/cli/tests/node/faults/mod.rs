@@ -120,6 +120,13 @@ impl Trial {
         self.tell(&format!("served {when}"));
     }
 
+    /// Kills a server, until others serve its shards, as the server `asked` sees it.
+    fn loses(&mut self, lost: usize, asked: usize, when: &str) {
+        self.cluster.kill(lost);
+        self.cluster.wait_until_moved(lost, asked);
+        self.is_served(when);
+    }
+
     /// For whoever has to look at a failure, or at where the time goes.
     fn tell(&self, what: &str) {
         println!("{} after {:.1?}: {what}", self.name, self.begun.elapsed());

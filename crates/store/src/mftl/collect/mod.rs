@@ -264,10 +264,10 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
 fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
     debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
-        let index = |keyspace| spaces.get(keyspace).map(|space| &space.index);
-        let mut keys =
-            few.iter().map(|&(keyspace, _, id)| (index(keyspace), id.place(), NODES_OF_DEAD));
-        while Ahead::take(&mut keys).is_some() {}
+        let keys = few.iter();
+        Ahead::take_all(
+            keys.map(|&(keyspace, _, id)| (spaces.index(keyspace), id.place(), NODES_OF_DEAD)),
+        );
         for &(keyspace, epoch, id) in few {
             if let Some(space) = spaces.get_mut(keyspace)
                 && space.epoch == epoch

@@ -389,9 +389,10 @@ impl MoveOut<'_> {
     /// asked for lately.
     fn prefetch_entries(&self, bytes: &[u8], done: usize) {
         let records = layout::records(bytes).skip(done).flatten().filter_map(Record::read);
-        let index = |keyspace| self.spaces.get(keyspace).map(|space| &space.index);
-        let mut keys = records.map(|record| (index(record.keyspace), record.hash, NODES_OF_RECORD));
-        while Ahead::take(&mut keys).is_some() {}
+        let index = |keyspace| self.spaces.index(keyspace);
+        Ahead::take_all(
+            records.map(|record| (index(record.keyspace), record.hash, NODES_OF_RECORD)),
+        );
     }
 
     /// Decides about one record. False when there is no space for it.

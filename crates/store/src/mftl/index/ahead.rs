@@ -75,6 +75,11 @@ impl<'a> Ahead<'a> {
         (ahead.len > 0).then_some(ahead)
     }
 
+    /// Takes all of them.
+    pub(crate) fn take_all(mut keys: impl Iterator<Item = (Option<&'a Index>, KeyHash, usize)>) {
+        while Self::take(&mut keys).is_some() {}
+    }
+
     /// Has the node fetched that is so many behind the first one, where it is wanted.
     fn fetch_nodes(&mut self, step: usize) {
         for place in self.places[..self.len].iter_mut().flatten() {
