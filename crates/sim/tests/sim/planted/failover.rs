@@ -158,7 +158,7 @@ fn a_replica_that_does_not_say_that_it_gives_up_is_found() {
 
 #[test]
 fn a_checkpoint_without_promises_and_outcomes_is_found() {
-    found_within(20, Bug::CheckpointWithoutState, REBUILDING);
+    found_within(80, Bug::CheckpointWithoutState, REBUILDING);
 }
 
 /// Servers that come back with an older copy of their data directory, while others lag, die and are
