@@ -156,6 +156,14 @@ impl Db {
         self.0.take(key).wait()
     }
 
+    /// See [`crate::Db::swap`].
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn swap(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome> {
+        self.0.swap(key, value).wait()
+    }
+
     /// See [`crate::Db::put_if_absent`].
     ///
     /// # Errors

@@ -298,6 +298,13 @@ impl Db {
         })
     }
 
+    /// Writes a key and returns the value that it had: a read and a write that nothing comes between,
+    /// in one request, where a transaction takes two.
+    pub fn swap(&self, key: &[u8], value: &[u8]) -> Pending<WriteOutcome> {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.call(move |db| async move { db.swap(&key, &value).await })
+    }
+
     /// Asks what became of a transaction.
     pub fn status(&self, txn: TxnId) -> Pending<TxnStatus> {
         self.call(move |db| async move { db.status(txn).await })

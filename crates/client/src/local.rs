@@ -309,6 +309,12 @@ impl LocalDb {
         Ok(self.write(key, mutation, Condition::VersionIs(version), false).await?.took_place())
     }
 
+    /// Writes a key and returns the value that it had: a read and a write in one request.
+    pub fn swap(&self, key: &[u8], value: &[u8]) -> Operation<WriteOutcome> {
+        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
+        self.write(key, mutation, Condition::Always, true)
+    }
+
     /// Asks what became of a transaction.
     pub fn status(&self, txn: TxnId) -> Operation<TxnStatus> {
         let ticket = Cell::new(None);

@@ -194,6 +194,21 @@ pub fn sync_parent(path: &Path) -> Result<(), IoError> {
 /// # Errors
 /// [`IoError::NoSpace`] when the file system is full, otherwise the failing call.
 pub fn preallocate_zeroed(file: &IoFile, offset: u64, bytes: u64) -> Result<(), IoError> {
+    preallocate_zeroed_by(file, offset, bytes, ZERO_FILL_BYTES, |_| {})
+}
+
+/// As [`preallocate_zeroed`], in pieces of so many bytes (a multiple of 4096). Before each one
+/// `pause` is called with the bytes that are written by then: others may need the disk meanwhile.
+///
+/// # Errors
+/// As [`preallocate_zeroed`].
+pub fn preallocate_zeroed_by(
+    file: &IoFile,
+    offset: u64,
+    bytes: u64,
+    piece_bytes: usize,
+    mut pause: impl FnMut(u64),
+) -> Result<(), IoError> {
     let full = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             IoError::NoSpace { path: file.path().to_owned(), bytes }
@@ -201,16 +216,15 @@ pub fn preallocate_zeroed(file: &IoFile, offset: u64, bytes: u64) -> Result<(), 
         _ => file.failed("preallocate", source),
     };
     allocate(file, offset, bytes).map_err(full)?;
-    let zeros = AlignedBuffer::zeroed(
-        ZERO_FILL_BYTES.min(usize::try_from(bytes).unwrap_or(ZERO_FILL_BYTES)),
-    );
-    let mut at = offset;
-    let end = offset + bytes;
-    while at < end {
-        let piece = (zeros.len() as u64).min(end - at);
+    let zeros =
+        AlignedBuffer::zeroed(piece_bytes.min(usize::try_from(bytes).unwrap_or(piece_bytes)));
+    let mut done = 0;
+    while done < bytes {
+        pause(done);
+        let piece = (zeros.len() as u64).min(bytes - done);
         let piece_bytes = usize::try_from(piece).unwrap_or(zeros.len());
-        file.file().write_all_at(&zeros[..piece_bytes], at).map_err(full)?;
-        at += piece;
+        file.file().write_all_at(&zeros[..piece_bytes], offset + done).map_err(full)?;
+        done += piece;
     }
     file.sync()
 }

@@ -32,6 +32,15 @@ pub const SPARE_FILES: usize = 2;
 /// A fresh file is preallocated when no spare is left and the current file is used to this
 /// percentage; before that a reclaimed file may still turn up, which costs nothing to reuse.
 pub const PREALLOCATE_AT_PERCENT: u64 = 50;
+/// Bytes of one write while a file is filled with zeros beside a log that goes on: what a group of the
+/// log may have to wait for. A disk takes some 0.1 ms for it.
+pub const FILL_PIECE_BYTES: usize = 128 * 1024;
+/// A file is filled so much faster than the rest of the current one is used up, in percent.
+pub const FILL_PERCENT_AHEAD: u64 = 150;
+/// Bytes a second with which it is filled at least, however little is appended.
+pub const FILL_SPEED: u64 = 64 * 1024 * 1024;
+/// How often the thread that fills it looks whether it may go on.
+pub const FILL_WAIT: Duration = Duration::from_micros(500);
 /// While the next file cannot be made, this much of a file is kept for what was admitted before and
 /// for what makes room (decisions, deletes, read bounds). It leaves a tenth of a file between
 /// asking for the next one and knowing that there is none.
@@ -49,6 +58,8 @@ const _: () = assert!(
     DEFAULT_BLOCK_BYTES <= MAX_BLOCK_BYTES && DEFAULT_BLOCK_BYTES.is_multiple_of(SECTOR_BYTES)
 );
 const _: () = assert!(PREALLOCATE_AT_PERCENT + RESERVE_PERCENT < 100);
+const _: () = assert!(FILL_PERCENT_AHEAD > 100, "full before it is needed");
+const _: () = assert!(FILL_PIECE_BYTES.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(
     MIN_FILE_BYTES >= 2 * SECTOR_BYTES as u64 && MIN_FILE_BYTES.is_multiple_of(SECTOR_BYTES as u64)
 );

@@ -56,8 +56,8 @@ pub(crate) struct BenchArgs {
     /// at backups [default: primaries answer, with the present].
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "in_process")]
     pub(super) max_staleness: Option<Duration>,
-    /// Register: single requests without transactions, each of one key, so that every key must be
-    /// linearizable.
+    /// Register, get-put: single requests without transactions, each of one key, so that every key
+    /// must be linearizable. A get and a put are one request, which answers with the value before.
     #[arg(long, conflicts_with_all = ["max_staleness", "ops", "retry"])]
     pub(super) singles: bool,
     /// Run an aborted transaction again with the same keys until it commits [default: go on with a

@@ -106,9 +106,9 @@ impl BenchArgs {
         spec.seed = self.seed;
         let mut spec = self.shape.applied_to(spec)?;
         if self.singles {
-            if spec.kind != WorkloadKind::Register {
+            if !matches!(spec.kind, WorkloadKind::Register | WorkloadKind::GetPut) {
                 return Err(Failure::usage(format!(
-                    "--singles goes with register, not with {name}"
+                    "--singles goes with register and get-put, not with {name}"
                 )));
             }
             spec.ops_per_txn = 1;
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!((setup.singles, setup.spec.ops_per_txn), (true, 1));
         assert!(!args("register").setup().unwrap().singles);
         let refused = args("list-append --singles").setup().map(drop).unwrap_err().to_string();
-        assert!(refused.contains("--singles goes with register"), "{refused}");
+        assert!(refused.contains("--singles goes with register and get-put"), "{refused}");
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl BenchSession {
                 }
             }
             self.generator.next(&mut self.plan);
-            if self.run.singles {
+            if self.run.singles && self.run.spec.kind == WorkloadKind::Register {
                 // Registers are read before they are written; one request does one of it.
                 self.plan.ops.drain(..self.plan.ops.len().saturating_sub(1));
             }
@@ -268,13 +268,19 @@ impl BenchSession {
         Ok(())
     }
 
-    /// The plan's one operation, as a request of its own.
+    /// The plan as one request: its one operation, or a read and a write of the same key.
     async fn execute_single(&mut self) -> Result<(), AttemptFailure> {
-        let Some(&op) = self.plan.ops.first() else { return Ok(()) };
+        let Some(&op) = self.plan.ops.last() else { return Ok(()) };
         let key = op.key();
         self.key.clear();
         self.shape.write(key, &mut self.key);
         self.value.clear();
+        if let Op::Put(_) = op {
+            self.run.spec.write_value(key, &mut self.value);
+            let outcome = self.db.swap(&self.key, &self.value).await.map_err(commit_failed)?;
+            std::hint::black_box(outcome.found.map_or(0, |value| value.len()));
+            return Ok(());
+        }
         let written = match op {
             Op::Write { value, .. } => {
                 write_integer(value, &mut self.value);

@@ -8,6 +8,7 @@
 //! Invariant: `Written { Ok }` means that the bytes survive the loss of power. After an error
 //! nothing is known about them.
 
+mod fill;
 pub mod memory;
 mod ssd;
 

@@ -22,9 +22,10 @@ use std::thread::JoinHandle;
 
 use rustix::fs::OFlags;
 use timestone_io::{
-    Access, AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken,
+    AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken,
 };
 
+use super::fill::{Appending, fill};
 use super::{DeviceEvent, FileInfo, FileName, FileRegistry, FileSource, LogDevice};
 use crate::WalError;
 
@@ -36,6 +37,8 @@ const UNFINISHED: &str = ".new";
 struct Job {
     change: DirectoryChange,
     registry: Option<Arc<dyn FileRegistry>>,
+    /// A log goes on meanwhile.
+    is_beside: bool,
 }
 
 enum DirectoryChange {
@@ -53,6 +56,7 @@ struct Worker {
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
+    appending: Arc<Appending>,
 }
 
 /// A directory of log files.
@@ -134,7 +138,7 @@ fn entries(directory: &Path) -> Result<Vec<(PathBuf, String)>, WalError> {
     Ok(entries)
 }
 
-fn from_io(path: &Path, error: IoError) -> WalError {
+pub(super) fn from_io(path: &Path, error: IoError) -> WalError {
     match error {
         IoError::File { action, path, source } => WalError::io(action, path, source),
         IoError::NoSpace { path, .. } => {
@@ -198,9 +202,12 @@ impl Worker {
         let (jobs, inbox) = channel::<Job>();
         let (outbox, done) = channel::<Done>();
         let at = directory.to_owned();
+        let appending = Arc::new(Appending::default());
+        let beside = Arc::clone(&appending);
         let run = move || {
-            for Job { change, registry } in inbox {
-                let files = LogFolder { path: &at, registry };
+            for Job { change, registry, is_beside } in inbox {
+                let beside = is_beside.then_some(&*beside);
+                let files = LogFolder { path: &at, registry, beside };
                 let finished = match change {
                     DirectoryChange::Prepare(name, source) => {
                         Done::Prepared(name, files.prepare(name, source))
@@ -216,7 +223,7 @@ impl Worker {
             .name("log-files".into())
             .spawn(run)
             .map_err(|cause| WalError::io("start the thread for", directory, cause))?;
-        Ok(Self { jobs: Some(jobs), done, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), appending })
     }
 
     fn send(&self, job: Job) {
@@ -228,6 +235,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = None;
+        self.appending.end();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -240,6 +248,7 @@ impl Drop for Worker {
 struct LogFolder<'a> {
     path: &'a Path,
     registry: Option<Arc<dyn FileRegistry>>,
+    beside: Option<&'a Appending>,
 }
 
 impl LogFolder<'_> {
@@ -253,7 +262,7 @@ impl LogFolder<'_> {
             }
             FileSource::Fresh { bytes } => {
                 let unfinished = self.path.join(format!("{name}{UNFINISHED}"));
-                if let Err(error) = fill(&unfinished, bytes) {
+                if let Err(error) = fill(&unfinished, bytes, self.beside) {
                     give_back(&unfinished);
                     return Err(error);
                 }
@@ -309,23 +318,6 @@ fn give_back(path: &Path) {
     }
 }
 
-fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
-    let file =
-        timestone_io::open_direct(path, Access::CreateNew).map_err(|error| from_io(path, error))?;
-    let free = timestone_io::free_bytes(&file);
-    timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| match (error, free) {
-        (IoError::NoSpace { .. }, Some(free)) => {
-            let words =
-                format!("the file system is full: {bytes} bytes are needed, {free} are free");
-            WalError::io("preallocate", path, io::Error::new(io::ErrorKind::StorageFull, words))
-        }
-        (error, _) => from_io(path, error),
-    })?;
-    // Length and allocation must be durable as well, or every later write would have to make them
-    // so.
-    file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
-}
-
 impl Writer {
     fn take_done(&mut self, done: Done) {
         self.events.push(match done {
@@ -348,6 +340,8 @@ impl Writer {
         let Some((_, file)) = self.open.iter().find(|(open, _)| *open == name) else {
             return Err((buffers, "it was not made by this device"));
         };
+        let bytes: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        self.worker.appending.use_up_to(offset + bytes);
         let op = IoOp::WriteMany { file: file.clone(), offset, buffers };
         self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(
             |refused| match refused.op {
@@ -407,14 +401,17 @@ impl LogDevice for SsdDevice {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to make files");
         let registry = writer.registry.clone();
-        writer.worker.send(Job { change: DirectoryChange::Prepare(name, source), registry });
+        let is_beside = !writer.open.is_empty();
+        let change = DirectoryChange::Prepare(name, source);
+        writer.worker.send(Job { change, registry, is_beside });
     }
 
     fn remove(&mut self, file: FileName) {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to remove files");
         let registry = writer.registry.clone();
-        writer.worker.send(Job { change: DirectoryChange::Remove(file), registry });
+        let change = DirectoryChange::Remove(file);
+        writer.worker.send(Job { change, registry, is_beside: true });
     }
 
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {
