@@ -170,6 +170,12 @@ impl FileLog {
         self.ask_to_copy_forward(events);
     }
 
+    pub(crate) fn start(&mut self) {
+        if self.flight.is_under_way() {
+            self.device.start();
+        }
+    }
+
     fn written(
         &mut self,
         mut buffers: Vec<AlignedBuffer>,
