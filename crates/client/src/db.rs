@@ -369,15 +369,17 @@ impl Db {
         let mut retry = Retry::new(options);
         loop {
             let transaction = self.begin(&options.transaction).await?;
-            let result = match body(transaction.clone()).await {
-                Ok(value) => transaction.commit().await.map(|_| value),
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(value) => return Ok(value),
+            match body(transaction.clone()).await {
+                Ok(value) => match transaction.commit().await {
+                    Ok(_) => return Ok(value),
+                    Err(error) => {
+                        transaction.abort();
+                        retry.again(error)?;
+                    }
+                },
                 Err(error) => {
                     transaction.abort();
-                    retry.again(error)?;
+                    retry.again_unless_own(error, transaction.met())?;
                 }
             }
             self.pause(retry.attempts()).await?;

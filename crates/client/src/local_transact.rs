@@ -46,16 +46,21 @@ impl LocalDb {
     {
         let mut retry = Retry::new(options);
         loop {
-            let transaction = Rc::new(self.begin(&options.transaction)?);
-            let result = match body(Rc::clone(&transaction)).await {
-                Ok(value) => transaction.commit().await.map(|_| value),
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(value) => return Ok(value),
+            let met = Met::default();
+            let mut transaction = self.begin(&options.transaction)?;
+            transaction.met = Some(Rc::clone(&met));
+            let transaction = Rc::new(transaction);
+            match body(Rc::clone(&transaction)).await {
+                Ok(value) => match transaction.commit().await {
+                    Ok(_) => return Ok(value),
+                    Err(error) => {
+                        transaction.abort();
+                        retry.again(error)?;
+                    }
+                },
                 Err(error) => {
                     transaction.abort();
-                    retry.again(error)?;
+                    retry.again_unless_own(error, met.take())?;
                 }
             }
             self.pause(retry.attempts()).await?;

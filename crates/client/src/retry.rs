@@ -111,6 +111,19 @@ impl Retry {
         }
     }
 
+    /// A closure has returned this, and an operation of it had met what a new attempt may not meet:
+    /// another one that began later hears that there is no such transaction, and may be what the
+    /// closure looked at first.
+    ///
+    /// # Errors
+    /// It is not run again.
+    pub(crate) fn again_unless_own(&mut self, error: Error, met: Option<Error>) -> Result<()> {
+        if error.retryable() || met.is_none() {
+            return self.again(error);
+        }
+        if self.again_after(met) { Ok(()) } else { Err(error.after(self.attempts)) }
+    }
+
     /// An attempt ended with an error of the application's own: whether there is another one,
     /// because an operation of it had met what a new attempt may not meet.
     pub(crate) fn again_after(&mut self, met: Option<Error>) -> bool {

@@ -219,6 +219,35 @@ fn a_closure_of_a_task_has_errors_of_its_own() {
     assert_eq!(told.wait().unwrap(), 3);
 }
 
+/// One that has several reads under way may look first at one that began when the transaction was
+/// given up already.
+#[test]
+fn a_closure_is_run_again_whichever_of_its_errors_it_looks_at() {
+    let server = Server::start();
+    let deadline = Some(Duration::from_millis(50));
+    let transaction = TransactionOptions { deadline, ..TransactionOptions::default() };
+    let few = TransactOptions { transaction, max_attempts: 3 };
+    let db = block_on(connect(&server.url())).unwrap();
+    server.deaf.store(true, Ordering::SeqCst);
+    let attempts = std::cell::Cell::new(0);
+    let read = block_on(db.transact_with(&few, async |tx| {
+        attempts.set(attempts.get() + 1);
+        tx.get(b"n").await.map_err(|_| Error::application("there is no such transaction"))
+    }));
+    assert_eq!((read.unwrap_err().code(), attempts.get()), (ErrorCode::Aborted, 3));
+    let told = db.spawn(|db| async move {
+        let attempts = std::cell::Cell::new(0);
+        let attempts = &attempts;
+        let read = db.transact_with(&few, |tx| async move {
+            attempts.set(attempts.get() + 1);
+            tx.get(b"n").await.map_err(|_| Error::application("there is no such transaction"))
+        });
+        assert_eq!(read.await.unwrap_err().code(), ErrorCode::Aborted);
+        Ok(attempts.get())
+    });
+    assert_eq!(told.wait().unwrap(), 3);
+}
+
 #[test]
 fn tasks_on_the_loop_share_it_with_calls_from_threads() {
     let server = Server::start();

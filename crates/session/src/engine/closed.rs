@@ -84,6 +84,13 @@ impl Closed {
         debug_assert!(self.shards.len() > limits::CHECKED_SHARDS || counted() == self.behind);
     }
 
+    /// Another map: what others have told than these backups of a shard counts no longer.
+    pub(super) fn keep(&mut self, shard: ShardIndex, is_backup: impl Fn(ServerNumber) -> bool) {
+        if let Some(of) = self.shards.get_mut(shard.index()) {
+            of.told.retain(|one| is_backup(one.server));
+        }
+    }
+
     /// What the backups of a shard have told.
     fn told(&self, shard: ShardIndex) -> &[Told] {
         self.shards.get(shard.index()).map_or(&[], |of| &of.told)

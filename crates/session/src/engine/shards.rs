@@ -293,6 +293,10 @@ impl Shards {
         }
         self.servers = routes.servers();
         let shards: Vec<_> = self.known().map(|index| (index, self.at(index).id)).collect();
+        for &(index, id) in &shards {
+            let (replicas, primary) = (routes.replicas_of(id), routes.server_of(id));
+            self.closed.keep(index, |one| replicas.contains(&one) && primary != Some(one));
+        }
         self.backups.update(&routes, shards.into_iter());
         self.slots = routes
             .slots()

@@ -259,6 +259,25 @@ fn snapshots_above_what_is_closed_are_noticed() {
 }
 
 #[test]
+fn what_a_server_has_told_that_is_no_backup_any_more_counts_no_longer() {
+    const OTHER: ServerNumber = ServerNumber(3);
+    // It has left the shard, or has become its primary.
+    for (version, primary, replicas) in
+        [(3, PRIMARY, vec![PRIMARY, OTHER]), (3, BACKUP, vec![BACKUP, OTHER])]
+    {
+        let (mut world, at) = world_without_a_primary();
+        let session = world.session();
+        world.pass(Duration::from_millis(400));
+        assert_eq!(snapshot(&mut world, session).1, at);
+        let map = routes(version, 1, 1)
+            .with_servers(|_| Some(primary))
+            .with_replicas(|_| replicas.clone());
+        world.host.engine.set_routes(world.now, map);
+        assert_eq!(snapshot(&mut world, session).1, ago(&world, 500), "nobody has told anything");
+    }
+}
+
+#[test]
 fn no_snapshot_is_older_than_it_may_be() {
     let (mut world, at) = world_without_a_primary();
     let session = world.session();

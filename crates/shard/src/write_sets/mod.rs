@@ -157,9 +157,8 @@ impl WriteSets {
     /// A write set was decided, and is put a little later.
     #[inline]
     pub(crate) fn put_later(&mut self, now: Timestamp, work: Unapplied) {
-        assert!(now >= self.late_at, "turns follow each other");
         self.late.push_back(work);
-        self.late_at = now;
+        self.late_at = self.late_at.max(now);
     }
 
     /// Notes them: they are put next.
@@ -167,7 +166,8 @@ impl WriteSets {
         self.ahead.note_all(self.late.len(), self.late.iter().map(Unapplied::txn));
     }
 
-    /// How many are to be put that were decided before this turn.
+    /// How many are to be put now: what was decided in this turn of the thread, which has one time,
+    /// has not been told yet.
     pub(crate) fn due_late(&self, now: Timestamp) -> usize {
         if self.late_at < now { self.late.len() } else { 0 }
     }
