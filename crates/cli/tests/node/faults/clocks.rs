@@ -10,7 +10,7 @@ use crate::faults::partitions::depose;
 use crate::faults::{Trial, others};
 
 /// By server: almost half a second apart, and one that jumps up and down by what is a step.
-const SHIFTS: [&str; 3] = ["245ms", "-245ms", "110ms,-110ms/1700ms"];
+pub(super) const SHIFTS: [&str; 3] = ["245ms", "-245ms", "110ms,-110ms/1700ms"];
 
 #[test]
 fn histories_are_right_where_clocks_are_half_a_second_apart_and_jump() {

@@ -15,13 +15,9 @@ const WRITTEN: usize = 80 << 20;
 /// Bytes of one write of it.
 const PIECE: usize = 512 << 10;
 
-/// The log and flash files of a server are lost, but not its data directory; then the directory of
-/// another one as well. Their copies are made anew, and are as good as the others.
-#[test]
-fn a_server_loses_its_disk_and_another_its_directory_under_load() {
-    let mut trial = Trial::start_as("lost disks", |_, place| place.with("--replace-after", "2s"));
-    let lost = trial.a_primary(0);
-    let [asked, next] = others(lost);
+/// The log and flash files of a server are lost, but not its data directory. It is refused until that
+/// is accepted, and its copies are made anew.
+pub(super) fn lose_disk(trial: &mut Trial, lost: usize, asked: usize) {
     trial.cluster.kill(lost);
     let data = trial.cluster.places[lost].data.clone();
     for entry in fs::read_dir(&data).expect("it is there").flatten() {
@@ -35,25 +31,11 @@ fn a_server_loses_its_disk_and_another_its_directory_under_load() {
     assert!(code == 1 && text.contains("--accept-loss"), "{code}: {text}");
     trial.cluster.restart_with(lost, "--accept-loss", "all");
     trial.cluster.wait_until_complete(asked);
-    trial.is_served("when its copies are made anew");
-
-    // It is needed now.
-    trial.loses(next, asked, "by the copies that were made anew");
-    fs::remove_dir_all(&trial.cluster.places[next].data).expect("removed");
-    // As a server that was never there.
-    trial.cluster.restart(next);
-    trial.cluster.wait_until_complete(asked);
-    trial.loses(asked, lost, "by two whose copies were made anew");
-    trial.cluster.restart(asked);
-    trial.end();
 }
 
-/// A server comes back with a copy of its directory that lacks what it has acknowledged since.
-#[test]
-fn an_older_copy_of_a_directory_comes_back_under_load() {
-    let mut trial = Trial::start("older copy");
-    let old = trial.a_primary(0);
-    let [asked, next] = others(old);
+/// A server comes back with a copy of its directory that lacks what it has acknowledged since. It is
+/// refused until that is accepted, and its copies are made anew.
+pub(super) fn bring_back_older(trial: &mut Trial, old: usize, asked: usize) {
     trial.cluster.stop(old);
     let data = trial.cluster.places[old].data.clone();
     let aside = trial.cluster.folder.path().join("aside");
@@ -69,6 +51,35 @@ fn an_older_copy_of_a_directory_comes_back_under_load() {
     assert!(code == 1 && text.contains("is an older copy of itself"), "{code}: {text}");
     trial.cluster.restart_with(old, "--accept-loss", "all");
     trial.cluster.wait_until_complete(asked);
+}
+
+/// Then the directory of another one is lost as well. Copies that are made anew are as good as the
+/// others.
+#[test]
+fn a_server_loses_its_disk_and_another_its_directory_under_load() {
+    let mut trial = Trial::start_as("lost disks", |_, place| place.with("--replace-after", "2s"));
+    let lost = trial.a_primary(0);
+    let [asked, next] = others(lost);
+    lose_disk(&mut trial, lost, asked);
+    trial.is_served("when its copies are made anew");
+
+    // It is needed now.
+    trial.loses(next, asked, "by the copies that were made anew");
+    fs::remove_dir_all(&trial.cluster.places[next].data).expect("removed");
+    // As a server that was never there.
+    trial.cluster.restart(next);
+    trial.cluster.wait_until_complete(asked);
+    trial.loses(asked, lost, "by two whose copies were made anew");
+    trial.cluster.restart(asked);
+    trial.end();
+}
+
+#[test]
+fn an_older_copy_of_a_directory_comes_back_under_load() {
+    let mut trial = Trial::start("older copy");
+    let old = trial.a_primary(0);
+    let [asked, next] = others(old);
+    bring_back_older(&mut trial, old, asked);
     trial.loses(next, asked, "by copies of which one was made anew");
     trial.cluster.restart(next);
     trial.end();

@@ -15,6 +15,7 @@ mod copies;
 mod deaths;
 mod links;
 mod partitions;
+mod together;
 
 use std::sync::Arc;
 use std::time::Instant;
