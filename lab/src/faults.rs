@@ -48,7 +48,7 @@ struct Fault {
     processes: &'static [&'static str],
 }
 
-const FAULTS: [Fault; 15] = [
+const FAULTS: [Fault; 17] = [
     Fault {
         name: "the client dies",
         golden: &["late_and_duplicate_prepares_after_the_decision", "termination_prepared_later"],
@@ -125,7 +125,7 @@ const FAULTS: [Fault; 15] = [
         name: "a replica loses its disk, or comes back with an older state",
         golden: &["a_replica_that_has_lost_its_disk_answers_nobody_before_it_has_a_table"],
         mutations: &["AnswersWithoutState", "BelievesOldState", "ReturnsWithoutAsking"],
-        scenarios: &["rebuilding", "older-copy"],
+        scenarios: &["rebuilding", "older-copy", "standing-by"],
         kinds: &["lost-devices", "lost-directory", "older-copy"],
         processes: &[
             "a_server_loses_its_disk_and_another_its_directory_under_load",
@@ -182,6 +182,22 @@ const FAULTS: [Fault; 15] = [
         scenarios: &["failover", "gateway-failover"],
         kinds: &["failover"],
         processes: &[EVERY_ROLE],
+    },
+    Fault {
+        name: "a primary is silent while clients read snapshots that may be old",
+        golden: &["snapshots_begin_at_what_is_closed_while_a_primary_is_silent"],
+        mutations: &["ClosesOverPrepared", "BackupReadsBehind"],
+        scenarios: &["old-reads", "backup-reads"],
+        kinds: &["kill", "power-cut", "isolate", "pause"],
+        processes: &["snapshots_that_may_be_old_go_on_while_nobody_serves_a_shard"],
+    },
+    Fault {
+        name: "all of this in one cluster",
+        golden: &[],
+        mutations: &[],
+        scenarios: &[],
+        kinds: &[],
+        processes: &["histories_are_right_in_a_cluster_that_everything_befalls"],
     },
 ];
 
