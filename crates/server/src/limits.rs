@@ -129,7 +129,10 @@ pub(crate) const MAX_WAITING_APPLIES: usize = 32 << 20;
 /// Bytes of batches that a replica keeps in memory because they are needed in its log; above it the
 /// shard is asked to append again what holds them up.
 pub(crate) const COPY_FORWARD_BYTES: usize = 64 << 20;
-/// How often it is asked.
+/// Bytes that a replica appends to its log before it appends its mark again: an old one would keep whole
+/// files that are needed for nothing else, where their room could be used again.
+pub(crate) const MARK_AGAIN_BYTES: usize = 32 << 20;
+/// How often the shard is asked to append again what holds up memory.
 pub(crate) const COPY_FORWARD_PAUSE: Duration = Duration::from_secs(1);
 /// How often a backup looks what its log is still needed for: through all promises and outcomes that
 /// it keeps. Read bounds come every 250 ms, so that there is a turn for it.

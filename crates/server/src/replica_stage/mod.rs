@@ -533,6 +533,15 @@ impl ReplicaStage {
         }
     }
 
+    /// Appends the mark again that lies far back.
+    fn renew_mark(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(kept) = &mut self.kept else { return };
+        let Some(mark) = kept.log.old_mark() else { return };
+        let buffer = ctx.take_buffer();
+        let (to, event) = kept.log.append(ctx.now(), None, &mark, buffer);
+        self.outgoing.send(ctx, to, event);
+    }
+
     /// Has the shard append again what holds up too much memory.
     fn bound_memory(&mut self, ctx: &mut Context<'_, Event>) {
         let Some(kept) = &mut self.kept else { return };
@@ -651,6 +660,7 @@ impl Stage<Event> for ReplicaStage {
             self.end(ctx);
         } else {
             self.bound_memory(ctx);
+            self.renew_mark(ctx);
         }
         self.settle(ctx);
         self.links.flush(ctx, &mut self.outgoing);

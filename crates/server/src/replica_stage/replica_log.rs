@@ -26,6 +26,7 @@ use timestone_wal::{BatchHead, BatchNumber, RecordNumber};
 use super::bytes::LogBytes;
 use super::entry::{self, EntryHead};
 use crate::event::Event;
+use crate::limits::MARK_AGAIN_BYTES;
 
 /// What a log batch holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,6 +158,8 @@ pub(super) struct ReplicaLog {
     mark: Option<(BatchNumber, Entry<LogBytes>)>,
     /// The log batch with the last mark that is durable.
     durable_mark: BatchNumber,
+    /// Bytes that were appended behind the last mark.
+    since_mark: usize,
 }
 
 impl ReplicaLog {
@@ -186,6 +189,7 @@ impl ReplicaLog {
             released: BatchNumber::ZERO,
             mark: None,
             durable_mark: BatchNumber::ZERO,
+            since_mark: 0,
         };
         let mut entries = Vec::new();
         let is_emptied = found.is_emptied();
@@ -290,10 +294,17 @@ impl ReplicaLog {
             BatchHead { shard: self.shard, batch, epoch: Epoch::ZERO, first: self.next_record };
         self.next_record = self.next_record.plus(records);
         let (of, is_mark) = (self.head, matches!(entry, Entry::Mark(_)));
+        self.since_mark = if is_mark { 0 } else { self.since_mark + bytes.len() };
         self.in_flight.push_back(Appended { number: batch, ticket, head: of, is_mark, at });
         self.logs.given(self.log, batch);
         self.note(batch, of.life, entry);
         (self.log, Event::LogAppend(LogAppend { head, bytes }))
+    }
+
+    /// The mark, if it lies so far back that it is to be appended again.
+    pub(super) fn old_mark(&self) -> Option<Entry<LogBytes>> {
+        let is_old = self.since_mark >= MARK_AGAIN_BYTES;
+        self.mark.as_ref().filter(|_| is_old).map(|(_, mark)| mark.clone())
     }
 
     /// Whether everything before is void from this mark on.
@@ -472,6 +483,24 @@ mod tests {
         assert_eq!(released(&mut log), Some(3));
         assert_eq!(log.copy_forward(number(4), number(3)), (None, Some(number(3))));
         assert_eq!(log.copy_forward(number(4), number(1)), (None, None), "it may be cut");
+    }
+
+    #[test]
+    fn a_mark_that_lies_far_back_is_appended_again_and_holds_nothing_up() {
+        let (mut log, _) = log_of(&[mark(), batch(1), batch(2)]);
+        assert_eq!(log.old_mark(), None);
+        let Entry::Batch(mut large) = batch(3) else { unreachable!() };
+        large.payload.records = vec![0; MARK_AGAIN_BYTES].into();
+        log.needs_from(number(3));
+        log.append(Timestamp::ZERO, None, &Entry::Batch(large), Vec::new());
+        log.durable(number(4));
+        assert_eq!(released(&mut log), None, "the mark is in the first one");
+        let again = log.old_mark().expect("it is far back");
+        assert_eq!(again, mark());
+        log.append(Timestamp::ZERO, None, &again, Vec::new());
+        assert_eq!(log.old_mark(), None);
+        log.durable(number(5));
+        assert_eq!(released(&mut log), Some(4), "what is needed yet");
     }
 
     #[test]
