@@ -133,7 +133,7 @@ impl Log {
 
     /// Sends what is queued, when nothing is in flight, and reports what happened. Never blocks. To
     /// be called once a turn, after the turn's batches were appended, and whenever [`Log::wake_fd`]
-    /// or [`Log::next_deadline`] say so. What is sent begins with [`Log::start`], or the next call.
+    /// or [`Log::next_deadline`] say so.
     pub fn pump(&mut self, now: Timestamp, events: &mut Vec<LogEvent>) {
         match &mut self.store {
             Store::Files(log) => log.pump(now, events),
@@ -144,14 +144,6 @@ impl Log {
                     stats.groups += 1;
                 }
             }
-        }
-    }
-
-    /// Begins the write that was sent. Apart from [`Log::pump`], so that messages to other replicas can
-    /// leave first: they have a longer way to go.
-    pub fn start(&mut self) {
-        if let Store::Files(log) = &mut self.store {
-            log.start();
         }
     }
 

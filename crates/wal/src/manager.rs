@@ -170,12 +170,6 @@ impl FileLog {
         self.ask_to_copy_forward(events);
     }
 
-    pub(crate) fn start(&mut self) {
-        if self.flight.is_under_way() {
-            self.device.start();
-        }
-    }
-
     fn written(
         &mut self,
         mut buffers: Vec<AlignedBuffer>,

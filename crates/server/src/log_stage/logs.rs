@@ -92,11 +92,6 @@ impl Logs {
         self.own.iter_mut().chain(&mut self.adopted).for_each(|log| log.pump(now, events));
     }
 
-    /// Begins what was sent.
-    pub(super) fn start(&mut self) {
-        self.own.iter_mut().chain(&mut self.adopted).for_each(Log::start);
-    }
-
     /// Whether files have gone since this was last asked.
     pub(super) fn have_reclaimed(&mut self) -> bool {
         let reclaimed = self.all().map(|log| log.stats().reclaimed).sum();

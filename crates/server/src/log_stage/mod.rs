@@ -275,11 +275,6 @@ impl Stage<Event> for LogStage {
         self.tell_retained(ctx);
     }
 
-    fn flush(&mut self, _ctx: &mut Context<'_, Event>) {
-        // Behind the net stages: what is for other replicas has left.
-        self.logs.start();
-    }
-
     fn next_deadline(&self) -> Option<Timestamp> {
         // Nothing else wakes a stage that only empties logs: not to go on with one of them when
         // something went wrong, either.

@@ -153,8 +153,6 @@ fn the_gateway_of_the_primary_calls_the_shard_and_no_other_does() {
         assert_eq!(world.serving(), Some(primary), "{:?}", world.state());
         let (begin, mut commit) = (world.now, world.now.next());
         assert!(world.write(number, 5, begin, &mut commit));
-        // It is put when it was acknowledged.
-        world.pass(1);
         let calls = [1, 2, 3].map(|id| world.call(id, 5));
         let expected = [1, 2, 3].map(|id| (id == primary).then_some(number));
         assert_eq!(calls, expected, "who was deposed is not called");

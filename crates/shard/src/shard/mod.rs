@@ -97,8 +97,6 @@ pub struct Shard {
     figures: ShardFigures,
     exports: Exports,
     around: Around,
-    /// What is decided now is told before it is put.
-    says_first: bool,
 }
 
 /// What answers to reads and single writes need beside the state of their own.
@@ -156,7 +154,6 @@ impl Shard {
                 scrub_askers: ScrubAskers::default(),
                 store_events: Vec::new(),
             },
-            says_first: false,
         }
     }
 
@@ -263,9 +260,7 @@ impl Shard {
     fn log_durable(&mut self, ctx: &mut Turn<'_>, batch: BatchNumber) {
         if let Some(through) = self.log_records.durable(batch) {
             let range = participant::LogRange::through(through);
-            self.says_first = true;
             self.step(ctx, participant::Input::Durable { range }, None);
-            self.says_first = false;
         }
         self.log_records.release(ctx);
         self.driver.assert_carried_out();
@@ -417,10 +412,7 @@ impl Shard {
     /// Takes what it is told, after [`Shard::begin_inputs`].
     pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
         match input {
-            Input::FrameBatch(frame_batch) => {
-                self.put_late(ctx, self.write_sets.late());
-                self.frame_batch(ctx, frame_batch)
-            }
+            Input::FrameBatch(frame_batch) => self.frame_batch(ctx, frame_batch),
             Input::LogDurable { batch } => self.log_durable(ctx, batch),
             Input::LogRetained { log, from } => {
                 if let Some(below) = self.log_records.retained(log, from) {
@@ -461,7 +453,6 @@ impl Shard {
     /// The end of a turn, or a deadline that has passed.
     pub fn turn(&mut self, ctx: &mut Turn<'_>) {
         self.requests.set_now(ctx.now());
-        self.put_late(ctx, self.write_sets.due_late(ctx.now()));
         self.pump_store(ctx);
         self.put_rest(ctx);
         self.hand_over(ctx);

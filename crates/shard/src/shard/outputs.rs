@@ -85,11 +85,12 @@ impl Shard {
             }
             Output::Apply { txn, commit } => {
                 self.figures.gauges().commit();
+                self.write_sets.fetch_ahead(self.driver.participant(), &*self.store);
+                // What does not fit is queued by it.
                 let work = Unapplied::all(txn, commit);
-                if self.says_first {
-                    return self.write_sets.put_later(ctx.now(), work);
+                if self.write_sets.is_next(ctx.now(), work) {
+                    self.put(ctx, work);
                 }
-                self.put_decided(ctx, work);
             }
             Output::AckDecision { token, txn } => {
                 let Self { hand_over, requests, store, write_sets, .. } = self;
@@ -208,31 +209,6 @@ impl Shard {
             "what finds no room waits"
         );
         put != Put::NoRoom
-    }
-
-    /// Puts a write set, unless others wait for room.
-    fn put_decided(&mut self, ctx: &Turn<'_>, work: Unapplied) {
-        self.write_sets.fetch_ahead(self.driver.participant(), &*self.store);
-        if self.write_sets.is_next(ctx.now(), work) {
-            // What does not fit is queued by it.
-            self.put(ctx, work);
-        }
-    }
-
-    /// Puts so many of the writes that were told before they were put.
-    pub(super) fn put_late(&mut self, ctx: &mut Turn<'_>, count: usize) {
-        if count == 0 {
-            return;
-        }
-        self.write_sets.look_ahead_late();
-        for _ in 0..count {
-            let Some(work) = self.write_sets.take_late() else { break };
-            self.put_decided(ctx, work);
-        }
-        if self.driver.has_outputs() {
-            self.carry_out(ctx, None);
-        }
-        self.driver.assert_carried_out();
     }
 
     /// Goes on with writes for which the store had no room.

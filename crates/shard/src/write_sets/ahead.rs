@@ -26,19 +26,13 @@ impl PutsAhead {
     /// moment ago is at hand.
     #[inline]
     pub(crate) fn note(&mut self, outputs: &[Output]) {
-        let txns = outputs.iter().filter_map(|output| match output {
-            Output::Apply { txn, .. } => Some(*txn),
-            _ => None,
-        });
-        self.note_all(outputs.len(), txns);
-    }
-
-    /// Notes what is put next. A few are not worth it.
-    pub(crate) fn note_all(&mut self, count: usize, txns: impl Iterator<Item = TxnId>) {
         self.txns.clear();
         self.next = 0;
-        if count >= LOOK_AHEAD {
-            self.txns.extend(txns);
+        if outputs.len() >= LOOK_AHEAD {
+            self.txns.extend(outputs.iter().filter_map(|output| match output {
+                Output::Apply { txn, .. } => Some(*txn),
+                _ => None,
+            }));
         }
     }
 

@@ -1,12 +1,9 @@
 //! Write sets of promised transactions, from the prepare until the store holds their writes.
 //!
 //! ```text
-//!   prepare ─► keep ─► decided ─┬────────────► put ─┬─ all in the store ─► forget
-//!                               └─ said first ─┘     └─ no room ─► waits ─► put again, from the write that failed
+//!   prepare ─► keep ─► decided ─► put ─┬─ all in the store ─► forget
+//!                                      └─ no room ─► waits ─► put again, from the write that failed
 //! ```
-//! What becomes durable is told before it is put: whoever waits for it would wait for a hundred other
-//! puts as well. Reads of these keys wait meanwhile, as they do for what has no room.
-//!
 //! Invariants: write sets that wait for room take turns, so that a delete behind a put gets its own; while
 //! one waits, no other is promised room.
 
@@ -75,10 +72,6 @@ pub(crate) enum Put {
 pub(crate) struct WriteSets {
     payloads: Payloads,
     ahead: PutsAhead,
-    /// Decided, and put when what was said about them has left.
-    late: VecDeque<Unapplied>,
-    /// When the last of them was decided.
-    late_at: Timestamp,
     unapplied: VecDeque<Unapplied>,
     /// Why the first of them has to wait.
     no_room: Option<StoreError>,
@@ -151,36 +144,7 @@ impl WriteSets {
     /// Whether everything that was decided is in the store.
     #[inline]
     pub(crate) fn are_applied(&self) -> bool {
-        self.unapplied.is_empty() && self.late.is_empty()
-    }
-
-    /// A write set was decided, and is put a little later.
-    #[inline]
-    pub(crate) fn put_later(&mut self, now: Timestamp, work: Unapplied) {
-        self.late.push_back(work);
-        self.late_at = self.late_at.max(now);
-    }
-
-    /// Notes them: they are put next.
-    pub(crate) fn look_ahead_late(&mut self) {
-        self.ahead.note_all(self.late.len(), self.late.iter().map(Unapplied::txn));
-    }
-
-    /// How many are to be put now: what was decided in this turn of the thread, which has one time,
-    /// has not been told yet.
-    pub(crate) fn due_late(&self, now: Timestamp) -> usize {
-        if self.late_at < now { self.late.len() } else { 0 }
-    }
-
-    /// How many are to be put, whenever they were decided.
-    #[inline]
-    pub(crate) fn late(&self) -> usize {
-        self.late.len()
-    }
-
-    /// Takes the first of them.
-    pub(crate) fn take_late(&mut self) -> Option<Unapplied> {
-        self.late.pop_front()
+        self.unapplied.is_empty()
     }
 
     /// How many decided write sets wait for room.
@@ -188,9 +152,9 @@ impl WriteSets {
         self.unapplied.len()
     }
 
-    /// Whether this transaction's writes wait for room, or are about to be put.
+    /// Whether this transaction's writes wait for room.
     pub(crate) fn is_unapplied(&self, txn: TxnId) -> bool {
-        self.unapplied.iter().chain(&self.late).any(|work| work.txn == txn)
+        self.unapplied.iter().any(|work| work.txn == txn)
     }
 
     /// Whether more puts may be promised, as far as this goes. What waits for memory does not hold
@@ -259,10 +223,9 @@ impl WriteSets {
         waits
     }
 
-    /// When to put what is late, or to look again whether there is room.
+    /// When to look again whether there is room.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        let late = (!self.late.is_empty()).then_some(self.late_at);
-        late.or_else(|| (!self.unapplied.is_empty()).then_some(self.again_at))
+        (!self.unapplied.is_empty()).then_some(self.again_at)
     }
 
     /// Puts what is not done yet of a write set into the store, as far as there is room; the rest

@@ -154,13 +154,9 @@ pub trait LogDevice: Send {
     /// Begins to remove a file in the background. A file that is not there counts as removed.
     fn remove(&mut self, file: FileName);
 
-    /// Takes buffers that are to be written one after another and made durable: from the next
-    /// [`start`](Self::start), [`poll`](Self::poll) or [`wait`](Self::wait) on. Offset and lengths are
-    /// multiples of 4096, and the range lies within the file.
+    /// Begins to write the buffers one after another and to make them durable. Offset and lengths
+    /// are multiples of 4096, and the range lies within the file.
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>);
-
-    /// Begins what it has taken.
-    fn start(&mut self) {}
 
     /// Collects what ended. Never blocks.
     fn poll(&mut self, events: &mut Vec<DeviceEvent>);

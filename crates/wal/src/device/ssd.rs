@@ -343,12 +343,14 @@ impl Writer {
         let bytes: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         self.worker.appending.use_up_to(offset + bytes);
         let op = IoOp::WriteMany { file: file.clone(), offset, buffers };
-        self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(|refused| match refused
-            .op
-        {
-            IoOp::WriteMany { buffers, .. } => (buffers, "the I/O engine refused the write"),
-            _ => (Vec::new(), "the I/O engine refused the write"),
-        })
+        self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(
+            |refused| match refused.op {
+                IoOp::WriteMany { buffers, .. } => (buffers, "the I/O engine refused the write"),
+                _ => (Vec::new(), "the I/O engine refused the write"),
+            },
+        )?;
+        self.engine.flush();
+        Ok(())
     }
 }
 
@@ -418,14 +420,6 @@ impl LogDevice for SsdDevice {
             let path = self.directory.join(file.to_string());
             let result = Err(WalError::io("write", path, io::Error::other(detail)));
             writer.events.push(DeviceEvent::Written { buffers, result });
-        }
-    }
-
-    fn start(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && writer.engine.in_flight() > 0
-        {
-            writer.engine.flush();
         }
     }
 
