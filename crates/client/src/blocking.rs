@@ -245,21 +245,9 @@ impl Db {
     pub fn transact_with<T>(
         &self,
         options: &TransactOptions,
-        mut body: impl FnMut(&Transaction) -> Result<T>,
+        body: impl FnMut(&Transaction) -> Result<T>,
     ) -> Result<T> {
-        let mut retry = Retry::new(options);
-        loop {
-            let transaction = self.begin(&options.transaction)?;
-            let result = body(&transaction).and_then(|value| transaction.commit().map(|_| value));
-            match result {
-                Ok(value) => return Ok(value),
-                Err(error) => {
-                    transaction.abort();
-                    retry.again(error)?;
-                }
-            }
-            self.0.pause(retry.attempts()).wait()?;
-        }
+        self.run_until_committed(options, body, Retry::again_unless_own)
     }
 }
 
@@ -309,7 +297,20 @@ impl Db {
     pub fn transact_as_with<E, T>(
         &self,
         options: &TransactOptions,
+        body: impl FnMut(&Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        self.run_until_committed(options, body, Retry::again_if_met)
+    }
+
+    /// `again` judges what the closure has returned, beside what its operations met.
+    fn run_until_committed<E, T>(
+        &self,
+        options: &TransactOptions,
         mut body: impl FnMut(&Transaction) -> core::result::Result<T, E>,
+        again: impl Fn(&mut Retry, E, Option<Error>) -> core::result::Result<(), E>,
     ) -> core::result::Result<T, E>
     where
         E: From<Error>,
@@ -320,13 +321,14 @@ impl Db {
             match body(&transaction) {
                 Ok(value) => match transaction.commit() {
                     Ok(_) => return Ok(value),
-                    Err(error) => retry.again(error)?,
-                },
-                Err(own) => {
-                    transaction.abort();
-                    if !retry.again_after(transaction.0.met()) {
-                        return Err(own);
+                    Err(error) => {
+                        transaction.abort();
+                        retry.again(error)?;
                     }
+                },
+                Err(error) => {
+                    transaction.abort();
+                    again(&mut retry, error, transaction.0.met())?;
                 }
             }
             self.0.pause(retry.attempts()).wait()?;

@@ -362,28 +362,11 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::transact`].
-    pub async fn transact_with<T, F>(&self, options: &TransactOptions, mut body: F) -> Result<T>
+    pub async fn transact_with<T, F>(&self, options: &TransactOptions, body: F) -> Result<T>
     where
         F: AsyncFnMut(Transaction) -> Result<T>,
     {
-        let mut retry = Retry::new(options);
-        loop {
-            let transaction = self.begin(&options.transaction).await?;
-            match body(transaction.clone()).await {
-                Ok(value) => match transaction.commit().await {
-                    Ok(_) => return Ok(value),
-                    Err(error) => {
-                        transaction.abort();
-                        retry.again(error)?;
-                    }
-                },
-                Err(error) => {
-                    transaction.abort();
-                    retry.again_unless_own(error, transaction.met())?;
-                }
-            }
-            self.pause(retry.attempts()).await?;
-        }
+        self.run_until_committed(options, body, Retry::again_unless_own).await
     }
 
     /// As [`Db::transact`], for closures with an error type of their own: it is whatever an
@@ -436,7 +419,20 @@ impl Db {
     pub async fn transact_as_with<E, T>(
         &self,
         options: &TransactOptions,
+        body: impl AsyncFnMut(Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        self.run_until_committed(options, body, Retry::again_if_met).await
+    }
+
+    /// `again` judges what the closure has returned, beside what its operations met.
+    async fn run_until_committed<E, T>(
+        &self,
+        options: &TransactOptions,
         mut body: impl AsyncFnMut(Transaction) -> core::result::Result<T, E>,
+        again: impl Fn(&mut Retry, E, Option<Error>) -> core::result::Result<(), E>,
     ) -> core::result::Result<T, E>
     where
         E: From<Error>,
@@ -447,13 +443,14 @@ impl Db {
             match body(transaction.clone()).await {
                 Ok(value) => match transaction.commit().await {
                     Ok(_) => return Ok(value),
-                    Err(error) => retry.again(error)?,
-                },
-                Err(own) => {
-                    transaction.abort();
-                    if !retry.again_after(transaction.met()) {
-                        return Err(own);
+                    Err(error) => {
+                        transaction.abort();
+                        retry.again(error)?;
                     }
+                },
+                Err(error) => {
+                    transaction.abort();
+                    again(&mut retry, error, transaction.met())?;
                 }
             }
             self.pause(retry.attempts()).await?;

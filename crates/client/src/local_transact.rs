@@ -35,36 +35,12 @@ impl LocalDb {
     ///
     /// # Errors
     /// As [`LocalDb::transact`].
-    pub async fn transact_with<T, F, Fut>(
-        &self,
-        options: &TransactOptions,
-        mut body: F,
-    ) -> Result<T>
+    pub async fn transact_with<T, F, Fut>(&self, options: &TransactOptions, body: F) -> Result<T>
     where
         F: FnMut(Rc<LocalTransaction>) -> Fut,
         Fut: Future<Output = Result<T>>,
     {
-        let mut retry = Retry::new(options);
-        loop {
-            let met = Met::default();
-            let mut transaction = self.begin(&options.transaction)?;
-            transaction.met = Some(Rc::clone(&met));
-            let transaction = Rc::new(transaction);
-            match body(Rc::clone(&transaction)).await {
-                Ok(value) => match transaction.commit().await {
-                    Ok(_) => return Ok(value),
-                    Err(error) => {
-                        transaction.abort();
-                        retry.again(error)?;
-                    }
-                },
-                Err(error) => {
-                    transaction.abort();
-                    retry.again_unless_own(error, met.take())?;
-                }
-            }
-            self.pause(retry.attempts()).await?;
-        }
+        self.run_until_committed(options, body, Retry::again_unless_own).await
     }
 
     /// As [`LocalDb::transact`], for closures with an error type of their own: it is whatever an
@@ -116,7 +92,22 @@ impl LocalDb {
     pub async fn transact_as_with<E, T, F, Fut>(
         &self,
         options: &TransactOptions,
+        body: F,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+        F: FnMut(Rc<LocalTransaction>) -> Fut,
+        Fut: Future<Output = core::result::Result<T, E>>,
+    {
+        self.run_until_committed(options, body, Retry::again_if_met).await
+    }
+
+    /// `again` judges what the closure has returned, beside what its operations met.
+    async fn run_until_committed<E, T, F, Fut>(
+        &self,
+        options: &TransactOptions,
         mut body: F,
+        again: impl Fn(&mut Retry, E, Option<Error>) -> core::result::Result<(), E>,
     ) -> core::result::Result<T, E>
     where
         E: From<Error>,
@@ -132,13 +123,14 @@ impl LocalDb {
             match body(Rc::clone(&transaction)).await {
                 Ok(value) => match transaction.commit().await {
                     Ok(_) => return Ok(value),
-                    Err(error) => retry.again(error)?,
-                },
-                Err(own) => {
-                    transaction.abort();
-                    if !retry.again_after(met.take()) {
-                        return Err(own);
+                    Err(error) => {
+                        transaction.abort();
+                        retry.again(error)?;
                     }
+                },
+                Err(error) => {
+                    transaction.abort();
+                    again(&mut retry, error, met.take())?;
                 }
             }
             self.pause(retry.attempts()).await?;

@@ -118,16 +118,25 @@ impl Retry {
     /// # Errors
     /// It is not run again.
     pub(crate) fn again_unless_own(&mut self, error: Error, met: Option<Error>) -> Result<()> {
-        if error.retryable() || met.is_none() {
-            return self.again(error);
+        match met {
+            Some(met) if !error.retryable() => {
+                self.again(met).map_err(|_| error.after(self.attempts))
+            }
+            _ => self.again(error),
         }
-        if self.again_after(met) { Ok(()) } else { Err(error.after(self.attempts)) }
     }
 
-    /// An attempt ended with an error of the application's own: whether there is another one,
-    /// because an operation of it had met what a new attempt may not meet.
-    pub(crate) fn again_after(&mut self, met: Option<Error>) -> bool {
-        met.is_some_and(|met| self.again(met).is_ok())
+    /// An attempt ended with an error of the application's own: it is run again because an operation
+    /// of it had met what a new attempt may not meet.
+    ///
+    /// # Errors
+    /// It is not run again.
+    pub(crate) fn again_if_met<E>(
+        &mut self,
+        own: E,
+        met: Option<Error>,
+    ) -> core::result::Result<(), E> {
+        if met.is_some_and(|met| self.again(met).is_ok()) { Ok(()) } else { Err(own) }
     }
 
     pub(crate) const fn attempts(&self) -> u32 {

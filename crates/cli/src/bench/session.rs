@@ -275,13 +275,12 @@ impl BenchSession {
         self.key.clear();
         self.shape.write(key, &mut self.key);
         self.value.clear();
-        if let Op::Put(_) = op {
-            self.run.spec.write_value(key, &mut self.value);
-            let outcome = self.db.swap(&self.key, &self.value).await.map_err(commit_failed)?;
-            std::hint::black_box(outcome.found.map_or(0, |value| value.len()));
-            return Ok(());
-        }
         let written = match op {
+            Op::Put(_) => {
+                self.run.spec.write_value(key, &mut self.value);
+                let swapped = self.db.swap(&self.key, &self.value).await;
+                return swapped.map(drop).map_err(commit_failed);
+            }
             Op::Write { value, .. } => {
                 write_integer(value, &mut self.value);
                 self.note(MicroOp::Write { key, value: Some(value) });

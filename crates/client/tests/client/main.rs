@@ -235,6 +235,13 @@ fn a_closure_is_run_again_whichever_of_its_errors_it_looks_at() {
         tx.get(b"n").await.map_err(|_| Error::application("there is no such transaction"))
     }));
     assert_eq!((read.unwrap_err().code(), attempts.get()), (ErrorCode::Aborted, 3));
+    let blocking = blocking::Db::from(db.clone());
+    attempts.set(0);
+    let read = blocking.transact_with(&few, |tx| {
+        attempts.set(attempts.get() + 1);
+        tx.get(b"n").map_err(|_| Error::application("there is no such transaction"))
+    });
+    assert_eq!((read.unwrap_err().code(), attempts.get()), (ErrorCode::Aborted, 3));
     let told = db.spawn(|db| async move {
         let attempts = std::cell::Cell::new(0);
         let attempts = &attempts;
