@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_cluster::{ControlState, ServerId, ShardMap};
-use timestone_replication::{Input, Message, Output, ReplicaId};
+use timestone_replication::{Entry, Input, Message, Output, ReplicaId};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
 use timestone_shard::{BackupReads, Input as ShardInput, LogShortage, Output as ShardOutput};
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -521,9 +521,7 @@ impl ReplicaStage {
         let Some(kept) = &mut self.kept else { return };
         let (mark, batches) = kept.log.copy_forward(below, kept.replica.counted());
         if let Some(mark) = mark {
-            let buffer = ctx.take_buffer();
-            let (to, event) = kept.log.append(ctx.now(), None, &mark, buffer);
-            self.outgoing.send(ctx, to, event);
+            self.append_again(ctx, &mark);
         }
         // What a backup keeps goes when its primary has appended it again.
         if let Some(below) = batches {
@@ -535,10 +533,17 @@ impl ReplicaStage {
 
     /// Appends the mark again that lies far back.
     fn renew_mark(&mut self, ctx: &mut Context<'_, Event>) {
+        let mark = self.kept.as_ref().and_then(|kept| kept.log.old_mark());
+        if let Some(mark) = mark {
+            self.append_again(ctx, &mark);
+        }
+    }
+
+    /// Appends a mark that the log has already: nobody waits for it.
+    fn append_again(&mut self, ctx: &mut Context<'_, Event>, mark: &Entry<LogBytes>) {
         let Some(kept) = &mut self.kept else { return };
-        let Some(mark) = kept.log.old_mark() else { return };
         let buffer = ctx.take_buffer();
-        let (to, event) = kept.log.append(ctx.now(), None, &mark, buffer);
+        let (to, event) = kept.log.append(ctx.now(), None, mark, buffer);
         self.outgoing.send(ctx, to, event);
     }
 

@@ -62,8 +62,8 @@ impl Begun {
     }
 }
 
-/// Makes a file of zeros: at once where no log waits for the disk, else beside what it does.
-pub(super) fn fill(path: &Path, bytes: u64, beside: Option<&Appending>) -> Result<(), WalError> {
+/// Makes a file of zeros: at once where nothing was appended yet, else beside what the log does.
+pub(super) fn fill(path: &Path, bytes: u64, beside: &Appending) -> Result<(), WalError> {
     let failed = |error| super::ssd::from_io(path, error);
     let file = timestone_io::open_direct(path, Access::CreateNew).map_err(failed)?;
     let free = timestone_io::free_bytes(&file);
@@ -81,11 +81,11 @@ pub(super) fn fill(path: &Path, bytes: u64, beside: Option<&Appending>) -> Resul
     file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
 }
 
-fn write_zeros(file: &IoFile, bytes: u64, beside: Option<&Appending>) -> Result<(), IoError> {
-    let Some(appending) = beside else {
-        return timestone_io::preallocate_zeroed(file, 0, bytes);
-    };
+fn write_zeros(file: &IoFile, bytes: u64, appending: &Appending) -> Result<(), IoError> {
     let begun = Begun { at: Instant::now(), bytes, used: appending.used() };
+    if begun.used == 0 {
+        return timestone_io::preallocate_zeroed(file, 0, bytes);
+    }
     timestone_io::preallocate_zeroed_by(file, 0, bytes, FILL_PIECE_BYTES, |done| {
         while begun.is_early(done, appending.used()) && !appending.is_over.load(Ordering::Relaxed) {
             thread::sleep(FILL_WAIT);
@@ -101,7 +101,7 @@ mod tests {
 
     const FILE: u64 = 64 * FILL_PIECE_BYTES as u64;
 
-    fn filled(beside: Option<&Appending>) -> (Vec<u8>, Duration) {
+    fn filled(beside: &Appending) -> (Vec<u8>, Duration) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let began = Instant::now();
@@ -112,14 +112,15 @@ mod tests {
     #[test]
     fn a_file_is_whole_however_fast_the_log_goes_on() {
         let idle = Appending::default();
-        let (zeros, took) = filled(Some(&idle));
+        idle.use_up_to(1);
+        let (zeros, took) = filled(&idle);
         assert_eq!(zeros, vec![0; FILE as usize]);
         // All but the first piece wait for their time.
         let waited = (FILE - 2 * FILL_PIECE_BYTES as u64) as f64 / FILL_SPEED as f64;
         assert!(took.as_secs_f64() >= waited, "{took:?}");
-        let closed = Appending::default();
+        let (fresh, closed) = (Appending::default(), idle);
         closed.end();
-        for beside in [None, Some(&closed)] {
+        for beside in [&fresh, &closed] {
             assert_eq!(filled(beside).0.len(), FILE as usize);
         }
     }

@@ -37,8 +37,6 @@ const UNFINISHED: &str = ".new";
 struct Job {
     change: DirectoryChange,
     registry: Option<Arc<dyn FileRegistry>>,
-    /// A log goes on meanwhile.
-    is_beside: bool,
 }
 
 enum DirectoryChange {
@@ -205,9 +203,8 @@ impl Worker {
         let appending = Arc::new(Appending::default());
         let beside = Arc::clone(&appending);
         let run = move || {
-            for Job { change, registry, is_beside } in inbox {
-                let beside = is_beside.then_some(&*beside);
-                let files = LogFolder { path: &at, registry, beside };
+            for Job { change, registry } in inbox {
+                let files = LogFolder { path: &at, registry, beside: &beside };
                 let finished = match change {
                     DirectoryChange::Prepare(name, source) => {
                         Done::Prepared(name, files.prepare(name, source))
@@ -248,7 +245,7 @@ impl Drop for Worker {
 struct LogFolder<'a> {
     path: &'a Path,
     registry: Option<Arc<dyn FileRegistry>>,
-    beside: Option<&'a Appending>,
+    beside: &'a Appending,
 }
 
 impl LogFolder<'_> {
@@ -401,17 +398,14 @@ impl LogDevice for SsdDevice {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to make files");
         let registry = writer.registry.clone();
-        let is_beside = !writer.open.is_empty();
-        let change = DirectoryChange::Prepare(name, source);
-        writer.worker.send(Job { change, registry, is_beside });
+        writer.worker.send(Job { change: DirectoryChange::Prepare(name, source), registry });
     }
 
     fn remove(&mut self, file: FileName) {
         let writer =
             self.writer.as_ref().expect("only a device for appending is asked to remove files");
         let registry = writer.registry.clone();
-        let change = DirectoryChange::Remove(file);
-        writer.worker.send(Job { change, registry, is_beside: true });
+        writer.worker.send(Job { change: DirectoryChange::Remove(file), registry });
     }
 
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {
