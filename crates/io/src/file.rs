@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Instant;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
 
 use crate::buffer::AlignedBuffer;
 use crate::error::IoError;
@@ -139,15 +139,30 @@ impl AsFd for IoFile {
     }
 }
 
-/// Opens a file with O_DIRECT; where the file system refuses that, without it (and says so once in
-/// the log).
+/// Opens a file with O_DIRECT; where the file system refuses that, without it (and says so in the
+/// log).
 ///
 /// # Errors
 /// When the file cannot be opened or created.
 pub fn open_direct(path: &Path, access: Access) -> Result<IoFile, IoError> {
+    open_with(path, access, 0)
+}
+
+/// Opens an existing file as [`open_direct`] does, for reading and writing, with O_DSYNC: what a
+/// write has written is durable when it completes. What the file has of its own (times) is not, as
+/// long as its data can be found without: that would be another write each time.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn open_direct_synced(path: &Path) -> Result<IoFile, IoError> {
+    // rustix takes O_SYNC for O_DSYNC.
+    open_with(path, Access::ReadWrite, libc::O_DSYNC)
+}
+
+fn open_with(path: &Path, access: Access, flags: i32) -> Result<IoFile, IoError> {
     let mut options = OpenOptions::new();
     options.read(true).write(access != Access::ReadOnly).create_new(access == Access::CreateNew);
-    let direct = options.clone().custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path);
+    let direct = options.clone().custom_flags(libc::O_DIRECT | flags).open(path);
     let failed = |source| IoError::File { action: "open", path: path.to_owned(), source };
     match direct {
         Ok(file) => Ok(IoFile::new(file, path, true)),
@@ -157,7 +172,7 @@ pub fn open_direct(path: &Path, access: Access) -> Result<IoFile, IoError> {
             if access == Access::CreateNew && path.exists() {
                 options.create_new(false);
             }
-            let file = options.open(path).map_err(failed)?;
+            let file = options.custom_flags(flags).open(path).map_err(failed)?;
             tracing::warn!(path = %path.display(), "the file system refuses O_DIRECT: going \
                 through the page cache");
             Ok(IoFile::new(file, path, false))

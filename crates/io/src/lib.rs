@@ -38,7 +38,8 @@ pub use buffer::{ALIGNMENT, AlignedBuffer, BufferPool};
 pub use engine::{EngineChoice, EngineKind, IoConfig, IoEngine};
 pub use error::IoError;
 pub use file::{
-    Access, IoFile, free_bytes, open_direct, preallocate_zeroed, preallocate_zeroed_by, sync_parent,
+    Access, IoFile, free_bytes, open_direct, open_direct_synced, preallocate_zeroed,
+    preallocate_zeroed_by, sync_parent,
 };
 pub use huge::HUGE_PAGE_BYTES;
 pub use machine::{machine_memory, resident_memory};

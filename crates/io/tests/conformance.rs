@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use timestone_io::{
     ALIGNMENT, Access, AlignedBuffer, EngineChoice, EngineKind, Interest, IoCompletion, IoConfig,
     IoEngine, IoError, IoFile, IoOp, IoToken, PollEvents, PollToken, Poller, RefusedReason,
-    open_direct, preallocate_zeroed, sync_parent,
+    open_direct, open_direct_synced, preallocate_zeroed, sync_parent,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -336,6 +336,17 @@ fn opening_says_which_file_and_why() {
     open_direct(&path, Access::CreateNew).unwrap();
     assert!(open_direct(&path, Access::CreateNew).is_err(), "it exists now");
     sync_parent(&path).unwrap();
+}
+
+#[test]
+fn a_synced_file_syncs_its_data_and_not_its_times_at_each_write() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("file");
+    assert!(open_direct_synced(&path).is_err(), "it has to be there");
+    open_direct(&path, Access::CreateNew).unwrap();
+    let file = open_direct_synced(&path).unwrap();
+    let flags = rustix::fs::fcntl_getfl(file.file()).unwrap().bits().cast_signed();
+    assert_eq!(flags & libc::O_SYNC, libc::O_DSYNC, "O_SYNC is O_DSYNC and one bit more");
 }
 
 #[test]

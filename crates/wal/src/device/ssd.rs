@@ -11,16 +11,15 @@
 //! so that recovery never reads what is still being written.
 
 use core::time::Duration;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use rustix::fs::OFlags;
 use timestone_io::{
     AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken,
 };
@@ -172,27 +171,9 @@ fn lock(file: &IoFile) -> Result<(), WalError> {
 
 /// Opens a whole file for appending, and locks it: completed writes are durable.
 fn open_synced(path: &Path) -> Result<IoFile, WalError> {
-    let file = open_direct_synced(path)?;
+    let file = timestone_io::open_direct_synced(path).map_err(|error| from_io(path, error))?;
     lock(&file)?;
     Ok(file)
-}
-
-fn open_direct_synced(path: &Path) -> Result<IoFile, WalError> {
-    let open = |flags: OFlags| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-    };
-    match open(OFlags::DIRECT | OFlags::DSYNC) {
-        Ok(file) => Ok(IoFile::new(file, path, true)),
-        Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
-            let file = open(OFlags::DSYNC).map_err(|cause| WalError::io("open", path, cause))?;
-            Ok(IoFile::new(file, path, false))
-        }
-        Err(cause) => Err(WalError::io("open", path, cause)),
-    }
 }
 
 impl Worker {
