@@ -36,28 +36,28 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
 const FIXED: [(&str, u64); 19] = [
-    ("backup-reads", 30),
+    ("backup-reads", 20),
     ("calm", 60),
-    ("deposed", 60),
-    ("failover", 30),
-    ("failover-bank", 30),
+    ("deposed", 40),
+    ("failover", 20),
+    ("failover-bank", 20),
     ("gateway", 100),
-    ("gateway-failover", 40),
+    ("gateway-failover", 24),
     ("gateways", 100),
-    ("hand-over", 30),
+    ("hand-over", 20),
     ("lying-disk", 300),
-    ("no-master", 30),
-    ("old-reads", 20),
-    ("older-copy", 30),
-    ("rebuilding", 30),
+    ("no-master", 20),
+    ("old-reads", 15),
+    ("older-copy", 20),
+    ("rebuilding", 20),
     ("restarts", 40),
-    ("short-leases", 60),
-    ("standing-by", 40),
+    ("short-leases", 40),
+    ("standing-by", 24),
     ("threads", 30),
     ("unread", 40),
 ];
-/// See [`FIXED`]: the other scenarios then take between three and four minutes on two idle cores.
-const FIXED_SEEDS: u64 = 200;
+/// See [`FIXED`]: the other scenarios then take between two and three minutes on two idle cores.
+const FIXED_SEEDS: u64 = 150;
 /// Seeds of one call of the simulator in a soak, for each job: some ten seconds.
 const SEEDS_PER_JOB: u64 = 25;
 /// Seeds begin below this, so that they can be written down.
