@@ -22,7 +22,8 @@ use timestone_types::random::{Dice, Seed};
 #[derive(Clone, Copy, Debug)]
 enum Undo {
     Heal(ProcessId, ProcessId),
-    Rejoin(ProcessId, Side),
+    /// With whether it is cut off from the master as well.
+    Rejoin(ProcessId, Side, bool),
     /// The two sides reach each other again: who was on which follows from the seed.
     Unite(ProcessId, Seed),
     Network,
@@ -60,6 +61,19 @@ enum Side {
     Everybody,
     Servers,
     Clients,
+}
+
+impl Side {
+    /// Those of it, without this process.
+    fn of(self, world: &World, id: ProcessId) -> Vec<ProcessId> {
+        let is_meant = |other: &&Process| match self {
+            Self::Everybody => true,
+            Self::Servers => other.is_server(),
+            Self::Clients => !other.is_server(),
+        };
+        let others = world.processes.iter().filter(|other| other.id != id);
+        others.filter(is_meant).map(|other| other.id).collect()
+    }
 }
 
 /// A client that lives with a late clock.
@@ -254,9 +268,11 @@ impl Injector {
     fn undo(&mut self, world: &mut World, undo: Undo) {
         match undo {
             Undo::Heal(from, to) => world.heal(Some((from, to))),
-            Undo::Rejoin(id, _) => {
-                world.cut_from_master(id, false);
-                for other in world.processes.ids() {
+            Undo::Rejoin(id, side, from_master) => {
+                if from_master {
+                    world.cut_from_master(id, false);
+                }
+                for other in side.of(world, id) {
                     world.heal(Some((id, other)));
                     world.heal(Some((other, id)));
                 }
@@ -446,14 +462,18 @@ impl Injector {
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
             FaultKind::Cut => return self.cut(world, id, true, length, dice),
             FaultKind::CutOneWay => return self.cut(world, id, false, length, dice),
-            FaultKind::Isolate => self.isolate(world, id, Side::Everybody, length),
-            FaultKind::MasterCut => self.isolate(world, ProcessId(0), Side::Everybody, length),
-            FaultKind::CutFromServers => {
-                self.isolate(world, id, Side::Servers, length);
-                // A master may be on either side.
-                world.cut_from_master(id, seed.derive("master", 0).dice().chance(0.5));
+            FaultKind::Isolate => self.isolate(world, id, (Side::Everybody, true), length),
+            FaultKind::MasterCut => {
+                self.isolate(world, ProcessId(0), (Side::Everybody, true), length);
             }
-            FaultKind::CutFromClients => self.isolate(world, id, Side::Clients, length),
+            FaultKind::CutFromServers => {
+                // A master may be on either side.
+                let from_master = seed.derive("master", 0).dice().chance(0.5);
+                self.isolate(world, id, (Side::Servers, from_master), length);
+            }
+            FaultKind::CutFromClients => {
+                self.isolate(world, id, (Side::Clients, false), length);
+            }
             FaultKind::Split => self.split(world, id, seed, length),
             FaultKind::MasterGone => return self.lose_master(world, length, dice),
             FaultKind::Death => world.end_for_good(id, seed),
@@ -493,24 +513,27 @@ impl Injector {
         true
     }
 
-    fn isolate(&mut self, world: &mut World, id: ProcessId, side: Side, length: Duration) {
+    fn isolate(
+        &mut self,
+        world: &mut World,
+        id: ProcessId,
+        (side, from_master): (Side, bool),
+        length: Duration,
+    ) {
         let words = match side {
             Side::Everybody => "is cut off from everybody",
             Side::Servers => "is cut off from all servers",
             Side::Clients => "is cut off from all clients",
         };
         world.trace.note(world.now(), id, words);
-        let is_meant = |other: &Process| match side {
-            Side::Everybody => true,
-            Side::Servers => other.is_server(),
-            Side::Clients => !other.is_server(),
-        };
-        for other in world.processes.iter().filter(|other| other.id != id && is_meant(other)) {
-            world.network.cut(id, other.id);
-            world.network.cut(other.id, id);
+        for other in side.of(world, id) {
+            world.network.cut(id, other);
+            world.network.cut(other, id);
         }
-        world.cut_from_master(id, side == Side::Everybody);
-        self.undo_at(world, length, Undo::Rejoin(id, side));
+        if from_master {
+            world.cut_from_master(id, true);
+        }
+        self.undo_at(world, length, Undo::Rejoin(id, side, from_master));
     }
 
     fn lose_region(

@@ -9,7 +9,6 @@
 //! deliberately absent: the way there and back, which costs nothing, as the thread that asks etcd
 //! in production waits for it apart from all stages.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +30,8 @@ struct MasterHost {
     master: EmbeddedMaster,
     truth: TrueTime,
     is_gone: bool,
-    /// Servers that cannot reach it.
-    cut_off: BTreeSet<ProcessId>,
+    /// Servers that cannot reach it, once for each cut.
+    cut_off: Vec<ProcessId>,
     /// It went with something on its way to it.
     is_asked: bool,
     /// Its configurations, as of a revision.
@@ -80,7 +79,7 @@ impl OutsideMaster {
             master,
             truth,
             is_gone: false,
-            cut_off: BTreeSet::new(),
+            cut_off: Vec::new(),
             is_asked: false,
             control: None,
         };
@@ -92,13 +91,13 @@ impl OutsideMaster {
         Self { host: Arc::clone(&self.host), asker: Some(server) }
     }
 
-    /// Keeps a server from reaching it, or no longer.
+    /// Keeps a server from reaching it, or ends one such cut.
     pub(crate) fn cut_off(&self, server: ProcessId, is_cut: bool) {
         let mut host = self.lock();
         if is_cut {
-            host.cut_off.insert(server);
-        } else {
-            host.cut_off.remove(&server);
+            host.cut_off.push(server);
+        } else if let Some(at) = host.cut_off.iter().position(|&cut| cut == server) {
+            host.cut_off.swap_remove(at);
         }
     }
 

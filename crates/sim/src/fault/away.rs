@@ -28,10 +28,10 @@ impl Undo {
     /// How the process is that it concerns; of what concerns no server, or harms none, nothing.
     fn condition(self, id: ProcessId) -> Hardship {
         let (whose, condition) = match self {
-            Self::Rejoin(whose, Side::Everybody | Side::Servers) | Self::Unite(whose, _) => {
+            Self::Rejoin(whose, Side::Everybody | Side::Servers, _) | Self::Unite(whose, _) => {
                 (whose, Hardship::Away)
             }
-            Self::Rejoin(whose, Side::Clients)
+            Self::Rejoin(whose, Side::Clients, _)
             | Self::Disk(whose)
             | Self::ClockAndReboot(whose)
             | Self::Reboot(whose)
@@ -66,8 +66,8 @@ impl Injector {
         pending.map(|undo| undo.condition(id)).max().unwrap_or(Hardship::Well)
     }
 
-    /// Whether a server is there for the others, or may be. Where several cuts hold a link, it stands again
-    /// when the first of them ends, and the others count against the server until they end.
+    /// Whether a server is there for the others, or may be: links may stand again while a cut that was
+    /// made of some of them counts against it.
     pub(crate) fn is_reached(&self, world: &World, id: ProcessId) -> bool {
         let is_joined = |other: &Process| {
             is_here(other) && (other.id == id || world.network.stands(id, other.id))

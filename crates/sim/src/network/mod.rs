@@ -302,12 +302,9 @@ impl SimNetwork {
         }
     }
 
-    /// Cuts a link in one direction.
+    /// Cuts a link in one direction, once more if it is cut already: each cut is healed by itself.
     pub(crate) fn cut(&self, from: ProcessId, to: ProcessId) {
-        let mut state = self.lock();
-        if !state.is_cut(from, to) {
-            state.cuts.push((from, to));
-        }
+        self.lock().cuts.push((from, to));
     }
 
     /// Whether nothing cuts two processes off from each other.
@@ -316,7 +313,7 @@ impl SimNetwork {
         !state.is_cut(one, other) && !state.is_cut(other, one)
     }
 
-    /// Heals a link in one direction, or all when none is named.
+    /// Heals one cut of a link in one direction, or all of all links when none is named.
     pub(crate) fn heal(
         &self,
         link: Option<(ProcessId, ProcessId)>,
@@ -324,7 +321,13 @@ impl SimNetwork {
         mut later: impl FnMut(VirtualTime, Packet),
     ) {
         let mut state = self.lock();
-        state.cuts.retain(|cut| link.is_some_and(|link| link != *cut));
+        match link {
+            Some(link) => {
+                let cut = state.cuts.iter().position(|&cut| cut == link);
+                cut.map(|at| state.cuts.swap_remove(at));
+            }
+            None => state.cuts.clear(),
+        }
         for index in 0..state.ends.len() {
             let id = EndId(index as u32);
             let Some(end) = state.end(id).filter(|end| end.path.held_since.is_some()) else {
