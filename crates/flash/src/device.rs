@@ -242,6 +242,21 @@ pub struct DeviceStats {
     pub wear_min: u32,
     /// Highest generation of a usable block.
     pub wear_max: u32,
+    /// How exactly an emulated device keeps its times; zeros of every other.
+    pub release_error: ReleaseError,
+}
+
+/// How much later than due an emulated device's completions were released by its owner's polls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReleaseError {
+    /// Completions.
+    pub count: u64,
+    /// The median, in nanoseconds.
+    pub p50_ns: u64,
+    /// The 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// The largest, in nanoseconds.
+    pub max_ns: u64,
 }
 
 /// A flash device: asynchronous, single-threaded, never blocking but in [`wait`](Self::wait). See

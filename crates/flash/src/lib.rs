@@ -2,8 +2,9 @@
 //! translation layer.
 //!
 //! ```text
-//!   store ──FlashOp──► FlashDevice ──► FileDevice   (superblock, block table, pages in one file; io engine)
-//!     ▲                    │    └────► MemoryDevice (same rules; faults and power cuts on request)
+//!   store ──FlashOp──► FlashDevice ──► FileDevice     (superblock, block table, pages in one file; io engine)
+//!     ▲                    │    ├────► MemoryDevice   (same rules; faults and power cuts on request)
+//!     │                    │    └────► EmulatedDevice (pages in memory, the time that flash takes, faults, wear)
 //!     └──FlashCompletion───┘
 //! ```
 //!
@@ -15,22 +16,27 @@
 //! What is deliberately absent: what pages mean (headers, checksums, records), which block to write
 //! next, wear levelling and collection. The layout of the file is in `docs/formats/flash.md`.
 
+mod clock;
 mod device;
 mod dice;
+mod emulated;
 mod error;
+mod faults;
 mod file;
 mod ledger;
 pub mod limits;
 mod memory;
+mod pending;
 
+pub use clock::FlashClock;
 pub use device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
-    PageId, Rejected, RejectedReason, Token,
+    PageId, Rejected, RejectedReason, ReleaseError, Token,
 };
+pub use emulated::{EmulatedConfig, EmulatedDevice, EmulatedMedium, Latencies};
 pub use error::{FlashError, Misuse};
+pub use faults::{Fault, OpKind};
 pub use file::layout::{self, DeviceId};
 pub use file::{FileConfig, FileDevice};
-pub use memory::{
-    Fault, FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, OpKind, PowerCut, Unsettled,
-};
+pub use memory::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, PowerCut, Unsettled};
 pub use timestone_io::AlignedBuffer;

@@ -30,6 +30,7 @@ mod poller;
 mod prefetch;
 mod region;
 mod threads;
+mod timer;
 mod uring;
 mod wakeup;
 
@@ -48,3 +49,4 @@ pub use op::{IoCompletion, IoOp, IoToken, Refused, RefusedReason};
 pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};
 pub use prefetch::{prefetch, prefetch_bytes, prefetch_lines};
 pub use region::Region;
+pub use timer::Timer;

@@ -13,55 +13,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::clock::FlashClock;
 use crate::device::{BlockId, Generation, PAGE_BYTES, PageId};
 use crate::dice::FaultDice;
 use crate::error::FlashError;
+use crate::faults::{Fault, FaultOrders, OpKind};
 use crate::limits::SECTOR_BYTES;
 use crate::memory::MemoryDevice;
-
-/// Kinds of operations that a fault can hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpKind {
-    /// A read.
-    Read,
-    /// A program.
-    Program,
-    /// An erase.
-    Erase,
-    /// A sync.
-    Sync,
-    /// A growth.
-    Grow,
-}
-
-/// Something that is to go wrong once. `nth` counts operations of the kind from now on; 1 is the
-/// next one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// The operation fails with an I/O error and leaves the medium as it was.
-    Fail {
-        /// Which kind of operation.
-        kind: OpKind,
-        /// Which of them.
-        nth: u32,
-    },
-    /// The program reports success, but only its first `keep_bytes` reached the medium: what a
-    /// lying device leaves.
-    TornProgram {
-        /// Which program.
-        nth: u32,
-        /// Bytes that arrive.
-        keep_bytes: usize,
-    },
-    /// The program reports success, but landed this many pages further on (round the end), over
-    /// whatever was there.
-    MisdirectedProgram {
-        /// Which program.
-        nth: u32,
-        /// How far off.
-        pages: u32,
-    },
-}
 
 /// How long operations take; see [`MemoryMedia::set_pace`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,7 +176,7 @@ impl MemoryMedia {
 
     /// Moves the medium's clock, in nanoseconds of any origin.
     pub fn set_now(&self, nanos: u64) {
-        self.lock().pacing.now = nanos;
+        self.lock().pacing.clock.set(nanos);
     }
 
     /// When something under way completes next, by the medium's clock.
@@ -236,7 +194,7 @@ impl MemoryMedia {
 
     /// Orders a fault.
     pub fn inject(&self, fault: Fault) {
-        self.lock().faults.single.push(fault);
+        self.lock().faults.single.add(fault);
     }
 
     /// Takes back the faults that have not struck yet.
@@ -247,7 +205,7 @@ impl MemoryMedia {
     /// Faults that were ordered and have not struck yet.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
-        self.lock().faults.single.len()
+        self.lock().faults.single.pending()
     }
 
     /// Flips one bit (0 to 32 767) of a page as it is now: rot. Says whether the page ever held
@@ -362,7 +320,7 @@ struct Unsynced {
 /// What is to go wrong, as ordered, and what has.
 #[derive(Debug, Default)]
 pub(crate) struct OrderedFaults {
-    single: Vec<Fault>,
+    pub(crate) single: FaultOrders,
     cut: Option<PowerCut>,
     /// Since the ordered cut has come: bytes of the operation that it struck.
     interrupted: Option<usize>,
@@ -373,26 +331,6 @@ pub(crate) struct OrderedFaults {
 }
 
 impl OrderedFaults {
-    /// Counts one operation of a kind against the ordered faults; gives the one that strikes.
-    pub(crate) fn strike(&mut self, kind: OpKind) -> Option<Fault> {
-        let mut struck = None;
-        self.single.retain_mut(|fault| {
-            if fault_kind(fault) != kind {
-                return true;
-            }
-            let (Fault::Fail { nth, .. }
-            | Fault::TornProgram { nth, .. }
-            | Fault::MisdirectedProgram { nth, .. }) = fault;
-            *nth = nth.saturating_sub(1);
-            if *nth > 0 || struck.is_some() {
-                return true;
-            }
-            struck = Some(*fault);
-            false
-        });
-        struck
-    }
-
     /// Counts one operation that would change the medium, of so many bytes, against an ordered cut;
     /// gives what is to arrive of it when that is the one.
     pub(crate) fn struck_by_cut(&mut self, bytes: usize) -> Option<PowerCut> {
@@ -417,8 +355,8 @@ impl OrderedFaults {
 pub(crate) struct Pacing {
     pace: Option<FlashPace>,
     draws: u64,
-    /// The time that the simulator says it is.
-    pub(crate) now: u64,
+    /// The simulator moves it.
+    pub(crate) clock: FlashClock,
     /// When the first operation of the open device is over.
     pub(crate) next_due: Option<u64>,
 }
@@ -431,7 +369,7 @@ impl Pacing {
         let mut dice = FaultDice::new(pace.seed ^ self.draws.rotate_left(32));
         let nanos = |span: Duration| usize::try_from(span.as_nanos()).unwrap_or(usize::MAX / 2);
         let longer = dice.below(nanos(pace.spread) + 1) as u64;
-        self.now.saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
+        self.clock.now().saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
     }
 }
 
@@ -655,13 +593,6 @@ impl Media {
 /// The error of a device whose medium has gone on without it.
 pub(crate) fn powered_off() -> FlashError {
     FlashError::Failed { reason: "the power was cut, or the medium was opened again" }
-}
-
-fn fault_kind(fault: &Fault) -> OpKind {
-    match fault {
-        Fault::Fail { kind, .. } => *kind,
-        Fault::TornProgram { .. } | Fault::MisdirectedProgram { .. } => OpKind::Program,
-    }
 }
 
 fn blank() -> PageBytes {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use timestone_io::AlignedBuffer;
 
-pub use media::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind, PowerCut, Unsettled};
+pub use media::{FlashPace, MemoryConfig, MemoryMedia, PowerCut, Unsettled};
 use media::{Media, powered_off};
 
 use crate::device::{
@@ -26,7 +26,9 @@ use crate::device::{
 };
 use crate::dice::FaultDice;
 use crate::error::{FlashError, Misuse};
+use crate::faults::Fault;
 use crate::ledger::{Extent, Ledger};
+use crate::pending::PendingOp;
 
 /// A flash device in memory, opened on a [`MemoryMedia`].
 #[derive(Debug)]
@@ -54,47 +56,8 @@ struct InFlight {
     outcome: Option<Result<(), FlashError>>,
     /// When it may complete, by the medium's clock.
     due: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum PendingOp {
-    Read(Extent),
-    Program(Extent),
-    Erase(BlockId),
-    /// Covers programs completed up to this moment of the medium.
-    Sync(u64),
-    Grow(u32),
-}
-
-impl PendingOp {
-    fn kind(self) -> OpKind {
-        match self {
-            Self::Read(_) => OpKind::Read,
-            Self::Program(_) => OpKind::Program,
-            Self::Erase(_) => OpKind::Erase,
-            Self::Sync(_) => OpKind::Sync,
-            Self::Grow(_) => OpKind::Grow,
-        }
-    }
-
-    fn pages(self) -> u32 {
-        match self {
-            Self::Read(extent) | Self::Program(extent) => extent.pages,
-            Self::Erase(_) | Self::Sync(_) | Self::Grow(_) => 0,
-        }
-    }
-
-    fn is_ordered(self) -> bool {
-        matches!(self, Self::Program(_) | Self::Erase(_))
-    }
-
-    fn block(self) -> Option<BlockId> {
-        match self {
-            Self::Read(extent) | Self::Program(extent) => Some(extent.block),
-            Self::Erase(block) => Some(block),
-            Self::Sync(_) | Self::Grow(_) => None,
-        }
-    }
+    /// A sync covers programs completed up to this moment of the medium.
+    moment: u64,
 }
 
 impl MemoryDevice {
@@ -143,24 +106,7 @@ impl MemoryDevice {
         if let (Some(reason), false) = (self.failed, matches!(op, FlashOp::Read { .. })) {
             return Err(FlashError::Failed { reason });
         }
-        match op {
-            FlashOp::Read { page, pages, buffer, .. } => {
-                self.ledger.begin_read(*page, *pages, buffer).map(PendingOp::Read)
-            }
-            FlashOp::Program { page, buffer, .. } => {
-                self.ledger.begin_program(*page, buffer).map(PendingOp::Program)
-            }
-            FlashOp::Erase { block, .. } => {
-                self.ledger.begin_erase(*block).map(|()| PendingOp::Erase(*block))
-            }
-            FlashOp::Sync { .. } => Ok(PendingOp::Sync(self.media.lock().moment())),
-            FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
-            FlashOp::Grow { blocks, .. } => {
-                let target = self.ledger.check_growth(*blocks)?;
-                self.growing = true;
-                Ok(PendingOp::Grow(target))
-            }
-        }
+        PendingOp::admit(op, &mut self.ledger, &mut self.growing)
     }
 
     /// Lets the medium see everything accepted since the last poll.
@@ -204,7 +150,7 @@ impl MemoryDevice {
     /// Which operation completes next: the rules bind programs and erases of one block to their
     /// order.
     fn choose(&mut self) -> usize {
-        let now = if self.awaited { u64::MAX } else { self.media.lock().pacing.now };
+        let now = if self.awaited { u64::MAX } else { self.media.lock().pacing.clock.now() };
         let Some(first) = self.queue.iter().position(|op| op.due <= now) else {
             return self.queue.len();
         };
@@ -258,9 +204,9 @@ impl MemoryDevice {
                 self.ledger.end_erase(block, ok);
                 self.stats.erases += u64::from(ok);
             }
-            PendingOp::Sync(moment) => {
+            PendingOp::Sync => {
                 if ok {
-                    media.sync_completed(moment);
+                    media.sync_completed(op.moment);
                     self.stats.syncs += 1;
                     self.stats.medium_syncs += 1;
                 } else {
@@ -296,10 +242,10 @@ impl Drop for MemoryDevice {
 
 /// Lets the medium see one operation.
 fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result<(), FlashError> {
-    let struck = media.faults.strike(op.work.kind());
+    let struck = media.faults.single.strike(op.work.kind());
     if let Some(Fault::Fail { .. }) = struck {
         return Err(FlashError::Medium {
-            operation: name(op.work.kind()),
+            operation: op.work.kind().name(),
             source: io::Error::other("an injected fault"),
         });
     }
@@ -343,7 +289,7 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
             media.program(page, buffer, keep_bytes);
         }
         PendingOp::Erase(block) => media.erase_started(block),
-        PendingOp::Sync(_) => {}
+        PendingOp::Sync => {}
         PendingOp::Grow(_) if media.faults.full => {
             return Err(FlashError::Full { reason: "the medium was told to be full".to_owned() });
         }
@@ -358,7 +304,7 @@ fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
         PendingOp::Program(_) => {
             media.faults.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len()))
         }
-        PendingOp::Erase(_) | PendingOp::Sync(_) | PendingOp::Grow(_) => {
+        PendingOp::Erase(_) | PendingOp::Sync | PendingOp::Grow(_) => {
             media.faults.struck_by_cut(PAGE_BYTES)
         }
     }
@@ -366,16 +312,6 @@ fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
 
 fn first_page(extent: Extent, pages_per_block: u32) -> PageId {
     PageId(extent.block.0 * pages_per_block + extent.index)
-}
-
-fn name(kind: OpKind) -> &'static str {
-    match kind {
-        OpKind::Read => "read",
-        OpKind::Program => "program",
-        OpKind::Erase => "erase",
-        OpKind::Sync => "sync",
-        OpKind::Grow => "grow",
-    }
 }
 
 impl FlashDevice for MemoryDevice {
@@ -422,7 +358,8 @@ impl FlashDevice for MemoryDevice {
             FlashOp::Erase { .. } | FlashOp::Sync { .. } | FlashOp::Grow { .. } => None,
         };
         let due = self.due(work);
-        self.queue.push_back(InFlight { token, work, buffer, outcome: None, due });
+        let moment = self.media.lock().moment();
+        self.queue.push_back(InFlight { token, work, buffer, outcome: None, due, moment });
         self.note_next_due();
         Ok(())
     }

@@ -1,9 +1,10 @@
-//! One suite that every device passes ([`rules`]), and what is particular to the file ([`file`])
-//! and to the medium in memory ([`memory`]).
+//! One suite that every device passes ([`rules`]), and what is particular to the file
+//! ([`file`]), to the medium in memory ([`memory`]) and to the emulated device ([`emulated`]).
 
 #![expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
 
 mod driver;
+mod emulated;
 mod file;
 mod memory;
 mod rules;

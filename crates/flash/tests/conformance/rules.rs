@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashError, FlashOp, Generation, MemoryConfig,
-    MemoryMedia, Misuse, PAGE_BYTES, PageId, RejectedReason,
+    AlignedBuffer, BlockId, EmulatedConfig, EmulatedMedium, FileConfig, FileDevice, FlashClock,
+    FlashError, FlashOp, Generation, Latencies, MemoryConfig, MemoryMedia, Misuse, PAGE_BYTES,
+    PageId, RejectedReason,
 };
 use timestone_io::EngineChoice;
 use timestone_types::random::Seed;
@@ -20,6 +21,7 @@ const DEPTH: u32 = 32;
 /// Makes devices of one kind, over and over on the same medium.
 pub(crate) enum Bench {
     Memory(MemoryMedia),
+    Emulated(EmulatedMedium),
     File { config: FileConfig, created: bool, _folder: tempfile::TempDir },
 }
 
@@ -36,6 +38,19 @@ impl Bench {
         Self::Memory(MemoryMedia::new(config))
     }
 
+    fn emulated(clock: FlashClock, channels_per_block: u32, latencies: Latencies) -> Self {
+        let config = EmulatedConfig {
+            pages_per_block: PAGES,
+            initial_blocks: BLOCKS,
+            max_blocks: MAX_BLOCKS,
+            queue_depth: DEPTH,
+            channels: 4,
+            channels_per_block,
+            latencies,
+        };
+        Self::Emulated(EmulatedMedium::new(config, clock))
+    }
+
     fn file(engine: EngineChoice) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let config = file_config(folder.path().join("flash"), engine);
@@ -46,6 +61,7 @@ impl Bench {
     fn open(&mut self) -> Driver {
         match self {
             Self::Memory(media) => Driver::new(media.open()),
+            Self::Emulated(medium) => Driver::new(medium.open().unwrap()),
             Self::File { config, created, .. } => {
                 let (device, is_new) = FileDevice::open_or_create(config).unwrap();
                 assert_eq!(is_new, !std::mem::replace(created, true));
@@ -420,6 +436,10 @@ macro_rules! suite {
     ($($name:ident),* $(,)?) => {
         suite!(@ memory, super::Bench::memory(usize::MAX, None), $($name),*);
         suite!(@ memory_slow_and_shuffled, super::Bench::memory(1, Some(42)), $($name),*);
+        suite!(@ emulated_in_virtual_time, super::Bench::emulated(super::FlashClock::stopped(), 1, super::Latencies::PAPERS), $($name),*);
+        suite!(@ emulated_on_many_channels, super::Bench::emulated(super::FlashClock::stopped(), 3, super::Latencies::PAPERS), $($name),*);
+        suite!(@ emulated_in_real_time, super::Bench::emulated(super::FlashClock::real(), 1, super::Latencies::PAPERS), $($name),*);
+        suite!(@ emulated_without_latencies, super::Bench::emulated(super::FlashClock::real(), 1, super::Latencies::ZERO), $($name),*);
         suite!(@ file_by_uring_or_threads, super::Bench::file(super::EngineChoice::Auto), $($name),*);
         suite!(@ file_by_threads, super::Bench::file(super::EngineChoice::Threads), $($name),*);
     };
