@@ -36,6 +36,7 @@ pub fn never_planted() -> bool {
 }
 
 mod abort;
+mod generated;
 mod id;
 mod key;
 pub mod limits;
@@ -45,6 +46,7 @@ pub mod random;
 mod time;
 
 pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};
+pub use generated::GeneratedRun;
 pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
 pub use key::{
     HashSeed, HashedKey, KeyHash, KeyRef, SLOT_COUNT, Slot, check_key, hash_key, slot_of,

@@ -50,6 +50,12 @@ impl Dice {
         rolled
     }
 
+    /// The same stream behind its next `count` numbers.
+    #[must_use]
+    pub const fn skipped(&self, count: u64) -> Self {
+        Self(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(count)))
+    }
+
     /// A number below `bound`; zero when that is zero.
     #[inline]
     pub const fn below(&mut self, bound: u64) -> u64 {
@@ -96,6 +102,14 @@ mod tests {
         for (at, seed) in seeds.iter().enumerate() {
             assert!(seeds[at + 1..].iter().all(|other| other != seed));
         }
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_what_was_skipped() {
+        let mut dice = Seed(9).dice();
+        let mut later = dice.skipped(5);
+        (0..5).for_each(|_| _ = dice.roll());
+        assert_eq!(dice.roll(), later.roll());
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! the time that a bus takes.
 
 mod channels;
+mod compact;
 mod device;
 mod medium;
 mod pages;

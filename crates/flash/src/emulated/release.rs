@@ -14,30 +14,38 @@ const NEVER: u64 = u64::MAX;
 /// Release errors above it count as this one: nobody sleeps for minutes with completions due.
 const LARGEST_ERROR_NS: u64 = 60_000_000_000;
 
+/// The alarm is set again only after so long, or it goes off so much later than due: setting it is a
+/// system call, which a device that completes something every 2 µs cannot make each time, and a
+/// thread takes longer to wake up.
+const LEAST_GAP_NS: u64 = 10_000;
+
 /// The timer behind a device's wake descriptor, by the machine's clock.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: Timer,
     /// When it goes off next; it has gone off when this has passed.
     at: u64,
+    /// Not set again before.
+    next: u64,
 }
 
 impl Alarm {
     /// One that is not set.
     pub(super) fn new() -> Result<Self, IoError> {
-        Ok(Self { timer: Timer::new()?, at: NEVER })
+        Ok(Self { timer: Timer::new()?, at: NEVER, next: 0 })
     }
 
-    /// Lets the descriptor become readable at `due` at the latest. An alarm that goes off earlier
-    /// stays: whoever it wakes polls, and sets the next one. So a busy device does not pay for one
-    /// with every operation.
+    /// Lets the descriptor become readable at `due`, or a little later on a busy device. An alarm
+    /// that goes off earlier stays: whoever it wakes polls, and sets the next one.
     pub(super) fn set(&mut self, due: u64, now: u64) {
+        let due = due.max(self.next);
         if self.at > now && self.at <= due {
             return;
         }
         let after = Duration::from_nanos(due.saturating_sub(now));
         // Set again at the next poll when the kernel refuses it.
         self.at = if self.timer.set(after).is_ok() { due } else { NEVER };
+        self.next = now.saturating_add(LEAST_GAP_NS);
     }
 
     /// Blocks until it goes off, or `timeout` has passed.

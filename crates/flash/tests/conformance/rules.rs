@@ -47,6 +47,8 @@ impl Bench {
             channels: 4,
             channels_per_block,
             latencies,
+            compact: channels_per_block > 1,
+            wakes: latencies != Latencies::ZERO,
         };
         Self::Emulated(EmulatedMedium::new(config, clock))
     }
