@@ -242,6 +242,8 @@ pub struct DeviceStats {
     pub wear_min: u32,
     /// Highest generation of a usable block.
     pub wear_max: u32,
+    /// Usable blocks that the device knows as bad.
+    pub bad_blocks: u32,
     /// How exactly an emulated device keeps its times; zeros of every other.
     pub release_error: ReleaseError,
 }
@@ -272,6 +274,14 @@ pub trait FlashDevice: Send {
     /// The write pointer: pages of the block that were submitted for programming since its erase.
     /// `None` while it is unknown (opened again and not yet observed, or no such block).
     fn programmed(&self, block: BlockId) -> Option<u32>;
+
+    /// Whether the device knows a block as bad: its pages can be read as far as they are there, but
+    /// neither programs nor erases of it succeed any more, also after a restart. A device that keeps
+    /// no such knowledge says no.
+    fn is_bad(&self, block: BlockId) -> bool {
+        let _ = block;
+        false
+    }
 
     /// Recovery: tells the device what the owner's scan of page headers found, so that it accepts
     /// the next program there and guards what is below. A generation above the device's own is

@@ -33,7 +33,7 @@ pub use device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
     PageId, Rejected, RejectedReason, ReleaseError, Token,
 };
-pub use emulated::{EmulatedConfig, EmulatedDevice, EmulatedMedium, Latencies};
+pub use emulated::{EmulatedConfig, EmulatedDevice, EmulatedMedium, FaultRates, Latencies};
 pub use error::{FlashError, Misuse};
 pub use faults::{Fault, OpKind};
 pub use file::layout::{self, DeviceId};

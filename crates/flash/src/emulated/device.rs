@@ -21,7 +21,7 @@ use crate::emulated::channels::Channels;
 use crate::emulated::medium::{EmulatedMedium, Medium};
 use crate::emulated::release::{Alarm, ReleaseErrors, block_until};
 use crate::error::{FlashError, Misuse};
-use crate::faults::Fault;
+use crate::faults::{Fault, OpKind};
 use crate::ledger::{Extent, Ledger};
 use crate::pending::PendingOp;
 
@@ -139,6 +139,9 @@ impl EmulatedDevice {
         }
         let mut medium = self.medium.lock();
         let alive = medium.session == self.session;
+        if alive {
+            medium.rot(now);
+        }
         while let Some(slot) = self.accepted.pop_front() {
             let op = self.slots.get_mut(slot);
             op.outcome = if alive {
@@ -255,12 +258,18 @@ impl EmulatedDevice {
 
 /// Lets the medium see one operation.
 fn perform(medium: &mut Medium, geometry: Geometry, op: &mut AcceptedOp) -> Result<(), FlashError> {
-    let struck = medium.orders.strike(op.work.kind());
-    if let Some(Fault::Fail { .. }) = struck {
-        return Err(FlashError::Medium {
-            operation: op.work.kind().name(),
-            source: io::Error::other("an injected fault"),
-        });
+    let kind = op.work.kind();
+    let struck = medium.orders.strike(kind);
+    let reason = match struck {
+        Some(Fault::Fail { .. }) => Some("an injected fault"),
+        _ => medium.failure(op.work),
+    };
+    if let Some(reason) = reason {
+        if let (OpKind::Program | OpKind::Erase, Some(block)) = (kind, op.work.block()) {
+            medium.wear.set_bad(block);
+        }
+        let source = io::Error::other(reason);
+        return Err(FlashError::Medium { operation: kind.name(), source });
     }
     match op.work {
         PendingOp::Read(extent) => {
@@ -319,6 +328,10 @@ impl FlashDevice for EmulatedDevice {
 
     fn programmed(&self, block: BlockId) -> Option<u32> {
         self.ledger.programmed(block)
+    }
+
+    fn is_bad(&self, block: BlockId) -> bool {
+        self.medium.lock().wear.is_bad(block)
     }
 
     fn observe(
@@ -385,6 +398,7 @@ impl FlashDevice for EmulatedDevice {
     fn stats(&self) -> DeviceStats {
         let (wear_min, wear_max) = self.ledger.wear();
         let release_error = self.release_errors.figures();
-        DeviceStats { wear_min, wear_max, release_error, ..self.stats }
+        let bad_blocks = self.medium.lock().wear.bad_count();
+        DeviceStats { wear_min, wear_max, bad_blocks, release_error, ..self.stats }
     }
 }

@@ -1,5 +1,5 @@
 //! What outlives an emulated device: its pages, generations and bad blocks, and the faults that
-//! were ordered for it.
+//! were ordered for it or are drawn.
 //!
 //! ```text
 //!   EmulatedMedium (shared handle) ── inject, flip_bit, wear, next_due ──► Medium
@@ -18,8 +18,10 @@ use crate::device::{BlockId, Generation, PageId};
 use crate::emulated::channels::Latencies;
 use crate::emulated::device::EmulatedDevice;
 use crate::emulated::pages::PageStore;
+use crate::emulated::wear::{FaultRates, Wear};
 use crate::faults::{Fault, FaultOrders};
 use crate::limits;
+use crate::pending::PendingOp;
 
 /// Shape and manners of an emulated device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,10 @@ pub struct EmulatedConfig {
     /// In real time: whether a descriptor wakes an owner that sleeps. One that polls without end is
     /// better off without: timers that go off beside it cost it more than they tell it.
     pub wakes: bool,
+    /// Erases that a block endures; the next one fails, and the block is bad.
+    pub endurance: Option<u32>,
+    /// What else goes wrong by itself.
+    pub faults: FaultRates,
 }
 
 impl EmulatedConfig {
@@ -74,6 +80,8 @@ impl Default for EmulatedConfig {
             latencies: Latencies::PAPERS,
             compact: false,
             wakes: true,
+            endurance: None,
+            faults: FaultRates::default(),
         }
     }
 }
@@ -117,6 +125,7 @@ impl EmulatedMedium {
             orders: FaultOrders::default(),
             full: false,
             next_due: None,
+            wear: Wear::new(config.initial_blocks, config.endurance, config.faults, clock.now()),
         };
         Self { shared: Arc::new(Mutex::new(medium)), config, clock }
     }
@@ -170,6 +179,19 @@ impl EmulatedMedium {
         self.lock().pages.flip_bit(page, bit)
     }
 
+    /// From now on operations go wrong at other rates, drawn from the beginning of the seed.
+    pub fn set_faults(&self, faults: FaultRates) {
+        self.lock().wear.set_rates(faults, self.clock.now());
+    }
+
+    /// How often a block was erased since the medium was made; zero when there is no such block.
+    #[must_use]
+    pub fn erases(&self, block: BlockId) -> u32 {
+        let medium = self.lock();
+        let generation = medium.generations.get(block.0 as usize);
+        generation.map_or(0, |generation| generation.0.saturating_sub(Generation::FIRST.0))
+    }
+
     /// Makes every growth fail for lack of space, or no longer.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
@@ -197,6 +219,7 @@ pub(super) struct Medium {
     pub(super) orders: FaultOrders,
     pub(super) full: bool,
     pub(super) next_due: Option<u64>,
+    pub(super) wear: Wear,
 }
 
 impl Medium {
@@ -221,7 +244,22 @@ impl Medium {
     /// Adds erased blocks.
     pub(super) fn grow_to(&mut self, blocks: u32) {
         self.generations.resize(blocks as usize, Generation::FIRST);
+        self.wear.grow_to(blocks);
         self.pages.grow_to((blocks * self.pages_per_block) as usize);
+    }
+
+    /// Why an operation fails by itself, if it does.
+    pub(super) fn failure(&mut self, op: PendingOp) -> Option<&'static str> {
+        let generation =
+            op.block().map_or(Generation::FIRST, |block| self.generations[block.0 as usize]);
+        self.wear.failure(op.kind(), op.block(), generation)
+    }
+
+    /// Flips the bits that have flipped by now.
+    pub(super) fn rot(&mut self, now: u64) {
+        while let Some((page, bit)) = self.wear.flipped(now, self.pages.len() as u32) {
+            self.pages.flip_bit(PageId(page), bit);
+        }
     }
 
     /// The page at which a misdirected program lands.

@@ -23,7 +23,9 @@ mod device;
 mod medium;
 mod pages;
 mod release;
+mod wear;
 
 pub use channels::Latencies;
 pub use device::EmulatedDevice;
 pub use medium::{EmulatedConfig, EmulatedMedium};
+pub use wear::FaultRates;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
-    BlockId, EmulatedConfig, EmulatedMedium, Fault, FlashClock, FlashCompletion, FlashError,
-    FlashOp, Generation, Misuse, OpKind, PageId, RejectedReason, Token,
+    BlockId, EmulatedConfig, EmulatedMedium, Fault, FaultRates, FlashClock, FlashCompletion,
+    FlashError, FlashOp, Generation, Misuse, OpKind, PageId, RejectedReason, Token,
 };
 use timestone_io::{Interest, PollEvents, PollToken, Poller};
 
@@ -268,6 +268,110 @@ fn a_failed_program_closes_its_block() {
     let op = driver.program_op(0, 3, &[9]);
     assert_eq!(driver.misuse(op), Misuse::BlockFailed { block: BlockId(0) });
     assert_eq!(driver.read(0, 0, 1), [1], "what was there still is");
+}
+
+#[test]
+fn a_block_with_a_failed_program_or_erase_is_bad_for_good() {
+    let (medium, mut driver) = filled(config(4));
+    driver.erase(0);
+    driver.program(0, 0, &[1]);
+    medium.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
+    let op = driver.program_op(0, 1, &[2]);
+    driver.run(op).unwrap_err();
+    medium.inject(Fault::Fail { kind: OpKind::Erase, nth: 1 });
+    let op = FlashOp::Erase { token: driver.token(), block: BlockId(1) };
+    driver.run(op).unwrap_err();
+    for _ in 0..2 {
+        for block in 0..2 {
+            let op = FlashOp::Erase { token: driver.token(), block: BlockId(block) };
+            assert!(matches!(driver.run(op), Err(FlashError::Medium { operation: "erase", .. })));
+            assert!(driver.device.is_bad(BlockId(block)));
+        }
+        assert_eq!((driver.read(0, 0, 1), driver.read(1, 0, 8)), (vec![1], vec![1; 8]));
+        assert_eq!((driver.device.stats().bad_blocks, driver.generation(1)), (2, 1));
+        assert!(!driver.device.is_bad(BlockId(2)) && !driver.device.is_bad(BlockId(99)));
+        driver = Driver::new(medium.open().unwrap());
+    }
+    driver.device.observe(BlockId(0), Generation(2), 1).unwrap();
+    let op = driver.program_op(0, 1, &[2]);
+    assert!(matches!(driver.run(op), Err(FlashError::Medium { operation: "program", .. })));
+}
+
+#[test]
+fn a_block_endures_so_many_erases() {
+    let (medium, mut driver) = filled(EmulatedConfig { endurance: Some(3), ..config(4) });
+    for _ in 0..3 {
+        driver.erase(5);
+    }
+    driver.program(5, 0, &[1]);
+    let op = FlashOp::Erase { token: driver.token(), block: BlockId(5) };
+    assert!(matches!(driver.run(op), Err(FlashError::Medium { operation: "erase", .. })));
+    assert_eq!((medium.erases(BlockId(5)), medium.erases(BlockId(4))), (3, 0));
+    assert_eq!((driver.device.is_bad(BlockId(5)), driver.read(5, 0, 1)), (true, vec![1]));
+    let stats = driver.device.stats();
+    assert_eq!((stats.wear_min, stats.wear_max, stats.bad_blocks), (1, 4, 1));
+}
+
+#[test]
+fn faults_come_at_their_rates_and_the_same_seed_gives_the_same() {
+    let run = |seed| {
+        let (medium, mut driver) =
+            filled(EmulatedConfig { initial_blocks: 200, max_blocks: 200, ..config(8) });
+        medium.set_faults(FaultRates {
+            seed,
+            failed_reads: 100_000,
+            failed_programs: 50_000,
+            failed_erases: 200_000,
+            ..FaultRates::default()
+        });
+        let mut failed = Vec::new();
+        for block in 0..200 {
+            let op = driver.read_op(block, 0, 1);
+            let read = driver.run(op).is_err();
+            let op = FlashOp::Erase { token: driver.token(), block: BlockId(block) };
+            let erase = driver.run(op).is_err();
+            let op = driver.program_op(block, 0, &[1]);
+            let program = !erase && driver.run(op).is_err();
+            failed.push((read, erase, program));
+        }
+        assert_eq!(
+            driver.device.stats().bad_blocks as usize,
+            failed.iter().filter(|one| one.1 || one.2).count()
+        );
+        failed
+    };
+    let failed = run(1);
+    assert_eq!(failed, run(1));
+    assert_ne!(failed, run(2));
+    let count =
+        |what: fn(&(bool, bool, bool)) -> bool| failed.iter().filter(|one| what(one)).count();
+    assert!((8..35).contains(&count(|one| one.0)), "of 200 reads a tenth");
+    assert!((20..65).contains(&count(|one| one.1)), "of 200 erases a fifth");
+    assert!((2..20).contains(&count(|one| one.2)), "of 160 programs a twentieth");
+}
+
+#[test]
+fn bits_flip_with_time() {
+    let (medium, mut driver) = filled(config(8));
+    let rot_every = Duration::from_millis(10);
+    medium.set_faults(FaultRates { seed: 3, rot_every, ..FaultRates::default() });
+    let mut wrong = |medium: &EmulatedMedium| {
+        let mut bits = 0;
+        for block in 0..8 {
+            let op = driver.read_op(block, 0, 8);
+            let pages = driver.run(op).unwrap().unwrap();
+            bits += pages.iter().map(|&byte| (byte ^ block as u8).count_ones()).sum::<u32>();
+        }
+        let now = medium.clock().now();
+        (bits, now)
+    };
+    assert!(wrong(&medium).0 <= 1);
+    medium.clock().advance_to(medium.clock().now() + 1_000_000 * US);
+    let (bits, _) = wrong(&medium);
+    assert!((60..150).contains(&bits), "{bits} of some hundred");
+    medium.set_faults(FaultRates::default());
+    medium.clock().advance_to(medium.clock().now() + 1_000_000 * US);
+    assert_eq!(wrong(&medium).0, bits);
 }
 
 #[test]

@@ -49,6 +49,7 @@ impl Bench {
             latencies,
             compact: channels_per_block > 1,
             wakes: latencies != Latencies::ZERO,
+            ..EmulatedConfig::default()
         };
         Self::Emulated(EmulatedMedium::new(config, clock))
     }
