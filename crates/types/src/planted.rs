@@ -161,6 +161,10 @@ pub enum Bug {
     CleansWhatIsRead,
     /// A block whose first page reads as empty holds nothing, whatever the index says.
     BelievesEmptyPages,
+    /// What could not be programmed counts as durable once something later is.
+    ForgetsDisplaced,
+    /// A large value that is being written is not written again when a block with parts of it fails.
+    KeepsLostParts,
     /// Whatever says that it answers for a peer is believed.
     TakesAnswersOfAnybody,
     /// A question about a transaction from the end of time is recorded.

@@ -53,6 +53,7 @@ figures! {
     DroppedTombstones "dropped_tombstones_total" "Deletions forgotten, as nothing older can come back any more.",
     Blocks "blocks" "Blocks that the device has room for.",
     FreeBlocks "free_blocks" "Blocks that hold nothing.",
+    QuarantinedBlocks "quarantined_blocks" "Blocks that are left alone for good: with damaged pages, or after a failed program or erase.",
     CapacityBytes "capacity_bytes" "Bytes that the blocks of the device have room for.",
     LimitBytes "limit_bytes" "Bytes that the device may grow to.",
     FreeBytes "free_bytes" "Bytes of blocks that hold nothing.",

@@ -87,6 +87,7 @@ impl<W> Assembly<W> {
         self.outstanding -= 1;
         if !readable {
             self.damaged = Some("a part of a large value could not be read");
+            return;
         }
         let store = volume.writer.stamp.store;
         let pages = (extent.pages - (first - at)).min(GROUP_PAGES);

@@ -8,14 +8,18 @@
 //! A sync covers the programs that had completed when it was submitted, as far as everything before
 //! them had, too; when it completes, these are durable, and leave the ledger.
 //!
+//! A program that *failed* stands in nobody's way: what it held is *displaced* until collection has
+//! moved it out of memory to another block, and that is durable.
+//!
 //! Invariants: `first` is the number of the first program in the list; a sync's target lies in the
-//! list; ordinals of a stream become durable in order.
+//! list; ordinals of a stream are synced in order; nothing of a stream counts as durable while
+//! something of it is displaced.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use timestone_flash::FlashOp;
-use timestone_types::Timestamp;
+use timestone_flash::{BlockId, FlashOp};
+use timestone_types::{Timestamp, is_planted};
 
 use super::port::{Port, Purpose};
 use super::writer::StreamId;
@@ -59,9 +63,19 @@ pub(super) struct Program {
     pub(super) held: Held,
 }
 
+/// Pages of a block that could not be programmed.
+#[derive(Clone, Copy, Debug)]
+struct Displaced {
+    block: BlockId,
+    stream: StreamId,
+    held: Held,
+}
+
 /// All programs that are not durable.
 #[derive(Default)]
 pub(crate) struct Ledger {
+    /// In the order in which the blocks failed.
+    displaced: Vec<Displaced>,
     programs: VecDeque<(Program, bool)>,
     /// The number of the first program.
     first: u64,
@@ -75,7 +89,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// A program is handed to the device: its number.
     pub(super) fn submitted(&mut self, program: Program) -> u64 {
-        debug_assert!(program.pages > 0 && !self.is_durable(program.stream, program.ordinal));
+        debug_assert!(program.pages > 0 && !self.is_synced(program.stream, program.ordinal));
         self.programs.push_back((program, false));
         self.first + self.programs.len() as u64 - 1
     }
@@ -87,6 +101,40 @@ impl Ledger {
         assert!(!*done, "a program completes once");
         *done = true;
         Some((program.group, program.pages))
+    }
+
+    /// A program has failed: its group, and what it held, which has to be displaced.
+    pub(super) fn failed(&mut self, number: u64) -> Option<(u64, Held)> {
+        let (group, _) = self.programmed(number)?;
+        let (program, _) = &mut self.programs[(number - self.first) as usize];
+        Some((group, core::mem::replace(&mut program.held, Held::NOTHING)))
+    }
+
+    /// What pages of a block hold that could not be programmed. Says whether it is the block's first
+    /// failure.
+    pub(super) fn displace(&mut self, block: BlockId, stream: StreamId, held: Held) -> bool {
+        let held = if is_planted!(ForgetsDisplaced) { Held::NOTHING } else { held };
+        if let Some(displaced) = self.displaced.iter_mut().find(|one| one.block == block) {
+            displaced.held.add(held);
+            return false;
+        }
+        self.displaced.push(Displaced { block, stream, held });
+        true
+    }
+
+    /// Pages of a stream up to an ordinal will never be handed to the device: nobody waits for them.
+    pub(super) fn skipped(&mut self, stream: StreamId, ordinal: u64) {
+        debug_assert!(self.durable[stream as usize] < ordinal, "they were not durable");
+        let held = Held::NOTHING;
+        self.programs
+            .push_back((Program { group: u64::MAX, stream, pages: 0, ordinal, held }, true));
+    }
+
+    /// What was displaced from a block is durable elsewhere, or nobody wants it any more.
+    pub(super) fn relocated(&mut self, block: BlockId) {
+        let before = self.displaced.len();
+        self.displaced.retain(|displaced| displaced.block != block);
+        assert_eq!(self.displaced.len() + 1, before, "a block that failed is relocated once");
     }
 
     /// The number of the first program before which not all have completed.
@@ -134,19 +182,38 @@ impl Ledger {
         }
     }
 
-    /// Whether the pages of a stream up to an ordinal are durable.
+    /// Whether the pages of a stream up to an ordinal are durable, where they were written or
+    /// elsewhere.
     pub(crate) fn is_durable(&self, stream: StreamId, ordinal: u64) -> bool {
+        self.is_synced(stream, ordinal)
+            && (is_planted!(ForgetsDisplaced)
+                || self.displaced.iter().all(|displaced| displaced.stream != stream))
+    }
+
+    /// As [`Self::is_durable`], for what leaves a block that failed: what was displaced later may be
+    /// of it, what was displaced from the block itself or earlier cannot be.
+    pub(crate) fn is_durable_out_of(&self, block: BlockId, stream: StreamId, ordinal: u64) -> bool {
+        let mut later = self.displaced.iter().skip_while(|displaced| displaced.block != block);
+        debug_assert!(later.clone().next().is_some(), "the block has failed");
+        later.next();
+        self.is_synced(stream, ordinal) && later.all(|displaced| displaced.stream != stream)
+    }
+
+    /// Whether every program of a stream up to an ordinal that succeeded is durable.
+    pub(crate) fn is_synced(&self, stream: StreamId, ordinal: u64) -> bool {
         self.durable[stream as usize] >= ordinal
     }
 
     /// As [`Self::held`], to change it.
     pub(super) fn held_mut(&mut self) -> impl Iterator<Item = &mut Held> + '_ {
-        self.programs.iter_mut().map(|(program, _)| &mut program.held)
+        let programs = self.programs.iter_mut().map(|(program, _)| &mut program.held);
+        programs.chain(self.displaced.iter_mut().map(|displaced| &mut displaced.held))
     }
 
-    /// What the programs hold of the caller's puts.
+    /// What the programs hold of the caller's puts, and what was displaced.
     pub(super) fn held(&self) -> impl Iterator<Item = Held> + '_ {
-        self.programs.iter().map(|(program, _)| program.held)
+        let programs = self.programs.iter().map(|(program, _)| program.held);
+        programs.chain(self.displaced.iter().map(|displaced| displaced.held))
     }
 }
 

@@ -18,10 +18,11 @@
 
 use std::collections::VecDeque;
 
-use timestone_flash::{BlockId, Geometry, PageId};
+use timestone_flash::{BlockId, Geometry, PAGE_BYTES, PageId};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
+use super::blocks::Blocks;
 use super::key_id::KeyId;
 use super::ledger::Held;
 use super::volume::Volume;
@@ -251,7 +252,7 @@ impl Staging {
     pub(crate) fn has_work(&self, writer: &Writer) -> bool {
         self.staged().any(|staged| match staged.ordinal {
             None => true,
-            Some(ordinal) => writer.ledger.is_durable(StreamId::Large, ordinal),
+            Some(ordinal) => writer.ledger.is_synced(StreamId::Large, ordinal),
         })
     }
 
@@ -350,7 +351,8 @@ impl Staging {
             let slot = self.order[*at];
             match self.slot(slot)?.ordinal {
                 Some(ordinal)
-                    if volume.writer.ledger.is_durable(StreamId::Large, ordinal)
+                    // None of its parts is displaced: it would be written again.
+                    if volume.writer.ledger.is_synced(StreamId::Large, ordinal)
                         && !self.is_writing() =>
                 {
                     return Some((slot, self.slots[slot as usize].take()?));
@@ -369,6 +371,25 @@ impl Staging {
             *at += 1;
         }
         None
+    }
+
+    /// A block has failed: values with parts in it are written again from the first part on. What
+    /// was written of them is dead.
+    pub(crate) fn block_failed(&mut self, block: BlockId, blocks: &mut Blocks) {
+        let in_block = |staged: &&mut Staged| {
+            staged.extents.iter().any(|extent| blocks.of(extent.page) == block)
+                && !is_planted!(KeepsLostParts)
+        };
+        let mut again: Vec<&mut Staged> =
+            self.slots.iter_mut().flatten().filter(in_block).collect();
+        for staged in &mut again {
+            for extent in staged.extents.drain(..) {
+                let home = blocks.of(extent.page);
+                blocks.unpin(home);
+                blocks.usage(home).died(extent.pages * PAGE_BYTES as u32);
+            }
+            (staged.written, staged.ordinal) = (0, None);
+        }
     }
 
     /// There was no room for a head: it waits for the next pump.

@@ -192,6 +192,22 @@ impl Volume {
         Some(copy)
     }
 
+    /// A copy of pages of one block that are all still in groups, in a buffer to be given back.
+    pub(crate) fn copy_of_group_pages(
+        &mut self,
+        block: BlockId,
+        first: u32,
+        count: u32,
+    ) -> AlignedBuffer {
+        let mut copy = self.port.buffer(count);
+        for (index, into) in (first..).zip(copy.chunks_exact_mut(PAGE_BYTES)) {
+            let page = self.blocks.geometry.page(block, index);
+            let bytes = self.writer.page(page, &self.blocks);
+            into.copy_from_slice(bytes.expect("what could not be programmed is in memory"));
+        }
+        copy
+    }
+
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, buffer: AlignedBuffer) {
         self.assert_sound();
@@ -225,6 +241,21 @@ impl Volume {
             self.blocks.cleaned();
         }
         self.blocks.release(block, self.port.device.generation(block));
+    }
+
+    /// A block could not be erased: it is left alone.
+    pub(crate) fn erase_failed(&mut self, block: BlockId) {
+        if let Some(at) = self.cleaning.iter().position(|&other| other == block) {
+            self.cleaning.swap_remove(at);
+            self.blocks.cleaned();
+        }
+        tracing::warn!(block = block.0, "a block that could not be erased is set aside");
+        self.blocks.quarantine(block);
+    }
+
+    /// Whether the device calls a block bad.
+    pub(crate) fn is_bad(&self, block: BlockId) -> bool {
+        self.port.device.is_bad(block)
     }
 
     /// Erases free blocks that a crash left in doubt, a few ahead of their use.

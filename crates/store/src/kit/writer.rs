@@ -498,6 +498,52 @@ impl Writer {
         self.retire();
     }
 
+    /// A program has failed. The block when this is its first failure: its stream goes on in another
+    /// block, and its pages that are not on flash stay in memory until [`Self::relocated`].
+    pub(crate) fn program_failed(&mut self, number: u64, blocks: &mut Blocks) -> Option<BlockId> {
+        let (id, held) = self.ledger.failed(number)?;
+        let group = &self.groups[self.group_index(id)?];
+        let (block, stream) = (group.block, group.stream);
+        if !self.ledger.displace(block, stream, held) {
+            return None;
+        }
+        let state = &mut self.streams[stream as usize];
+        if state.block == Some(block) {
+            (state.block, state.group, state.open, state.sealed_since) = (None, None, false, None);
+            blocks.seal(block);
+        }
+        let mut never_submitted = false;
+        for group in self.groups.iter_mut().filter(|group| group.block == block) {
+            if group.sealed < group.pages {
+                let begin = group.sealed as usize * PAGE_BYTES;
+                layout::seal(&mut group.bytes[begin..begin + PAGE_BYTES]);
+                group.sealed = group.pages;
+            }
+            never_submitted |= group.submitted < group.pages;
+            for held in [&mut group.sealed_held, &mut group.open_held] {
+                let held = core::mem::replace(held, Held::NOTHING);
+                self.ledger.displace(block, stream, held);
+            }
+        }
+        if never_submitted {
+            self.ledger.skipped(stream, self.streams[stream as usize].started);
+        }
+        self.assert_sound();
+        Some(block)
+    }
+
+    /// What was displaced from a block that failed is durable elsewhere.
+    pub(crate) fn relocated(&mut self, block: BlockId) {
+        self.ledger.relocated(block);
+        while let Some(at) = self.groups.iter().position(|group| group.block == block) {
+            let group = self.groups.swap_remove(at);
+            if self.spare.len() < 8 {
+                self.spare.push(group.bytes);
+            }
+        }
+        self.assert_sound();
+    }
+
     /// Drops groups that are on flash whole and take no more pages.
     fn retire(&mut self) {
         let mut at = 0;

@@ -322,6 +322,21 @@ impl Checkpointer {
         self.final_done |= core::mem::take(&mut self.wanted_final);
     }
 
+    /// A program of a block has failed: the checkpoint that lies in it is written again from its
+    /// beginning. The block is a victim by now, and not erased.
+    pub(super) fn block_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        self.assert_sound();
+        if !self.writing.contains(&block) {
+            return;
+        }
+        volume.end_block(StreamId::Checkpoint);
+        self.phase = CheckpointPhase::Idle;
+        self.wanted = true;
+        let mut writing = core::mem::take(&mut self.writing);
+        writing.retain(|&other| other != block);
+        self.erase(writing, volume);
+    }
+
     fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
         self.assert_sound();
         for block in blocks {

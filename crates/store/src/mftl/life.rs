@@ -8,11 +8,15 @@
 //! Hidden dependency that this part made explicit: draining waits for the staging area first, since
 //! a checkpoint does not hold what is staged, and for a checkpoint then.
 //!
+//! A failed program or erase is its block's end, not the store's, unless one block after the other
+//! fails and nothing succeeds in between.
+//!
 //! Invariants: a store never comes back to an earlier state; nothing is awaited of a device that
 //! has failed.
 
 use core::time::Duration;
 
+use timestone_flash::{FlashError, Misuse};
 use timestone_types::{Timestamp, Version};
 
 use super::MftlConfig;
@@ -21,10 +25,16 @@ use crate::api::StoreEvent;
 use crate::error::StoreError;
 use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
-use crate::kit::writer::Writer;
+use crate::kit::writer::{MAX_GROUPS, Writer};
 
 /// How often a store that comes to its end looks whether it has.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Blocks that may fail one after the other, with nothing that succeeds in between, until the device
+/// counts as failed. What each of them could not program stays in memory.
+const MAX_FAILED_BLOCKS: u32 = 16;
+
+const _: () = assert!((MAX_FAILED_BLOCKS as usize) < MAX_GROUPS, "puts need groups, too");
 
 /// How far a shutdown has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,12 +50,14 @@ pub(super) struct Life {
     stage: Stage,
     failed: bool,
     sync_wanted: bool,
+    /// Blocks that failed since a program or an erase has succeeded.
+    failed_blocks: u32,
 }
 
 impl Life {
     /// Of a store that was just opened.
     pub(super) const fn running() -> Self {
-        Self { stage: Stage::Running, failed: false, sync_wanted: false }
+        Self { stage: Stage::Running, failed: false, sync_wanted: false, failed_blocks: 0 }
     }
 
     /// What holds between calls.
@@ -57,6 +69,29 @@ impl Life {
     /// Whether the device failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
+    }
+
+    /// Whether the failure of a program or an erase concerns its block only: not when the device says
+    /// that it takes no more writes.
+    pub(super) fn is_of_block(&self, error: &FlashError) -> bool {
+        let of_block = matches!(
+            error,
+            FlashError::Medium { .. } | FlashError::Misuse(Misuse::BlockFailed { .. })
+        );
+        of_block && !self.failed
+    }
+
+    /// One more block has failed. When nothing succeeds any more, it is the device.
+    pub(super) fn block_failed(&mut self, error: FlashError, events: &mut Vec<StoreEvent>) {
+        self.failed_blocks += 1;
+        if self.failed_blocks > MAX_FAILED_BLOCKS {
+            self.fail(error.into(), events);
+        }
+    }
+
+    /// A program or an erase has succeeded: the device takes writes.
+    pub(super) fn block_succeeded(&mut self) {
+        self.failed_blocks = 0;
     }
 
     /// Whether a version may be written now.

@@ -38,7 +38,7 @@ mod watermarks;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, PAGE_BYTES, PageId};
 use timestone_types::{
     Expiry, HashSeed, HashedKey, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
 };
@@ -182,6 +182,7 @@ impl Mftl {
                 blocks: blocks.count(),
                 most_blocks: blocks.geometry.max_blocks,
                 free_blocks: blocks.free_count(),
+                quarantined_blocks: blocks.quarantined_count(),
                 block_bytes: block_bytes(blocks.geometry),
                 full: self.is_full(),
             },
@@ -253,17 +254,40 @@ impl Mftl {
         match (purpose, result) {
             (Purpose::Grow, Ok(())) => self.kit.room.grown(volume),
             (Purpose::Grow, Err(error)) => self.kit.room.growth_failed(volume.now(), &error),
+            (Purpose::Program, Err(error)) if self.life.is_of_block(&error) => {
+                self.program_failed(number, error);
+            }
+            (Purpose::Erase, Err(error)) if self.life.is_of_block(&error) => {
+                self.collector.erase_failed(BlockId(number as u32), volume);
+                self.life.block_failed(error, &mut self.events);
+            }
             (_, Err(error)) => self.life.fail(error.into(), &mut self.events),
-            (Purpose::Program, Ok(())) => volume.writer.programmed(number, &mut volume.blocks),
+            (Purpose::Program, Ok(())) => {
+                self.life.block_succeeded();
+                volume.writer.programmed(number, &mut volume.blocks);
+            }
             (Purpose::Sync, Ok(())) => {
                 volume.writer.ledger.synced();
                 self.spaces.marks.follow(&volume.writer, &self.kit.staging);
             }
             (Purpose::Erase, Ok(())) => {
+                self.life.block_succeeded();
                 self.collector.erased(BlockId(number as u32), volume, &mut self.spaces);
             }
             _ => {}
         }
+    }
+
+    /// A program has failed: its stream goes on elsewhere, and its block is emptied of what can be
+    /// saved, in memory and on flash, and left alone then.
+    fn program_failed(&mut self, number: u64, error: FlashError) {
+        let Kit { volume, staging, .. } = &mut self.kit;
+        let Some(block) = volume.writer.program_failed(number, &mut volume.blocks) else { return };
+        tracing::warn!(block = block.0, "a program failed; its block is emptied and set aside");
+        staging.block_failed(block, &mut volume.blocks);
+        self.collector.victims.begin_failed(block, volume);
+        self.checkpointer.block_failed(block, volume);
+        self.life.block_failed(error, &mut self.events);
     }
 
     /// Where the youngest version of a key at or before `at` is.

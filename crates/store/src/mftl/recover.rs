@@ -531,7 +531,9 @@ impl Recovery {
             if pages == 0 {
                 // Behind an empty first page there may be pages that a power cut kept by chance:
                 // erase before use.
-                if fresh {
+                if device.is_bad(block) {
+                    self.blocks.quarantine(block);
+                } else if fresh {
                     self.blocks.release(block, generation);
                 } else {
                     self.blocks.set_dirty(block);
@@ -567,7 +569,11 @@ impl Recovery {
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
         let mut reads = PendingReads::new(config.assembled_bytes);
         for &block in old {
-            volume.erase(block);
+            if volume.is_bad(block) {
+                volume.blocks.quarantine(block);
+            } else {
+                volume.erase(block);
+            }
         }
         for (keyspace, id, version, place, by) in self.superseded {
             reads.note_dead_parts((keyspace, id, version, place), by, &mut volume);

@@ -61,6 +61,8 @@ pub struct SpaceStats {
     pub most_blocks: u32,
     /// Blocks that are erased and free.
     pub free_blocks: u32,
+    /// Blocks that are left alone: with damaged pages, or after a failed program or erase.
+    pub quarantined_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Puts are refused, and will be until something is deleted or the device can grow.
@@ -126,6 +128,7 @@ impl MftlStats {
             (Figure::DroppedTombstones, collection.dropped_tombstones),
             (Figure::Blocks, u64::from(space.blocks)),
             (Figure::FreeBlocks, u64::from(space.free_blocks)),
+            (Figure::QuarantinedBlocks, u64::from(space.quarantined_blocks)),
             (Figure::CapacityBytes, bytes_of(space.blocks)),
             (Figure::LimitBytes, bytes_of(space.most_blocks)),
             (Figure::FreeBytes, bytes_of(space.free_blocks)),

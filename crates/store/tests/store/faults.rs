@@ -298,17 +298,45 @@ fn a_crash_at_any_moment_loses_nothing_stable() {
 }
 
 #[test]
-fn a_failing_device_ends_writing_but_not_reading() {
+fn a_failed_sync_ends_writing_but_not_reading() {
     let media = media(8, 20);
     let (mut driver, _) = open(&media, config());
     driver.put(b"k", 10, b"v");
     driver.sync();
-    media.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
+    media.inject(Fault::Fail { kind: OpKind::Sync, nth: 1 });
     driver.put(b"k", 20, b"w");
     driver.store.sync_soon();
     driver.pumps(10);
     assert!(driver.events.iter().any(|event| matches!(event, StoreEvent::DeviceFailed(_))));
     assert!(driver.admit(1, 0).is_err());
+    assert!(matches!(driver.try_put(b"k", 30, b"x"), Err(StoreError::Busy)));
+    assert_eq!(
+        (driver.value(b"k", 15), driver.value(b"k", 25)),
+        (Some(b"v".to_vec()), Some(b"w".to_vec()))
+    );
+}
+
+#[test]
+fn a_device_that_programs_nothing_any_more_ends_writing_but_not_reading() {
+    let media = media(8, 80);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"k", 10, b"v");
+    driver.sync();
+    for nth in 1..200 {
+        media.inject(Fault::Fail { kind: OpKind::Program, nth });
+    }
+    driver.put(b"k", 20, b"w");
+    let failed = |driver: &Driver<Mftl>| {
+        driver.events.iter().any(|event| matches!(event, StoreEvent::DeviceFailed(_)))
+    };
+    for _ in 0..2000 {
+        if failed(&driver) {
+            break;
+        }
+        driver.store.sync_soon();
+        driver.pump();
+    }
+    assert!(failed(&driver), "{:?}", driver.store.stats());
     assert!(matches!(driver.try_put(b"k", 30, b"x"), Err(StoreError::Busy)));
     assert_eq!(
         (driver.value(b"k", 15), driver.value(b"k", 25)),

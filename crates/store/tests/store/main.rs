@@ -1,5 +1,6 @@
 //! The stores from outside: what every store must do, and what the `mftl` store must survive.
 
+mod bad_blocks;
 mod bits;
 mod collection;
 mod conformance;

@@ -34,8 +34,8 @@ pub(crate) enum BlockState {
     Sealed,
     Victim,
     Erasing,
-    /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever
-    /// wants to look.
+    /// Damaged pages were met, or a program or an erase failed: what could be saved has been moved,
+    /// the rest is kept for whoever wants to look.
     Quarantined,
 }
 
@@ -99,6 +99,8 @@ pub(crate) struct Blocks {
     free: FreeBlocks,
     /// Pages that recovery found torn: nothing in them was ever indexed.
     holes: BTreeSet<u32>,
+    /// Blocks that are quarantined.
+    quarantined: u32,
     /// Blocks that the largest value takes.
     largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
@@ -113,6 +115,7 @@ impl Blocks {
             list: Vec::new(),
             free: FreeBlocks::default(),
             holes: BTreeSet::new(),
+            quarantined: 0,
             largest: 0,
             clock: 1,
         }
@@ -121,7 +124,10 @@ impl Blocks {
     /// What holds between changes.
     fn assert_sound(&self) {
         debug_assert!(self.count() <= self.geometry.blocks, "as many blocks as the device has");
-        debug_assert!(self.free.count() <= self.count(), "a free block is free once");
+        debug_assert!(
+            self.free.count() + self.quarantined <= self.count(),
+            "a free block is free once, and not quarantined"
+        );
     }
 
     /// Adds the next block, free.
@@ -301,11 +307,25 @@ impl Blocks {
         entry.state = BlockState::Victim;
     }
 
-    /// A victim with damaged pages is left alone from now on.
+    /// A block is left alone from now on: a victim with damaged pages or a failed program, a block
+    /// whose erase failed, or one without pages that the device calls bad. What is not on the
+    /// device, nobody looks for.
     pub(crate) fn quarantine(&mut self, block: BlockId) {
         let entry = self.get_mut(block);
-        assert_eq!(entry.state, BlockState::Victim, "only collection meets damage");
+        assert!(
+            matches!(entry.state, BlockState::Victim | BlockState::Erasing | BlockState::Sealed),
+            "a block that is {:?} is not quarantined",
+            entry.state
+        );
         entry.state = BlockState::Quarantined;
+        entry.pages = entry.readable;
+        self.quarantined += 1;
+        self.assert_sound();
+    }
+
+    /// Blocks that are left alone.
+    pub(crate) fn quarantined_count(&self) -> u32 {
+        self.quarantined
     }
 
     /// A block is about to be erased.

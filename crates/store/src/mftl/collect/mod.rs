@@ -116,6 +116,14 @@ impl Collector {
         volume.erased(block);
     }
 
+    /// A block could not be erased: it is left alone, and what it held counts as dead for good.
+    pub(super) fn erase_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        self.fruitless = None;
+        self.victims.erase_failed(block);
+        volume.erase_failed(block);
+        self.assert_sound();
+    }
+
     /// Grows, chooses, moves, erases: a little of each. `put_bytes` are those that puts have
     /// written since opening.
     pub(super) fn pump(

@@ -8,7 +8,8 @@
 //!
 //! A tombstone goes only when its key has no older record on flash at all and the caller has
 //! promised that none will come (the replay floor). A block with damaged pages is emptied of what
-//! can be saved and then left alone.
+//! can be saved and then left alone. So is one with a failed program, whose other pages are taken
+//! from the writer's memory, and one that the device calls bad.
 //!
 //! Hidden dependencies that this part made explicit: large values leave a victim through page reads
 //! and the staging area, which report back ([`Victims::restaged`] and the like); parts that die on
@@ -37,6 +38,11 @@ use crate::limits::GROUP_PAGES;
 /// Large values of one victim that are moved at once.
 const MAX_RESTAGING: u32 = 4;
 
+/// How often values that could not be read are tried again that must leave a block with a failed
+/// program: their heads may be nowhere but in memory. With more, the block keeps that memory until a
+/// restart, and what it holds is not stable: the log has it.
+const MAX_RESTAGE_FAILURES: u32 = 16;
+
 /// A key of a keyspace's epoch.
 pub(super) type KeyOfEpoch = (KeyspaceId, u32, KeyId);
 /// A version of a key.
@@ -63,7 +69,15 @@ struct Victim {
     /// Values that must leave it, and how many are on their way.
     large: VecDeque<ValueId>,
     restaging: u32,
+    /// It is not erased.
     damaged: bool,
+    /// A program of it failed: what the device does not have is in the writer's memory.
+    failed: bool,
+    /// Of a failed one: values that were read to be moved, and how often one could not be.
+    attempted: Vec<ValueId>,
+    failures: u32,
+    /// All of them are tried again.
+    again: bool,
     /// Ordinals of the cold and the large stream that must be durable, once everything is moved.
     barrier: Option<(u64, u64)>,
     erasing: bool,
@@ -82,9 +96,26 @@ impl Victim {
             large: VecDeque::new(),
             restaging: 0,
             damaged: false,
+            failed: false,
+            attempted: Vec::new(),
+            failures: 0,
+            again: false,
             barrier: None,
             erasing: false,
         }
+    }
+
+    /// Whether everything that moved out of it is durable.
+    fn is_durable(&self, writer: &Writer) -> bool {
+        let Some((cold, large)) = self.barrier else { return false };
+        let durable = |stream, ordinal| {
+            if self.failed && !is_planted!(ForgetsDisplaced) {
+                writer.ledger.is_durable_out_of(self.block, stream, ordinal)
+            } else {
+                writer.ledger.is_durable(stream, ordinal)
+            }
+        };
+        durable(StreamId::Cold, cold) && durable(StreamId::Large, large)
     }
 }
 
@@ -101,9 +132,9 @@ impl Victims {
         self.counts
     }
 
-    /// How many there are.
+    /// How many were chosen.
     pub(super) fn len(&self) -> usize {
-        self.list.len()
+        self.list.iter().filter(|victim| !victim.failed).count()
     }
 
     /// The blocks that are being emptied.
@@ -136,12 +167,7 @@ impl Victims {
 
     /// Whether some victim waits for its survivors to become durable.
     pub(in super::super) fn waits(&self, writer: &Writer) -> bool {
-        self.list.iter().any(|victim| {
-            victim.barrier.is_some_and(|(cold, large)| {
-                !writer.ledger.is_durable(StreamId::Cold, cold)
-                    || !writer.ledger.is_durable(StreamId::Large, large)
-            })
-        })
+        self.list.iter().any(|victim| victim.barrier.is_some() && !victim.is_durable(writer))
     }
 
     fn find(&mut self, block: BlockId) -> Option<&mut Victim> {
@@ -152,7 +178,22 @@ impl Victims {
     pub(super) fn begin(&mut self, block: BlockId, volume: &mut Volume) {
         debug_assert!(self.find(block).is_none());
         volume.blocks.begin_victim(block);
-        self.list.push(Victim::new(block));
+        self.list.push(Victim { damaged: volume.is_bad(block), ..Victim::new(block) });
+    }
+
+    /// A program of a block has failed: the block is emptied.
+    pub(in super::super) fn begin_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        debug_assert!(self.find(block).is_none(), "what is programmed is not collected");
+        volume.blocks.begin_victim(block);
+        self.list.push(Victim { damaged: true, failed: true, ..Victim::new(block) });
+    }
+
+    /// A block could not be erased: what was collected in it stays dead.
+    pub(in super::super) fn erase_failed(&mut self, block: BlockId) {
+        if let Some(at) = self.list.iter().position(|victim| victim.block == block) {
+            let victim = self.list.remove(at);
+            assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
+        }
     }
 
     /// A block has been erased: the keys whose dead count falls, if it was a victim.
@@ -189,6 +230,10 @@ impl Victims {
         if let Some(victim) = self.find(block) {
             debug_assert!(!victim.erasing, "what is erased has nothing left");
             victim.damaged = true;
+            if victim.failed {
+                victim.failures += 1;
+                victim.again = victim.failures <= MAX_RESTAGE_FAILURES;
+            }
         }
     }
 
@@ -202,7 +247,7 @@ impl Victims {
     ) {
         let (block, first) = (BlockId((number >> 16) as u32), (number & 0xffff) as u32);
         volume.blocks.unpin(block);
-        let count = GROUP_PAGES.min(volume.blocks.get(block).pages - first);
+        let count = GROUP_PAGES.min(volume.blocks.get(block).readable - first);
         let Some(victim) = self.find(block) else { return };
         assert!(victim.reading && victim.chunk.is_none(), "one read is under way");
         victim.reading = false;
@@ -242,10 +287,19 @@ impl Victims {
     pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume) {
         self.list.retain(|victim| {
             debug_assert!(!(victim.damaged && victim.erasing), "what is damaged is not erased");
-            let done = victim.barrier.is_some() && !victim.reading && victim.restaging == 0;
+            let mut done = victim.barrier.is_some() && !victim.reading && victim.restaging == 0;
+            if done && victim.failed {
+                // Until then its pages are read from memory, where nothing else has them.
+                done = victim.failures <= MAX_RESTAGE_FAILURES
+                    && victim.is_durable(&volume.writer)
+                    && volume.blocks.get(victim.block).readers == 0;
+            }
             if victim.damaged && done {
-                let block = victim.block;
-                tracing::warn!(block = block.0, "a block with damaged pages is set aside");
+                let (block, failed) = (victim.block, victim.failed);
+                tracing::warn!(block = block.0, failed, "a block is emptied and set aside");
+                if failed {
+                    volume.writer.relocated(block);
+                }
                 volume.blocks.quarantine(block);
             }
             !(victim.damaged && done)
@@ -297,7 +351,7 @@ impl MoveOut<'_> {
             return;
         }
         let volume = &mut self.kit.volume;
-        let Some((cold, large)) = victim.barrier else {
+        if victim.barrier.is_none() {
             let writer = &volume.writer;
             victim.barrier =
                 Some((writer.ordinal(StreamId::Cold), writer.ordinal(StreamId::Large)));
@@ -306,9 +360,8 @@ impl MoveOut<'_> {
                 volume.flush(StreamId::Large);
             }
             return;
-        };
-        let durable = volume.writer.ledger.is_durable(StreamId::Cold, cold)
-            && volume.writer.ledger.is_durable(StreamId::Large, large);
+        }
+        let durable = victim.is_durable(&volume.writer);
         let read = volume.blocks.get(victim.block).readers > 0;
         if durable && !victim.erasing && !victim.damaged && !read {
             victim.erasing = true;
@@ -319,9 +372,18 @@ impl MoveOut<'_> {
 
     fn read_next(&mut self, victim: &mut Victim, pages: u32) {
         let first = victim.next_read;
-        let count = GROUP_PAGES.min(pages - first);
+        let readable = self.kit.volume.blocks.get(victim.block).readable;
+        debug_assert!(victim.failed || readable == pages, "only a failed block lacks pages");
+        let on_device = first < readable;
+        let count = GROUP_PAGES.min(if on_device { readable } else { pages } - first);
         victim.next_read += count;
         debug_assert!(victim.next_read <= pages, "no more is read than was written");
+        if !on_device {
+            let bytes = self.kit.volume.copy_of_group_pages(victim.block, first, count);
+            (victim.page, victim.record) = (0, 0);
+            victim.chunk = Some(Chunk { first, count, bytes });
+            return;
+        }
         victim.reading = true;
         let page = self.kit.volume.geometry().page(victim.block, first);
         let number = u64::from(victim.block.0) << 16 | u64::from(first);
@@ -522,6 +584,10 @@ impl MoveOut<'_> {
     /// Begins to read large values that must leave a victim.
     fn restage_some(&mut self, victim: &mut Victim, turn: VictimTurn) {
         debug_assert!(victim.restaging <= MAX_RESTAGING, "so many and no more");
+        if victim.again && victim.restaging == 0 {
+            victim.again = false;
+            victim.large.extend(victim.attempted.drain(..));
+        }
         let volume = &mut self.kit.volume;
         let short = volume.blocks.free_count() <= volume.blocks.reserve();
         let most = if short { 1 } else { MAX_RESTAGING };
@@ -540,6 +606,9 @@ impl MoveOut<'_> {
             match place {
                 Some(place) if place.staged().is_none() => {
                     victim.restaging += 1;
+                    if victim.failed {
+                        victim.attempted.push((keyspace, id, version));
+                    }
                     let (who, page) = (For::Restage(victim.block), PageId(place.page()));
                     self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
                 }
