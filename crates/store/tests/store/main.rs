@@ -5,6 +5,7 @@ mod bits;
 mod collection;
 mod conformance;
 mod driver;
+mod emulated;
 mod faults;
 mod fence_traces;
 mod lives;
