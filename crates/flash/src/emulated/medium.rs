@@ -56,13 +56,14 @@ pub struct EmulatedConfig {
 impl EmulatedConfig {
     /// The papers' emulated SSD: 32 pages of 4 KiB a block, queue depth 128, 50 µs, 100 µs and 1 ms
     /// (SEMEL §5, SkimpyFTL §4), with so many blocks. The channels are ours
-    /// ([`limits::DEFAULT_CHANNELS`]).
+    /// ([`limits::DEFAULT_CHANNELS`], [`limits::PAPERS_CHANNELS_PER_BLOCK`]).
     #[must_use]
     pub fn papers(blocks: u32) -> Self {
         Self {
             pages_per_block: limits::PAPERS_PAGES_PER_BLOCK,
             initial_blocks: blocks,
             max_blocks: blocks,
+            channels_per_block: limits::PAPERS_CHANNELS_PER_BLOCK,
             ..Self::default()
         }
     }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use timestone_flash::{EmulatedConfig, EmulatedMedium, FlashClock, Latencies, PAGE_BYTES};
-use timestone_store::prelude::*;
 use timestone_store::{Mftl, MftlConfig};
 use timestone_types::GeneratedRun;
 
@@ -55,6 +54,5 @@ fn a_page_of_generated_tuples_takes_a_fraction_of_its_bytes() {
     // Keys of 16 bytes, and as much else as makes a tuple of 512 bytes.
     let small = bytes_of_a_page(3000, 448);
     let large = bytes_of_a_page(40, 100_000);
-    println!("{small} B a page of tuples, {large} B a page of large values");
     assert!(small < 800 && large < 200, "{small} and {large} bytes");
 }
