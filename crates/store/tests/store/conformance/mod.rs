@@ -5,6 +5,7 @@ mod fences;
 mod lifecycle;
 mod persistence;
 mod scans;
+mod single;
 mod snapshots;
 mod versions;
 mod volatile;
@@ -27,6 +28,13 @@ fn behaviours<F: Factory>() -> Vec<Behaviour<F::Store>> {
     all.extend(fences::all());
     all.extend(scans::all());
     all.extend(lifecycle::all());
+    if F::CAPABILITIES.keeps_versions {
+        all.extend(versions::of_the_past());
+        all.extend(fences::of_the_past());
+        all.extend(scans::of_the_past());
+    } else {
+        all.extend(single::all());
+    }
     if F::CAPABILITIES.survives_restart {
         all.extend(persistence::all());
     } else {
