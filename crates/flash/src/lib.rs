@@ -30,6 +30,7 @@ pub use device::{
 pub use error::{FlashError, Misuse};
 pub use file::layout::{self, DeviceId};
 pub use file::{FileConfig, FileDevice};
+pub use ledger::{Extent, Ledger};
 pub use memory::{
     Fault, FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, OpKind, PowerCut, Unsettled,
 };

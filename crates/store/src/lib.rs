@@ -15,6 +15,7 @@
 mod api;
 mod dram;
 mod error;
+mod ftl;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod kit;
@@ -30,6 +31,7 @@ pub use api::{
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;
+pub use ftl::{Ftl, FtlConfig, FtlMonitor, FtlStats};
 pub use mftl::{
     CollectionStats, IndexStats, MemoryStats, Mftl, MftlConfig, MftlFactory, MftlStats, ReadStats,
     RecoveryReport, SpaceStats, WriteStats,
