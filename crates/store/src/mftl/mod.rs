@@ -152,6 +152,11 @@ impl Mftl {
         self.kit.volume.into_device()
     }
 
+    /// Records that have expired by a later time than this are kept, wherever the watermark is.
+    pub(crate) fn keep_expired(&mut self, after: Timestamp) {
+        self.spaces.marks.keep_expired(after);
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> MftlStats {

@@ -101,6 +101,13 @@ pub struct MftlStats {
 }
 
 impl MftlStats {
+    /// Bytes programmed for one that was put, in thousandths; zero while nothing was.
+    #[must_use]
+    pub fn write_amplification(&self) -> u64 {
+        let programmed = self.writes.programmed_bytes.saturating_mul(1000);
+        programmed.checked_div(self.writes.put_bytes).unwrap_or(0)
+    }
+
     /// The same by the names that all stores share.
     #[must_use]
     pub fn figures(&self) -> FigureValues {

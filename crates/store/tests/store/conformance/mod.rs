@@ -13,7 +13,7 @@ mod volatile;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
-use timestone_store::{DramConfig, MftlConfig, MftlFactory};
+use timestone_store::{DramConfig, MftlConfig, MftlFactory, SftlFactory, VftlConfig, VftlFactory};
 use timestone_types::HashSeed;
 
 use crate::driver::{Driver, config, media};
@@ -61,6 +61,13 @@ fn every_store_behaves() {
     let mftl = |config: MftlConfig| MftlFactory { device: Box::new(media(16, 512).open()), config };
     run(|| mftl(config()));
     run(|| mftl(MftlConfig { cache_bytes: 4 << 20, ..config() }));
+    let over = |store: MftlConfig| VftlConfig { store, ..VftlConfig::default() };
+    let device = || Box::new(media(16, 600).open());
+    run(|| VftlFactory { device: device(), config: over(config()) });
+    let cached = || over(MftlConfig { cache_bytes: 4 << 20, ..config() });
+    run(|| VftlFactory { device: device(), config: cached() });
+    run(|| SftlFactory { device: device(), config: over(config()) });
+    run(|| SftlFactory { device: device(), config: cached() });
     run(dram);
 }
 
