@@ -163,6 +163,7 @@ impl Mftl {
         let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
         let volume = &self.kit.volume;
         let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
+        let (written_bytes, live_bytes) = blocks.use_of_space(self.spaces.marks.collection());
         MftlStats {
             index: IndexStats {
                 keys: sum(|space| space.index.keys()),
@@ -188,6 +189,8 @@ impl Mftl {
                 most_blocks: blocks.geometry.max_blocks,
                 free_blocks: blocks.free_count(),
                 block_bytes: block_bytes(blocks.geometry),
+                live_bytes,
+                dead_bytes: written_bytes - live_bytes,
                 full: self.is_full(),
             },
             memory: MemoryStats {

@@ -63,6 +63,10 @@ pub struct SpaceStats {
     pub free_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Bytes that are written and live, by estimate.
+    pub live_bytes: u64,
+    /// The other bytes that are written.
+    pub dead_bytes: u64,
     /// Puts are refused, and will be until something is deleted or the device can grow.
     pub full: bool,
 }

@@ -1,4 +1,5 @@
-//! The stores from outside: what every store must do, and what the `mftl` store must survive.
+//! The stores from outside: what every store must do, what the `mftl` store must survive, and what
+//! it and its comparators must survive over a translation layer.
 
 mod bits;
 mod collection;
@@ -6,6 +7,7 @@ mod conformance;
 mod driver;
 mod faults;
 mod fence_traces;
+mod layered;
 mod lives;
 mod model;
 #[path = "../../../../tests/scores.rs"]
