@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashOp, PAGE_BYTES, PageId, Token};
 
+use timestone_types::is_planted;
+
 use super::blocks::{Blocks, Content, State};
 use super::journal::{Entry, Journal};
 use super::map::{Map, NOWHERE};
@@ -184,7 +186,7 @@ impl Collector {
     ) {
         let mut at = 0;
         while let Some(&(block, appended)) = self.drained.get(at) {
-            if !journal.is_durable(appended) {
+            if !journal.is_durable(appended) && !is_planted!(ErasesUnjournaled) {
                 if short {
                     journal.want();
                 }

@@ -19,6 +19,8 @@ use std::collections::VecDeque;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashOp, Generation, PAGE_BYTES, PageId, Token};
 
+use timestone_types::is_planted;
+
 use super::blocks::{Blocks, Content, State};
 use super::map::Map;
 use super::slab::Slab;
@@ -359,6 +361,9 @@ impl Journal {
                 return;
             }
             let buffer = self.build(map, blocks, port);
+            if is_planted!(JournalsUnsynced) {
+                return self.program(buffer, 0, blocks, port, tasks);
+            }
             self.sync(port, tasks);
             self.stage = Stage::DataSync(buffer);
         }

@@ -468,3 +468,20 @@ fn a_journal_with_a_gap_is_refused() {
     }
     assert!(refused > 0, "damage in the middle is noticed");
 }
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_layer_that_forgets_what_it_has_moved_is_found() {
+    use timestone_types::planted::{Bug, set};
+
+    for bug in [Bug::ErasesUnjournaled, Bug::JournalsUnsynced] {
+        let found = (0..40).find(|&seed| {
+            set(Some(bug));
+            let run = || lives(40, None, seed, 12, 1500);
+            let failed = std::panic::catch_unwind(run).is_err();
+            set(None);
+            failed
+        });
+        assert!(found.is_some(), "{bug:?}");
+    }
+}
