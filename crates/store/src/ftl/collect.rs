@@ -18,8 +18,9 @@ use timestone_flash::{AlignedBuffer, BlockId, FlashOp, PAGE_BYTES, PageId, Token
 
 use timestone_types::is_planted;
 
-use super::blocks::{Blocks, Content, State};
+use super::blocks::{Blocks, Content};
 use super::journal::{Entry, Journal};
+use super::lanes::Lanes;
 use super::map::{Map, NOWHERE};
 use super::slab::Slab;
 use super::task::Task;
@@ -64,7 +65,8 @@ pub(super) struct Collector {
     /// Empty blocks, and the entry of the journal that each waits for.
     drained: Vec<(BlockId, u64)>,
     erasing: u32,
-    open: Option<BlockId>,
+    /// Open blocks for what is moved.
+    lanes: Lanes,
     held: VecDeque<Held>,
     /// Pages that had died when a search found no victim.
     fruitless: Option<u64>,
@@ -244,12 +246,14 @@ impl Collector {
     ) {
         let floor = shape::journal_floor(logical, blocks.geometry.pages_per_block);
         while let Some(held) = self.held.front_mut() {
-            let open = self.open.take().or_else(|| blocks.take(State::Open, floor));
-            let Some(block) = open else { return };
+            self.lanes.spread_over(shape::collection_lanes(blocks.count()));
+            let Some(block) = self.lanes.next(blocks, floor) else { return };
             let pages = blocks.room(block).min(held.pages);
             let from = held.from;
             let to = blocks.begin_program(block, pages, Content::Moved(from));
-            self.open = Some(block).filter(|&block| blocks.room(block) > 0);
+            if blocks.room(block) == 0 {
+                self.lanes.filled(block);
+            }
             let token = Token(tasks.add(Task::MoveProgram { from, to, pages }).into());
             let bytes = pages as usize * PAGE_BYTES;
             self.moved_pages += u64::from(pages);

@@ -28,6 +28,7 @@
 mod blocks;
 mod collect;
 mod journal;
+mod lanes;
 mod map;
 mod recover;
 mod requests;
@@ -53,6 +54,7 @@ use crate::limits::RESERVE_DIVISOR;
 use blocks::{Blocks, Content, State};
 use collect::Collector;
 use journal::{Entry, Journal};
+use lanes::Lanes;
 use map::Map;
 use requests::{Erase, Program, Programs, Read};
 use slab::Slab;
@@ -90,9 +92,7 @@ pub struct Ftl {
     journal: Journal,
     collector: Collector,
     /// Open blocks for the host's pages.
-    lanes: Vec<Option<BlockId>>,
-    /// The lane whose turn it is.
-    turn: usize,
+    lanes: Lanes,
     tasks: Slab<Task>,
     reads: Slab<Read>,
     programs: Programs,
@@ -321,16 +321,13 @@ impl Ftl {
                 program.error = Some(Self::failure());
                 continue;
             }
-            let lane = next_lane(&mut self.lanes, &mut self.turn, &mut self.blocks, floor);
-            let Some((lane, block)) = lane.and_then(|lane| lane.map(|block| (lane, block))) else {
-                return true;
-            };
+            let Some(block) = self.lanes.next(&mut self.blocks, floor) else { return true };
             let left = program.extent.pages - program.placed;
             let pages = left.min(CHUNK_PAGES).min(self.blocks.room(block));
             let content = Content::Host(PageId(program.first.0 + program.placed));
             let place = self.blocks.begin_program(block, pages, content);
             if self.blocks.room(block) == 0 {
-                *lane = None;
+                self.lanes.filled(block);
             }
             let own = pages == program.extent.pages;
             let token = Token(self.tasks.add(Task::Program { program: number, block, own }).into());
@@ -541,27 +538,8 @@ impl Ftl {
         let logical = self.logical_blocks(geometry.blocks);
         self.ledger.grow_to(logical);
         self.map.grow_to(logical);
-        self.lanes.resize(shape::lanes(geometry.blocks) as usize, None);
+        self.lanes.spread_over(shape::lanes(geometry.blocks));
     }
-}
-
-/// The lane with a block for the next pages of the host: lanes take turns. `None` when there is no
-/// room.
-fn next_lane<'a>(
-    lanes: &'a mut [Option<BlockId>],
-    turn: &mut usize,
-    blocks: &mut Blocks,
-    floor: u32,
-) -> Option<&'a mut Option<BlockId>> {
-    for _ in 0..lanes.len() {
-        let lane = *turn % lanes.len();
-        *turn = (lane + 1) % lanes.len();
-        lanes[lane] = lanes[lane].or_else(|| blocks.take(State::Open, floor));
-        if lanes[lane].is_some() {
-            return Some(&mut lanes[lane]);
-        }
-    }
-    None
 }
 
 impl FlashDevice for Ftl {

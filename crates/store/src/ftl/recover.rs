@@ -19,6 +19,7 @@ use timestone_flash::{
 use super::blocks::{Blocks, State};
 use super::collect::Collector;
 use super::journal::{self, Header, Journal};
+use super::lanes::Lanes;
 use super::map::Map;
 use super::requests::Programs;
 use super::slab::Slab;
@@ -106,8 +107,7 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         blocks,
         journal: Journal::new(next, epoch, old),
         collector: Collector::default(),
-        lanes: vec![None; shape::lanes(geometry.blocks) as usize],
-        turn: 0,
+        lanes: Lanes::default(),
         tasks: Slab::default(),
         reads: Slab::default(),
         programs: Programs::default(),
@@ -122,6 +122,7 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         misuses: 0,
         monitor: FtlMonitor::default(),
     };
+    ftl.lanes.spread_over(shape::lanes(geometry.blocks));
     ftl.journal.want_whole();
     let mut nothing = Vec::new();
     while !ftl.journal.is_idle() {

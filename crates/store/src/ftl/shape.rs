@@ -16,8 +16,6 @@ use super::journal;
 const MAX_LANES: u32 = 8;
 /// One lane for so many blocks.
 const BLOCKS_PER_LANE: u32 = 64;
-/// The open block of collection.
-const COLLECTION_BLOCKS: u32 = 1;
 /// Free blocks that collection may take and the host may not.
 const KEPT_FOR_COLLECTION: u32 = 2;
 /// Blocks of dead pages, at least, when nothing is free.
@@ -26,6 +24,11 @@ const SLACK: u32 = 2;
 /// Blocks over which host pages are spread.
 pub(super) fn lanes(blocks: u32) -> u32 {
     (blocks / BLOCKS_PER_LANE).clamp(1, MAX_LANES)
+}
+
+/// Blocks over which pages are spread that collection moves.
+pub(super) fn collection_lanes(blocks: u32) -> u32 {
+    (lanes(blocks) / 2).max(1)
 }
 
 /// Free blocks that only the journal may take.
@@ -45,7 +48,7 @@ pub(super) fn logical_blocks(geometry: Geometry, blocks: u32, divisor: u32) -> u
         let pages = geometry.pages_per_block;
         let least = journal::most_blocks(blocks, pages)
             + lanes(blocks)
-            + COLLECTION_BLOCKS
+            + collection_lanes(blocks)
             + host_floor(blocks, pages)
             + SLACK;
         blocks.saturating_sub(least.max(blocks.div_ceil(divisor.max(1))))
