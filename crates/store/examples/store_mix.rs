@@ -15,6 +15,7 @@
 //! | `--pages` | pages of an erase block | 32 |
 //! | `--warm` | puts before the measurement, in per cent of the keys | 200 |
 //! | `--operations` | of the measurement | 1000000 |
+//! | `--journal` | `yes`: the layer below `vftl` and `sftl` keeps its map durable; `no`: as the papers' did not | `yes` |
 //! | `--dir` | where the file is | `target/store_mix` |
 //!
 //! A put is over when it is durable without a log. The watermark follows close behind. There is no
@@ -33,8 +34,8 @@ use timestone_flash::{
 };
 use timestone_store::prelude::*;
 use timestone_store::{
-    Lookup, Mftl, MftlConfig, MftlStats, ReadOutcome, ReadToken, Sftl, StoreError, StoreEvent,
-    Vftl, VftlConfig, VftlStats,
+    FtlConfig, Lookup, Mftl, MftlConfig, MftlStats, ReadOutcome, ReadToken, Sftl, StoreError,
+    StoreEvent, Vftl, VftlConfig, VftlStats,
 };
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
@@ -54,6 +55,7 @@ struct Options {
     pages: u32,
     warm: u64,
     operations: u64,
+    journal: bool,
     dir: PathBuf,
 }
 
@@ -136,7 +138,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         without_log: true,
         ..MftlConfig::default()
     };
-    let layered = VftlConfig { store: config, ..VftlConfig::default() };
+    let ftl = FtlConfig { journaled: options.journal, ..FtlConfig::default() };
+    let layered = VftlConfig { store: config, ftl };
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -174,6 +177,7 @@ fn options() -> Options {
         pages: 32,
         warm: 200,
         operations: 1_000_000,
+        journal: true,
         dir: PathBuf::from("target/store_mix"),
     };
     let mut arguments = std::env::args().skip(1);
@@ -190,6 +194,7 @@ fn options() -> Options {
             "--pages" => options.pages = number() as u32,
             "--warm" => options.warm = number(),
             "--operations" => options.operations = number(),
+            "--journal" => options.journal = value == "yes",
             "--dir" => options.dir = PathBuf::from(value),
             _ => panic!("no option is called {name}"),
         }

@@ -60,6 +60,9 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
     let most = shape::logical_blocks(geometry, geometry.max_blocks, divisor);
     let all = || (0..geometry.blocks).map(BlockId);
     let fresh = all().all(|block| device.programmed(block) == Some(0));
+    if !config.journaled && !fresh {
+        return Err(corrupt(PageId(0), "the map of what is there was in memory only"));
+    }
     let log = read_log(&mut *device, geometry, logical)?;
     let mut map = Map::new(pages_per_block, logical);
     let (next, epoch) = log.replay(&mut map, geometry)?;
@@ -105,13 +108,14 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         ledger,
         map,
         blocks,
-        journal: Journal::new(next, epoch, old),
+        journal: if config.journaled { Journal::new(next, epoch, old) } else { Journal::off() },
         collector: Collector::default(),
         lanes: Lanes::default(),
         tasks: Slab::default(),
         reads: Slab::default(),
         programs: Programs::default(),
         syncs: VecDeque::new(),
+        syncing: 0,
         erases: Vec::new(),
         growing: false,
         done: Vec::new(),
@@ -123,7 +127,9 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         monitor: FtlMonitor::default(),
     };
     ftl.lanes.spread_over(shape::lanes(geometry.blocks));
-    ftl.journal.want_whole();
+    if config.journaled {
+        ftl.journal.want_whole();
+    }
     let mut nothing = Vec::new();
     while !ftl.journal.is_idle() {
         ftl.poll(&mut nothing);

@@ -41,6 +41,10 @@ pub(super) enum Task {
         block: BlockId,
     },
     JournalSync,
+    /// A sync of the host, where there is no journal.
+    Sync {
+        token: Token,
+    },
     /// A growth that the host has asked for.
     Grow {
         token: Token,

@@ -485,3 +485,23 @@ fn a_layer_that_forgets_what_it_has_moved_is_found() {
         assert!(found.is_some(), "{bug:?}");
     }
 }
+
+#[test]
+fn without_a_journal_it_works_the_same_and_is_not_opened_again() {
+    let media = media(40, Some(3));
+    let config = FtlConfig { journaled: false, ..FtlConfig::default() };
+    let ftl = Ftl::open(Box::new(media.open()), config).expect("it opens");
+    let mut host = Host::new(ftl, 5);
+    for _ in 0..20_000 {
+        host.step();
+    }
+    host.settle();
+    let stats = host.ftl.ftl_stats();
+    assert!(stats.moved_pages > 100 && stats.journal_pages == 0, "{stats:?}");
+    drop(host);
+    for journaled in [false, true] {
+        let config = FtlConfig { journaled, ..FtlConfig::default() };
+        let opened = Ftl::open(Box::new(media.open()), config);
+        assert!(matches!(opened, Err(crate::StoreError::Corrupt { .. })));
+    }
+}
