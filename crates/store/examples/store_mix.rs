@@ -394,22 +394,25 @@ fn tell(
     let device = of(|stats| stats.device.programmed_bytes);
     let moved = of(|stats| stats.store.collection.moved_records);
     let puts = of(|stats| stats.store.writes.puts).max(1.0);
-    writeln!(
-        out,
-        "write amplification: store {:.2}, below {:.2}, together {:.2}; {:.2} records moved for a put",
-        upper / put,
-        device / upper.max(1.0),
-        device / put,
-        moved / puts
-    )?;
-    let pages = |what: fn(&VftlStats) -> u64| of(what) * PAGE_BYTES as f64 / put;
-    writeln!(
-        out,
-        "pages of the layer below, in bytes for a byte put: {:.2} of the store, {:.2} moved, {:.3} of its journal",
-        pages(|stats| stats.ftl.host_pages),
-        pages(|stats| stats.ftl.moved_pages),
-        pages(|stats| stats.ftl.journal_pages)
-    )?;
+    // Without puts only collection that was begun before goes on.
+    if of(|stats| stats.store.writes.puts) > 0.0 {
+        writeln!(
+            out,
+            "write amplification: store {:.2}, below {:.2}, together {:.2}; {:.2} records moved for a put",
+            upper / put,
+            device / upper.max(1.0),
+            device / put,
+            moved / puts
+        )?;
+        let pages = |what: fn(&VftlStats) -> u64| of(what) * PAGE_BYTES as f64 / put;
+        writeln!(
+            out,
+            "pages of the layer below, in bytes for a byte put: {:.2} of the store, {:.2} moved, {:.3} of its journal",
+            pages(|stats| stats.ftl.host_pages),
+            pages(|stats| stats.ftl.moved_pages),
+            pages(|stats| stats.ftl.journal_pages)
+        )?;
+    }
     writeln!(
         out,
         "{:.2} pages read from flash for a get; {:.1} B of index for a key; {} MiB live, {} MiB dead",

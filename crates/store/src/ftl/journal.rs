@@ -3,13 +3,13 @@
 //! ```text
 //!   entries wait ─► sync (their data) ─► program: entries, parts of the map ─► sync ─► durable
 //!                                            │
-//!   log of flushes:  … │ e m │ e m │ e M │ e m │ …        M ends a round of the whole map
+//!   log of flushes:  … │ e │ e m │ e │ e M │ e │ e m │ …   M ends a round of the whole map
 //!                      └ what lies before the last whole round goes
 //! ```
 //!
 //! A flush is durable as a whole or counts as nothing. It is built from what has been programmed,
 //! and written when that is durable: so whoever finds it, synced or not, finds the pages that it
-//! names. With its entries each flush carries as many pages of the map itself, so the log stays
+//! names. For every two pages of entries a page of the map itself is written, so the log stays
 //! short, and no flush is long. Replaying the log from the beginning of the last whole round gives
 //! the map. The bytes are in `docs/formats/ftl.md`.
 //!
@@ -41,6 +41,8 @@ const ENTRIES: usize = (PAGE_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 const WORDS: usize = (PAGE_BYTES - HEADER_BYTES) / size_of::<u32>();
 /// Pages of entries in a flush, at most.
 const MAX_ENTRY_PAGES: u32 = 32;
+/// Pages of entries for which one page of the map is written.
+const ENTRY_PAGES_OF_PART: u32 = 2;
 const CRC: core::ops::Range<usize> = 8..12;
 
 /// Pages of entries in a flush on blocks of this size, at most.
@@ -64,7 +66,7 @@ pub(super) fn map_pages(logical_blocks: u32, pages_per_block: u32) -> u32 {
 /// that are begun.
 pub(super) fn most_blocks(logical_blocks: u32, pages_per_block: u32) -> u32 {
     let map = map_pages(logical_blocks, pages_per_block);
-    let rounds = 4 * map + 2 * entry_pages(pages_per_block);
+    let rounds = 2 * (1 + ENTRY_PAGES_OF_PART) * map + 3 * entry_pages(pages_per_block);
     rounds.div_ceil(pages_per_block) + 3 + map.div_ceil(pages_per_block)
 }
 
@@ -256,6 +258,8 @@ pub(super) struct Journal {
     /// The number of the next flush.
     flush: u64,
     epoch: u32,
+    /// Pages of entries for which no part of the map was written.
+    credit: u32,
     /// The next word of the round.
     word: u32,
     /// The flush in which the round began.
@@ -284,6 +288,7 @@ impl Journal {
             whole: false,
             flush,
             epoch,
+            credit: 0,
             word: 0,
             round: flush,
             whole_since: None,
@@ -398,12 +403,16 @@ impl Journal {
         if self.whole {
             self.word = 0;
         }
-        if self.word == 0 {
+        let words = map.words();
+        let mut parts = (words - self.word).div_ceil(WORDS as u32);
+        if !self.whole {
+            self.credit += entry_pages;
+            parts = parts.min(self.credit / ENTRY_PAGES_OF_PART);
+            self.credit -= parts * ENTRY_PAGES_OF_PART;
+        }
+        if self.word == 0 && parts > 0 {
             self.round = self.flush;
         }
-        let words = map.words();
-        let parts = (words - self.word).div_ceil(WORDS as u32);
-        let parts = if self.whole { parts } else { parts.min(entry_pages.max(1)) };
         let pages = entry_pages + parts;
         let mut buffer = port.buffer(pages);
         let header = Header {
