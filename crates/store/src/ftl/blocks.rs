@@ -44,7 +44,7 @@ pub(super) enum Content {
 
 /// One block of the device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct PhysicalBlock {
     pub(super) state: State,
     /// Pages that a logical page is in, or is being written to.
     pub(super) live: u32,
@@ -61,7 +61,7 @@ pub(super) struct Block {
 /// All of them.
 pub(super) struct Blocks {
     pub(super) geometry: Geometry,
-    list: Vec<Block>,
+    list: Vec<PhysicalBlock>,
     /// By page: the logical page in it.
     owners: Vec<u32>,
     free: BTreeSet<(Generation, BlockId)>,
@@ -96,7 +96,14 @@ impl Blocks {
     pub(super) fn add(&mut self, state: State, generation: Generation) {
         let id = BlockId(self.list.len() as u32);
         let next = if state == State::Free { 0 } else { self.geometry.pages_per_block };
-        self.list.push(Block { state, live: 0, next, programs: 0, readers: 0, filled_at: 0 });
+        self.list.push(PhysicalBlock {
+            state,
+            live: 0,
+            next,
+            programs: 0,
+            readers: 0,
+            filled_at: 0,
+        });
         self.owners.resize(self.list.len() * self.geometry.pages_per_block as usize, NOWHERE);
         match state {
             State::Free => assert!(self.free.insert((generation, id)), "a block is free once"),
@@ -118,7 +125,7 @@ impl Blocks {
         true
     }
 
-    pub(super) fn get(&self, block: BlockId) -> &Block {
+    pub(super) fn get(&self, block: BlockId) -> &PhysicalBlock {
         &self.list[block.0 as usize]
     }
 
@@ -148,8 +155,8 @@ impl Blocks {
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
-        (self.owners.capacity() * size_of::<u32>() + self.list.capacity() * size_of::<Block>())
-            as u64
+        (self.owners.capacity() * size_of::<u32>()
+            + self.list.capacity() * size_of::<PhysicalBlock>()) as u64
     }
 
     /// The least worn free block, if more than `floor` are free.

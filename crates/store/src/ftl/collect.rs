@@ -52,7 +52,7 @@ struct Victim {
 }
 
 /// Pages that were read and have no place yet.
-struct Held {
+struct Fetched {
     from: PageId,
     pages: u32,
     buffer: AlignedBuffer,
@@ -60,21 +60,21 @@ struct Held {
 
 /// The collector.
 #[derive(Default)]
-pub(super) struct Collector {
+pub(super) struct PageCollector {
     emptying: Vec<Victim>,
     /// Empty blocks, and the entry of the journal that each waits for.
     drained: Vec<(BlockId, u64)>,
     erasing: u32,
     /// Open blocks for what is moved.
     lanes: Lanes,
-    held: VecDeque<Held>,
+    held: VecDeque<Fetched>,
     /// Pages that had died when a search found no victim.
     fruitless: Option<u64>,
     pub(super) moved_pages: u64,
     pub(super) erased_blocks: u64,
 }
 
-impl Collector {
+impl PageCollector {
     /// Blocks that will be free without another search.
     fn coming(&self) -> u32 {
         (self.emptying.len() + self.drained.len()) as u32 + self.erasing
@@ -219,7 +219,7 @@ impl Collector {
         blocks: &mut Blocks,
     ) {
         blocks.unpin(blocks.geometry.block_of(from));
-        self.held.push_back(Held { from, pages, buffer });
+        self.held.push_back(Fetched { from, pages, buffer });
     }
 
     /// Pages of a victim could not be read: again, or never.

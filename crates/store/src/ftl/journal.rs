@@ -229,7 +229,7 @@ fn seal(page: &mut [u8], place: PageId, generation: Generation) {
 }
 
 /// What a flush is waiting for.
-enum Stage {
+enum Flush {
     Idle,
     /// The sync of the data that it names.
     DataSync(AlignedBuffer),
@@ -243,7 +243,7 @@ enum Stage {
 
 /// The journal of a translation layer.
 pub(super) struct Journal {
-    stage: Stage,
+    stage: Flush,
     waiting: VecDeque<Entry>,
     /// Entries, ever.
     appended: u64,
@@ -279,7 +279,7 @@ impl Journal {
     /// One whose next flush has this number, after a log in these blocks.
     pub(super) fn new(flush: u64, epoch: u32, log: VecDeque<(BlockId, u64)>) -> Self {
         Self {
-            stage: Stage::Idle,
+            stage: Flush::Idle,
             waiting: VecDeque::new(),
             appended: 0,
             durable: 0,
@@ -327,7 +327,7 @@ impl Journal {
 
     /// Whether nothing is under way or wanted.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && !self.whole && !(self.wanted && self.has_news())
+        matches!(self.stage, Flush::Idle) && !self.whole && !(self.wanted && self.has_news())
     }
 
     fn has_news(&self) -> bool {
@@ -370,7 +370,7 @@ impl Journal {
         port: &mut Port,
         tasks: &mut Slab<Task>,
     ) {
-        if let Stage::Idle = self.stage {
+        if let Flush::Idle = self.stage {
             let most = ENTRIES * entry_pages(blocks.geometry.pages_per_block) as usize;
             let due = (self.wanted && self.has_news()) || self.waiting.len() > most;
             if !due && !self.whole {
@@ -381,10 +381,10 @@ impl Journal {
                 return self.program(buffer, 0, blocks, port, tasks);
             }
             self.sync(port, tasks);
-            self.stage = Stage::DataSync(buffer);
+            self.stage = Flush::DataSync(buffer);
         }
-        if let Stage::Room(..) = self.stage
-            && let Stage::Room(buffer, programs) = core::mem::replace(&mut self.stage, Stage::Idle)
+        if let Flush::Room(..) = self.stage
+            && let Flush::Room(buffer, programs) = core::mem::replace(&mut self.stage, Flush::Idle)
         {
             self.program(buffer, programs, blocks, port, tasks);
         }
@@ -475,7 +475,7 @@ impl Journal {
                 let mut rest = port.buffer(left);
                 rest.copy_from_slice(&buffer[done * PAGE_BYTES..]);
                 port.give(buffer);
-                self.stage = Stage::Room(rest, programs);
+                self.stage = Flush::Room(rest, programs);
                 return;
             };
             if open.is_none() {
@@ -496,7 +496,7 @@ impl Journal {
             left -= pages;
             if done == pages as usize && left == 0 {
                 port.write(FlashOp::Program { token, page: place, buffer });
-                self.stage = Stage::Programs(programs);
+                self.stage = Flush::Programs(programs);
                 return;
             }
             let mut piece = port.buffer(pages);
@@ -504,19 +504,19 @@ impl Journal {
             port.write(FlashOp::Program { token, page: place, buffer: piece });
         }
         port.give(buffer);
-        self.stage = Stage::Programs(programs);
+        self.stage = Flush::Programs(programs);
     }
 
     /// One of its programs has completed.
     pub(super) fn programmed(&mut self, port: &mut Port, tasks: &mut Slab<Task>) {
         match &mut self.stage {
-            Stage::Programs(left) if *left > 1 => *left -= 1,
-            Stage::Programs(_) => {
+            Flush::Programs(left) if *left > 1 => *left -= 1,
+            Flush::Programs(_) => {
                 self.sync(port, tasks);
-                self.stage = Stage::Sync;
+                self.stage = Flush::Sync;
             }
             // A flush over several blocks, the next of which is not there yet.
-            Stage::Room(_, programs) => *programs -= 1,
+            Flush::Room(_, programs) => *programs -= 1,
             _ => unreachable!("a program of the journal belongs to a flush"),
         }
     }
@@ -529,9 +529,9 @@ impl Journal {
         tasks: &mut Slab<Task>,
         mut released: impl FnMut(BlockId),
     ) {
-        match core::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::DataSync(buffer) => self.program(buffer, 0, blocks, port, tasks),
-            Stage::Sync => {
+        match core::mem::replace(&mut self.stage, Flush::Idle) {
+            Flush::DataSync(buffer) => self.program(buffer, 0, blocks, port, tasks),
+            Flush::Sync => {
                 self.durable = self.covered;
                 if let Some(since) = self.whole_since.take() {
                     // The first flush of a block may have begun in the one before.
@@ -605,5 +605,52 @@ mod tests {
         assert_eq!(Header::read(&page, PageId(9), Generation(5)), None);
         page[4000] ^= 1;
         assert_eq!(Header::read(&page, PageId(9), Generation(4)), None);
+    }
+
+    #[test]
+    fn the_document_says_what_the_code_does() {
+        let document = include_str!("../../../../docs/formats/ftl.md");
+        let states =
+            |line: String| assert!(document.contains(&line), "docs/formats/ftl.md lacks: {line}");
+        states(format!("format version **{FORMAT}**"));
+        states(format!("Journal page header: **{HEADER_BYTES}** bytes"));
+        states(format!("Entry: **{ENTRY_BYTES}** bytes"));
+        states(format!("entries of a page: **{ENTRIES}**"));
+        states(format!("words of a page: **{WORDS}**"));
+        for kind in [Kind::Entries, Kind::Map, Kind::MapEnd] {
+            states(format!("| {} | `{kind:?}` |", kind as u8));
+        }
+        let mut page = vec![0; PAGE_BYTES];
+        let header = Header {
+            flush: 0x1122_3344_5566_7788,
+            epoch: 2,
+            index: 3,
+            pages: 4,
+            count: 5,
+            first: 6,
+            kind: Kind::Map,
+        };
+        header.write(&mut page);
+        seal(&mut page, PageId(7), Generation(8));
+        let fields = [
+            ("magic", 0, 4, u64::from(MAGIC)),
+            ("format", 4, 2, u64::from(FORMAT)),
+            ("kind", 6, 1, Kind::Map as u64),
+            ("checksum", 8, 4, u64::from(checksum(&page))),
+            ("count", 12, 4, 5),
+            ("flush", 16, 8, 0x1122_3344_5566_7788),
+            ("epoch", 24, 4, 2),
+            ("index", 28, 4, 3),
+            ("pages", 32, 4, 4),
+            ("first word", 36, 4, 6),
+            ("page number", 40, 4, 7),
+            ("generation", 44, 4, 8),
+        ];
+        for (name, offset, bytes, expected) in fields {
+            states(format!("| {offset} | {name} | {bytes} |"));
+            let mut value = [0; 8];
+            value[..bytes].copy_from_slice(&page[offset..offset + bytes]);
+            assert_eq!(u64::from_le_bytes(value), expected, "{name}");
+        }
     }
 }

@@ -52,7 +52,7 @@ use crate::error::StoreError;
 use crate::kit::port::Port;
 use crate::limits::RESERVE_DIVISOR;
 use blocks::{Blocks, Content, State};
-use collect::Collector;
+use collect::PageCollector;
 use journal::{Entry, Journal};
 use lanes::Lanes;
 use map::Map;
@@ -94,7 +94,7 @@ pub struct Ftl {
     map: Map,
     blocks: Blocks,
     journal: Journal,
-    collector: Collector,
+    collector: PageCollector,
     /// Open blocks for the host's pages.
     lanes: Lanes,
     tasks: Slab<Task>,

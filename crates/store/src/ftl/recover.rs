@@ -17,7 +17,7 @@ use timestone_flash::{
 };
 
 use super::blocks::{Blocks, State};
-use super::collect::Collector;
+use super::collect::PageCollector;
 use super::journal::{self, Header, Journal};
 use super::lanes::Lanes;
 use super::map::Map;
@@ -35,7 +35,7 @@ const DEPTH: usize = 96;
 const READ_PAGES: u32 = 64;
 
 /// A page of the journal.
-struct Found {
+struct JournalPage {
     header: Header,
     block: BlockId,
     bytes: Vec<u8>,
@@ -44,7 +44,7 @@ struct Found {
 /// What the device holds.
 struct Log {
     /// Pages in the order of flush, epoch and place in the flush.
-    pages: BTreeMap<(u64, u32, u32), Found>,
+    pages: BTreeMap<(u64, u32, u32), JournalPage>,
     /// The first flush of each of its blocks.
     blocks: BTreeMap<BlockId, u64>,
 }
@@ -109,7 +109,7 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         map,
         blocks,
         journal: if config.journaled { Journal::new(next, epoch, old) } else { Journal::off() },
-        collector: Collector::default(),
+        collector: PageCollector::default(),
         lanes: Lanes::default(),
         tasks: Slab::default(),
         reads: Slab::default(),
@@ -197,7 +197,7 @@ fn read_log(
             let place = PageId(place);
             if let Some(header) = Header::read(bytes, place, generation(place)) {
                 let block = geometry.block_of(place);
-                let found = Found { header, block, bytes: bytes.to_vec() };
+                let found = JournalPage { header, block, bytes: bytes.to_vec() };
                 log.pages.insert((header.flush, header.epoch, header.index), found);
             }
         }
