@@ -432,6 +432,20 @@ impl Ftl {
         }
     }
 
+    /// Starts what is due, and takes in what has completed; how much that was.
+    fn step(&mut self) -> usize {
+        self.advance();
+        let mut arrived = core::mem::take(&mut self.completions);
+        self.port.submit(&mut arrived);
+        self.port.device.poll(&mut arrived);
+        let count = arrived.len();
+        for completion in arrived.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = arrived;
+        count
+    }
+
     /// Everything that is due.
     fn advance(&mut self) {
         self.tell_programs();
@@ -593,14 +607,9 @@ impl FlashDevice for Ftl {
     }
 
     fn poll(&mut self, completions: &mut Vec<FlashCompletion>) -> usize {
-        self.advance();
-        let mut arrived = core::mem::take(&mut self.completions);
-        self.port.submit(&mut arrived);
-        self.port.device.poll(&mut arrived);
-        for completion in arrived.drain(..) {
-            self.complete(completion);
-        }
-        self.completions = arrived;
+        // Where a descriptor wakes the owner, what follows from a completion has to be started now:
+        // nothing else would.
+        while self.step() > 0 && self.wake_fd().is_some() {}
         self.advance();
         self.port.submit(&mut self.completions);
         let count = self.done.len();

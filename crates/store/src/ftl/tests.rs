@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashOp, Generation, MemoryConfig,
-    MemoryMedia, PAGE_BYTES, PageId, PowerCut, Token, Unsettled,
+    AlignedBuffer, BlockId, Fault, FlashCompletion, FlashDevice, FlashOp, Generation, MemoryConfig,
+    MemoryMedia, OpKind, PAGE_BYTES, PageId, PowerCut, Token, Unsettled,
 };
 use timestone_types::random::{Dice, Seed};
 
@@ -467,6 +467,61 @@ fn a_journal_with_a_gap_is_refused() {
         refused += u32::from(matches!(opened, Err(crate::StoreError::Corrupt { .. })));
     }
     assert!(refused > 0, "damage in the middle is noticed");
+}
+
+/// A write fails at some moment: everything is answered, what had been programmed can be read, and
+/// nothing is written any more.
+#[test]
+fn a_failed_write_ends_writing_and_leaves_nobody_waiting() {
+    for kind in [OpKind::Program, OpKind::Sync, OpKind::Erase] {
+        for nth in [1, 2, 5, 9, 30] {
+            let media = media(40, Some(nth.into()));
+            let mut host = Host::new(open(&media), nth.into());
+            for _ in 0..3000 {
+                host.step();
+            }
+            host.settle();
+            media.inject(Fault::Fail { kind, nth });
+            host.may_fail = true;
+            for _ in 0..20_000 {
+                host.step();
+            }
+            host.settle();
+            assert!(host.ftl.failed, "{kind:?} {nth}");
+            let block = (0..).find(|&block| host.blocks[block as usize].programmed > 0);
+            host.read(block.expect("something was written"), 0, 1);
+            host.settle();
+            let refused = host.ftl.submit(FlashOp::Sync { token: Token(0) });
+            assert!(refused.is_err());
+            let host = host.reopen(&media, 1);
+            assert!(!host.ftl.failed);
+        }
+    }
+}
+
+/// A page that collection cannot read at once is read again.
+#[test]
+fn a_failed_read_of_collection_loses_nothing() {
+    let media = media(40, None);
+    let mut host = Host::new(open(&media), 3);
+    for round in 0..40 {
+        media.inject(Fault::Fail { kind: OpKind::Read, nth: 1 + round % 7 });
+        host.may_fail = true;
+        for _ in 0..500 {
+            host.step();
+        }
+    }
+    host.settle();
+    assert!(!host.ftl.failed && host.ftl.ftl_stats().moved_pages > 100);
+    media.clear_faults();
+    host.may_fail = false;
+    for block in 0..host.blocks.len() as u32 {
+        match host.blocks[block as usize].programmed {
+            0 => {}
+            pages => host.read(block, 0, pages),
+        }
+        host.settle();
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

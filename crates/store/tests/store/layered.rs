@@ -1,6 +1,8 @@
 //! The split design under pressure: both collectors at work, crashes at any operation.
 
-use timestone_flash::{PAGE_BYTES, Unsettled};
+use std::time::Duration;
+
+use timestone_flash::{FileConfig, FileDevice, PAGE_BYTES, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{MftlConfig, StoreError, Vftl, VftlConfig, VftlStats};
 
@@ -141,4 +143,44 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     driver.pumps(2000);
     driver.put(b"again", 50, &value);
     assert_eq!(driver.value(b"again", 60), Some(value.to_vec()));
+}
+
+#[test]
+fn a_file_device_grows_and_keeps_everything_over_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file =
+        FileConfig { initial_blocks: 16, ..FileConfig::new(dir.path().join("shard.flash"), 64) };
+    let open = || {
+        let device = FileDevice::open_or_create(&file).expect("a device").0;
+        let config = VftlConfig { store: config(), ..VftlConfig::default() };
+        let (store, report) = Vftl::open(Box::new(device), config).expect("opens");
+        (Driver::new(store), report)
+    };
+    let (mut driver, _) = open();
+    for n in 0..3000u64 {
+        driver.put(&n.to_be_bytes(), 10 + n, &[n as u8; 600]);
+    }
+    driver.put(b"large", 10, &vec![7; 3 << 20]);
+    while driver.store.stable_batch() < 1 {
+        driver.store.begin_batch(2);
+        driver.store.sync_soon();
+        driver.pump();
+        driver.store.wait(Duration::from_millis(5));
+    }
+    drop(driver);
+    let check = |driver: &mut Driver<Vftl>| {
+        for n in (0..3000u64).step_by(7) {
+            assert_eq!(driver.value(&n.to_be_bytes(), 5000), Some(vec![n as u8; 600]));
+        }
+        assert_eq!(driver.value(b"large", 5000), Some(vec![7; 3 << 20]));
+    };
+    let (mut driver, scanned) = open();
+    assert_eq!((scanned.checkpoint, scanned.keys, scanned.corrupt_records), (None, 3001, 0));
+    check(&mut driver);
+    driver.shut_down();
+    drop(driver);
+    let (mut driver, loaded) = open();
+    assert_eq!((loaded.checkpoint, loaded.keys, loaded.scanned_records), (Some(1), 3001, 0));
+    check(&mut driver);
+    assert!(driver.store.stats().device.errors == 0);
 }
