@@ -29,6 +29,8 @@ use crate::kit::port::Port;
 
 /// `TSFT`.
 const MAGIC: u32 = u32::from_le_bytes(*b"TSFT");
+/// Above every number of a flush: nothing lives to write so many.
+const MAX_FLUSH: u64 = 1 << 62;
 /// Version of the pages' layout.
 pub(super) const FORMAT: u16 = 1;
 /// Bytes of a page's header.
@@ -110,7 +112,7 @@ impl Entry {
                 (0..pages).for_each(|n| map.set(PageId(page + n), PageId(place + n)));
             }
             Self::Trimmed { block, generation } => {
-                if block >= map.blocks() {
+                if block >= map.blocks() || generation == 0 {
                     return None;
                 }
                 map.trim(BlockId(block), Generation(generation)).for_each(drop);
@@ -190,7 +192,12 @@ impl Header {
             kind,
         };
         let most = if kind == Kind::Entries { ENTRIES } else { WORDS };
-        (header.count as usize <= most && header.index < header.pages).then_some(header)
+        let makes_sense = header.count as usize <= most
+            && header.index < header.pages
+            && header.first.checked_add(header.count).is_some()
+            && header.flush < MAX_FLUSH
+            && header.epoch < u32::MAX;
+        makes_sense.then_some(header)
     }
 
     /// Whether a round of the map begins here.
@@ -221,7 +228,7 @@ fn checksum(page: &[u8]) -> u32 {
 }
 
 /// Says where a page of the journal is going to be.
-fn seal(page: &mut [u8], place: PageId, generation: Generation) {
+pub(super) fn seal(page: &mut [u8], place: PageId, generation: Generation) {
     page[40..44].copy_from_slice(&place.0.to_le_bytes());
     page[44..48].copy_from_slice(&generation.0.to_le_bytes());
     let sum = checksum(page);

@@ -404,6 +404,7 @@ impl Ftl {
             }
             if erase.appended.is_none() && !self.failed {
                 let generation = self.map.generation(block).next();
+                debug_assert!(generation == self.ledger.generation(block).next(), "both count");
                 for place in self.map.trim(block, generation) {
                     self.blocks.die(place);
                 }

@@ -66,6 +66,7 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
     let log = read_log(&mut *device, geometry, logical)?;
     let mut map = Map::new(pages_per_block, logical);
     let (next, epoch) = log.replay(&mut map, geometry)?;
+    check(&map, geometry)?;
     let mut blocks = Blocks::new(geometry);
     let mut mapped = vec![false; geometry.blocks as usize];
     let logical_pages = || (0..logical * pages_per_block).map(PageId);
@@ -142,6 +143,20 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
     }
     debug_assert!(nothing.is_empty(), "nobody has asked for anything");
     Ok(ftl)
+}
+
+/// Refuses a map that names what the device does not have.
+fn check(map: &Map, geometry: Geometry) -> Result<(), StoreError> {
+    let pages = geometry.blocks * geometry.pages_per_block;
+    let blocks = || (0..map.blocks()).map(BlockId);
+    let mut places = blocks().flat_map(|block| map.pages_of(block)).map(PageId);
+    if let Some(place) = places.find_map(|page| map.place(page).filter(|place| place.0 >= pages)) {
+        return Err(corrupt(place, "the map names what is not there"));
+    }
+    if blocks().any(|block| map.generation(block) < Generation::FIRST) {
+        return Err(corrupt(PageId(0), "the map has a block that never was"));
+    }
+    Ok(())
 }
 
 fn corrupt(page: PageId, reason: &'static str) -> StoreError {

@@ -524,6 +524,62 @@ fn a_failed_read_of_collection_loses_nothing() {
     }
 }
 
+/// Pages of a journal that are sound and say anything: the device is opened or refused.
+#[test]
+fn whatever_a_journal_says_nothing_panics() {
+    let media = media(120, None);
+    let mut host = Host::new(open(&media), 9);
+    for _ in 0..5000 {
+        host.step();
+    }
+    host.settle();
+    drop(host);
+    let device = media.open();
+    let generation = |page: PageId| device.generation(device.geometry().block_of(page));
+    let pages: Vec<(PageId, Generation)> = (0..device.geometry().blocks * PAGES)
+        .map(PageId)
+        .filter(|&page| media.page(page).is_some_and(|bytes| bytes.starts_with(b"TSFT")))
+        .map(|page| (page, generation(page)))
+        .collect();
+    let mut dice = Seed(4).dice();
+    let (mut opened, mut refused) = (0, 0);
+    for _ in 0..800 {
+        let media = media.copy();
+        for _ in 0..1 + dice.below(3) {
+            let (page, generation) = pages[dice.below(pages.len() as u64) as usize];
+            let mut bytes = media.page(page).expect("it was programmed");
+            let at = if dice.below(2) == 0 { dice.below(64) } else { dice.below(400) } as usize;
+            bytes[at] = dice.roll() as u8;
+            if dice.below(4) == 0 {
+                let word = at / 4 * 4;
+                bytes[word..word + 4].fill([0, 0xff][dice.below(2) as usize]);
+            }
+            super::journal::seal(&mut bytes, page, generation);
+            media.set_page(page, &bytes);
+        }
+        match Ftl::open(Box::new(media.open()), FtlConfig::default()) {
+            Err(_) => refused += 1,
+            Ok(mut ftl) => {
+                opened += 1;
+                let mut done = Vec::new();
+                for block in 0..ftl.geometry().blocks {
+                    if ftl.programmed(BlockId(block)) == Some(0) {
+                        continue;
+                    }
+                    let buffer = AlignedBuffer::zeroed(PAGES as usize * PAGE_BYTES);
+                    let page = PageId(block * PAGES);
+                    let read = FlashOp::Read { token: Token(1), page, pages: PAGES, buffer };
+                    let _ = ftl.submit(read);
+                    let _ = ftl.submit(FlashOp::Erase { token: Token(2), block: BlockId(block) });
+                    ftl.poll(&mut done);
+                }
+                (0..20).for_each(|_| _ = ftl.poll(&mut done));
+            }
+        }
+    }
+    assert!(opened > 100 && refused > 8, "{opened} opened, {refused} refused");
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_layer_that_forgets_what_it_has_moved_is_found() {
