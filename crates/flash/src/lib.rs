@@ -19,7 +19,7 @@ mod device;
 mod dice;
 mod error;
 mod file;
-mod ledger;
+pub mod ledger;
 pub mod limits;
 mod memory;
 
@@ -30,7 +30,6 @@ pub use device::{
 pub use error::{FlashError, Misuse};
 pub use file::layout::{self, DeviceId};
 pub use file::{FileConfig, FileDevice};
-pub use ledger::{Extent, Ledger};
 pub use memory::{
     Fault, FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, OpKind, PowerCut, Unsettled,
 };

@@ -43,9 +43,10 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use timestone_flash::ledger::Ledger;
 use timestone_flash::{
     AlignedBuffer, BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashError, FlashOp,
-    Generation, Geometry, Ledger, PAGE_BYTES, PageId, Rejected, RejectedReason, Token,
+    Generation, Geometry, PAGE_BYTES, PageId, Rejected, RejectedReason, Token,
 };
 
 use crate::error::StoreError;

@@ -12,9 +12,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use timestone_flash::{
-    BlockId, FlashDevice, FlashError, Generation, Geometry, Ledger, PAGE_BYTES, PageId,
-};
+use timestone_flash::ledger::Ledger;
+use timestone_flash::{BlockId, FlashDevice, FlashError, Generation, Geometry, PAGE_BYTES, PageId};
 
 use super::blocks::{Blocks, State};
 use super::collect::PageCollector;

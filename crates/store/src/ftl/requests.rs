@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use timestone_flash::{AlignedBuffer, BlockId, Extent, FlashError, PageId, Token};
+use timestone_flash::ledger::Extent;
+use timestone_flash::{AlignedBuffer, BlockId, FlashError, PageId, Token};
 
 /// A read of logical pages.
 pub(super) struct Read {
