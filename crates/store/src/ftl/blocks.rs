@@ -1,8 +1,8 @@
 //! The blocks of the device: what each is for, which of its pages are alive, which are free.
 //!
 //! ```text
-//!   free ─► open ─► full ─► draining ─► erasing ─► free          dirty ─► erasing
-//!     └──► journal ────────────┘
+//!   free ─► open ─► full ─► draining ─► erasing ─┬► free          dirty ─► erasing
+//!     └──► journal ────────────┘                 └► bad
 //! ```
 //!
 //! Free blocks are handed out least worn first.
@@ -30,6 +30,8 @@ pub(super) enum State {
     Erasing,
     /// Pages of the journal.
     Journal,
+    /// It could not be erased, and is not used again.
+    Bad,
 }
 
 /// What is programmed.
@@ -50,12 +52,14 @@ pub(super) struct PhysicalBlock {
     pub(super) live: u32,
     /// The write pointer.
     pub(super) next: u32,
-    /// Programs under way.
+    /// Programs under way, and those of the host that it was not told of yet.
     programs: u32,
     /// Reads under way or waiting for the device.
     readers: u32,
     /// The clock when it became full.
     filled_at: u64,
+    /// A program or an erase of it has failed.
+    has_failed: bool,
 }
 
 /// All of them.
@@ -103,6 +107,7 @@ impl Blocks {
             programs: 0,
             readers: 0,
             filled_at: 0,
+            has_failed: false,
         });
         self.owners.resize(self.list.len() * self.geometry.pages_per_block as usize, NOWHERE);
         match state {
@@ -314,11 +319,33 @@ impl Blocks {
         block.state = State::Erasing;
     }
 
+    /// A program of a block has failed: it takes no more, and what is in it moves out in time. Says
+    /// whether that is news.
+    pub(super) fn fail(&mut self, id: BlockId) -> bool {
+        let block = &mut self.list[id.0 as usize];
+        let is_news = !core::mem::replace(&mut block.has_failed, true);
+        block.next = self.geometry.pages_per_block;
+        if block.state == State::Open {
+            block.state = State::Full;
+            block.filled_at = self.clock;
+            self.clock += 1;
+        }
+        self.note_emptied(id);
+        is_news
+    }
+
+    /// A block could not be erased.
+    pub(super) fn retire(&mut self, id: BlockId) {
+        let block = &mut self.list[id.0 as usize];
+        assert_eq!(block.state, State::Erasing);
+        block.state = State::Bad;
+    }
+
     /// A block has been erased.
     pub(super) fn erased(&mut self, id: BlockId, generation: Generation) {
         let block = &mut self.list[id.0 as usize];
         assert_eq!(block.state, State::Erasing);
-        (block.state, block.next) = (State::Free, 0);
+        (block.state, block.next, block.has_failed) = (State::Free, 0, false);
         assert!(self.free.insert((generation, id)), "a block is free once");
     }
 }

@@ -275,6 +275,30 @@ impl PageCollector {
         }
     }
 
+    /// Pages could not be programmed: elsewhere.
+    pub(super) fn not_moved(
+        &mut self,
+        (from, to, pages): (PageId, PageId, u32),
+        buffer: AlignedBuffer,
+        blocks: &mut Blocks,
+    ) {
+        for place in (to.0..to.0 + pages).map(PageId) {
+            if blocks.owner(place) != NOWHERE {
+                blocks.die(place);
+            }
+        }
+        let block = blocks.geometry.block_of(to);
+        blocks.end_program(block);
+        self.lanes.filled(block);
+        self.held.push_front(Fetched { from, pages, buffer });
+    }
+
+    /// A block could not be erased.
+    pub(super) fn not_erased(&mut self, block: BlockId, blocks: &mut Blocks) {
+        self.erasing -= 1;
+        blocks.retire(block);
+    }
+
     /// Pages are where they were moved to: as far as they are still needed, the map says so.
     pub(super) fn moved(
         &mut self,

@@ -528,6 +528,32 @@ impl Journal {
         }
     }
 
+    /// One of its programs has failed: its pages go elsewhere.
+    pub(super) fn not_programmed(
+        &mut self,
+        piece: AlignedBuffer,
+        block: BlockId,
+        blocks: &mut Blocks,
+        port: &mut Port,
+        tasks: &mut Slab<Task>,
+    ) {
+        if self.log.back().is_some_and(|&(last, _)| last == block) {
+            self.is_open = false;
+        }
+        match core::mem::replace(&mut self.stage, Flush::Idle) {
+            Flush::Programs(programs) => self.program(piece, programs - 1, blocks, port, tasks),
+            Flush::Room(rest, programs) => {
+                let mut both = AlignedBuffer::zeroed(rest.len() + piece.len());
+                both[..rest.len()].copy_from_slice(&rest);
+                both[rest.len()..].copy_from_slice(&piece);
+                port.give(rest);
+                port.give(piece);
+                self.stage = Flush::Room(both, programs - 1);
+            }
+            _ => unreachable!("a program of the journal belongs to a flush"),
+        }
+    }
+
     /// One of its syncs has completed. Blocks that the log needs no longer are drained from now on.
     pub(super) fn synced(
         &mut self,

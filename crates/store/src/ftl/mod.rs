@@ -66,6 +66,8 @@ use task::Task;
 const CHUNK_PAGES: u32 = 8;
 /// Operations of the host in flight.
 const QUEUE_DEPTH: usize = timestone_flash::limits::DEFAULT_QUEUE_DEPTH as usize;
+/// When so many blocks fail one after the other, it is the device that has failed.
+const MAX_FAILURES: u32 = 8;
 /// Why nothing is written any more.
 const WRITE_FAILED: &str = "a write of the translation layer failed";
 
@@ -101,6 +103,12 @@ pub struct Ftl {
     tasks: Slab<Task>,
     reads: Slab<Read>,
     programs: Programs,
+    /// Pieces of programs that are to be programmed elsewhere: program, index, pages.
+    failed_pieces: VecDeque<(u64, u32, u32)>,
+    /// Blocks that have failed one after the other.
+    failures: u32,
+    /// Blocks that have failed since the opening.
+    failed_blocks: u32,
     syncs: VecDeque<(Token, u64)>,
     /// Syncs that the device was handed as they are.
     syncing: usize,
@@ -208,6 +216,7 @@ impl Ftl {
                             buffer: Some(buffer),
                             placed: 0,
                             places,
+                            failed_pieces: 0,
                             left: 0,
                             error: None,
                             is_told: false,
@@ -328,39 +337,93 @@ impl Ftl {
     /// Gives the host's pages their places, as far as there is room; says whether there was none.
     fn place_programs(&mut self) -> bool {
         let floor = shape::host_floor(self.map.blocks(), self.blocks.geometry.pages_per_block);
+        while let Some(&(number, index, pages)) = self.failed_pieces.front() {
+            if self.failed {
+                self.failed_pieces.pop_front();
+                if let Some(program) = self.programs.get(number) {
+                    program.error = Some(Self::failure());
+                }
+                continue;
+            }
+            let Some(block) = self.lanes.next(&mut self.blocks, floor) else { return true };
+            let placed = self.place_piece(number, index, pages, block);
+            self.failed_pieces.pop_front();
+            if placed < pages {
+                self.failed_pieces.push_front((number, index + placed, pages - placed));
+            } else if let Some(program) = self.programs.get(number) {
+                program.failed_pieces -= 1;
+            }
+        }
         while let Some((number, program)) = self.programs.next_to_place() {
             if self.failed {
                 program.error = Some(Self::failure());
                 continue;
             }
+            let (index, left) = (program.placed, program.extent.pages - program.placed);
             let Some(block) = self.lanes.next(&mut self.blocks, floor) else { return true };
-            let left = program.extent.pages - program.placed;
-            let pages = left.min(CHUNK_PAGES).min(self.blocks.room(block));
-            let content = Content::Host(PageId(program.first.0 + program.placed));
-            let place = self.blocks.begin_program(block, pages, content);
-            if self.blocks.room(block) == 0 {
-                self.lanes.filled(block);
+            let placed = self.place_piece(number, index, left, block);
+            if let Some(program) = self.programs.get(number) {
+                program.placed += placed;
             }
-            let own = pages == program.extent.pages;
-            let token = Token(self.tasks.add(Task::Program { program: number, block, own }).into());
-            let buffer = match program.buffer.take() {
-                Some(buffer) if own => buffer,
-                whole => {
-                    let mut piece = self.port.buffer(pages);
-                    let from = program.placed as usize * PAGE_BYTES;
-                    if let Some(whole) = &whole {
-                        piece.copy_from_slice(&whole[from..from + pages as usize * PAGE_BYTES]);
-                    }
-                    program.buffer = whole;
-                    piece
-                }
-            };
-            program.placed += pages;
-            program.left += 1;
-            program.places.push((place, pages));
-            self.port.write(FlashOp::Program { token, page: place, buffer });
         }
         false
+    }
+
+    /// Programs some pages of a program from `index` on, `most` at most, to a block with room; how
+    /// many.
+    fn place_piece(&mut self, number: u64, index: u32, most: u32, block: BlockId) -> u32 {
+        let pages = most.min(CHUNK_PAGES).min(self.blocks.room(block));
+        let Some(program) = self.programs.get(number) else { return most };
+        let content = Content::Host(PageId(program.first.0 + index));
+        let place = self.blocks.begin_program(block, pages, content);
+        if self.blocks.room(block) == 0 {
+            self.lanes.filled(block);
+        }
+        let own = pages == program.extent.pages;
+        let task = Task::Program { program: number, block, index, own };
+        let token = Token(self.tasks.add(task).into());
+        let buffer = match program.buffer.take() {
+            Some(buffer) if own => buffer,
+            whole => {
+                let mut piece = self.port.buffer(pages);
+                let from = index as usize * PAGE_BYTES;
+                if let Some(whole) = &whole {
+                    piece.copy_from_slice(&whole[from..from + pages as usize * PAGE_BYTES]);
+                }
+                program.buffer = whole;
+                piece
+            }
+        };
+        program.left += 1;
+        program.places.push((index, place, pages));
+        self.port.write(FlashOp::Program { token, page: place, buffer });
+        pages
+    }
+
+    /// A piece of a program could not be programmed: elsewhere.
+    fn piece_failed(&mut self, number: u64, index: u32) {
+        let Some(program) = self.programs.get(number) else { return };
+        let Some(at) = program.places.iter().position(|&(first, _, _)| first == index) else {
+            return;
+        };
+        let (_, place, pages) = program.places.swap_remove(at);
+        program.failed_pieces += 1;
+        (0..pages).for_each(|n| self.blocks.die(PageId(place.0 + n)));
+        self.failed_pieces.push_back((number, index, pages));
+    }
+
+    /// A block has failed: it is not written any more. When one after the other does, it is the
+    /// device.
+    fn block_failed(&mut self, block: BlockId, error: &FlashError) {
+        self.lanes.filled(block);
+        if self.blocks.fail(block) {
+            self.failed_blocks += 1;
+            self.failures += 1;
+            tracing::warn!(%block, %error, "a block of the device has failed");
+        }
+        if self.failures >= MAX_FAILURES || matches!(error, FlashError::Failed { .. }) {
+            self.fail();
+        }
     }
 
     /// Answers programs, in the order of each logical block, and lets the map know.
@@ -369,8 +432,8 @@ impl Ftl {
             let (extent, token) = (program.extent, program.token);
             let (error, buffer) = (program.error.take(), program.buffer.take());
             let readable = self.ledger.end_program(extent, error.is_none());
-            let mut page = program.first;
-            for &(place, pages) in &program.places {
+            for &(index, place, pages) in &program.places {
+                let page = PageId(program.first.0 + index);
                 for n in 0..pages {
                     let place = PageId(place.0 + n);
                     if readable {
@@ -382,7 +445,8 @@ impl Ftl {
                 if readable {
                     self.journal.append(Entry::Placed { page: page.0, place: place.0, pages });
                 }
-                page.0 += pages;
+                // Only now may collection have what is there: the map names it.
+                self.blocks.end_program(self.blocks.geometry.block_of(place));
             }
             let result = match error {
                 Some(error) => Err(error),
@@ -460,6 +524,10 @@ impl Ftl {
         let Self { map, blocks, journal, port, tasks, collector, .. } = self;
         collector.pump(waits, map, blocks, journal, port, tasks);
         journal.pump(map, blocks, port, tasks);
+        if waits && self.failed_blocks > 0 && self.tasks.len() == 0 {
+            tracing::warn!(self.failed_blocks, "the device has lost more blocks than are spare");
+            self.fail();
+        }
         self.monitor.set(self.ftl_stats());
     }
 
@@ -492,21 +560,22 @@ impl Ftl {
                 });
                 return;
             }
-            Task::Program { program, block, own } => {
-                self.blocks.end_program(block);
-                if let Some(program) = self.programs.get(program) {
+            Task::Program { program: number, block, index, own } => {
+                if let Some(program) = self.programs.get(number) {
                     program.left -= 1;
-                    if let Err(error) = result {
-                        program.error = Some(error);
-                    }
                     if own {
                         program.buffer = buffer;
                     } else if let Some(buffer) = buffer {
                         self.port.give(buffer);
                     }
                 }
-                if failed {
-                    self.fail();
+                match result {
+                    Ok(()) => self.failures = 0,
+                    Err(error) => {
+                        self.blocks.end_program(block);
+                        self.piece_failed(number, index);
+                        self.block_failed(block, &error);
+                    }
                 }
                 return;
             }
@@ -522,8 +591,19 @@ impl Ftl {
             }
             _ => {}
         }
+        let buffer = match (&result, buffer) {
+            (Err(error), Some(buffer)) => {
+                let Some(buffer) = self.program_failed(task, error, buffer) else { return };
+                Some(buffer)
+            }
+            (_, buffer) => buffer,
+        };
         if let Some(buffer) = buffer {
             self.port.give(buffer);
+        }
+        if let (Task::Erase { block }, Err(error)) = (task, &result) {
+            self.collector.not_erased(block, &mut self.blocks);
+            return self.block_failed(block, error);
         }
         if let Task::Sync { token } = task {
             self.syncing -= 1;
@@ -559,6 +639,31 @@ impl Ftl {
             }
             _ => {}
         }
+    }
+
+    /// A program of the layer's own has failed: its pages go elsewhere. Gives the buffer back where
+    /// it was something else.
+    fn program_failed(
+        &mut self,
+        task: Task,
+        error: &FlashError,
+        buffer: AlignedBuffer,
+    ) -> Option<AlignedBuffer> {
+        let block = match task {
+            Task::MoveProgram { from, to, pages } => {
+                self.collector.not_moved((from, to, pages), buffer, &mut self.blocks);
+                self.blocks.geometry.block_of(to)
+            }
+            Task::JournalProgram { block } => {
+                self.blocks.end_program(block);
+                let Self { blocks, journal, port, tasks, .. } = self;
+                journal.not_programmed(buffer, block, blocks, port, tasks);
+                block
+            }
+            _ => return Some(buffer),
+        };
+        self.block_failed(block, error);
+        None
     }
 
     /// The device has grown.

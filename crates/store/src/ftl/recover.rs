@@ -25,11 +25,13 @@ use super::slab::Slab;
 use super::stats::FtlMonitor;
 use super::{Ftl, FtlConfig, shape};
 use crate::error::StoreError;
-use crate::kit::bulk_read::{read_all, sync};
+use crate::kit::bulk_read::{PageRange, read_all, sync};
 use crate::kit::port::Port;
 
 /// Reads in flight.
 const DEPTH: usize = 96;
+/// So often a page is read that cannot be read.
+const READ_TRIES: u32 = 4;
 /// Pages of one read of the journal.
 const READ_PAGES: u32 = 64;
 
@@ -114,6 +116,9 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: FtlConfig) -> Resul
         tasks: Slab::default(),
         reads: Slab::default(),
         programs: Programs::default(),
+        failed_pieces: VecDeque::new(),
+        failures: 0,
+        failed_blocks: 0,
         syncs: VecDeque::new(),
         syncing: 0,
         erases: Vec::new(),
@@ -162,6 +167,33 @@ fn corrupt(page: PageId, reason: &'static str) -> StoreError {
     StoreError::Corrupt { page: page.0, reason }
 }
 
+/// Reads pages, each by itself where many together cannot be read. A page that cannot be read is
+/// left out: that it is missing is noticed where it matters.
+fn read_pages(
+    device: &mut dyn FlashDevice,
+    mut jobs: VecDeque<PageRange>,
+    mut take: impl FnMut(PageId, &[u8]),
+) -> Result<(), StoreError> {
+    for _ in 0..READ_TRIES {
+        let mut failed = VecDeque::new();
+        read_all(device, jobs, DEPTH, |(first, pages), result, bytes| {
+            let places = (first.0..first.0 + pages).map(PageId);
+            match result {
+                Ok(()) => places
+                    .zip(bytes.chunks_exact(PAGE_BYTES))
+                    .for_each(|(place, bytes)| take(place, bytes)),
+                Err(_) => failed.extend(places.map(|place| (place, 1))),
+            }
+            Ok(())
+        })?;
+        if failed.is_empty() {
+            break;
+        }
+        jobs = failed;
+    }
+    Ok(())
+}
+
 /// Finds the pages of the journal.
 fn read_log(
     device: &mut dyn FlashDevice,
@@ -177,13 +209,10 @@ fn read_log(
         .map(|block| (geometry.page(block, 0), 1))
         .collect();
     let (mut of_journal, mut others) = (Vec::new(), Vec::new());
-    read_all(device, jobs, DEPTH, |(page, _), result, bytes| {
-        match Header::read(bytes, page, generation(page)) {
-            Some(header) if result.is_ok() => of_journal.push((page, header.flush)),
-            _ if bytes.iter().any(|&byte| byte != 0) => others.push(page),
-            _ => {}
-        }
-        Ok(())
+    read_pages(device, jobs, |page, bytes| match Header::read(bytes, page, generation(page)) {
+        Some(header) => of_journal.push((page, header.flush)),
+        None if bytes.iter().any(|&byte| byte != 0) => others.push(page),
+        None => {}
     })?;
     // A crash may have torn the first flush of all.
     let torn = journal::map_pages(logical, geometry.pages_per_block)
@@ -203,19 +232,12 @@ fn read_log(
         })
         .collect();
     let mut log = Log { pages: BTreeMap::new(), blocks: BTreeMap::new() };
-    read_all(device, jobs, DEPTH, |(first, _), result, bytes| {
-        if let Err(error) = result {
-            return Err(error.into());
+    read_pages(device, jobs, |place, bytes| {
+        if let Some(header) = Header::read(bytes, place, generation(place)) {
+            let block = geometry.block_of(place);
+            let found = JournalPage { header, block, bytes: bytes.to_vec() };
+            log.pages.insert((header.flush, header.epoch, header.index), found);
         }
-        for (bytes, place) in bytes.chunks_exact(PAGE_BYTES).zip(first.0..) {
-            let place = PageId(place);
-            if let Some(header) = Header::read(bytes, place, generation(place)) {
-                let block = geometry.block_of(place);
-                let found = JournalPage { header, block, bytes: bytes.to_vec() };
-                log.pages.insert((header.flush, header.epoch, header.index), found);
-            }
-        }
-        Ok(())
     })?;
     for (first, flush) in of_journal {
         log.blocks.insert(geometry.block_of(first), flush);

@@ -15,6 +15,9 @@ pub(super) struct Read {
     pub(super) error: Option<FlashError>,
 }
 
+/// Pages of a program from an index on: where they are, and how many.
+pub(super) type Place = (u32, PageId, u32);
+
 /// A program of logical pages.
 pub(super) struct Program {
     pub(super) token: Token,
@@ -25,8 +28,10 @@ pub(super) struct Program {
     pub(super) buffer: Option<AlignedBuffer>,
     /// Pages that have a place.
     pub(super) placed: u32,
-    /// The places: the first of some pages, and how many.
-    pub(super) places: Vec<(PageId, u32)>,
+    /// The places: the first of its pages by index, where they are, and how many.
+    pub(super) places: Vec<Place>,
+    /// Pieces that have failed and are to be programmed elsewhere.
+    pub(super) failed_pieces: u32,
     /// Operations on the device that it waits for.
     pub(super) left: u32,
     pub(super) error: Option<FlashError>,
@@ -37,7 +42,8 @@ pub(super) struct Program {
 impl Program {
     /// Whether it can be answered.
     pub(super) fn is_over(&self) -> bool {
-        self.left == 0 && (self.placed == self.extent.pages || self.error.is_some())
+        let placed = self.placed == self.extent.pages && self.failed_pieces == 0;
+        self.left == 0 && (placed || self.error.is_some())
     }
 }
 
@@ -51,12 +57,12 @@ pub(super) struct Programs {
     pub(super) placed: u64,
     told: usize,
     /// Vectors for reuse.
-    spare: Vec<Vec<(PageId, u32)>>,
+    spare: Vec<Vec<Place>>,
 }
 
 impl Programs {
     /// A vector for places.
-    pub(super) fn places(&mut self) -> Vec<(PageId, u32)> {
+    pub(super) fn places(&mut self) -> Vec<Place> {
         self.spare.pop().unwrap_or_default()
     }
 

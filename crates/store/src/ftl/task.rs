@@ -17,10 +17,11 @@ pub(super) enum Task {
         offset: u32,
         pages: u32,
     },
-    /// Pages of a program of the host; `own`: the buffer is the host's.
+    /// Pages of a program of the host from an index on; `own`: the buffer is the host's.
     Program {
         program: u64,
         block: BlockId,
+        index: u32,
         own: bool,
     },
     /// Pages that collection moves.

@@ -469,34 +469,78 @@ fn a_journal_with_a_gap_is_refused() {
     assert!(refused > 0, "damage in the middle is noticed");
 }
 
-/// A write fails at some moment: everything is answered, what had been programmed can be read, and
-/// nothing is written any more.
+/// A sync fails: everything is answered, what had been programmed can be read, and nothing is
+/// written any more.
 #[test]
-fn a_failed_write_ends_writing_and_leaves_nobody_waiting() {
-    for kind in [OpKind::Program, OpKind::Sync, OpKind::Erase] {
-        for nth in [1, 2, 5, 9, 30] {
-            let media = media(40, Some(nth.into()));
-            let mut host = Host::new(open(&media), nth.into());
-            for _ in 0..3000 {
-                host.step();
-            }
-            host.settle();
-            media.inject(Fault::Fail { kind, nth });
-            host.may_fail = true;
-            for _ in 0..20_000 {
-                host.step();
-            }
-            host.settle();
-            assert!(host.ftl.failed, "{kind:?} {nth}");
-            let block = (0..).find(|&block| host.blocks[block as usize].programmed > 0);
-            host.read(block.expect("something was written"), 0, 1);
-            host.settle();
-            let refused = host.ftl.submit(FlashOp::Sync { token: Token(0) });
-            assert!(refused.is_err());
-            let host = host.reopen(&media, 1);
-            assert!(!host.ftl.failed);
+fn a_failed_sync_ends_writing_and_leaves_nobody_waiting() {
+    for nth in [1, 2, 5, 9, 30] {
+        let media = media(40, Some(nth.into()));
+        let mut host = Host::new(open(&media), nth.into());
+        for _ in 0..3000 {
+            host.step();
         }
+        host.settle();
+        media.inject(Fault::Fail { kind: OpKind::Sync, nth });
+        host.may_fail = true;
+        for _ in 0..20_000 {
+            host.step();
+        }
+        host.settle();
+        assert!(host.ftl.failed, "{nth}");
+        let block = (0..).find(|&block| host.blocks[block as usize].programmed > 0);
+        host.read(block.expect("something was written"), 0, 1);
+        host.settle();
+        let refused = host.ftl.submit(FlashOp::Sync { token: Token(0) });
+        assert!(refused.is_err());
+        let host = host.reopen(&media, 1);
+        assert!(!host.ftl.failed);
     }
+}
+
+/// Programs and erases fail now and then: the host hears nothing of it.
+#[test]
+fn a_failed_program_or_erase_ends_its_block_and_nothing_else() {
+    for seed in 0..24 {
+        let media = media(56, (seed % 2 == 0).then_some(seed));
+        let mut host = Host::new(open(&media), seed);
+        let mut erases = 0;
+        for round in 0..60u32 {
+            let kind = if round % 9 == 8 { OpKind::Erase } else { OpKind::Program };
+            // A block that cannot be erased is lost, and only so many are spare.
+            if kind == OpKind::Program || erases < 3 {
+                erases += u32::from(kind == OpKind::Erase);
+                media.inject(Fault::Fail { kind, nth: 1 + (seed as u32 + round) % 23 });
+            }
+            for _ in 0..150 {
+                host.step();
+            }
+        }
+        host.settle();
+        assert!(!host.ftl.failed && host.ftl.failed_blocks > 30, "seed {seed}");
+        for block in 0..host.blocks.len() as u32 {
+            match host.blocks[block as usize].programmed {
+                0 => {}
+                pages => host.read(block, 0, pages),
+            }
+            host.settle();
+        }
+        media.clear_faults();
+        media.power_cut(seed);
+        drop(host.reopen(&media, seed));
+    }
+}
+
+#[test]
+fn a_device_on_which_no_program_succeeds_has_failed() {
+    let media = media(56, None);
+    let mut host = Host::new(open(&media), 1);
+    (0..500).for_each(|_| host.step());
+    host.settle();
+    (0..200).for_each(|_| media.inject(Fault::Fail { kind: OpKind::Program, nth: 1 }));
+    host.may_fail = true;
+    (0..3000).for_each(|_| host.step());
+    host.settle();
+    assert!(host.ftl.failed);
 }
 
 /// A page that collection cannot read at once is read again.
