@@ -16,7 +16,7 @@ pub(super) struct Read {
 }
 
 /// Pages of a program from an index on: where they are, and how many.
-pub(super) type Place = (u32, PageId, u32);
+pub(super) type PlacedPages = (u32, PageId, u32);
 
 /// A program of logical pages.
 pub(super) struct Program {
@@ -29,7 +29,7 @@ pub(super) struct Program {
     /// Pages that have a place.
     pub(super) placed: u32,
     /// The places: the first of its pages by index, where they are, and how many.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<PlacedPages>,
     /// Pieces that have failed and are to be programmed elsewhere.
     pub(super) failed_pieces: u32,
     /// Operations on the device that it waits for.
@@ -57,12 +57,12 @@ pub(super) struct Programs {
     pub(super) placed: u64,
     told: usize,
     /// Vectors for reuse.
-    spare: Vec<Vec<Place>>,
+    spare: Vec<Vec<PlacedPages>>,
 }
 
 impl Programs {
     /// A vector for places.
-    pub(super) fn places(&mut self) -> Vec<Place> {
+    pub(super) fn places(&mut self) -> Vec<PlacedPages> {
         self.spare.pop().unwrap_or_default()
     }
 
