@@ -39,18 +39,18 @@ struct Block {
 
 /// A run of pages of one block that passed the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// The block.
-    pub(crate) block: BlockId,
+    pub block: BlockId,
     /// Index of the first page in the block.
-    pub(crate) index: u32,
+    pub index: u32,
     /// How many pages.
-    pub(crate) pages: u32,
+    pub pages: u32,
 }
 
 /// The rules and their state, for all blocks of a device.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     pages_per_block: u32,
     max_blocks: u32,
     blocks: Vec<Block>,
@@ -59,7 +59,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// A ledger over blocks that exist with the given generations. `known`: they are all erased;
     /// otherwise their extents are to be observed.
-    pub(crate) fn new(
+    pub fn new(
         pages_per_block: u32,
         max_blocks: u32,
         generations: impl Iterator<Item = Generation>,
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// The shape now.
-    pub(crate) fn geometry(&self) -> Geometry {
+    pub fn geometry(&self) -> Geometry {
         Geometry {
             pages_per_block: self.pages_per_block,
             blocks: self.blocks.len() as u32,
@@ -79,23 +79,23 @@ impl Ledger {
     }
 
     /// The block's generation, zero when there is no such block.
-    pub(crate) fn generation(&self, block: BlockId) -> Generation {
+    pub fn generation(&self, block: BlockId) -> Generation {
         self.blocks.get(block.0 as usize).map_or(Generation::default(), |block| block.generation)
     }
 
     /// The block's write pointer, if known.
-    pub(crate) fn programmed(&self, block: BlockId) -> Option<u32> {
+    pub fn programmed(&self, block: BlockId) -> Option<u32> {
         self.blocks.get(block.0 as usize).filter(|block| block.known).map(|block| block.accepted)
     }
 
     /// Lowest and highest generation.
-    pub(crate) fn wear(&self) -> (u32, u32) {
+    pub fn wear(&self) -> (u32, u32) {
         let generations = || self.blocks.iter().map(|block| block.generation.0);
         (generations().min().unwrap_or(0), generations().max().unwrap_or(0))
     }
 
     /// What recovery found; says the generation that holds from now on.
-    pub(crate) fn observe(
+    pub fn observe(
         &mut self,
         id: BlockId,
         generation: Generation,
@@ -124,7 +124,7 @@ impl Ledger {
     }
 
     /// May these pages be read? Counts the read in.
-    pub(crate) fn begin_read(
+    pub fn begin_read(
         &mut self,
         page: PageId,
         pages: u32,
@@ -148,14 +148,14 @@ impl Ledger {
     }
 
     /// A read has ended, well or not.
-    pub(crate) fn end_read(&mut self, id: BlockId) {
+    pub fn end_read(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
         assert!(block.reads > 0, "a read of block {id} ended that never began");
         block.reads -= 1;
     }
 
     /// May these pages be programmed? Moves the write pointer.
-    pub(crate) fn begin_program(
+    pub fn begin_program(
         &mut self,
         page: PageId,
         buffer: &AlignedBuffer,
@@ -187,7 +187,7 @@ impl Ledger {
 
     /// A program has ended; programs of one block end in page order. Says whether its pages can be
     /// read: not when this one failed or one before it did.
-    pub(crate) fn end_program(&mut self, extent: Extent, succeeded: bool) -> bool {
+    pub fn end_program(&mut self, extent: Extent, succeeded: bool) -> bool {
         let block = &mut self.blocks[extent.block.0 as usize];
         assert!(block.programs > 0, "a program of block {} ended that never began", extent.block);
         block.programs -= 1;
@@ -205,7 +205,7 @@ impl Ledger {
     }
 
     /// May this block be erased? From now on it accepts nothing.
-    pub(crate) fn begin_erase(&mut self, id: BlockId) -> Result<(), FlashError> {
+    pub fn begin_erase(&mut self, id: BlockId) -> Result<(), FlashError> {
         let block = self.block(id)?;
         if block.erasing {
             return Err(Misuse::Erasing { block: id }.into());
@@ -215,14 +215,14 @@ impl Ledger {
     }
 
     /// Whether everything that was submitted before the erase has ended.
-    pub(crate) fn erase_is_due(&self, id: BlockId) -> bool {
+    pub fn erase_is_due(&self, id: BlockId) -> bool {
         let block = &self.blocks[id.0 as usize];
         block.erasing && block.reads == 0 && block.programs == 0
     }
 
     /// The erase has ended. When it failed, what was readable still is, but the generation on the
     /// medium is in doubt.
-    pub(crate) fn end_erase(&mut self, id: BlockId, succeeded: bool) {
+    pub fn end_erase(&mut self, id: BlockId, succeeded: bool) {
         assert!(self.erase_is_due(id), "an erase of block {id} ended before its turn");
         let block = &mut self.blocks[id.0 as usize];
         if succeeded {
@@ -234,7 +234,7 @@ impl Ledger {
     }
 
     /// May the device grow by so many blocks? Says the number of blocks afterwards.
-    pub(crate) fn check_growth(&self, blocks: u32) -> Result<u32, FlashError> {
+    pub fn check_growth(&self, blocks: u32) -> Result<u32, FlashError> {
         let have = self.blocks.len() as u32;
         if blocks == 0 {
             return Err(Misuse::Growing.into());
@@ -251,7 +251,7 @@ impl Ledger {
     }
 
     /// The device has grown to so many blocks; the new ones are erased.
-    pub(crate) fn grow_to(&mut self, blocks: u32) {
+    pub fn grow_to(&mut self, blocks: u32) {
         assert!(
             blocks <= self.max_blocks && blocks as usize >= self.blocks.len(),
             "a device grows within its capacity"

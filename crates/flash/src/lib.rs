@@ -23,7 +23,7 @@ mod emulated;
 mod error;
 mod faults;
 mod file;
-mod ledger;
+pub mod ledger;
 pub mod limits;
 mod memory;
 mod pending;

@@ -4,7 +4,8 @@
 //! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version
 //! retention. [`Dram`] keeps versions in memory only. [`Stores`] is what a shard has: both, chosen
-//! by keyspace. One thread per store.
+//! by keyspace. [`Vftl`] and [`Sftl`] are what SEMEL is compared with: the split design, and one
+//! version of each key, both over a page-mapped translation layer, [`Ftl`]. One thread per store.
 //!
 //! What is deliberately absent: clocks, threads and entropy (time arrives as an argument, the seed
 //! by configuration), and any notion of transactions. The layout of pages is in
@@ -15,13 +16,16 @@
 mod api;
 mod dram;
 mod error;
+mod ftl;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod kit;
 mod layout;
 pub mod limits;
 mod mftl;
+mod sftl;
 mod stores;
+mod vftl;
 
 pub use api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeysAhead, Latest,
@@ -30,8 +34,11 @@ pub use api::{
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;
+pub use ftl::{Ftl, FtlConfig, FtlMonitor, FtlStats};
 pub use mftl::{
     CollectionStats, IndexStats, MemoryStats, Mftl, MftlConfig, MftlFactory, MftlStats, ReadStats,
     RecoveryReport, SpaceStats, WriteStats,
 };
+pub use sftl::{Sftl, SftlFactory};
 pub use stores::Stores;
+pub use vftl::{Vftl, VftlConfig, VftlFactory, VftlStats};

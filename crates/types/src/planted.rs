@@ -159,6 +159,10 @@ pub enum Bug {
     LeavesNodes,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
+    /// The translation layer erases what it has moved before its journal says where to.
+    ErasesUnjournaled,
+    /// The journal of the translation layer names pages that are not durable.
+    JournalsUnsynced,
     /// A block whose first page reads as empty holds nothing, whatever the index says.
     BelievesEmptyPages,
     /// What could not be programmed counts as durable once something later is.

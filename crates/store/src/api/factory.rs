@@ -10,6 +10,10 @@ pub struct Capabilities {
     pub survives_restart: bool,
     /// Whether all look-ups are answered at once: [`Reads`](super::Reads) never says *pending*.
     pub answers_at_once: bool,
+    /// Older versions of a key can be read as long as the watermark allows. If not, a key has its
+    /// youngest version only: a put of an older one is dropped, and a read below the youngest is
+    /// refused with [`StoreError::TooOld`].
+    pub keeps_versions: bool,
 }
 
 /// Makes stores of one kind.

@@ -23,6 +23,7 @@
 mod event;
 mod factory;
 mod figures;
+pub(crate) mod forward;
 mod found;
 mod reads;
 mod upkeep;

@@ -63,7 +63,7 @@ impl Factory for DramConfig {
     type Report = ();
 
     const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: false, answers_at_once: true };
+        Capabilities { survives_restart: false, answers_at_once: true, keeps_versions: true };
 
     fn open(self) -> Result<(Dram, ()), StoreError> {
         Ok((Dram::new(self), ()))

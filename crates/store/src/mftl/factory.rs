@@ -19,7 +19,7 @@ impl Factory for MftlFactory {
     type Report = RecoveryReport;
 
     const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false };
+        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
 
     fn open(self) -> Result<(Mftl, RecoveryReport), StoreError> {
         Mftl::open(self.device, self.config)

@@ -152,12 +152,18 @@ impl Mftl {
         self.kit.volume.into_device()
     }
 
+    /// Records that have expired by a later time than this are kept, wherever the watermark is.
+    pub(crate) fn keep_expired(&mut self, after: Timestamp) {
+        self.spaces.marks.keep_expired(after);
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> MftlStats {
         let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
         let volume = &self.kit.volume;
         let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
+        let (written_bytes, live_bytes) = blocks.use_of_space(self.spaces.marks.collection());
         MftlStats {
             index: IndexStats {
                 keys: sum(|space| space.index.keys()),
@@ -184,6 +190,8 @@ impl Mftl {
                 free_blocks: blocks.free_count(),
                 quarantined_blocks: blocks.quarantined_count(),
                 block_bytes: block_bytes(blocks.geometry),
+                live_bytes,
+                dead_bytes: written_bytes - live_bytes,
                 full: self.is_full(),
             },
             memory: MemoryStats {

@@ -65,6 +65,10 @@ pub struct SpaceStats {
     pub quarantined_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Bytes that are written and live, by estimate.
+    pub live_bytes: u64,
+    /// The other bytes that are written.
+    pub dead_bytes: u64,
     /// Puts are refused, and will be until something is deleted or the device can grow.
     pub full: bool,
 }
@@ -103,6 +107,13 @@ pub struct MftlStats {
 }
 
 impl MftlStats {
+    /// Bytes programmed for one that was put, in thousandths; zero while nothing was.
+    #[must_use]
+    pub fn write_amplification(&self) -> u64 {
+        let programmed = self.writes.programmed_bytes.saturating_mul(1000);
+        programmed.checked_div(self.writes.put_bytes).unwrap_or(0)
+    }
+
     /// The same by the names that all stores share.
     #[must_use]
     pub fn figures(&self) -> FigureValues {

@@ -10,7 +10,7 @@
 //!
 //! Invariants: all three only rise; `collection ≤ watermark`.
 
-use timestone_types::{Timestamp, is_planted};
+use timestone_types::{Expiry, Timestamp, is_planted};
 
 use crate::error::StoreError;
 use crate::kit::staging::Staging;
@@ -25,13 +25,21 @@ pub(super) struct Watermarks {
     collection: Timestamp,
     /// No write at or below it arrives any more.
     replay_floor: Timestamp,
+    /// What has expired by a later time is kept.
+    expiry: Option<Timestamp>,
     without_log: bool,
 }
 
 impl Watermarks {
     /// Those of a store that was opened with this watermark.
     pub(super) fn opened(watermark: Timestamp, without_log: bool) -> Self {
-        Self { watermark, collection: watermark, replay_floor: Timestamp::ZERO, without_log }
+        Self {
+            watermark,
+            collection: watermark,
+            replay_floor: Timestamp::ZERO,
+            expiry: None,
+            without_log,
+        }
     }
 
     /// What holds between calls.
@@ -50,6 +58,16 @@ impl Watermarks {
     #[inline]
     pub(super) fn collection(&self) -> Timestamp {
         self.collection
+    }
+
+    /// Whether a record has expired for every reader.
+    pub(super) fn has_expired(&self, expires_at: Expiry) -> bool {
+        expires_at.has_passed(self.expiry.map_or(self.collection, |t| self.collection.min(t)))
+    }
+
+    /// What has expired by a later time than `t` is kept, although the watermark has passed it.
+    pub(super) fn keep_expired(&mut self, t: Timestamp) {
+        self.expiry = Some(t);
     }
 
     /// No write at or below it arrives any more.

@@ -8,7 +8,7 @@ use timestone_store::prelude::*;
 use timestone_store::{Mftl, MftlConfig, StoreError};
 use timestone_types::Version;
 
-use crate::driver::{Driver, Got, SPACE, at, config, media, open, unruly_media, version};
+use crate::driver::{Driver, Got, SPACE, at, config, media, open, try_open, unruly_media, version};
 
 /// A small generator, so that histories repeat.
 pub(crate) struct Dice(pub(crate) u64);
@@ -24,8 +24,10 @@ impl Dice {
 /// A write as the log holds it: batch, key, time, value (none: a delete).
 type Logged = (u64, u64, u64, Option<usize>);
 
-struct Churn {
+pub(crate) struct Churn {
     media: MemoryMedia,
+    /// There is a translation layer below the store.
+    layered: bool,
     config: MftlConfig,
     driver: Driver<Mftl>,
     dice: Dice,
@@ -36,7 +38,7 @@ struct Churn {
     batch: u64,
     keys: u64,
     sizes: Vec<usize>,
-    collected: u64,
+    pub(crate) collected: u64,
     dropped: u64,
     /// Deletes at or below the watermark that the store knows nothing of any more, and how many
     /// there ever were: each was counted as a dropped tombstone once, and again when a crash had
@@ -57,10 +59,22 @@ impl Churn {
         keys: u64,
         sizes: Vec<usize>,
     ) -> Self {
-        let (driver, _) = open(&media, config);
+        Self::over(false, media, config, seed, keys, sizes)
+    }
+
+    pub(crate) fn over(
+        layered: bool,
+        media: MemoryMedia,
+        config: MftlConfig,
+        seed: u64,
+        keys: u64,
+        sizes: Vec<usize>,
+    ) -> Self {
+        let (driver, _) = try_open(&media, config, layered).expect("opens");
         let (log, model) = (Vec::new(), BTreeMap::new());
         Self {
             media,
+            layered,
             config,
             driver,
             dice: Dice(seed),
@@ -175,7 +189,7 @@ impl Churn {
         self.collected += stats.collection.collected_blocks;
         self.dropped += stats.collection.dropped_tombstones;
         self.media.power_cut(self.dice.below(u64::MAX));
-        let (driver, report) = open(&self.media, self.config);
+        let (driver, report) = try_open(&self.media, self.config, self.layered).expect("opens");
         assert_eq!(
             report.corrupt_records, 0,
             "torn pages are not stable, and whole ones are not corrupt: {report:?}"
@@ -225,7 +239,7 @@ impl Churn {
         }
     }
 
-    fn run(&mut self, rounds: usize, checkpoints: bool) {
+    pub(crate) fn run(&mut self, rounds: usize, checkpoints: bool) {
         for round in 0..rounds {
             for _ in 0..150 {
                 self.write();
@@ -258,7 +272,7 @@ impl Churn {
 }
 
 /// More of them for a soak: `STORE_SEEDS=100 cargo test -p timestone-store`.
-fn seeds(usual: u64) -> u64 {
+pub(crate) fn seeds(usual: u64) -> u64 {
     std::env::var("STORE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
-    Count, Figure, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig, PromisedPuts, PutSize,
-    ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
+    Count, Figure, Ftl, FtlConfig, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig,
+    PromisedPuts, PutSize, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit,
+    StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
@@ -66,6 +67,21 @@ pub(crate) fn config() -> MftlConfig {
         checkpoint_bytes: 0,
         ..MftlConfig::default()
     }
+}
+
+/// Opens the store on a device, or on a translation layer over it: the layers of `vftl`.
+pub(crate) fn try_open(
+    media: &MemoryMedia,
+    config: MftlConfig,
+    layered: bool,
+) -> Result<(Driver, RecoveryReport), StoreError> {
+    let device = Box::new(media.open());
+    let (store, report) = if layered {
+        Mftl::open(Box::new(Ftl::open(device, FtlConfig::default())?), config)?
+    } else {
+        Mftl::open(device, config)?
+    };
+    Ok((Driver::new(store), report))
 }
 
 pub(crate) fn open(media: &MemoryMedia, config: MftlConfig) -> (Driver, RecoveryReport) {

@@ -1,4 +1,5 @@
-//! The stores from outside: what every store must do, and what the `mftl` store must survive.
+//! The stores from outside: what every store must do, what the `mftl` store must survive, and what
+//! it and its comparators must survive over a translation layer.
 
 mod bad_blocks;
 mod bits;
@@ -8,6 +9,7 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
+mod layered;
 mod lives;
 mod model;
 #[path = "../../../../tests/scores.rs"]

@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use timestone_flash::FlashDevice;
 use timestone_store::prelude::*;
-use timestone_store::{Dram, Mftl, MftlConfig};
+use timestone_store::{
+    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, StoreError, VftlConfig, VftlFactory,
+};
 use timestone_types::{ClientId, Expiry, Version};
 
 use crate::conformance::dram;
@@ -52,6 +55,8 @@ enum Op {
 /// What makes and ends stores for a history.
 trait Life {
     type Store: Store;
+    /// A key has its youngest version only.
+    const SINGLE: bool = false;
 
     /// After [`Op::SyncAndCrash`] (with its seed) and [`Op::ShutDownAndRestart`]. What is lost is
     /// lost for the model, too.
@@ -94,6 +99,8 @@ struct Model {
     written: BTreeMap<(u8, u64), ()>,
     /// Everything at or below it is lost, and nothing is read below it.
     lost: u64,
+    /// A key has its youngest version only.
+    single: bool,
 }
 
 impl Op {
@@ -132,6 +139,24 @@ impl Model {
         }
     }
 
+    /// What a read is answered; `None` where it is refused.
+    fn answer(&self, key: u8, nanos: u64) -> Option<Got> {
+        let written = self.versions.range((key, 0)..=(key, u64::MAX)).next_back();
+        let youngest = written.map(|(&(_, nanos), _)| nanos);
+        let youngest = youngest.into_iter().chain(self.fences.iter().copied()).max();
+        let refused = self.single && youngest.is_some_and(|youngest| youngest > nanos);
+        (!refused).then(|| self.get(key, nanos))
+    }
+
+    /// The earliest time from `nanos` on at which everything can be walked.
+    fn walk_time(&self, nanos: u64) -> u64 {
+        if !self.single {
+            return nanos;
+        }
+        let written = self.versions.keys().map(|&(_, nanos)| nanos);
+        written.chain(self.fences.iter().copied()).fold(nanos, u64::max)
+    }
+
     fn present(&self, nanos: u64) -> Vec<Vec<u8>> {
         (0..24)
             .filter(|&key| matches!(self.get(key, nanos), Got::Value(..)))
@@ -152,8 +177,17 @@ fn writable(model: &Model, key: u8, nanos: u64) -> bool {
         && !model.written.contains_key(&(key, nanos))
 }
 
+/// What a store answers; `None` where it refuses.
+fn answer<S: Store>(driver: &mut Driver<S>, key: u8, nanos: u64) -> Option<Got> {
+    match driver.try_get_in(SPACE, &[key], nanos) {
+        Ok(got) => Some(got),
+        Err(StoreError::TooOld { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
-    let mut model = Model::default();
+    let mut model = Model { single: L::SINGLE, ..Model::default() };
     for op in history {
         // Time goes on behind what was lost.
         let op = op.after(model.lost);
@@ -192,13 +226,13 @@ fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
             Op::Read { key, ahead } => {
                 let nanos = model.floor() + ahead;
                 assert_eq!(
-                    driver.get(&[key], nanos),
-                    model.get(key, nanos),
+                    answer(&mut driver, key, nanos),
+                    model.answer(key, nanos),
                     "key {key} at {nanos}"
                 );
             }
             Op::CountAndScan => {
-                let nanos = model.floor() + 50;
+                let nanos = model.walk_time(model.floor() + 50);
                 let expected = model.present(nanos);
                 assert_eq!(driver.count(SPACE, nanos), expected.len() as u64);
                 assert_eq!(driver.keys(SPACE, nanos, 5), expected);
@@ -218,8 +252,8 @@ fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
     for key in 0..24 {
         for nanos in model.floor()..model.floor() + 450 {
             assert_eq!(
-                driver.get(&[key], nanos),
-                model.get(key, nanos),
+                answer(&mut driver, key, nanos),
+                model.answer(key, nanos),
                 "key {key} at {nanos} in the end"
             );
         }
@@ -242,6 +276,42 @@ impl Life for OnFlash {
         drop(driver);
         let (mut driver, report) = open(&self.media, self.config);
         assert_eq!(report.corrupt_records, 0, "{report:?}");
+        driver.store.advance_watermark(at(model.watermark));
+        driver
+    }
+}
+
+/// The stores over a translation layer do so, too.
+struct Layered<F> {
+    media: timestone_flash::MemoryMedia,
+    config: VftlConfig,
+    make: fn(Box<dyn FlashDevice>, VftlConfig) -> F,
+}
+
+impl<F: Factory<Report = RecoveryReport>> Layered<F> {
+    fn open(&self) -> Driver<F::Store> {
+        let opened = (self.make)(Box::new(self.media.open()), self.config).open();
+        let Ok((store, report)) = opened else { panic!("it opens") };
+        assert_eq!(report.corrupt_records, 0, "{report:?}");
+        Driver::new(store)
+    }
+}
+
+impl<F: Factory<Report = RecoveryReport>> Life for Layered<F> {
+    type Store = F::Store;
+    const SINGLE: bool = !F::CAPABILITIES.keeps_versions;
+
+    fn restart(
+        &mut self,
+        driver: Driver<F::Store>,
+        model: &mut Model,
+        crash: Option<u64>,
+    ) -> Driver<F::Store> {
+        if let Some(seed) = crash {
+            self.media.power_cut(seed);
+        }
+        drop(driver);
+        let mut driver = self.open();
         driver.store.advance_watermark(at(model.watermark));
         driver
     }
@@ -270,6 +340,17 @@ fn on_flash(history: Vec<Op>, config: MftlConfig) {
     run(history, driver, OnFlash { media, config });
 }
 
+fn layered<F: Factory<Report = RecoveryReport>>(
+    history: Vec<Op>,
+    cache_bytes: u64,
+    make: fn(Box<dyn FlashDevice>, VftlConfig) -> F,
+) {
+    let store = MftlConfig { cache_bytes, ..config() };
+    let config = VftlConfig { store, ..VftlConfig::default() };
+    let life = Layered { media: media(8, 500), config, make };
+    run(history, life.open(), life);
+}
+
 fn in_memory(history: Vec<Op>) {
     run(history, Driver::new(Dram::new(dram())), InMemory);
 }
@@ -285,6 +366,21 @@ proptest! {
     #[test]
     fn so_does_one_with_a_cache(history in proptest::collection::vec(ops(), 1..150)) {
         on_flash(history, MftlConfig { cache_bytes: 2 << 20, ..config() });
+    }
+
+    #[test]
+    fn so_does_the_split_design(history in proptest::collection::vec(ops(), 1..150), cached: bool) {
+        let cache_bytes = if cached { 2 << 20 } else { 0 };
+        layered(history, cache_bytes, |device, config| VftlFactory { device, config });
+    }
+
+    #[test]
+    fn so_does_a_single_version_store_but_for_the_past(
+        history in proptest::collection::vec(ops(), 1..150),
+        cached: bool,
+    ) {
+        let cache_bytes = if cached { 2 << 20 } else { 0 };
+        layered(history, cache_bytes, |device, config| SftlFactory { device, config });
     }
 
     #[test]

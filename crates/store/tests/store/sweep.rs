@@ -17,7 +17,7 @@ use timestone_store::{Mftl, MftlConfig, MftlStats, StoreError};
 use timestone_types::{Expiry, Version};
 
 use crate::collection::Dice;
-use crate::driver::{Driver, Got, SPACE, at, config, media, version};
+use crate::driver::{Driver, Got, SPACE, at, config, media, try_open, version};
 use crate::scores::{Score, keep, sweep_is_full as full};
 
 const KEYS: u64 = 24;
@@ -39,7 +39,9 @@ struct Logged {
 
 /// A shard's view: what it wrote, what its log holds, what the store said is stable.
 #[derive(Clone, Default)]
-struct Shard {
+pub(crate) struct Shard {
+    /// There is a translation layer below the store.
+    layered: bool,
     written: BTreeMap<(u64, u64), (u64, Written)>,
     fence: Option<(u64, u64)>,
     log: Vec<Logged>,
@@ -59,6 +61,11 @@ fn off(media: &MemoryMedia) -> bool {
 }
 
 impl Shard {
+    /// One whose store has a translation layer below it.
+    pub(crate) fn layered() -> Self {
+        Self { layered: true, ..Self::default() }
+    }
+
     /// Puts once, waiting while the store is busy; `false` when the power went.
     fn apply(
         &self,
@@ -105,7 +112,7 @@ impl Shard {
     }
 
     /// Writes until it is through or the power goes; gives what the store counted.
-    fn live(
+    pub(crate) fn live(
         &mut self,
         media: &MemoryMedia,
         config: MftlConfig,
@@ -160,9 +167,8 @@ impl Shard {
     }
 
     fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<Mftl>> {
-        match Mftl::open(Box::new(media.open()), config) {
-            Ok((store, _)) => {
-                let mut driver = Driver::new(store);
+        match try_open(media, config, self.layered) {
+            Ok((mut driver, _)) => {
                 driver.store.advance_watermark(at(self.watermark));
                 Some(driver)
             }
@@ -243,7 +249,7 @@ impl Shard {
     }
 
     /// Puts again what the log holds, as after a crash, and compares everything.
-    fn replay_and_check(&mut self, media: &MemoryMedia, config: MftlConfig, what: &str) {
+    pub(crate) fn replay_and_check(&mut self, media: &MemoryMedia, config: MftlConfig, what: &str) {
         let Some(mut driver) = self.open(media, config) else { return };
         self.check(&mut driver, self.stable, what);
         self.replay(&mut driver, media);
@@ -277,7 +283,7 @@ impl Shard {
 
     /// A life that only repeats the log, makes it stable, and goes on a little: what a second cut
     /// interrupts.
-    fn recover(&mut self, media: &MemoryMedia, config: MftlConfig) {
+    pub(crate) fn recover(&mut self, media: &MemoryMedia, config: MftlConfig) {
         let Some(mut driver) = self.open(media, config) else { return };
         self.replay(&mut driver, media);
         let batch = self.batch;
@@ -307,16 +313,16 @@ impl Shard {
     }
 }
 
-struct Plan {
-    sector: usize,
-    fates: &'static [Unsettled],
+pub(crate) struct Plan {
+    pub(crate) sector: usize,
+    pub(crate) fates: &'static [Unsettled],
     /// Every so manieth operation is cut.
-    stride: u32,
+    pub(crate) stride: u32,
 }
 
 /// Cuts the power of the life that follows at every operation, in every way. Gives the number of
 /// cuts.
-fn every_cut(
+pub(crate) fn every_cut(
     before: (&MemoryMedia, &Shard),
     plan: &Plan,
     live: impl Fn(&MemoryMedia, &mut Shard),
@@ -342,7 +348,7 @@ fn every_cut(
     unreachable!("a workload has an end")
 }
 
-fn small(cache_bytes: u64) -> MftlConfig {
+pub(crate) fn small(cache_bytes: u64) -> MftlConfig {
     MftlConfig { cache_bytes, ..config() }
 }
 

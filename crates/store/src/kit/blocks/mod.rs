@@ -14,7 +14,7 @@ mod usage;
 
 use std::collections::BTreeSet;
 
-use timestone_flash::{BlockId, Generation, Geometry, PageId};
+use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{Timestamp, is_planted};
 
 use super::writer::StreamId;
@@ -81,6 +81,16 @@ impl Block {
         self.usage.live_share_later(watermark).of_pages(self.pages, pages_per_block)
     }
 
+    /// Bytes of the pages begun, and how many of them live, by estimate.
+    fn use_of_space(&self, watermark: Timestamp) -> (u64, u64) {
+        let written = u64::from(self.pages) * PAGE_BYTES as u64;
+        if self.stream == StreamId::Checkpoint {
+            return (written, written);
+        }
+        let share = u64::from(self.usage.live_share(watermark).of_pages(self.pages, self.pages));
+        (written, written * share.min(1000) / 1000)
+    }
+
     /// Counts of the block, for a checkpoint.
     pub(crate) fn counts(&self) -> [u32; 4] {
         self.usage.counts()
@@ -141,6 +151,13 @@ impl Blocks {
     pub(crate) fn add_sealed(&mut self, generation: Generation) {
         self.list.push(Block { state: BlockState::Sealed, ..Block::free(generation) });
         self.assert_sound();
+    }
+
+    /// Bytes that are written, and how many of them live, by estimate.
+    pub(crate) fn use_of_space(&self, watermark: Timestamp) -> (u64, u64) {
+        let used = self.list.iter().filter(|block| block.pages > 0);
+        used.map(|block| block.use_of_space(watermark))
+            .fold((0, 0), |sum, block| (sum.0 + block.0, sum.1 + block.1))
     }
 
     /// Blocks that are free, or will be after an erase.

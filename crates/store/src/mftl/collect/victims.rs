@@ -474,7 +474,7 @@ impl MoveOut<'_> {
             space.index.forget(id, record.version, page.0);
             return true;
         }
-        let expired = record.expires_at.has_passed(marks.collection());
+        let expired = marks.has_expired(record.expires_at);
         let droppable = (record.kind.is_tombstone() || expired)
             && record.version.timestamp <= marks.replay_floor();
         match space.index.assess(id, record.version, page.0, marks.collection(), droppable) {

@@ -5,6 +5,7 @@ mod fences;
 mod lifecycle;
 mod persistence;
 mod scans;
+mod single;
 mod snapshots;
 mod versions;
 mod volatile;
@@ -12,7 +13,7 @@ mod volatile;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
-use timestone_store::{DramConfig, MftlConfig, MftlFactory};
+use timestone_store::{DramConfig, MftlConfig, MftlFactory, SftlFactory, VftlConfig, VftlFactory};
 use timestone_types::HashSeed;
 
 use crate::driver::{Driver, config, media};
@@ -27,6 +28,13 @@ fn behaviours<F: Factory>() -> Vec<Behaviour<F::Store>> {
     all.extend(fences::all());
     all.extend(scans::all());
     all.extend(lifecycle::all());
+    if F::CAPABILITIES.keeps_versions {
+        all.extend(versions::of_the_past());
+        all.extend(fences::of_the_past());
+        all.extend(scans::of_the_past());
+    } else {
+        all.extend(single::all());
+    }
     if F::CAPABILITIES.survives_restart {
         all.extend(persistence::all());
     } else {
@@ -53,6 +61,13 @@ fn every_store_behaves() {
     let mftl = |config: MftlConfig| MftlFactory { device: Box::new(media(16, 512).open()), config };
     run(|| mftl(config()));
     run(|| mftl(MftlConfig { cache_bytes: 4 << 20, ..config() }));
+    let over = |store: MftlConfig| VftlConfig { store, ..VftlConfig::default() };
+    let device = || Box::new(media(16, 600).open());
+    run(|| VftlFactory { device: device(), config: over(config()) });
+    let cached = || over(MftlConfig { cache_bytes: 4 << 20, ..config() });
+    run(|| VftlFactory { device: device(), config: cached() });
+    run(|| SftlFactory { device: device(), config: over(config()) });
+    run(|| SftlFactory { device: device(), config: cached() });
     run(dram);
 }
 
