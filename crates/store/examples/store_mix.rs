@@ -6,7 +6,7 @@
 //! | option | meaning | default |
 //! |---|---|---|
 //! | `--store` | `mftl`, `vftl`, `sftl` | `mftl` |
-//! | `--device` | `memory` (operations take no time), `paced` (50 µs, 100 µs, 1 ms by a clock that the loop moves, no queues), `file` | `memory` |
+//! | `--device` | `memory` (operations take no time), `emulated`, `emulated-virtual` (SEMEL's SSD, in real and in virtual time), `paced` (50 µs, 100 µs, 1 ms by a clock that the loop moves, no queues), `file` | `memory` |
 //! | `--gets` | share of gets, per cent | 50 |
 //! | `--keys` | keys, all put before | 200000 |
 //! | `--value` | bytes of a value; with 439 eight records of 16-byte keys fill a page | 439 |
@@ -15,6 +15,7 @@
 //! | `--pages` | pages of an erase block | 32 |
 //! | `--warm` | puts before the measurement, in per cent of the keys | 200 |
 //! | `--operations` | of the measurement | 1000000 |
+//! | `--channels-per-block` | of an emulated device | 1 |
 //! | `--journal` | `yes`: the layer below `vftl` and `sftl` keeps its map durable; `no`: as the papers' did not | `yes` |
 //! | `--dir` | where the file is | `target/store_mix` |
 //!
@@ -30,7 +31,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
-    FileConfig, FileDevice, FlashDevice, FlashPace, MemoryConfig, MemoryMedia, PAGE_BYTES,
+    EmulatedConfig, EmulatedMedium, FileConfig, FileDevice, FlashClock, FlashDevice, FlashPace,
+    MemoryConfig, MemoryMedia, PAGE_BYTES,
 };
 use timestone_store::prelude::*;
 use timestone_store::{
@@ -56,6 +58,7 @@ struct Options {
     warm: u64,
     operations: u64,
     journal: bool,
+    channels_per_block: u32,
     dir: PathBuf,
 }
 
@@ -64,6 +67,7 @@ enum Clock {
     Real(Instant),
     /// Moved by the loop, and the medium's with it.
     Moved(u64, MemoryMedia),
+    Virtual(EmulatedMedium),
 }
 
 impl Clock {
@@ -71,6 +75,7 @@ impl Clock {
         let nanos = match self {
             Self::Real(began) => began.elapsed().as_nanos() as u64,
             Self::Moved(nanos, _) => *nanos,
+            Self::Virtual(medium) => medium.clock().now(),
         };
         Timestamp::from_nanos(EPOCH + nanos)
     }
@@ -84,6 +89,12 @@ impl Clock {
                 let next = store.into_iter().chain(media.next_due()).min();
                 *now = next.unwrap_or(0).max(*now + 1000);
                 media.set_now(*now);
+            }
+            Self::Virtual(medium) => {
+                let now = medium.clock().now();
+                let store = store.next_deadline().map(|at| at.as_nanos() - EPOCH);
+                let next = store.into_iter().chain(medium.next_due()).min();
+                medium.clock().set(next.unwrap_or(0).max(now + 1000));
             }
         }
     }
@@ -115,6 +126,27 @@ fn main() -> Result<(), Box<dyn Error>> {
             }));
             clock = Clock::Moved(0, media.clone());
             Box::new(media.open())
+        }
+        "emulated" | "emulated-virtual" => {
+            let flash_clock = if options.device == "emulated" {
+                FlashClock::real()
+            } else {
+                FlashClock::stopped()
+            };
+            let medium = EmulatedMedium::new(
+                EmulatedConfig {
+                    pages_per_block: options.pages,
+                    channels_per_block: options.channels_per_block,
+                    wakes: false,
+                    ..EmulatedConfig::papers(blocks)
+                },
+                flash_clock,
+            );
+            let device = Box::new(medium.open()?);
+            if options.device == "emulated-virtual" {
+                clock = Clock::Virtual(medium);
+            }
+            device
         }
         "file" => {
             std::fs::create_dir_all(&options.dir)?;
@@ -178,6 +210,7 @@ fn options() -> Options {
         warm: 200,
         operations: 1_000_000,
         journal: true,
+        channels_per_block: 1,
         dir: PathBuf::from("target/store_mix"),
     };
     let mut arguments = std::env::args().skip(1);
@@ -194,6 +227,7 @@ fn options() -> Options {
             "--pages" => options.pages = number() as u32,
             "--warm" => options.warm = number(),
             "--operations" => options.operations = number(),
+            "--channels-per-block" => options.channels_per_block = number() as u32,
             "--journal" => options.journal = value == "yes",
             "--dir" => options.dir = PathBuf::from(value),
             _ => panic!("no option is called {name}"),
