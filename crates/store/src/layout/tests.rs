@@ -15,6 +15,7 @@ fn sample<'a>(key: &'a [u8], value: &'a [u8], expires_at: Expiry) -> Record<'a> 
         expires_at,
         key,
         value,
+        links: None,
     }
 }
 

@@ -13,7 +13,7 @@ mod volatile;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
-use timestone_store::{DramConfig, MftlConfig, MftlFactory, SftlFactory, VftlConfig, VftlFactory};
+use timestone_store::{DramConfig, MftlConfig, MftlFactory, SkimpyConfig, SkimpyFactory, SftlFactory, VftlConfig, VftlFactory};
 use timestone_types::HashSeed;
 
 use crate::driver::{Driver, config, media};
@@ -68,7 +68,24 @@ fn every_store_behaves() {
     run(|| VftlFactory { device: device(), config: cached() });
     run(|| SftlFactory { device: device(), config: over(config()) });
     run(|| SftlFactory { device: device(), config: cached() });
+    let skimpy = |config| SkimpyFactory { device: Box::new(media(16, 512).open()), config };
+    run(|| skimpy(frugal()));
+    run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal() }));
+    run(|| skimpy(SkimpyConfig { keys: 10, ..frugal() }));
     run(dram);
+}
+
+/// A store with an index on flash, for some hundred keys.
+pub(crate) fn frugal() -> SkimpyConfig {
+    let MftlConfig { store_id, seed, cache_bytes, checkpoint_bytes, .. } = config();
+    SkimpyConfig {
+        store_id,
+        seed,
+        keys: 200,
+        cache_bytes,
+        checkpoint_bytes,
+        ..SkimpyConfig::default()
+    }
 }
 
 pub(crate) fn dram() -> DramConfig {
