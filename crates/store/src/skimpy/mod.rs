@@ -116,8 +116,7 @@ impl Skimpy {
     pub fn stats(&self) -> SkimpyStats {
         let Contents { kit, buckets, translations, counts, .. } = &self.core;
         let blocks = &kit.volume.blocks;
-        let (written_bytes, live_bytes) =
-            blocks.use_of_space(self.core.spaces.marks.collection());
+        let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
         SkimpyStats {
             index: FrugalIndexStats {
                 records: self.core.records,

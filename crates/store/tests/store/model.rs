@@ -7,11 +7,12 @@ use proptest::prelude::*;
 use timestone_flash::FlashDevice;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, StoreError, VftlConfig, VftlFactory,
+    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, SkimpyConfig, SkimpyFactory, StoreError,
+    VftlConfig, VftlFactory,
 };
 use timestone_types::{ClientId, Expiry, Version};
 
-use crate::conformance::dram;
+use crate::conformance::{dram, frugal};
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
 
 #[derive(Clone, Debug)]
@@ -281,14 +282,14 @@ impl Life for OnFlash {
     }
 }
 
-/// The stores over a translation layer do so, too.
-struct Layered<F> {
+/// Other stores on flash do so, too.
+struct Made<F, C = VftlConfig> {
     media: timestone_flash::MemoryMedia,
-    config: VftlConfig,
-    make: fn(Box<dyn FlashDevice>, VftlConfig) -> F,
+    config: C,
+    make: fn(Box<dyn FlashDevice>, C) -> F,
 }
 
-impl<F: Factory<Report = RecoveryReport>> Layered<F> {
+impl<F: Factory<Report = RecoveryReport>, C: Copy> Made<F, C> {
     fn open(&self) -> Driver<F::Store> {
         let opened = (self.make)(Box::new(self.media.open()), self.config).open();
         let Ok((store, report)) = opened else { panic!("it opens") };
@@ -297,7 +298,7 @@ impl<F: Factory<Report = RecoveryReport>> Layered<F> {
     }
 }
 
-impl<F: Factory<Report = RecoveryReport>> Life for Layered<F> {
+impl<F: Factory<Report = RecoveryReport>, C: Copy> Life for Made<F, C> {
     type Store = F::Store;
     const SINGLE: bool = !F::CAPABILITIES.keeps_versions;
 
@@ -347,7 +348,15 @@ fn layered<F: Factory<Report = RecoveryReport>>(
 ) {
     let store = MftlConfig { cache_bytes, ..config() };
     let config = VftlConfig { store, ..VftlConfig::default() };
-    let life = Layered { media: media(8, 500), config, make };
+    let life = Made { media: media(8, 500), config, make };
+    run(history, life.open(), life);
+}
+
+/// The fewer buckets, the longer their chains.
+fn frugally(history: Vec<Op>, keys: u64, cache_bytes: u64, blocks: u32) {
+    let config = SkimpyConfig { keys, cache_bytes, ..frugal() };
+    let make = |device, config| SkimpyFactory { device, config };
+    let life = Made { media: media(8, blocks), config, make };
     run(history, life.open(), life);
 }
 
@@ -381,6 +390,24 @@ proptest! {
     ) {
         let cache_bytes = if cached { 2 << 20 } else { 0 };
         layered(history, cache_bytes, |device, config| SftlFactory { device, config });
+    }
+
+    #[test]
+    fn so_does_one_with_its_index_on_flash(
+        history in proptest::collection::vec(ops(), 1..150),
+        keys in 1u64..200,
+        cached: bool,
+    ) {
+        frugally(history, keys, if cached { 2 << 20 } else { 0 }, 400);
+    }
+
+    /// Collection is at work all the time.
+    #[test]
+    fn so_does_one_with_its_index_on_flash_and_hardly_any_room(
+        history in proptest::collection::vec(ops(), 100..400),
+        keys in 1u64..200,
+    ) {
+        frugally(history, keys, 0, 150);
     }
 
     #[test]

@@ -13,7 +13,10 @@ mod volatile;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
-use timestone_store::{DramConfig, MftlConfig, MftlFactory, SkimpyConfig, SkimpyFactory, SftlFactory, VftlConfig, VftlFactory};
+use timestone_store::{
+    DramConfig, MftlConfig, MftlFactory, SftlFactory, SkimpyConfig, SkimpyFactory, VftlConfig,
+    VftlFactory,
+};
 use timestone_types::HashSeed;
 
 use crate::driver::{Driver, config, media};
