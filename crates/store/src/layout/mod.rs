@@ -22,7 +22,7 @@ pub(crate) use page::{
 #[cfg(feature = "fuzz")]
 pub(crate) use page::{is_sealable, reseal_records, stamp};
 pub(crate) use record::{
-    LINK_BYTES, Links, MAX_RECORD_BYTES, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE,
+    LINK_BYTES, LinkKind, Links, MAX_RECORD_BYTES, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE,
 };
 
 /// Reads a number of a fixed width from bytes that are known to be long enough.

@@ -71,30 +71,67 @@ pub(crate) struct Links {
     pub(crate) next: u32,
     /// The next older version of the key; [`NO_PAGE`] or [`UNKNOWN_PAGE`].
     pub(crate) prior: u32,
-    /// Younger versions of the key may lie behind it in the chain.
-    pub(crate) flagged: bool,
-    /// A rewritten chain begins with it.
-    pub(crate) starts: bool,
-    /// A rewritten chain is complete with it.
-    pub(crate) completes: bool,
+    pub(crate) kind: LinkKind,
     /// The logarithm of the number of buckets.
     pub(crate) bits: u8,
 }
 
-impl Links {
-    const fn marks(self) -> u8 {
-        self.flagged as u8 | (self.starts as u8) << 1 | (self.completes as u8) << 2 | self.bits << 3
+/// How a record came into its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum LinkKind {
+    /// Put, as its key's youngest version.
+    Youngest = 0,
+    /// Put, and younger versions of its key may lie behind it in the chain.
+    Flagged = 1,
+    /// A copy that begins a rewritten chain.
+    First = 2,
+    /// A copy in the middle of one.
+    Middle = 3,
+    /// A copy with which one is complete.
+    Last = 4,
+    /// A copy that is a rewritten chain alone.
+    Only = 5,
+}
+
+impl LinkKind {
+    const ALL: [Self; 6] =
+        [Self::Youngest, Self::Flagged, Self::First, Self::Middle, Self::Last, Self::Only];
+
+    /// Of a copy at a place of a rewritten chain.
+    pub(crate) const fn of_copy(number: usize, count: usize) -> Self {
+        match (number == 0, number + 1 == count) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, true) => Self::Last,
+            (false, false) => Self::Middle,
+        }
     }
 
-    const fn of(marks: u8, next: u32, prior: u32) -> Self {
-        Self {
-            next,
-            prior,
-            flagged: marks & 1 != 0,
-            starts: marks & 2 != 0,
-            completes: marks & 4 != 0,
-            bits: marks >> 3,
-        }
+    /// Whether it was put, and not copied.
+    pub(crate) const fn is_put(self) -> bool {
+        matches!(self, Self::Youngest | Self::Flagged)
+    }
+
+    /// Whether a rewritten chain begins with it.
+    pub(crate) const fn begins(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+
+    /// Whether a rewritten chain is complete with it.
+    pub(crate) const fn completes(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+impl Links {
+    const fn marks(self) -> u8 {
+        self.kind as u8 | self.bits << 3
+    }
+
+    fn of(marks: u8, next: u32, prior: u32) -> Option<Self> {
+        let kind = LinkKind::ALL.get(usize::from(marks & 7)).copied()?;
+        Some(Self { next, prior, kind, bits: marks >> 3 })
     }
 }
 
@@ -200,7 +237,7 @@ impl<'a> Record<'a> {
             if bytes.len() < key_at + LINK_BYTES {
                 return None;
             }
-            links = Some(Links::of(bytes[5], u32_at(bytes, key_at), u32_at(bytes, key_at + 4)));
+            links = Some(Links::of(bytes[5], u32_at(bytes, key_at), u32_at(bytes, key_at + 4))?);
             key_at += LINK_BYTES;
         }
         let value_at = key_at + usize::from(u16_at(bytes, 6));

@@ -19,7 +19,7 @@ use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
 use super::buckets::{Buckets, Place, bucket_of};
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::{BlockState, Blocks};
-use crate::layout::{self, LargeHead, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
 
 /// Whether a page holds something that was written in this life of its block.
 pub(super) fn is_there(page: u32, blocks: &Blocks) -> bool {
@@ -258,7 +258,7 @@ impl Search {
     /// Whether younger versions may lie behind a record. So it is behind a cut: what recovery found
     /// there has no order.
     fn mistrusts(&self, links: Links) -> bool {
-        (links.flagged && !is_planted!(TrustsFlagged)) || self.root > 0
+        (links.kind == LinkKind::Flagged && !is_planted!(TrustsFlagged)) || self.root > 0
     }
 
     fn met(

@@ -38,7 +38,7 @@ use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
 use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, Links, NO_PAGE, PageKind, Record, RecordKind};
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
@@ -626,9 +626,7 @@ fn append_all(gathering: &Gathering, verdict: &Verdict, core: &mut Contents) {
         record.links = Some(Links {
             next: head,
             prior: newest.get(&name).map_or(NO_PAGE, |known| known.page),
-            flagged: false,
-            starts: number == 0,
-            completes: number + 1 == count,
+            kind: LinkKind::of_copy(number, count),
             bits: core.buckets.bits(),
         });
         let page = core.append(&record, name.check, Held::NOTHING, 0);

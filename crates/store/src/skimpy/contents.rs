@@ -26,7 +26,7 @@ use crate::kit::Kit;
 use crate::kit::key_id::KeyId;
 use crate::kit::ledger::Held;
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, Links, NO_PAGE, Record, UNKNOWN_PAGE};
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, UNKNOWN_PAGE};
 
 /// A value whose head is not written yet.
 #[derive(Clone, Copy, Debug)]
@@ -189,9 +189,7 @@ impl Contents {
         let links = Links {
             next: self.buckets.head(bucket),
             prior,
-            flagged: !is_youngest,
-            starts: false,
-            completes: false,
+            kind: if is_youngest { LinkKind::Youngest } else { LinkKind::Flagged },
             bits: self.buckets.bits(),
         };
         let record = Record { links: Some(links), ..*record };

@@ -91,6 +91,8 @@ struct Chain {
 struct Copies {
     newest: Place,
     records: u32,
+    /// They are there from the beginning of their chain on.
+    is_whole: bool,
 }
 
 struct Recovery {
@@ -498,18 +500,20 @@ impl Recovery {
         (self.records, self.record_bytes) = (self.records + 1, self.record_bytes + bytes as u64);
         let bucket = buckets.of(record.hash);
         buckets.raise_youngest(bucket, record.version.timestamp);
-        let copies = self.copies.get_mut(&bucket).and_then(|all| all.last_mut());
-        if links.starts {
-            let copies = Copies { newest: place, records: 1 };
-            self.copies.entry(bucket).or_default().push(copies);
-        } else if let Some(copies) = copies.filter(|copies| copies.newest.page == links.next) {
-            (copies.newest, copies.records) = (place, copies.records + 1);
-        } else {
+        if links.kind.is_put() {
             return self.linked(bucket, place, links.next);
         }
-        if links.completes
-            && let Some(whole) = self.copies.remove(&bucket).and_then(|mut all| all.pop())
+        let copies = self.copies.entry(bucket).or_default();
+        match copies.last_mut().filter(|last| last.newest.page == links.next) {
+            Some(last) if !links.kind.begins() => {
+                (last.newest, last.records) = (place, last.records + 1);
+            }
+            _ => copies.push(Copies { newest: place, records: 1, is_whole: links.kind.begins() }),
+        }
+        if links.kind.completes()
+            && let Some(&whole) = copies.last().filter(|copies| copies.is_whole)
         {
+            self.copies.remove(&bucket);
             let chain = &mut self.chains[bucket as usize];
             self.records = self.records.saturating_sub(u64::from(chain.records));
             *chain = Chain { slot: place.slot, records: whole.records };

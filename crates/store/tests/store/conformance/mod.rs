@@ -19,7 +19,7 @@ use timestone_store::{
 };
 use timestone_types::HashSeed;
 
-use crate::driver::{Driver, config, media};
+use crate::driver::{Driver, config, frugal, media};
 
 /// A sentence about stores, and how it is tried.
 type Behaviour<S> = (&'static str, fn(&mut Driver<S>));
@@ -72,23 +72,10 @@ fn every_store_behaves() {
     run(|| SftlFactory { device: device(), config: over(config()) });
     run(|| SftlFactory { device: device(), config: cached() });
     let skimpy = |config| SkimpyFactory { device: Box::new(media(16, 512).open()), config };
-    run(|| skimpy(frugal()));
-    run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal() }));
-    run(|| skimpy(SkimpyConfig { keys: 10, ..frugal() }));
+    run(|| skimpy(frugal(config())));
+    run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal(config()) }));
+    run(|| skimpy(SkimpyConfig { keys: 10, ..frugal(config()) }));
     run(dram);
-}
-
-/// A store with an index on flash, for some hundred keys.
-pub(crate) fn frugal() -> SkimpyConfig {
-    let MftlConfig { store_id, seed, cache_bytes, checkpoint_bytes, .. } = config();
-    SkimpyConfig {
-        store_id,
-        seed,
-        keys: 200,
-        cache_bytes,
-        checkpoint_bytes,
-        ..SkimpyConfig::default()
-    }
 }
 
 pub(crate) fn dram() -> DramConfig {
