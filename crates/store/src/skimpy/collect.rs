@@ -460,7 +460,14 @@ impl Collector {
                 gathering.record(&gathering.records[at]).bytes() + layout::SLOT_BYTES
             });
             let bytes: usize = lengths.clone().sum();
-            if !has_room(lengths, core) {
+            let all = gathering.records.iter().map(|one| gathering.record(one).bytes());
+            // What wins nothing leaves room for deletes: only they help a store that is full.
+            let wins = bytes * 2 <= all.sum();
+            if !has_room(
+                lengths,
+                if wins { 0 } else { 2 + core.kit.volume.blocks.reserve() / 4 },
+                core,
+            ) {
                 let (later, until) = (verdict.later, verdict.until);
                 self.waiting.push_back(gathering);
                 return self.cramped(later, until, serving.core);
@@ -487,7 +494,7 @@ impl Collector {
 
     /// There is no room to rewrite a bucket: only less that is kept helps.
     fn cramped(&mut self, later: u64, until: Timestamp, core: &mut Contents) {
-        let idle = self.emptied.is_empty() && self.erasing.is_empty();
+        let idle = self.emptied.is_empty() && self.erasing.is_empty() && self.large.is_none();
         if idle && core.kit.room.may_grow(&core.kit.volume) == 0 {
             let hope = later > 0 && core.spaces.marks.collection() < until;
             core.kit.room.set_stuck(!hope);
@@ -584,8 +591,8 @@ impl Collector {
     }
 }
 
-/// Whether records of these lengths find room, and something stays.
-fn has_room(lengths: impl Iterator<Item = usize>, core: &Contents) -> bool {
+/// Whether records of these lengths find room, and so many blocks stay.
+fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &Contents) -> bool {
     const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
     let volume = &core.kit.volume;
     // The open page may have room for none of them.
@@ -596,7 +603,8 @@ fn has_room(lengths: impl Iterator<Item = usize>, core: &Contents) -> bool {
         }
         left -= length;
     }
-    pages == 0 || volume.blocks.clean_count() > pages.div_ceil(volume.geometry().pages_per_block)
+    let wanted = pages.div_ceil(volume.geometry().pages_per_block) + leave;
+    pages == 0 || volume.blocks.clean_count() > wanted
 }
 
 fn move_fence(page: PageId, record: &Record<'_>, victim: &mut Victim, core: &mut Contents) {

@@ -113,6 +113,8 @@ struct Recovery {
     sequence: u64,
     pages: Vec<u32>,
     invalid: Vec<Invalid>,
+    /// Pages with damaged records.
+    scars: Vec<u32>,
     records: u64,
     record_bytes: u64,
     report: RecoveryReport,
@@ -144,6 +146,7 @@ pub(super) fn open(
         sequence: 0,
         pages: vec![0; blocks],
         invalid: Vec::new(),
+        scars: Vec::new(),
         records: 0,
         record_bytes: 0,
         report: RecoveryReport::default(),
@@ -243,8 +246,10 @@ impl Recovery {
         })?;
         self.report.read_bytes += read;
         for (at, header) in found {
-            // Behind an empty first page only a page in use since a checkpoint, or many, count: a
-            // power cut may have kept one by chance, which nothing names.
+            // An empty first page is damaged, or its program was lost, where others are there: a
+            // power cut may have kept these by chance.
+            self.first[at] = FirstPage::Damaged;
+            self.generations[at] = header.generation;
             self.order[at] = self.order[at].min(header.sequence);
             self.sequence = self.sequence.max(header.sequence);
         }
@@ -451,9 +456,7 @@ impl Recovery {
                         Some(record) => self.found(Place { page: page.0, slot }, &record),
                         None => {
                             self.report.corrupt_records += 1;
-                            if let Some(buckets) = &mut self.buckets {
-                                buckets.add_scar(page.0);
-                            }
+                            self.scars.push(page.0);
                         }
                     }
                 }
@@ -582,6 +585,7 @@ impl Recovery {
             }
             older.extend(all.iter().rev().map(|copies| copies.newest));
         }
+        self.scars.iter().for_each(|&page| buckets.add_scar(page));
         for (bucket, older) in older {
             let head = buckets.head(bucket);
             buckets.restore(bucket, head, older);
