@@ -1,8 +1,8 @@
 //! Compares the stores on flash by their index: `mftl` keeps it in memory, `skimpy` on flash.
 //!
-//! `cargo run --release -p timestone-store --example index_bench -- [--keys N] [--gets N] [--puts N] [--file PATH]`
+//! `cargo run --release -p timestone-store --example index_bench -- [--keys N] [--gets N] [--puts N] [--room PERCENT] [--file PATH]`
 //!
-//! Keys of 16 bytes, values of 512, popularity by Zipf's law (0.99), the same device for both: in
+//! `--room`: the size of the device by what the keys take, in percent (300). Keys of 16 bytes, values of 512, popularity by Zipf's law (0.99), the same device for both: in
 //! memory, or a file. Gets and puts as fast as they go, 128 gets under way.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -30,19 +30,22 @@ struct Options {
     keys: u64,
     gets: u64,
     puts: u64,
+    room: u64,
     file: Option<PathBuf>,
 }
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
-    let mut options = Options { keys: 1_000_000, gets: 1_000_000, puts: 1_000_000, file: None };
+    let mut options =
+        Options { keys: 1_000_000, gets: 1_000_000, puts: 1_000_000, room: 300, file: None };
     let mut arguments = std::env::args().skip(1);
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
         match name.as_str() {
             "--keys" => options.keys = value.parse()?,
             "--gets" => options.gets = value.parse()?,
             "--puts" => options.puts = value.parse()?,
+            "--room" => options.room = value.parse()?,
             _ => options.file = Some(value.into()),
         }
     }
@@ -73,9 +76,8 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Three times what the keys take.
 fn device(options: &Options) -> Outcome<Box<dyn FlashDevice>> {
-    let blocks = (options.keys * 3 / 1600 + 64) as u32;
+    let blocks = (options.keys * options.room / 100 / 1700 + 8) as u32;
     let Some(path) = &options.file else {
         let sizes =
             MemoryConfig { initial_blocks: blocks, max_blocks: blocks, ..MemoryConfig::default() };

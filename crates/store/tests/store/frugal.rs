@@ -311,12 +311,17 @@ fn deleted_values_that_come_back() -> usize {
         driver.put(&(n % 100).to_be_bytes(), 100 + n, &[2; 700]);
         driver.store.advance_watermark(at(100 + n));
         driver.pump();
-        if driver.figure(Figure::DroppedTombstones) > 0 {
+        if driver.figure(Figure::CollectedBlocks) > 0 {
             break;
         }
     }
-    driver.sync();
-    driver.pumps(20);
+    let free = driver.figure(Figure::FreeBlocks);
+    for _ in 0..100 {
+        driver.pump();
+        if driver.figure(Figure::FreeBlocks) > free {
+            break;
+        }
+    }
     media.power_cut(1);
     drop(driver);
     let (mut driver, _) = open_for(&media, 4000);
