@@ -29,7 +29,7 @@ const BITS: core::ops::RangeInclusive<u8> = 1..=31;
 
 /// A record of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct RecordPlace {
     pub(super) page: u32,
     pub(super) slot: u16,
 }
@@ -45,7 +45,7 @@ pub(super) struct Buckets {
     bits: u8,
     heads: Vec<u32>,
     groups: Vec<Group>,
-    older: BTreeMap<u32, Vec<Place>>,
+    older: BTreeMap<u32, Vec<RecordPlace>>,
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
     /// is believed.
     scars: BTreeSet<u32>,
@@ -108,7 +108,7 @@ impl Buckets {
     }
 
     /// Further beginnings, the newest first; their chains have lost what connected them.
-    pub(super) fn older(&self, bucket: u32) -> &[Place] {
+    pub(super) fn older(&self, bucket: u32) -> &[RecordPlace] {
         self.older.get(&bucket).map_or(&[], Vec::as_slice)
     }
 
@@ -169,7 +169,7 @@ impl Buckets {
     }
 
     /// Recovery knows where a chain begins, and where its pieces do.
-    pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<Place>) {
+    pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<RecordPlace>) {
         self.heads[bucket as usize] = head;
         if older.is_empty() {
             self.older.remove(&bucket);

@@ -16,7 +16,7 @@
 use timestone_flash::PageId;
 use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
 
-use super::buckets::{Buckets, Place, bucket_of};
+use super::buckets::{Buckets, RecordPlace, bucket_of};
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
@@ -45,12 +45,12 @@ pub(super) fn is_void(record: &Record<'_>, blocks: &Blocks) -> bool {
 
 /// A key that is looked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Key<'a> {
+pub(super) struct SoughtKey<'a> {
     pub(super) name: Name,
     pub(super) bytes: &'a [u8],
 }
 
-impl<'a> Key<'a> {
+impl<'a> SoughtKey<'a> {
     pub(super) fn of(key: KeyRef<'a>) -> Self {
         let name = Name { keyspace: key.keyspace, hash: key.hash, check: key.check };
         Self { name, bytes: key.bytes }
@@ -73,14 +73,14 @@ impl<'a> Key<'a> {
 
 /// A page and where to begin in it, backwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cursor {
+pub(super) struct ChainCursor {
     page: u32,
     before: u16,
     /// The sequence number of the page that pointed here.
     from: u64,
 }
 
-impl Cursor {
+impl ChainCursor {
     const END: Self = Self { page: NO_PAGE, before: 0, from: u64::MAX };
 
     fn at(page: u32) -> Self {
@@ -88,7 +88,7 @@ impl Cursor {
     }
 
     /// What a record at a place points to.
-    fn to(page: u32, from: Place, sequence: u64) -> Self {
+    fn to(page: u32, from: RecordPlace, sequence: u64) -> Self {
         let before = if page == from.page { from.slot } else { u16::MAX };
         Self { page, before, from: sequence }
     }
@@ -127,7 +127,7 @@ pub(super) struct Best {
     pub(super) version: Version,
     pub(super) kind: RecordKind,
     pub(super) expires_at: Expiry,
-    pub(super) place: Place,
+    pub(super) place: RecordPlace,
     /// A copy, where the page does not stay.
     pub(super) value: Vec<u8>,
 }
@@ -137,9 +137,9 @@ pub(super) struct Best {
 pub(super) struct Search {
     pub(super) bucket: u32,
     at: Timestamp,
-    cursor: Cursor,
+    cursor: ChainCursor,
     /// The cursor follows a prior pointer; where the chain goes on instead.
-    prior: Option<Cursor>,
+    prior: Option<ChainCursor>,
     /// The next of the older beginnings.
     root: usize,
     finished: bool,
@@ -166,8 +166,8 @@ impl Search {
         Self {
             bucket,
             at,
-            cursor: Cursor::at(known.map_or_else(|| buckets.head(bucket), |known| known.page)),
-            prior: known.map(|_| Cursor::at(buckets.head(bucket))),
+            cursor: ChainCursor::at(known.map_or_else(|| buckets.head(bucket), |known| known.page)),
+            prior: known.map(|_| ChainCursor::at(buckets.head(bucket))),
             root: 0,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
             best: None,
@@ -196,9 +196,9 @@ impl Search {
             self.cursor = chain;
         } else if let Some(root) = buckets.older(self.bucket).get(self.root) {
             self.root += 1;
-            self.cursor = Cursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
         } else {
-            self.cursor = Cursor::END;
+            self.cursor = ChainCursor::END;
             self.finished = true;
             self.youngest_known = true;
         }
@@ -209,7 +209,7 @@ impl Search {
         &mut self,
         bytes: &[u8],
         trusted: bool,
-        key: Key<'_>,
+        key: SoughtKey<'_>,
         buckets: &Buckets,
         blocks: &Blocks,
         mut copy: Option<&mut dyn FnMut() -> Vec<u8>>,
@@ -237,14 +237,14 @@ impl Search {
                 }
                 return Err(NOT_THERE);
             };
-            let place = Place { page, slot };
-            let chain = Cursor::to(links.next, place, sequence);
+            let place = RecordPlace { page, slot };
+            let chain = ChainCursor::to(links.next, place, sequence);
             (self.cursor, self.prior) = (chain, None);
             if key.has(&record) && !is_void(&record, blocks) {
                 self.met(&record, links, place, &mut copy);
                 if !self.finished && !self.mistrusts(links) && links.prior != UNKNOWN_PAGE {
                     self.finished = links.prior == NO_PAGE;
-                    self.cursor = Cursor::to(links.prior, place, sequence);
+                    self.cursor = ChainCursor::to(links.prior, place, sequence);
                     self.prior = Some(chain);
                 }
             }
@@ -265,7 +265,7 @@ impl Search {
         &mut self,
         record: &Record<'_>,
         links: Links,
-        place: Place,
+        place: RecordPlace,
         copy: &mut Option<&mut dyn FnMut() -> Vec<u8>>,
     ) {
         let mistrusted = self.mistrusts(links);
@@ -300,6 +300,11 @@ impl Search {
         self.finished |= !mistrusted || self.wanted == Some(record.version);
     }
 
+    /// Whether it is over; if not, it waits for a page.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished
+    }
+
     /// The key's youngest version, if the search has found that out.
     pub(super) fn youngest(&self) -> Option<Youngest> {
         (self.from_head && self.youngest_known).then_some(self.youngest)
@@ -311,18 +316,18 @@ impl Search {
 pub(super) struct Gathered {
     begin: usize,
     end: usize,
-    pub(super) place: Place,
+    pub(super) place: RecordPlace,
 }
 
 /// Gathers all records of a bucket, in the order of its chain.
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) bucket: u32,
-    cursor: Cursor,
+    cursor: ChainCursor,
     root: usize,
     finished: bool,
     /// It ends before this record.
-    until: Option<Place>,
+    until: Option<RecordPlace>,
     /// It has met that record.
     pub(super) joined: bool,
     /// When it began, by the clock of links.
@@ -333,10 +338,10 @@ pub(super) struct Gathering {
 
 impl Gathering {
     /// From the newest record on: all of them, or those before one that was gathered before.
-    pub(super) fn new(bucket: u32, until: Option<Place>, buckets: &Buckets) -> Self {
+    pub(super) fn new(bucket: u32, until: Option<RecordPlace>, buckets: &Buckets) -> Self {
         Self {
             bucket,
-            cursor: Cursor::at(buckets.head(bucket)),
+            cursor: ChainCursor::at(buckets.head(bucket)),
             root: 0,
             finished: false,
             until,
@@ -361,9 +366,9 @@ impl Gathering {
     fn cut(&mut self, buckets: &Buckets) {
         if let Some(root) = buckets.older(self.bucket).get(self.root) {
             self.root += 1;
-            self.cursor = Cursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
         } else {
-            self.cursor = Cursor::END;
+            self.cursor = ChainCursor::END;
             self.finished = true;
         }
     }
@@ -392,7 +397,7 @@ impl Gathering {
                 }
                 return Err(NOT_THERE);
             };
-            let place = Place { page, slot };
+            let place = RecordPlace { page, slot };
             if self.until == Some(place) {
                 (self.finished, self.joined) = (true, true);
                 return Ok(());
@@ -402,7 +407,7 @@ impl Gathering {
             self.bytes.resize(end, 0);
             record.write(&mut self.bytes[begin..]);
             self.records.push(Gathered { begin, end, place });
-            self.cursor = Cursor::to(links.next, place, sequence);
+            self.cursor = ChainCursor::to(links.next, place, sequence);
             if self.cursor.page == NO_PAGE {
                 self.cut(buckets);
             }
@@ -428,7 +433,7 @@ impl Gathering {
     }
 
     /// The newest of its records.
-    pub(super) fn newest(&self) -> Option<Place> {
+    pub(super) fn newest(&self) -> Option<RecordPlace> {
         self.records.first().map(|one| one.place)
     }
 }

@@ -16,8 +16,8 @@
 use timestone_flash::{BlockId, Generation};
 use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
 
-use super::buckets::{Buckets, Place};
-use super::contents::Contents;
+use super::buckets::{Buckets, RecordPlace};
+use super::contents::FrugalContents;
 use super::spaces::Fence;
 use crate::kit::blocks::BlockState;
 use crate::kit::volume::Volume;
@@ -31,7 +31,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SKM1");
 const END: u8 = b'E';
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum CheckpointStage {
     Idle,
     Streaming,
     Barrier,
@@ -49,7 +49,7 @@ enum Emitted {
 
 /// Writes checkpoints.
 pub(super) struct Checkpointer {
-    phase: Phase,
+    phase: CheckpointStage,
     wanted: bool,
     wanted_final: bool,
     final_done: bool,
@@ -70,7 +70,7 @@ impl Checkpointer {
     /// Goes on behind checkpoint `number`, which lies in `complete`.
     pub(super) fn resume(number: u64, complete: Vec<BlockId>, every_bytes: u64) -> Self {
         Self {
-            phase: Phase::Idle,
+            phase: CheckpointStage::Idle,
             wanted: false,
             wanted_final: false,
             final_done: false,
@@ -99,7 +99,7 @@ impl Checkpointer {
 
     /// Asks for the one that ends a shutdown. True when it is durable (or there was no room for it).
     pub(super) fn finish(&mut self) -> bool {
-        if !self.final_done && !self.wanted && self.phase == Phase::Idle {
+        if !self.final_done && !self.wanted && self.phase == CheckpointStage::Idle {
             (self.wanted, self.wanted_final) = (true, true);
         }
         self.final_done
@@ -107,41 +107,41 @@ impl Checkpointer {
 
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == Phase::Idle)
-            || matches!(self.phase, Phase::Streaming | Phase::Closing)
+        (self.wanted && self.phase == CheckpointStage::Idle)
+            || matches!(self.phase, CheckpointStage::Streaming | CheckpointStage::Closing)
     }
 
     /// Whether it waits for something to become durable.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.phase, Phase::Barrier | Phase::Ending { .. })
+        matches!(self.phase, CheckpointStage::Barrier | CheckpointStage::Ending { .. })
     }
 
     /// Goes one step further; `sound` when no chain is damaged. True when a checkpoint has become
     /// durable.
-    pub(super) fn pump(&mut self, core: &mut Contents, sound: bool) -> bool {
+    pub(super) fn pump(&mut self, core: &mut FrugalContents, sound: bool) -> bool {
         let bytes = core.counts.put_bytes;
         let due = self.every_bytes > 0 && bytes - self.begun_at >= self.every_bytes;
         match self.phase {
-            Phase::Idle if self.wanted || due => {
+            CheckpointStage::Idle if self.wanted || due => {
                 self.begun_at = bytes;
                 self.begin(core, sound);
             }
-            Phase::Idle => {}
-            Phase::Streaming => match self.emit(false, &mut core.kit.volume) {
-                Emitted::All => self.phase = Phase::Barrier,
+            CheckpointStage::Idle => {}
+            CheckpointStage::Streaming => match self.emit(false, &mut core.kit.volume) {
+                Emitted::All => self.phase = CheckpointStage::Barrier,
                 Emitted::Waiting => {}
                 Emitted::NoRoom => self.abandon(&mut core.kit.volume),
             },
-            Phase::Barrier => {
+            CheckpointStage::Barrier => {
                 let ledger = &core.kit.volume.writer.ledger;
                 let streams = [StreamId::Hot, StreamId::Large];
                 if streams.iter().all(|&of| ledger.is_durable(of, self.ordinals[of as usize])) {
-                    self.phase = Phase::Closing;
+                    self.phase = CheckpointStage::Closing;
                     self.close(&mut core.kit.volume);
                 }
             }
-            Phase::Closing => self.close(&mut core.kit.volume),
-            Phase::Ending { ordinal } => {
+            CheckpointStage::Closing => self.close(&mut core.kit.volume),
+            CheckpointStage::Ending { ordinal } => {
                 if core.kit.volume.writer.ledger.is_durable(StreamId::Checkpoint, ordinal) {
                     self.done(&mut core.kit.volume);
                     return true;
@@ -151,8 +151,8 @@ impl Checkpointer {
         false
     }
 
-    fn begin(&mut self, core: &mut Contents, sound: bool) {
-        assert!(self.phase == Phase::Idle && self.writing.is_empty(), "one at a time");
+    fn begin(&mut self, core: &mut FrugalContents, sound: bool) {
+        assert!(self.phase == CheckpointStage::Idle && self.writing.is_empty(), "one at a time");
         self.wanted = false;
         self.number += 1;
         (self.page, self.written) = (0, 0);
@@ -162,7 +162,7 @@ impl Checkpointer {
         self.ordinals = StreamId::ALL.map(|stream| core.kit.volume.writer.ordinal(stream));
         self.buffer.clear();
         write(&mut self.buffer, core, sound);
-        self.phase = Phase::Streaming;
+        self.phase = CheckpointStage::Streaming;
     }
 
     fn close(&mut self, volume: &mut Volume) {
@@ -173,11 +173,12 @@ impl Checkpointer {
         }
         volume.end_block(StreamId::Checkpoint);
         self.buffer = Vec::new();
-        self.phase = Phase::Ending { ordinal: volume.writer.ordinal(StreamId::Checkpoint) };
+        self.phase =
+            CheckpointStage::Ending { ordinal: volume.writer.ordinal(StreamId::Checkpoint) };
     }
 
     fn done(&mut self, volume: &mut Volume) {
-        self.phase = Phase::Idle;
+        self.phase = CheckpointStage::Idle;
         let writing = core::mem::take(&mut self.writing);
         let before = core::mem::replace(&mut self.complete, writing);
         self.erase(before, volume);
@@ -188,7 +189,7 @@ impl Checkpointer {
     /// There is no room: what was written goes, the last complete checkpoint stays.
     fn abandon(&mut self, volume: &mut Volume) {
         volume.end_block(StreamId::Checkpoint);
-        self.phase = Phase::Idle;
+        self.phase = CheckpointStage::Idle;
         let writing = core::mem::take(&mut self.writing);
         tracing::warn!(
             blocks = writing.len(),
@@ -201,8 +202,8 @@ impl Checkpointer {
     fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
         for block in blocks {
             let entry = volume.blocks.get(block);
-            let settled = entry.readable == entry.pages;
-            if entry.readers == 0 && entry.state == BlockState::Sealed && settled {
+            let is_written = entry.readable == entry.pages;
+            if entry.readers == 0 && entry.state == BlockState::Sealed && is_written {
                 volume.erase(block);
             } else {
                 // Somebody reads there: the next checkpoint's end takes it.
@@ -262,7 +263,7 @@ fn put_version(out: &mut Vec<u8>, version: Version) {
     put_u32(out, version.client.get());
 }
 
-fn write(out: &mut Vec<u8>, core: &Contents, sound: bool) {
+fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
     let (volume, buckets) = (&core.kit.volume, &core.buckets);
     put_u32(out, MAGIC);
     out.extend_from_slice(&[u8::from(sound), buckets.bits()]);
@@ -317,7 +318,7 @@ pub(super) struct BlockMark {
 }
 
 /// A checkpoint.
-pub(super) struct Content {
+pub(super) struct CheckpointContent {
     /// Otherwise everything is to be scanned.
     pub(super) sound: bool,
     pub(super) watermark: Timestamp,
@@ -329,9 +330,9 @@ pub(super) struct Content {
     pub(super) buckets: Buckets,
 }
 
-struct Reader<'a>(&'a [u8]);
+struct StreamReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl StreamReader<'_> {
     fn take(&mut self, bytes: usize) -> Option<&[u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -367,8 +368,8 @@ impl Reader<'_> {
 }
 
 /// Reads what [`write`] wrote; `None` when it makes no sense.
-pub(super) fn read(bytes: &[u8]) -> Option<Content> {
-    let mut reader = Reader(bytes);
+pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
+    let mut reader = StreamReader(bytes);
     if reader.u32()? != MAGIC {
         return None;
     }
@@ -410,7 +411,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Content> {
         }
         let mut older = Vec::new();
         for _ in 0..reader.count(6)? {
-            older.push(Place { page: reader.u32()?, slot: reader.u16()? });
+            older.push(RecordPlace { page: reader.u32()?, slot: reader.u16()? });
         }
         let head = buckets.head(bucket);
         buckets.restore(bucket, head, older);
@@ -418,7 +419,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Content> {
     for _ in 0..reader.count(4)? {
         buckets.add_scar(reader.u32()?);
     }
-    (reader.u8()? == END && reader.0.is_empty()).then_some(Content {
+    (reader.u8()? == END && reader.0.is_empty()).then_some(CheckpointContent {
         sound,
         watermark,
         largest,

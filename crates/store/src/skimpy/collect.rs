@@ -28,9 +28,9 @@ use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
-use super::contents::{Contents, fence_record};
-use super::keep::{self, Verdict};
-use super::reads::{Owner, Parts, Serving};
+use super::contents::{FrugalContents, fence_record};
+use super::keep::{self, KeepVerdict};
+use super::reads::{Owner, PartsFor, ServingWalks};
 use super::spaces::Fence;
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::BlockState;
@@ -50,7 +50,7 @@ const LEAVING_AT_ONCE: usize = 4;
 
 /// A bucket that is being rewritten.
 #[derive(Debug, Default)]
-struct Job {
+struct BucketJob {
     /// What was gathered before something was linked in front.
     whole: Option<Gathering>,
     of_victim: bool,
@@ -65,7 +65,7 @@ enum What {
 
 /// A block that is being emptied.
 #[derive(Debug)]
-struct Victim {
+struct TailVictim {
     block: BlockId,
     what: What,
     /// The next page to read.
@@ -81,7 +81,7 @@ struct Victim {
     damaged: bool,
 }
 
-impl Victim {
+impl TailVictim {
     fn is_empty(&self, pages: u32) -> bool {
         self.next_page >= pages
             && !self.reading
@@ -93,7 +93,7 @@ impl Victim {
 
 /// Whether a round of the log wins anything.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct LogRound {
     left: u32,
     /// Bytes of blocks that were emptied, less those that were written for it.
     won: i64,
@@ -113,33 +113,33 @@ struct Futile {
 
 /// The collector of one store.
 #[derive(Default)]
-pub(super) struct Collector {
-    victim: Option<Victim>,
-    large: Option<Victim>,
+pub(super) struct TailCollector {
+    victim: Option<TailVictim>,
+    large: Option<TailVictim>,
     /// Blocks that are empty when the log's ordinal is durable.
     emptied: Vec<(BlockId, u64)>,
     erasing: Vec<BlockId>,
     /// Buckets that are being rewritten.
-    jobs: BTreeMap<u32, Job>,
+    jobs: BTreeMap<u32, BucketJob>,
     /// Gathered, and there was no room yet.
     waiting: VecDeque<Gathering>,
     repairs: VecDeque<u32>,
-    round: Option<Round>,
+    round: Option<LogRound>,
     futile: Option<Futile>,
     /// Blocks with damage that were set aside: tombstones stay while there are any.
     aside: u32,
     pub(super) damaged_buckets: BTreeSet<u32>,
 }
 
-impl Collector {
+impl TailCollector {
     /// Of a store with buckets in pieces, and blocks set aside.
-    pub(super) fn opened(core: &Contents) -> Self {
+    pub(super) fn opened(core: &FrugalContents) -> Self {
         Self { repairs: core.buckets.in_pieces().collect(), ..Self::default() }
     }
 
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        let reads = |victim: &Victim| !victim.reading;
+        let reads = |victim: &TailVictim| !victim.reading;
         self.victim.as_ref().is_some_and(reads)
             || self.large.as_ref().is_some_and(reads)
             || !self.repairs.is_empty()
@@ -166,7 +166,7 @@ impl Collector {
         number: u64,
         readable: bool,
         bytes: &AlignedBuffer,
-        core: &mut Contents,
+        core: &mut FrugalContents,
     ) {
         let block = BlockId((number >> 32) as u32);
         let first = number as u32;
@@ -214,13 +214,13 @@ impl Collector {
     }
 
     /// Chooses, gathers, rewrites, erases: a little of each.
-    pub(super) fn pump(&mut self, serving: &mut Serving<'_>) {
+    pub(super) fn pump(&mut self, serving: &mut ServingWalks<'_>) {
         let core = &mut *serving.core;
         let mark = core.spaces.marks.collection();
         core.spaces.list.iter_mut().for_each(|space| space.prune_fences(mark));
         let asked = core.kit.room.take_asked();
         let blocks = &core.kit.volume.blocks;
-        let (free, low) = (blocks.free_count(), blocks.low_water());
+        let (free, low) = (blocks.free_count(), low_water(core));
         let short = free <= blocks.reserve() || free < asked;
         let ahead = free + self.coming();
         if free > blocks.floor() && free >= asked {
@@ -242,7 +242,7 @@ impl Collector {
     }
 
     /// Whether collection may win something that it did not win before.
-    fn may_try(&mut self, core: &mut Contents) -> bool {
+    fn may_try(&mut self, core: &mut FrugalContents) -> bool {
         let Some(futile) = self.futile else { return true };
         let marks = &core.spaces.marks;
         let (mark, floor) = (marks.collection(), marks.replay_floor());
@@ -266,12 +266,13 @@ impl Collector {
         false
     }
 
-    fn choose(&mut self, core: &mut Contents) {
+    fn choose(&mut self, core: &mut FrugalContents) {
         if self.victim.is_some() {
             return;
         }
-        let round =
-            self.round.get_or_insert(Round { left: core.log.len() as u32 + 1, ..Round::default() });
+        let round = self
+            .round
+            .get_or_insert(LogRound { left: core.log.len() as u32 + 1, ..LogRound::default() });
         if round.left == 0 {
             let won = round.won >= block_bytes(core.kit.volume.geometry()) as i64;
             let (later, until) = (round.later, round.until);
@@ -299,7 +300,7 @@ impl Collector {
 
     /// A block of large values, if half of it is dead; when it is urgent, the one with the most that is
     /// dead.
-    fn choose_large(&mut self, short: bool, core: &mut Contents) {
+    fn choose_large(&mut self, short: bool, core: &mut FrugalContents) {
         if self.large.is_some() {
             return;
         }
@@ -316,9 +317,9 @@ impl Collector {
         }
     }
 
-    fn begin(&mut self, block: BlockId, what: What, core: &mut Contents) {
+    fn begin(&mut self, block: BlockId, what: What, core: &mut FrugalContents) {
         core.kit.volume.blocks.begin_victim(block);
-        let victim = Victim {
+        let victim = TailVictim {
             block,
             what,
             next_page: 0,
@@ -334,7 +335,7 @@ impl Collector {
         }
     }
 
-    fn read_victims(&mut self, core: &mut Contents) {
+    fn read_victims(&mut self, core: &mut FrugalContents) {
         for victim in [&mut self.victim, &mut self.large].into_iter().flatten() {
             let pages = core.kit.volume.blocks.get(victim.block).readable;
             if victim.reading || victim.next_page >= pages {
@@ -349,7 +350,7 @@ impl Collector {
         }
     }
 
-    fn gather_more(&mut self, serving: &mut Serving<'_>) {
+    fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
         while self.jobs.len() < AT_ONCE && self.waiting.len() < MOST_WAITING {
             let next = self.victim.as_ref().and_then(|victim| victim.buckets.first().copied());
             let Some(bucket) = next.or_else(|| self.repairs.front().copied()) else { break };
@@ -364,7 +365,7 @@ impl Collector {
                 }
                 _ => _ = self.repairs.pop_front(),
             }
-            self.jobs.insert(bucket, Job { whole: None, of_victim: next.is_some() });
+            self.jobs.insert(bucket, BucketJob { whole: None, of_victim: next.is_some() });
             let gathering = Gathering::new(bucket, None, &serving.core.buckets);
             serving.gather(Owner::Rewriting, gathering);
         }
@@ -381,7 +382,7 @@ impl Collector {
 
     /// A bucket is gathered: it is rewritten, if nothing was linked in front meanwhile that the device
     /// has to be asked for.
-    pub(super) fn gathered(&mut self, mut gathering: Gathering, serving: &mut Serving<'_>) {
+    pub(super) fn gathered(&mut self, mut gathering: Gathering, serving: &mut ServingWalks<'_>) {
         let bucket = gathering.bucket;
         let Some(job) = self.jobs.get_mut(&bucket) else { return };
         if let Some(mut whole) = job.whole.take()
@@ -435,7 +436,7 @@ impl Collector {
         }
     }
 
-    fn write_waiting(&mut self, serving: &mut Serving<'_>) {
+    fn write_waiting(&mut self, serving: &mut ServingWalks<'_>) {
         for _ in 0..self.waiting.len() {
             let Some(gathering) = self.waiting.pop_front() else { break };
             // Something may have been linked in front since.
@@ -444,7 +445,7 @@ impl Collector {
     }
 
     /// Rewrites a bucket whose records are all here.
-    fn rewrite(&mut self, gathering: Gathering, serving: &mut Serving<'_>) {
+    fn rewrite(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
         let tail = self.victim.as_ref().map(|victim| victim.block);
         let geometry = core.kit.volume.geometry();
@@ -493,7 +494,7 @@ impl Collector {
     }
 
     /// There is no room to rewrite a bucket: only less that is kept helps.
-    fn cramped(&mut self, later: u64, until: Timestamp, core: &mut Contents) {
+    fn cramped(&mut self, later: u64, until: Timestamp, core: &mut FrugalContents) {
         let idle = self.emptied.is_empty() && self.erasing.is_empty() && self.large.is_none();
         if idle && core.kit.room.may_grow(&core.kit.volume) == 0 {
             let hope = later > 0 && core.spaces.marks.collection() < until;
@@ -501,9 +502,9 @@ impl Collector {
         }
     }
 
-    fn finish_victims(&mut self, core: &mut Contents) {
+    fn finish_victims(&mut self, core: &mut FrugalContents) {
         let pages_of = |block: BlockId| core.kit.volume.blocks.get(block).readable;
-        let is_done = |victim: &Victim| victim.is_empty(pages_of(victim.block));
+        let is_done = |victim: &TailVictim| victim.is_empty(pages_of(victim.block));
         let records = self.victim.take_if(|victim| is_done(victim));
         let large = self.large.take_if(|victim| is_done(victim));
         for victim in records.into_iter().chain(large) {
@@ -526,7 +527,7 @@ impl Collector {
         }
     }
 
-    fn erase(&mut self, core: &mut Contents) {
+    fn erase(&mut self, core: &mut FrugalContents) {
         let volume = &mut core.kit.volume;
         let mut at = 0;
         while at < self.emptied.len() {
@@ -548,7 +549,7 @@ impl Collector {
         &mut self,
         block: BlockId,
         gathering: &Gathering,
-        serving: &mut Serving<'_>,
+        serving: &mut ServingWalks<'_>,
     ) {
         let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) else {
             return;
@@ -567,7 +568,7 @@ impl Collector {
             let is_here = head.extents.iter().any(|extent| blocks.of(extent.page) == block);
             if is_here && !is_void(&record, blocks) {
                 victim.leaving += 1;
-                let parts = Parts::Leaving(block, name, gathered.place.page);
+                let parts = PartsFor::Leaving(block, name, gathered.place.page);
                 serving.assemble(parts, (&record, head), 0);
             }
         }
@@ -591,8 +592,19 @@ impl Collector {
     }
 }
 
+/// Below this many free blocks collection begins. A block's buckets have most of their records
+/// elsewhere, and each is rewritten whole: until the chains of a log that was written at random are
+/// rewritten, that takes up to half of what lives beside. So where much is dead, it begins early.
+fn low_water(core: &FrugalContents) -> u32 {
+    let blocks = &core.kit.volume.blocks;
+    let used = blocks.count() - blocks.free_count();
+    let worthwhile = u64::from(used / 10) * block_bytes(blocks.geometry);
+    let early = if core.superseded_bytes > worthwhile { used * 2 / 5 } else { 0 };
+    blocks.low_water().max(early.min(blocks.count() / 2))
+}
+
 /// Whether records of these lengths find room, and so many blocks stay.
-fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &Contents) -> bool {
+fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalContents) -> bool {
     const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
     let volume = &core.kit.volume;
     // The open page may have room for none of them.
@@ -607,7 +619,12 @@ fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &Contents) -
     pages == 0 || volume.blocks.clean_count() > wanted
 }
 
-fn move_fence(page: PageId, record: &Record<'_>, victim: &mut Victim, core: &mut Contents) {
+fn move_fence(
+    page: PageId,
+    record: &Record<'_>,
+    victim: &mut TailVictim,
+    core: &mut FrugalContents,
+) {
     let (keyspace, version) = (record.keyspace, record.version);
     let known = Fence { version, page: page.0 };
     if core.spaces.get(keyspace).is_none_or(|space| !space.fences.contains(&known)) {
@@ -620,7 +637,7 @@ fn move_fence(page: PageId, record: &Record<'_>, victim: &mut Victim, core: &mut
 }
 
 /// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one.
-fn append_all(gathering: &Gathering, verdict: &Verdict, core: &mut Contents) {
+fn append_all(gathering: &Gathering, verdict: &KeepVerdict, core: &mut FrugalContents) {
     let bucket = gathering.bucket;
     let mut newest: BTreeMap<Name, Youngest> =
         verdict.names.iter().map(|&name| (name, Youngest::NONE)).collect();
@@ -673,6 +690,10 @@ fn append_all(gathering: &Gathering, verdict: &Verdict, core: &mut Contents) {
             }
         }
     }
+    let dropped =
+        verdict.dropped.iter().map(|&at| gathering.record(&gathering.records[at]).bytes());
+    let dropped: u64 = dropped.map(|bytes| bytes as u64).sum();
+    core.superseded_bytes -= dropped.min(core.superseded_bytes);
     core.records = core.records + count as u64 - gathering.records.len() as u64;
     core.counts.moved += count as u64;
     core.counts.dropped_records += verdict.dropped.len() as u64;

@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, VecDeque};
 use timestone_flash::{BlockId, PageId};
 use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key};
 
-use super::buckets::{Buckets, Place};
-use super::chain::{Key, Search};
-use super::spaces::Spaces;
+use super::buckets::{Buckets, RecordPlace};
+use super::chain::{Search, SoughtKey};
+use super::spaces::FencedSpaces;
 use super::translations::{Name, Translations, Youngest};
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -39,7 +39,7 @@ pub(super) struct StagedVersion {
 
 /// What the store counts since its opening.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Counts {
+pub(super) struct FrugalCounts {
     pub(super) puts: u64,
     pub(super) duplicates: u64,
     pub(super) put_bytes: u64,
@@ -55,9 +55,9 @@ pub(super) struct Counts {
 }
 
 /// See the module.
-pub(super) struct Contents {
+pub(super) struct FrugalContents {
     pub(super) kit: Kit,
-    pub(super) spaces: Spaces,
+    pub(super) spaces: FencedSpaces,
     pub(super) buckets: Buckets,
     pub(super) translations: Translations,
     pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
@@ -66,7 +66,9 @@ pub(super) struct Contents {
     /// Records in chains.
     pub(super) records: u64,
     pub(super) record_bytes: u64,
-    pub(super) counts: Counts,
+    /// About how many of them a younger version supersedes, as far as that was known when it came.
+    pub(super) superseded_bytes: u64,
+    pub(super) counts: FrugalCounts,
 }
 
 /// What is known of a key before something is written.
@@ -82,7 +84,7 @@ pub(super) fn key_id(name: Name) -> KeyId {
     KeyId::new(name.hash, name.check)
 }
 
-impl Contents {
+impl FrugalContents {
     /// What a record's key is known by.
     pub(super) fn name_of(&self, record: &Record<'_>) -> Name {
         let check = match record.kind.is_large().then(|| LargeHead::read(record.value)).flatten() {
@@ -92,29 +94,30 @@ impl Contents {
         Name { keyspace: record.keyspace, hash: record.hash, check }
     }
 
-    /// Follows a chain as far as it lies in memory. `None`: the device would have to be asked.
+    /// Follows a chain as far as it lies in memory. If that is not over, the device would have to be
+    /// asked.
     pub(super) fn search_in_memory(
         &self,
-        key: Key<'_>,
+        key: SoughtKey<'_>,
         at: Timestamp,
         known: Option<Youngest>,
-    ) -> Result<Search, Search> {
+    ) -> Search {
         let bucket = self.buckets.of(key.name.hash);
         let mut search = Search::new(bucket, at, known, &self.buckets);
         let blocks = &self.kit.volume.blocks;
         while let Some(page) = search.page(&self.buckets, blocks) {
             let Some(bytes) = self.kit.volume.page_in_group(PageId(page)) else {
-                return Err(search);
+                return search;
             };
             if search.look(bytes, true, key, &self.buckets, blocks, None).is_err() {
-                return Err(search);
+                return search;
             }
         }
-        Ok(search)
+        search
     }
 
     /// The record at a place that lies in memory.
-    pub(super) fn record_in_group(&self, place: Place) -> Result<Record<'_>, StoreError> {
+    pub(super) fn record_in_group(&self, place: RecordPlace) -> Result<Record<'_>, StoreError> {
         self.kit
             .volume
             .page_in_group(PageId(place.page))
@@ -133,7 +136,7 @@ impl Contents {
     }
 
     /// What is known of a key that a version is to be written of, without the device.
-    pub(super) fn known(&mut self, key: Key<'_>, version: Version) -> Known {
+    pub(super) fn known(&mut self, key: SoughtKey<'_>, version: Version) -> Known {
         if let Some(youngest) = self.translations.get(key.name) {
             if youngest.version == version {
                 return Known::Exists;
@@ -141,25 +144,20 @@ impl Contents {
             if youngest.version < version {
                 return Known::Youngest(youngest);
             }
-            let found = match self.search_in_memory(key, version.timestamp, None) {
-                Ok(search) | Err(search) => search.best.is_some_and(|best| best.version == version),
-            };
+            let search = self.search_in_memory(key, version.timestamp, None);
+            let found = search.best.is_some_and(|best| best.version == version);
             return if found { Known::Exists } else { Known::Youngest(youngest) };
         }
-        match self.search_in_memory(key, version.timestamp, None) {
-            Ok(search) | Err(search)
-                if search.best.as_ref().is_some_and(|best| best.version == version) =>
-            {
-                Known::Exists
+        let search = self.search_in_memory(key, version.timestamp, None);
+        if search.best.as_ref().is_some_and(|best| best.version == version) {
+            return Known::Exists;
+        }
+        match search.youngest().filter(|_| search.is_over()) {
+            Some(youngest) => {
+                self.translations.insert(key.name, youngest);
+                Known::Youngest(youngest)
             }
-            Ok(search) => match search.youngest() {
-                Some(youngest) => {
-                    self.translations.insert(key.name, youngest);
-                    Known::Youngest(youngest)
-                }
-                None => Known::Unknown,
-            },
-            Err(_) => Known::Unknown,
+            None => Known::Unknown,
         }
     }
 
@@ -198,6 +196,9 @@ impl Contents {
         self.records += 1;
         self.record_bytes += record.bytes() as u64;
         self.counts.flagged += u64::from(!is_youngest);
+        if known.is_some_and(|known| !known.version.is_zero()) {
+            self.superseded_bytes += record.bytes() as u64;
+        }
         match known {
             Some(known) if !is_youngest => {
                 self.translations.update(name, Youngest { exact: false, ..known });

@@ -15,13 +15,13 @@ use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::{Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
-use super::contents::Contents;
+use super::contents::FrugalContents;
 use super::translations::Name;
 use crate::layout::{LargeHead, RecordKind};
 
 /// What becomes of the records of a bucket.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct KeepVerdict {
     /// Kept ones by their places in the gathering, the oldest first, with their key, and whether
     /// only the tombstone of what has expired is kept.
     pub(super) kept: Vec<(usize, Name, bool)>,
@@ -41,8 +41,8 @@ pub(super) fn judge(
     gathering: &Gathering,
     erased: Option<BlockId>,
     may_drop_tombstones: bool,
-    core: &Contents,
-) -> Verdict {
+    core: &FrugalContents,
+) -> KeepVerdict {
     let mark = core.spaces.marks.collection();
     let floor = core.spaces.marks.replay_floor();
     let blocks = &core.kit.volume.blocks;
@@ -54,23 +54,23 @@ pub(super) fn judge(
     all.sort_by(|one, other| {
         one.0.cmp(&other.0).then(version(other.1).cmp(&version(one.1))).then(one.1.cmp(&other.1))
     });
-    let mut verdict = Verdict::default();
+    let mut verdict = KeepVerdict::default();
     for versions in all.chunk_by(|one, other| one.0 == other.0) {
         let name = versions[0].0;
         verdict.names.push(name);
         let fence = core.spaces.fence_at(name.keyspace, mark);
-        let (mut settled, mut last, mut younger) = (false, None, None);
+        let (mut decided, mut last, mut younger) = (false, None, None);
         for (place, &(_, at)) in versions.iter().enumerate() {
             let record = gathering.record(&gathering.records[at]);
             let is_copy = last == Some(record.version);
-            if settled || is_copy || record.version <= fence || is_void(&record, blocks) {
+            if decided || is_copy || record.version <= fence || is_void(&record, blocks) {
                 verdict.dropped.push(at);
                 continue;
             }
             last = Some(record.version);
             let below = record.version.timestamp <= mark;
             let expired = below && record.expires_at.has_passed(mark);
-            settled = below;
+            decided = below;
             if below && (expired || record.kind.is_tombstone()) {
                 let is_alone = versions[place + 1..].iter().all(|&(_, older)| {
                     let page = timestone_flash::PageId(gathering.records[older].place.page);

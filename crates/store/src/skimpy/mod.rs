@@ -52,23 +52,23 @@ use crate::kit::staging::max_value_bytes;
 use crate::kit::volume::block_bytes;
 use crate::layout::RecordKind;
 use crate::mftl::{CollectionStats, MemoryStats, RecoveryReport, SpaceStats, WriteStats};
-use buckets::Place;
-use chain::Key;
+use buckets::RecordPlace;
+use chain::SoughtKey;
 use checkpoint::Checkpointer;
-use collect::Collector;
+use collect::TailCollector;
 pub use config::SkimpyConfig;
-use contents::Contents;
+use contents::FrugalContents;
 pub use factory::SkimpyFactory;
-use reads::{Answer, Owner, PendingReads, Serving, latest_of};
+use reads::{Owner, PendingReads, ServingWalks, WalkResult, latest_of};
 use scan::Scans;
 pub use stats::{FrugalIndexStats, FrugalReadStats, SkimpyStats};
 
 /// Where a version was found.
 #[derive(Clone, Copy, Debug)]
-enum Found {
+enum FoundAt {
     Absent { version: Version, expires_at: Expiry },
     Cached { version: Version, place: CachedRecord },
-    InGroup { place: Place },
+    InGroup { place: RecordPlace },
     Staged { version: Version, slot: u32 },
     OnFlash,
 }
@@ -76,11 +76,11 @@ enum Found {
 /// The store. See [`crate::Store`] for its operations.
 pub struct Skimpy {
     config: SkimpyConfig,
-    core: Contents,
+    core: FrugalContents,
     reads: PendingReads,
     scans: Scans,
     scrubber: Scrubber,
-    collector: Collector,
+    collector: TailCollector,
     checkpointer: Checkpointer,
     life: Life,
     events: Vec<StoreEvent>,
@@ -114,7 +114,7 @@ impl Skimpy {
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> SkimpyStats {
-        let Contents { kit, buckets, translations, counts, .. } = &self.core;
+        let FrugalContents { kit, buckets, translations, counts, .. } = &self.core;
         let blocks = &kit.volume.blocks;
         let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
         SkimpyStats {
@@ -171,8 +171,8 @@ impl Skimpy {
         self.core.kit.volume.memory_bytes() + self.core.kit.staging.bytes()
     }
 
-    fn serving(&mut self) -> Serving<'_> {
-        Serving { core: &mut self.core, reads: &mut self.reads, events: &mut self.events }
+    fn serving(&mut self) -> ServingWalks<'_> {
+        ServingWalks { core: &mut self.core, reads: &mut self.reads, events: &mut self.events }
     }
 
     /// Takes in what has completed.
@@ -231,41 +231,44 @@ impl Skimpy {
     /// Hands what reads have come to to whoever asked for it.
     fn take_answers(&mut self) {
         while let Some(answer) = self.reads.answers.pop_front() {
-            let mut serving =
-                Serving { core: &mut self.core, reads: &mut self.reads, events: &mut self.events };
+            let mut serving = ServingWalks {
+                core: &mut self.core,
+                reads: &mut self.reads,
+                events: &mut self.events,
+            };
             match answer {
-                Answer::Gathered(Owner::Scan(scan), gathering) => {
+                WalkResult::Gathered(Owner::Scan(scan), gathering) => {
                     self.scans.gathered(scan, gathering);
                 }
-                Answer::Gathered(Owner::Rewriting, gathering) => {
+                WalkResult::Gathered(Owner::Rewriting, gathering) => {
                     self.collector.gathered(gathering, &mut serving);
                 }
-                Answer::Gathered(Owner::Leaving(block), gathering) => {
+                WalkResult::Gathered(Owner::Leaving(block), gathering) => {
                     self.collector.leave(block, &gathering, &mut serving);
                 }
-                Answer::Damaged(Owner::Scan(scan), _, error) => {
+                WalkResult::Damaged(Owner::Scan(scan), _, error) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
-                Answer::Damaged(owner, bucket, _) => self.collector.damaged(owner, bucket),
-                Answer::LargeKey(scan, Ok(key)) => self.scans.large_key(scan, key),
-                Answer::LargeKey(scan, Err(error)) => {
+                WalkResult::Damaged(owner, bucket, _) => self.collector.damaged(owner, bucket),
+                WalkResult::LargeKey(scan, Ok(key)) => self.scans.large_key(scan, key),
+                WalkResult::LargeKey(scan, Err(error)) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
-                Answer::Left(block, staged) => self.collector.left(block, staged),
+                WalkResult::Left(block, staged) => self.collector.left(block, staged),
             }
         }
     }
 
     /// Where the youngest version of a key at or before `at` is.
-    fn find(&mut self, key: KeyRef<'_>, at: Timestamp) -> Result<Found, StoreError> {
+    fn find(&mut self, key: KeyRef<'_>, at: Timestamp) -> Result<FoundAt, StoreError> {
         self.core.spaces.marks.check_age(at)?;
         let core = &mut self.core;
         let never = Expiry::NEVER;
         let Some(space) = core.spaces.get(key.keyspace) else {
-            return Ok(Found::Absent { version: Version::ZERO, expires_at: never });
+            return Ok(FoundAt::Absent { version: Version::ZERO, expires_at: never });
         };
         let fence = space.fence_at(at);
-        let sought = Key::of(key);
+        let sought = SoughtKey::of(key);
         let staged = core.staged_at(sought.name, at);
         let known = core.translations.get(sought.name);
         if let Some(known) = known.filter(|known| known.version.timestamp <= at) {
@@ -274,20 +277,21 @@ impl Skimpy {
                 return Ok(in_staging(staged));
             }
             if known.version <= fence {
-                return Ok(Found::Absent { version: fence, expires_at: never });
+                return Ok(FoundAt::Absent { version: fence, expires_at: never });
             }
             if known.tombstone && !known.may_expire {
-                return Ok(Found::Absent { version: known.version, expires_at: never });
+                return Ok(FoundAt::Absent { version: known.version, expires_at: never });
             }
             let (keyspace, id) = (key.keyspace, contents::key_id(sought.name));
             let filed = CacheKey { keyspace, id, version: known.version, key: key.bytes };
             if let Some(place) = core.kit.cache.find(filed) {
-                return Ok(Found::Cached { version: known.version, place });
+                return Ok(FoundAt::Cached { version: known.version, place });
             }
         }
-        let Ok(search) = core.search_in_memory(sought, at, known) else {
-            return Ok(Found::OnFlash);
-        };
+        let search = core.search_in_memory(sought, at, known);
+        if !search.is_over() {
+            return Ok(FoundAt::OnFlash);
+        }
         if let Some(youngest) = search.youngest() {
             core.translations.insert(sought.name, youngest);
         }
@@ -296,46 +300,46 @@ impl Skimpy {
             return Ok(in_staging(staged));
         }
         Ok(match search.best.filter(|best| best.version > fence) {
-            None => Found::Absent { version: fence, expires_at: never },
+            None => FoundAt::Absent { version: fence, expires_at: never },
             Some(best) if best.kind.is_tombstone() => {
-                Found::Absent { version: best.version, expires_at: best.expires_at }
+                FoundAt::Absent { version: best.version, expires_at: best.expires_at }
             }
-            Some(best) if best.kind == RecordKind::Value => Found::InGroup { place: best.place },
-            Some(_) => Found::OnFlash,
+            Some(best) if best.kind == RecordKind::Value => FoundAt::InGroup { place: best.place },
+            Some(_) => FoundAt::OnFlash,
         })
     }
 
     /// What was found, for whoever judges its expiry as of `judged`: pending if it is on flash.
-    fn told(&mut self, found: Found, judged: Timestamp) -> Result<Lookup<'_>, StoreError> {
+    fn told(&mut self, found: FoundAt, judged: Timestamp) -> Result<Lookup<'_>, StoreError> {
         let core = &mut self.core;
         match found {
-            Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
-            Found::Cached { version, place } => {
+            FoundAt::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
+            FoundAt::Cached { version, place } => {
                 core.counts.cache_hits += 1;
                 let expires_at = core.kit.cache.expires_at(place);
                 Ok(visible(version, expires_at, core.kit.cache.value(place), judged))
             }
-            Found::InGroup { place } => {
+            FoundAt::InGroup { place } => {
                 core.counts.page_hits += 1;
                 let record = core.record_in_group(place)?;
                 Ok(visible(record.version, record.expires_at, record.value, judged))
             }
-            Found::Staged { version, slot } => {
+            FoundAt::Staged { version, slot } => {
                 core.counts.page_hits += 1;
                 let (expires_at, value) = core.kit.staging.value(slot);
                 Ok(visible(version, expires_at, value, judged))
             }
-            Found::OnFlash => Ok(Lookup::Pending),
+            FoundAt::OnFlash => Ok(Lookup::Pending),
         }
     }
 }
 
-fn in_staging(staged: contents::StagedVersion) -> Found {
+fn in_staging(staged: contents::StagedVersion) -> FoundAt {
     let version = staged.version;
     if staged.tombstone {
-        return Found::Absent { version, expires_at: Expiry::NEVER };
+        return FoundAt::Absent { version, expires_at: Expiry::NEVER };
     }
-    Found::Staged { version, slot: staged.slot }
+    FoundAt::Staged { version, slot: staged.slot }
 }
 
 /// A record as a reader sees it who judges its expiry as of `judged`.
@@ -360,7 +364,7 @@ impl Reads for Skimpy {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
         let found = self.find(key, at)?;
-        if matches!(found, Found::OnFlash) {
+        if matches!(found, FoundAt::OnFlash) {
             self.core.counts.device_gets += 1;
             self.serving().get(key, (at, judged), Some(token));
         }
@@ -382,21 +386,21 @@ impl Reads for Skimpy {
             return false;
         }
         let Some(space) = self.core.spaces.get(key.keyspace) else { return false };
-        if !space.has_fence(fence) || self.core.staged.contains_key(&Key::of(key).name) {
+        if !space.has_fence(fence) || self.core.staged.contains_key(&SoughtKey::of(key).name) {
             return false;
         }
-        let sought = Key::of(key);
+        let sought = SoughtKey::of(key);
         match self.core.translations.peek(sought.name) {
             Some(known) => known.version.is_zero(),
             None => {
                 let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
-                search.is_ok_and(|search| search.best.is_none())
+                search.is_over() && search.best.is_none()
             }
         }
     }
 
     fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
-        let name = Key::of(key).name;
+        let name = SoughtKey::of(key).name;
         if self.core.translations.get(name).is_some()
             && let Some(latest) = self.latest_in_memory(key)
         {
@@ -413,14 +417,14 @@ impl Reads for Skimpy {
         let Some(space) = self.core.spaces.get(key.keyspace) else {
             return Some(Latest { absent: true, ..Latest::default() });
         };
-        let sought = Key::of(key);
+        let sought = SoughtKey::of(key);
         let fence = space.latest_fence();
         let staged = self.core.staged_at(sought.name, Timestamp::MAX);
         if let Some(known) = self.core.translations.peek(sought.name) {
             return Some(latest_of(Some(known), staged, fence));
         }
-        let search = self.core.search_in_memory(sought, Timestamp::MAX, None).ok()?;
-        Some(latest_of(search.youngest(), staged, fence))
+        let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
+        search.is_over().then(|| latest_of(search.youngest(), staged, fence))
     }
 
     fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {
@@ -428,7 +432,7 @@ impl Reads for Skimpy {
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
-        self.core.spaces.get(keyspace).map_or(Timestamp::ZERO, spaces::Space::newest)
+        self.core.spaces.get(keyspace).map_or(Timestamp::ZERO, spaces::FencedSpace::newest)
     }
 
     fn fetch_ahead(&self, KeysAhead { .. }: KeysAhead<'_>) {}
@@ -586,7 +590,7 @@ impl Upkeep for Skimpy {
                 collector.moved(block);
             }
             core.kit.volume.clean_blocks();
-            collector.pump(&mut Serving { core, reads, events: &mut self.events });
+            collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });
             if checkpointer.pump(core, collector.damaged_buckets.is_empty()) {
                 self.events.push(StoreEvent::CheckpointDone);
             }
@@ -600,7 +604,7 @@ impl Upkeep for Skimpy {
         serving.group_pages();
         self.take_answers();
         let Self { core, reads, scans, events: mine, .. } = self;
-        scans.pump(&mut Serving { core, reads, events: mine });
+        scans.pump(&mut ServingWalks { core, reads, events: mine });
         self.take_answers();
         if let Some(report) = self.scrubber.pump(&mut self.core.kit.volume) {
             self.events.push(StoreEvent::ScrubDone(report));

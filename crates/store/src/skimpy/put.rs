@@ -10,8 +10,8 @@
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyRef, KeyspaceId, Version};
 
-use super::chain::Key;
-use super::contents::{Contents, Known, StagedVersion, fence_record, key_id};
+use super::chain::SoughtKey;
+use super::contents::{FrugalContents, Known, StagedVersion, fence_record, key_id};
 use super::spaces::Fence;
 use crate::api::PutSize;
 use crate::error::StoreError;
@@ -56,7 +56,7 @@ pub(super) fn write(
     version: Version,
     value: Option<&[u8]>,
     expires_at: Expiry,
-    core: &mut Contents,
+    core: &mut FrugalContents,
 ) -> Result<(), StoreError> {
     let (key_bytes, value_bytes) = (key.bytes.len(), value.map_or(0, <[u8]>::len));
     if key_bytes > MAX_KEY_BYTES {
@@ -67,7 +67,7 @@ pub(super) fn write(
         return Err(StoreError::ValueTooLarge { bytes: value_bytes, limit });
     }
     let mark = core.spaces.marks.collection();
-    let sought = Key::of(key);
+    let sought = SoughtKey::of(key);
     let staged = core.staged.get(&sought.name);
     let pruned = match core.spaces.ensure(key.keyspace).fence_at(mark) >= version
         || staged.is_some_and(|all| all.iter().any(|one| one.version == version))
@@ -112,7 +112,11 @@ pub(super) fn write(
     Ok(())
 }
 
-fn stage(record: &Record<'_>, key: Key<'_>, core: &mut Contents) -> Result<(), StoreError> {
+fn stage(
+    record: &Record<'_>,
+    key: SoughtKey<'_>,
+    core: &mut FrugalContents,
+) -> Result<(), StoreError> {
     let cut = Cut::of(record.key.len(), record.value.len());
     let kit = &mut core.kit;
     kit.volume.blocks.note_large(cut.parts);
@@ -134,7 +138,7 @@ fn stage(record: &Record<'_>, key: Key<'_>, core: &mut Contents) -> Result<(), S
 }
 
 /// Writes heads whose parts are durable, then parts. Gives the blocks whose values have moved.
-pub(super) fn pump_staging(core: &mut Contents) -> Vec<timestone_flash::BlockId> {
+pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<timestone_flash::BlockId> {
     let (mut at, mut budget, mut moved) = (0, PARTS_PER_PUMP, Vec::new());
     while let Some((slot, staged)) =
         core.kit.staging.next_head(&mut at, &mut budget, &mut core.kit.volume)
@@ -172,7 +176,7 @@ pub(super) fn pump_staging(core: &mut Contents) -> Vec<timestone_flash::BlockId>
 pub(super) fn write_fence(
     keyspace: KeyspaceId,
     version: Version,
-    core: &mut Contents,
+    core: &mut FrugalContents,
 ) -> Result<(), StoreError> {
     if core.spaces.ensure(keyspace).has_fence(version) {
         core.counts.duplicates += 1;

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use timestone_flash::{BlockId, FlashError, PageId};
 use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 
-use super::chain::{Gathering, Key, Search, is_void};
-use super::contents::{Contents, key_id};
+use super::chain::{Gathering, Search, SoughtKey, is_void};
+use super::contents::{FrugalContents, key_id};
 use super::translations::{Name, Youngest};
 use crate::api::{Latest, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
@@ -72,7 +72,7 @@ enum Task {
 }
 
 #[derive(Debug)]
-struct Walk {
+struct PendingWalk {
     task: Task,
     /// When it began, by the clock of links.
     began: u64,
@@ -80,7 +80,7 @@ struct Walk {
     anew: bool,
 }
 
-impl Walk {
+impl PendingWalk {
     fn bucket(&self) -> u32 {
         match &self.task {
             Task::Key(walk) => walk.search.bucket,
@@ -91,7 +91,7 @@ impl Walk {
 
 /// Whom the parts of a large value are read for.
 #[derive(Debug)]
-pub(super) enum Parts {
+pub(super) enum PartsFor {
     Get {
         token: Option<ReadToken>,
         name: Name,
@@ -108,7 +108,7 @@ pub(super) enum Parts {
 
 /// What the reads have come to, for others.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum WalkResult {
     Gathered(Owner, Gathering),
     /// A bucket could not be gathered: its chain is damaged.
     Damaged(Owner, u32, StoreError),
@@ -120,11 +120,11 @@ pub(super) enum Answer {
 
 /// All reads under way.
 pub(super) struct PendingReads {
-    walks: Vec<Option<Walk>>,
+    walks: Vec<Option<PendingWalk>>,
     free: Vec<u32>,
     pub(super) pages: PageReads<u32>,
-    pub(super) assemblies: Assemblies<Parts>,
-    pub(super) answers: VecDeque<Answer>,
+    pub(super) assemblies: Assemblies<PartsFor>,
+    pub(super) answers: VecDeque<WalkResult>,
 }
 
 impl PendingReads {
@@ -150,7 +150,7 @@ impl PendingReads {
             }
         }
         for parts in self.assemblies.waiters_mut() {
-            if let Parts::Get { token, .. } = parts {
+            if let PartsFor::Get { token, .. } = parts {
                 *token = None;
             }
         }
@@ -168,7 +168,7 @@ impl PendingReads {
         }
     }
 
-    fn keep(&mut self, walk: Walk) -> u32 {
+    fn keep(&mut self, walk: PendingWalk) -> u32 {
         match self.free.pop() {
             Some(slot) => {
                 self.walks[slot as usize] = Some(walk);
@@ -183,13 +183,13 @@ impl PendingReads {
 }
 
 /// What serving a read may touch.
-pub(super) struct Serving<'a> {
-    pub(super) core: &'a mut Contents,
+pub(super) struct ServingWalks<'a> {
+    pub(super) core: &'a mut FrugalContents,
     pub(super) reads: &'a mut PendingReads,
     pub(super) events: &'a mut Vec<StoreEvent>,
 }
 
-impl Serving<'_> {
+impl ServingWalks<'_> {
     /// Begins to look for the youngest version of a key at or before a time.
     pub(super) fn get(
         &mut self,
@@ -197,15 +197,15 @@ impl Serving<'_> {
         (at, judged): (Timestamp, Timestamp),
         token: Option<ReadToken>,
     ) {
-        self.key(For::Get(token), Key::of(key), at, judged);
+        self.key(For::Get(token), SoughtKey::of(key), at, judged);
     }
 
     /// Begins to look for the youngest version of a key.
     pub(super) fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) {
-        self.key(For::Latest(Some(token)), Key::of(key), Timestamp::MAX, Timestamp::MAX);
+        self.key(For::Latest(Some(token)), SoughtKey::of(key), Timestamp::MAX, Timestamp::MAX);
     }
 
-    fn key(&mut self, who: For, key: Key<'_>, at: Timestamp, judged: Timestamp) {
+    fn key(&mut self, who: For, key: SoughtKey<'_>, at: Timestamp, judged: Timestamp) {
         let staged = self.core.staged_at(key.name, at).map(|staged| {
             let (expires_at, value) = self.core.kit.staging.value(staged.slot);
             let value = if matches!(who, For::Get(_)) { value.to_vec() } else { Vec::new() };
@@ -226,7 +226,7 @@ impl Serving<'_> {
     }
 
     fn begin(&mut self, task: Task) {
-        let walk = Walk { task, began: self.core.buckets.now(), anew: false };
+        let walk = PendingWalk { task, began: self.core.buckets.now(), anew: false };
         let slot = self.reads.keep(walk);
         self.advance(slot);
     }
@@ -234,7 +234,7 @@ impl Serving<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let Contents { kit, buckets, translations, .. } = &mut *self.core;
+        let FrugalContents { kit, buckets, translations, .. } = &mut *self.core;
         if core::mem::take(&mut walk.anew) {
             walk.began = buckets.now();
             match &mut walk.task {
@@ -309,7 +309,7 @@ impl Serving<'_> {
             }
             let error = match &mut failure {
                 None => {
-                    let Contents { kit, buckets, .. } = &mut *self.core;
+                    let FrugalContents { kit, buckets, .. } = &mut *self.core;
                     let blocks = &kit.volume.blocks;
                     let looked =
                         look(&mut walk.task, bytes, false, buckets, blocks, &mut kit.buffers);
@@ -337,7 +337,7 @@ impl Serving<'_> {
         }
     }
 
-    fn failed(&mut self, walk: Walk, error: StoreError) {
+    fn failed(&mut self, walk: PendingWalk, error: StoreError) {
         match walk.task {
             Task::Key(KeyWalk { who: For::Get(Some(token)), .. }) => {
                 let outcome = ReadOutcome::Failed(error);
@@ -348,16 +348,16 @@ impl Serving<'_> {
             }
             Task::Key(_) => {}
             Task::Bucket(owner, gathering) => {
-                self.reads.answers.push_back(Answer::Damaged(owner, gathering.bucket, error));
+                self.reads.answers.push_back(WalkResult::Damaged(owner, gathering.bucket, error));
             }
         }
     }
 
-    fn finish(&mut self, walk: Walk) {
+    fn finish(&mut self, walk: PendingWalk) {
         match walk.task {
             Task::Key(key) => self.key_done(key, walk.began),
             Task::Bucket(owner, gathering) => {
-                self.reads.answers.push_back(Answer::Gathered(owner, gathering));
+                self.reads.answers.push_back(WalkResult::Gathered(owner, gathering));
             }
         }
     }
@@ -426,9 +426,9 @@ impl Serving<'_> {
         };
         let KeyWalk { name, key, at, judged, .. } = walk;
         let counted = u64::from(head.total);
-        let waiter = Parts::Get { token, name, key, at, judged, page: best.place.page };
+        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
         if !self.reads.assemblies.has_room(counted) {
-            if let Err(Parts::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
+            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
                 self.answer(token, ReadOutcome::Failed(StoreError::Busy));
             }
             return;
@@ -473,7 +473,7 @@ impl Serving<'_> {
     /// Begins to read the parts of a large value.
     pub(super) fn assemble(
         &mut self,
-        waiter: Parts,
+        waiter: PartsFor,
         (record, head): (&Record<'_>, LargeHead<'_>),
         counted: u64,
     ) {
@@ -498,49 +498,49 @@ impl Serving<'_> {
     /// Lets gets of large values go on that waited for memory, in their order.
     pub(super) fn queued(&mut self) {
         for waiter in self.reads.assemblies.take_queued() {
-            if let Parts::Get { token, name, key, at, judged, .. } = waiter {
-                self.key(For::Get(token), Key { name, bytes: &key }, at, judged);
+            if let PartsFor::Get { token, name, key, at, judged, .. } = waiter {
+                self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
             }
         }
     }
 
-    fn assembled(&mut self, assembly: Assembly<Parts>) {
+    fn assembled(&mut self, assembly: Assembly<PartsFor>) {
         if let Some(reason) = assembly.damaged {
             self.core.kit.volume.corrupt += 1;
             let (waiter, bytes) = assembly.into_waiter();
             self.core.kit.buffers.give(bytes);
             return match waiter {
-                Parts::Get { token, page, .. } => {
+                PartsFor::Get { token, page, .. } => {
                     let error = StoreError::Corrupt { page, reason };
                     self.answer(token, ReadOutcome::Failed(error));
                 }
-                Parts::Scan(scan) => {
+                PartsFor::Scan(scan) => {
                     let error = StoreError::Corrupt { page: 0, reason };
-                    self.reads.answers.push_back(Answer::LargeKey(scan, Err(error)));
+                    self.reads.answers.push_back(WalkResult::LargeKey(scan, Err(error)));
                 }
-                Parts::Leaving(block, ..) => {
-                    self.reads.answers.push_back(Answer::Left(block, false));
+                PartsFor::Leaving(block, ..) => {
+                    self.reads.answers.push_back(WalkResult::Left(block, false));
                 }
             };
         }
         match &assembly.waiter {
-            Parts::Get { token, key, page, .. } if assembly.key() != key => {
+            PartsFor::Get { token, key, page, .. } if assembly.key() != key => {
                 let reason = "two keys have the same hashes";
                 let (token, error) = (*token, StoreError::Corrupt { page: *page, reason });
                 self.answer(token, ReadOutcome::Failed(error));
             }
-            &Parts::Get { token, judged, .. } => {
+            &PartsFor::Get { token, judged, .. } => {
                 let version = assembly.version;
                 let (_, expires_at, value) = assembly.into_value();
                 self.visible(token, version, expires_at, value, judged);
             }
-            &Parts::Scan(scan) => {
+            &PartsFor::Scan(scan) => {
                 let key = assembly.key().to_vec();
-                self.reads.answers.push_back(Answer::LargeKey(scan, Ok(key)));
+                self.reads.answers.push_back(WalkResult::LargeKey(scan, Ok(key)));
                 let (_, bytes) = assembly.into_waiter();
                 self.core.kit.buffers.give(bytes);
             }
-            &Parts::Leaving(victim, name, page) => {
+            &PartsFor::Leaving(victim, name, page) => {
                 let record = Record {
                     kind: assembly.kind,
                     keyspace: name.keyspace,
@@ -555,16 +555,16 @@ impl Serving<'_> {
                 let moved = Moved { victim, from: PageId(page), extents };
                 let batch = self.core.kit.volume.writer.batch();
                 self.core.kit.staging.accept(&record, key_id(name), batch, Some(moved));
-                self.reads.answers.push_back(Answer::Left(victim, true));
+                self.reads.answers.push_back(WalkResult::Left(victim, true));
             }
         }
     }
 }
 
-fn key_of(parts: &Parts) -> &[u8] {
+fn key_of(parts: &PartsFor) -> &[u8] {
     match parts {
-        Parts::Get { key, .. } => key,
-        Parts::Scan(_) | Parts::Leaving(..) => &[],
+        PartsFor::Get { key, .. } => key,
+        PartsFor::Scan(_) | PartsFor::Leaving(..) => &[],
     }
 }
 
@@ -578,7 +578,7 @@ fn look(
 ) -> Result<(), &'static str> {
     match task {
         Task::Key(walk) => {
-            let key = Key { name: walk.name, bytes: &walk.key };
+            let key = SoughtKey { name: walk.name, bytes: &walk.key };
             let mut copy = || buffers.take();
             walk.search.look(bytes, trusted, key, buckets, blocks, Some(&mut copy))
         }

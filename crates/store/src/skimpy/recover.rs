@@ -22,14 +22,14 @@ use std::time::Duration;
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, Timestamp};
 
-use super::buckets::{Buckets, Place};
+use super::buckets::{Buckets, RecordPlace};
 use super::chain::is_void;
-use super::checkpoint::{self, Checkpointer, Content};
-use super::collect::Collector;
-use super::contents::{Contents, Counts};
+use super::checkpoint::{self, CheckpointContent, Checkpointer};
+use super::collect::TailCollector;
+use super::contents::{FrugalContents, FrugalCounts};
 use super::reads::PendingReads;
 use super::scan::Scans;
-use super::spaces::{Fence, Spaces};
+use super::spaces::{Fence, FencedSpaces};
 use super::translations::Translations;
 use super::{Skimpy, SkimpyConfig};
 use crate::error::StoreError;
@@ -86,10 +86,10 @@ struct Chain {
     records: u32,
 }
 
-/// Copies of a chain that is being rewritten.
+/// ChainCopies of a chain that is being rewritten.
 #[derive(Clone, Copy)]
-struct Copies {
-    newest: Place,
+struct ChainCopies {
+    newest: RecordPlace,
     records: u32,
     /// They are there from the beginning of their chain on.
     is_whole: bool,
@@ -104,12 +104,12 @@ struct Recovery {
     /// Sequence number of the first sound page of each block.
     order: Vec<u64>,
     blocks: Blocks,
-    spaces: Spaces,
+    spaces: FencedSpaces,
     buckets: Option<Buckets>,
     chains: Vec<Chain>,
-    older: BTreeMap<u32, Vec<Place>>,
+    older: BTreeMap<u32, Vec<RecordPlace>>,
     /// By bucket: copies of chains that are not complete, the last one last.
-    copies: BTreeMap<u32, Vec<Copies>>,
+    copies: BTreeMap<u32, Vec<ChainCopies>>,
     sequence: u64,
     pages: Vec<u32>,
     invalid: Vec<Invalid>,
@@ -138,7 +138,7 @@ pub(super) fn open(
         first: vec![FirstPage::Empty; blocks],
         order: vec![u64::MAX; blocks],
         blocks: Blocks::new(geometry),
-        spaces: Spaces::default(),
+        spaces: FencedSpaces::default(),
         buckets: None,
         chains: Vec::new(),
         older: BTreeMap::new(),
@@ -268,7 +268,7 @@ impl Recovery {
         &mut self,
         device: &mut dyn FlashDevice,
         candidates: &BTreeMap<u64, Vec<BlockId>>,
-    ) -> Result<(Option<Content>, Vec<BlockId>), StoreError> {
+    ) -> Result<(Option<CheckpointContent>, Vec<BlockId>), StoreError> {
         for (&number, blocks) in candidates.iter().rev() {
             if let Some(bytes) = self.read_checkpoint(device, number, blocks)?
                 && let Some(content) = checkpoint::read(&bytes)
@@ -318,7 +318,7 @@ impl Recovery {
     }
 
     /// Takes in what a checkpoint knows. Where each block is to be scanned from.
-    fn restore(&mut self, content: Content) -> Vec<u32> {
+    fn restore(&mut self, content: CheckpointContent) -> Vec<u32> {
         let is_same = |at: usize| {
             content.blocks.get(at).is_some_and(|mark| self.generations[at] == mark.generation)
         };
@@ -330,7 +330,7 @@ impl Recovery {
         for bucket in 0..buckets.count() {
             let head = buckets.head(bucket);
             let older = buckets.older(bucket).iter().copied().filter(|place| is_there(place.page));
-            let older: Vec<Place> = older.collect();
+            let older: Vec<RecordPlace> = older.collect();
             if head != NO_PAGE || !older.is_empty() {
                 let head = if head != NO_PAGE && is_there(head) { head } else { NO_PAGE };
                 buckets.restore(bucket, head, Vec::new());
@@ -364,7 +364,7 @@ impl Recovery {
     fn scan(
         &mut self,
         device: &mut dyn FlashDevice,
-        content: Option<Content>,
+        content: Option<CheckpointContent>,
     ) -> Result<(), StoreError> {
         let geometry = self.geometry;
         let from = match content {
@@ -453,7 +453,7 @@ impl Recovery {
             PageKind::Records | PageKind::LargeHeads => {
                 for slot in 0..layout::count(bytes) {
                     match layout::record_at(bytes, slot).and_then(Record::read_intact) {
-                        Some(record) => self.found(Place { page: page.0, slot }, &record),
+                        Some(record) => self.found(RecordPlace { page: page.0, slot }, &record),
                         None => {
                             self.report.corrupt_records += 1;
                             self.scars.push(page.0);
@@ -467,7 +467,7 @@ impl Recovery {
         Ok(())
     }
 
-    fn found(&mut self, place: Place, record: &Record<'_>) {
+    fn found(&mut self, place: RecordPlace, record: &Record<'_>) {
         self.report.scanned_records += 1;
         let block = self.geometry.block_of(PageId(place.page));
         let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
@@ -511,7 +511,11 @@ impl Recovery {
             Some(last) if !links.kind.begins() => {
                 (last.newest, last.records) = (place, last.records + 1);
             }
-            _ => copies.push(Copies { newest: place, records: 1, is_whole: links.kind.begins() }),
+            _ => copies.push(ChainCopies {
+                newest: place,
+                records: 1,
+                is_whole: links.kind.begins(),
+            }),
         }
         if links.kind.completes()
             && let Some(&whole) = copies.last().filter(|copies| copies.is_whole)
@@ -527,12 +531,12 @@ impl Recovery {
 
     /// A put: it goes in front of its bucket. If it does not point to what is there, something is
     /// missing between the two.
-    fn linked(&mut self, bucket: u32, place: Place, next: u32) {
+    fn linked(&mut self, bucket: u32, place: RecordPlace, next: u32) {
         let Some(buckets) = &mut self.buckets else { return };
         let (head, chain) = (buckets.head(bucket), &mut self.chains[bucket as usize]);
         if next != head && head != NO_PAGE {
             let older = self.older.entry(bucket).or_default();
-            older.insert(0, Place { page: head, slot: chain.slot });
+            older.insert(0, RecordPlace { page: head, slot: chain.slot });
         }
         (chain.slot, chain.records) = (place.slot, chain.records + 1);
         buckets.restore(bucket, place.page, Vec::new());
@@ -577,10 +581,11 @@ impl Recovery {
             (core::mem::take(&mut self.older), core::mem::take(&mut self.copies));
         for (bucket, all) in copies {
             let older = older.entry(bucket).or_default();
-            // Copies may lie in the head's page, behind it: it is named by its slot.
+            // ChainCopies may lie in the head's page, behind it: it is named by its slot.
             let head = buckets.head(bucket);
             if head != NO_PAGE {
-                older.insert(0, Place { page: head, slot: self.chains[bucket as usize].slot });
+                older
+                    .insert(0, RecordPlace { page: head, slot: self.chains[bucket as usize].slot });
                 buckets.restore(bucket, NO_PAGE, Vec::new());
             }
             older.extend(all.iter().rev().map(|copies| copies.newest));
@@ -621,7 +626,7 @@ impl Recovery {
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
         old.iter().for_each(|&block| volume.erase(block));
         volume.clean_blocks();
-        let core = Contents {
+        let core = FrugalContents {
             kit: Kit {
                 volume,
                 room: Room::new(config.without_log),
@@ -636,11 +641,12 @@ impl Recovery {
             log: log.into(),
             records: self.records,
             record_bytes: self.record_bytes,
-            counts: Counts::default(),
+            superseded_bytes: 0,
+            counts: FrugalCounts::default(),
         };
         let mut store = Skimpy {
             config,
-            collector: Collector::opened(&core),
+            collector: TailCollector::opened(&core),
             core,
             reads: PendingReads::new(config.assembled_bytes),
             scans: Scans::default(),

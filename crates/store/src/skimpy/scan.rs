@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use timestone_types::{KeyHash, KeyspaceId, Version};
 
 use super::chain::{Gathering, is_void};
-use super::contents::Contents;
-use super::reads::{Owner, Parts, Serving};
+use super::contents::FrugalContents;
+use super::reads::{Owner, PartsFor, ServingWalks};
 use super::translations::Name;
 use crate::api::{AsOf, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 use crate::error::StoreError;
@@ -31,7 +31,7 @@ enum Wants {
 }
 
 #[derive(Debug)]
-struct Scan {
+struct BucketScan {
     number: u64,
     token: Option<ReadToken>,
     keyspace: KeyspaceId,
@@ -47,14 +47,14 @@ struct Scan {
     found: u64,
     /// The keys of the first bucket that are visible, in the order of their hashes; a key that lies
     /// with its value is asked for.
-    pending: Option<VecDeque<(KeyHash, Option<Vec<u8>>, Option<usize>)>>,
+    pending: Option<Visible>,
     asked: bool,
 }
 
 /// All scans under way.
 #[derive(Default)]
 pub(super) struct Scans {
-    list: Vec<Scan>,
+    list: Vec<BucketScan>,
     last: u64,
 }
 
@@ -85,7 +85,7 @@ impl Scans {
         token: ReadToken,
     ) {
         self.last += 1;
-        self.list.push(Scan {
+        self.list.push(BucketScan {
             number: self.last,
             token: Some(token),
             keyspace,
@@ -140,7 +140,7 @@ impl Scans {
     }
 
     /// Goes on with all scans.
-    pub(super) fn pump(&mut self, serving: &mut Serving<'_>) {
+    pub(super) fn pump(&mut self, serving: &mut ServingWalks<'_>) {
         let mut at = 0;
         while at < self.list.len() {
             if self.list[at].advance(serving) {
@@ -152,9 +152,9 @@ impl Scans {
     }
 }
 
-impl Scan {
+impl BucketScan {
     /// Goes on; true when it is answered.
-    fn advance(&mut self, serving: &mut Serving<'_>) -> bool {
+    fn advance(&mut self, serving: &mut ServingWalks<'_>) -> bool {
         let count = serving.core.buckets.count();
         if self.next == u32::MAX {
             let is_empty = serving.core.spaces.get(self.keyspace).is_none();
@@ -213,7 +213,7 @@ impl Scan {
         }
     }
 
-    fn take_keys(&mut self, serving: &mut Serving<'_>) -> Taken {
+    fn take_keys(&mut self, serving: &mut ServingWalks<'_>) -> Taken {
         let Some(pending) = self.pending.as_mut() else { return Taken::All };
         let Wants::Keys(limit) = self.wants else {
             self.found += pending.len() as u64;
@@ -242,7 +242,7 @@ impl Scan {
                     return Taken::Waits;
                 }
                 self.asked = true;
-                serving.assemble(Parts::Scan(self.number), (&record, head), 0);
+                serving.assemble(PartsFor::Scan(self.number), (&record, head), 0);
                 return Taken::Waits;
             }
             let bytes: usize =
@@ -261,7 +261,7 @@ impl Scan {
         Taken::All
     }
 
-    fn answer(&mut self, next: Option<ScanCursor>, serving: &mut Serving<'_>) -> bool {
+    fn answer(&mut self, next: Option<ScanCursor>, serving: &mut ServingWalks<'_>) -> bool {
         let Some(token) = self.token else { return true };
         serving.events.push(match self.wants {
             Wants::Count => StoreEvent::CountDone { token, keys: self.found },
@@ -281,12 +281,14 @@ enum Taken {
     Full(u64),
 }
 
+/// Keys in the order of their hashes: their bytes, or the record of the gathering that knows where
+/// they are.
 type Visible = VecDeque<(KeyHash, Option<Vec<u8>>, Option<usize>)>;
 
 /// The keys of a bucket that a scan wants, in the order of their hashes.
-fn visible(gathering: &Gathering, scan: &Scan, core: &Contents) -> Visible {
+fn visible(gathering: &Gathering, scan: &BucketScan, core: &FrugalContents) -> Visible {
     /// Per key its best version so far: of a record, or of a staged value.
-    struct Found {
+    struct VisibleKey {
         name: Name,
         key: Option<Vec<u8>>,
         version: Version,
@@ -295,7 +297,7 @@ fn visible(gathering: &Gathering, scan: &Scan, core: &Contents) -> Visible {
     }
     let at = scan.as_of.map_or(timestone_types::Timestamp::MAX, |as_of| as_of.at);
     let fence = core.spaces.fence_at(scan.keyspace, at);
-    let mut all: Vec<Found> = Vec::new();
+    let mut all: Vec<VisibleKey> = Vec::new();
     let mut note = |name: Name, key: Option<&[u8]>, version: Version, is_visible: bool, at| {
         let known = all.iter_mut().find(|known| {
             known.name == name
@@ -311,7 +313,13 @@ fn visible(gathering: &Gathering, scan: &Scan, core: &Contents) -> Visible {
                 }
             }
             None => {
-                all.push(Found { name, key: key.map(<[u8]>::to_vec), version, is_visible, at });
+                all.push(VisibleKey {
+                    name,
+                    key: key.map(<[u8]>::to_vec),
+                    version,
+                    is_visible,
+                    at,
+                });
             }
         }
     };

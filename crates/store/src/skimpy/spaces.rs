@@ -17,13 +17,13 @@ pub(super) struct Fence {
 }
 
 /// One keyspace.
-pub(super) struct Space {
+pub(super) struct FencedSpace {
     pub(super) id: KeyspaceId,
     pub(super) fences: Vec<Fence>,
     pub(super) youngest: Version,
 }
 
-impl Space {
+impl FencedSpace {
     /// The youngest fence at or before `at`; zero when there is none.
     pub(super) fn fence_at(&self, at: Timestamp) -> Version {
         let fences = self.fences.iter().rev().map(|fence| fence.version);
@@ -63,30 +63,30 @@ impl Space {
 
 /// All keyspaces.
 #[derive(Default)]
-pub(super) struct Spaces {
+pub(super) struct FencedSpaces {
     pub(super) seed: HashSeed,
     pub(super) marks: Watermarks,
-    pub(super) list: Vec<Space>,
+    pub(super) list: Vec<FencedSpace>,
 }
 
-impl Spaces {
+impl FencedSpaces {
     /// The highest timestamp of any version and fence.
     pub(super) fn youngest(&self) -> Timestamp {
-        self.list.iter().map(Space::newest).max().unwrap_or_default()
+        self.list.iter().map(FencedSpace::newest).max().unwrap_or_default()
     }
 
     /// A keyspace that is there.
-    pub(super) fn get(&self, id: KeyspaceId) -> Option<&Space> {
+    pub(super) fn get(&self, id: KeyspaceId) -> Option<&FencedSpace> {
         let at = self.list.binary_search_by_key(&id, |space| space.id).ok()?;
         Some(&self.list[at])
     }
 
     /// A keyspace, which is made when it is not there.
-    pub(super) fn ensure(&mut self, id: KeyspaceId) -> &mut Space {
+    pub(super) fn ensure(&mut self, id: KeyspaceId) -> &mut FencedSpace {
         let at = match self.list.binary_search_by_key(&id, |space| space.id) {
             Ok(at) => at,
             Err(at) => {
-                let space = Space { id, fences: Vec::new(), youngest: Version::ZERO };
+                let space = FencedSpace { id, fences: Vec::new(), youngest: Version::ZERO };
                 self.list.insert(at, space);
                 at
             }

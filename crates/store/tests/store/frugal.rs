@@ -13,7 +13,8 @@ use crate::scores::sweep_is_full as full;
 use crate::sweep::{Plan, Shard, every_cut, small};
 
 fn churn(seed: u64, blocks: u32, keys: u64, sizes: Vec<usize>) -> Churn<Skimpy> {
-    let config = MftlConfig { cache_bytes: if seed % 2 == 0 { 1 << 20 } else { 0 }, ..config() };
+    let config =
+        MftlConfig { cache_bytes: if seed.is_multiple_of(2) { 1 << 20 } else { 0 }, ..config() };
     Churn::of(false, unruly_media(8, blocks, seed), config, seed, keys, sizes)
 }
 
@@ -341,13 +342,12 @@ mod planted {
 
     /// Whether one of some workloads notices a bug.
     fn is_found(bug: Option<Bug>, live: impl Fn(u64) + std::panic::RefUnwindSafe) -> bool {
-        let found = (1..30).any(|seed| {
+        (1..30).any(|seed| {
             set(bug);
             let found = std::panic::catch_unwind(|| live(seed)).is_err();
             set(None);
             found
-        });
-        found
+        })
     }
 
     fn small_values(seed: u64) {
