@@ -56,6 +56,10 @@ struct BucketJob {
     of_victim: bool,
 }
 
+/// Free blocks that puts leave beside the common reserve, at least: one block's buckets may fill
+/// several.
+const MORE_RESERVE: u32 = 4;
+
 /// What a victim is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
@@ -218,6 +222,7 @@ impl TailCollector {
         let core = &mut *serving.core;
         let mark = core.spaces.marks.collection();
         core.spaces.list.iter_mut().for_each(|space| space.prune_fences(mark));
+        keep_back(core);
         let asked = core.kit.room.take_asked();
         let blocks = &core.kit.volume.blocks;
         let (free, low) = (blocks.free_count(), low_water(core));
@@ -466,7 +471,7 @@ impl TailCollector {
             let wins = bytes * 2 <= all.sum();
             if !has_room(
                 lengths,
-                if wins { 0 } else { 2 + core.kit.volume.blocks.reserve() / 4 },
+                if wins { 0 } else { 2 + core.kit.volume.blocks.count() / 32 },
                 core,
             ) {
                 let (later, until) = (verdict.later, verdict.until);
@@ -590,6 +595,16 @@ impl TailCollector {
             victim.leaving -= 1;
         }
     }
+}
+
+/// Puts leave what the rewriting of a log takes that was written at random: see [`low_water`].
+fn keep_back(core: &mut FrugalContents) {
+    let blocks = &mut core.kit.volume.blocks;
+    let live = core.record_bytes.saturating_sub(core.superseded_bytes);
+    let wanted = live * 3 / 10 / block_bytes(blocks.geometry);
+    let most = blocks.count() / 6;
+    let least = MORE_RESERVE.min(blocks.count() / 8);
+    blocks.keep_back(u32::try_from(wanted).unwrap_or(most).clamp(least, most.max(least)));
 }
 
 /// Below this many free blocks collection begins. A block's buckets have most of their records

@@ -58,9 +58,6 @@ const PROBE_DEPTH: usize = 96;
 const AT_ONCE: usize = 16 << 20;
 /// Pages that a pointer has room for.
 const MAX_PAGES: u64 = 1 << 30;
-/// Free blocks that puts leave beside the common reserve: one block's buckets may fill several.
-const MORE_RESERVE: u32 = 4;
-
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FirstPage {
@@ -620,9 +617,7 @@ impl Recovery {
             .filter(|&block| self.blocks.get(block).stream == StreamId::Hot)
             .collect();
         log.sort_by_key(|block| self.order[block.0 as usize]);
-        let mut blocks = self.blocks;
-        blocks.keep_back(MORE_RESERVE.min(blocks.count() / 8));
-        let mut volume = Volume::new(device, blocks, writer);
+        let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
         old.iter().for_each(|&block| volume.erase(block));
         volume.clean_blocks();
