@@ -153,6 +153,7 @@ impl Skimpy {
                 most_blocks: blocks.geometry.max_blocks,
                 free_blocks: blocks.free_count(),
                 block_bytes: block_bytes(blocks.geometry),
+                quarantined_blocks: blocks.quarantined_count(),
                 live_bytes,
                 dead_bytes: written_bytes - live_bytes,
                 full: self.is_full(),

@@ -90,6 +90,7 @@ impl SkimpyStats {
             (Figure::DroppedTombstones, collection.dropped_tombstones),
             (Figure::Blocks, u64::from(space.blocks)),
             (Figure::FreeBlocks, u64::from(space.free_blocks)),
+            (Figure::QuarantinedBlocks, u64::from(space.quarantined_blocks)),
             (Figure::CapacityBytes, bytes_of(space.blocks)),
             (Figure::LimitBytes, bytes_of(space.most_blocks)),
             (Figure::FreeBytes, bytes_of(space.free_blocks)),
