@@ -24,7 +24,7 @@ pub fn decode_page(bytes: &[u8]) {
     }
     let _ = part_header(&page);
     let used = header.and_then(Result::ok).map_or(PAGE_BYTES as u16, |header| header.count);
-    let _ = mftl::decode_checkpoint_page(&page, used);
+    let _ = layout::read_checkpoint_page(&page, used);
     for raw in layout::records(&page).flatten() {
         let Some(record) = Record::read(raw) else { continue };
         let mut again = vec![0; record.bytes().max(raw.len()) + 8];

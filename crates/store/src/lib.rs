@@ -3,7 +3,7 @@
 //!
 //! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version
-//! retention. [`Dram`] keeps versions in memory only. [`Stores`] is what a shard has: both, chosen
+//! retention. [`Skimpy`] is the one of SkimpyFTL: its index is on flash. [`Dram`] keeps versions in memory only. [`Stores`] is what a shard has: both, chosen
 //! by keyspace. [`Vftl`] and [`Sftl`] are what SEMEL is compared with: the split design, and one
 //! version of each key, both over a page-mapped translation layer, [`Ftl`]. One thread per store.
 //!
@@ -24,6 +24,7 @@ mod layout;
 pub mod limits;
 mod mftl;
 mod sftl;
+mod skimpy;
 mod stores;
 mod vftl;
 
@@ -40,5 +41,8 @@ pub use mftl::{
     RecoveryReport, SpaceStats, WriteStats,
 };
 pub use sftl::{Sftl, SftlFactory};
+pub use skimpy::{
+    FrugalIndexStats, FrugalReadStats, Skimpy, SkimpyConfig, SkimpyFactory, SkimpyStats,
+};
 pub use stores::Stores;
 pub use vftl::{Vftl, VftlConfig, VftlFactory, VftlStats};

@@ -27,6 +27,10 @@ pub enum Bug {
     LatePrepare,
     /// Tombstones are collected too early.
     EarlyTombstone,
+    /// A look-up in a chain takes the first record of its key for the youngest, whatever it says.
+    TrustsFlagged,
+    /// A block is erased before the chains that were rewritten for it are durable.
+    ErasesBeforeDurable,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A write that is refused for want of room keeps the room from becoming free.

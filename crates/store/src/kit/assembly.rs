@@ -284,6 +284,7 @@ mod tests {
             expires_at: Expiry::NEVER,
             key: b"key",
             value,
+            links: None,
         }
     }
 

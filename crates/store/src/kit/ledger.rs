@@ -35,7 +35,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Nothing but what the store wrote by itself.
-    pub(super) const NOTHING: Self = Self { batch: u64::MAX, oldest: Timestamp::MAX };
+    pub(crate) const NOTHING: Self = Self { batch: u64::MAX, oldest: Timestamp::MAX };
 
     pub(super) fn add(&mut self, other: Self) {
         self.batch = self.batch.min(other.batch);

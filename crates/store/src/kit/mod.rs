@@ -30,12 +30,14 @@ pub(crate) mod bulk_read;
 pub(crate) mod cache;
 pub(crate) mod key_id;
 pub(crate) mod ledger;
+pub(crate) mod life;
 pub(crate) mod page_reads;
 pub(crate) mod port;
 pub(crate) mod room;
 pub(crate) mod scrub;
 pub(crate) mod staging;
 pub(crate) mod volume;
+pub(crate) mod watermarks;
 pub(crate) mod writer;
 
 use buffers::Buffers;

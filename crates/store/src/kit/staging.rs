@@ -133,6 +133,7 @@ impl Staged {
             expires_at: self.expires_at,
             key: if self.cut.outside > 0 { &[] } else { &self.key },
             value: head,
+            links: None,
         }
     }
 
@@ -427,6 +428,7 @@ pub(crate) mod tests {
             expires_at: Expiry::NEVER,
             key: &[],
             value: &[],
+            links: None,
         };
         (record, key.to_vec(), value.to_vec())
     }

@@ -21,6 +21,7 @@ use timestone_flash::{
 use timestone_types::Timestamp;
 
 use super::blocks::Blocks;
+use super::ledger::Held;
 use super::port::{Port, Purpose};
 use super::writer::{StreamId, Writer};
 use crate::layout::{self, PageHeader, PageKind, Record};
@@ -100,6 +101,19 @@ impl Volume {
     ) -> Option<PageId> {
         self.assert_sound();
         self.writer.append(stream, record, check, leave, &mut self.blocks, &mut self.port)
+    }
+
+    /// Adds a record of these puts to a stream; see [`Writer::append_held`].
+    pub(crate) fn append_held(
+        &mut self,
+        stream: StreamId,
+        (record, held): (&Record<'_>, Held),
+        check: u32,
+        leave: u32,
+    ) -> Option<PageId> {
+        self.assert_sound();
+        let into = (&mut self.blocks, &mut self.port);
+        self.writer.append_held(stream, (record, held), check, leave, into)
     }
 
     /// Adds a page without records to a stream; see [`Writer::append_raw`].

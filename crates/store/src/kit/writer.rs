@@ -214,6 +214,22 @@ impl Writer {
         blocks: &mut Blocks,
         port: &mut Port,
     ) -> Option<PageId> {
+        let held = match stream {
+            StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
+            StreamId::Cold | StreamId::Large | StreamId::Checkpoint => Held::NOTHING,
+        };
+        self.append_held(stream, (record, held), check, leave, (blocks, port))
+    }
+
+    /// As [`Self::append`], of a record that is of these puts.
+    pub(crate) fn append_held(
+        &mut self,
+        stream: StreamId,
+        (record, held): (&Record<'_>, Held),
+        check: u32,
+        leave: u32,
+        (blocks, port): (&mut Blocks, &mut Port),
+    ) -> Option<PageId> {
         self.assert_sound();
         let bytes = record.bytes();
         if self.streams[stream as usize].open
@@ -228,10 +244,6 @@ impl Writer {
             state.open_since = self.now;
         }
         let at = self.group_index(self.streams[stream as usize].group?)?;
-        let held = match stream {
-            StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
-            StreamId::Cold | StreamId::Large | StreamId::Checkpoint => Held::NOTHING,
-        };
         let group = &mut self.groups[at];
         let index = group.pages as usize - 1;
         layout::append(

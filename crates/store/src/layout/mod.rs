@@ -4,20 +4,26 @@
 //! All numbers are little-endian. Nothing here does I/O; damaged bytes give `None` or an error
 //! value, never a panic.
 
+mod checkpoint;
 mod large;
 mod page;
 mod record;
 
+pub(crate) use checkpoint::{
+    CHECKPOINT_FIXED, CHECKPOINT_PAYLOAD, read_checkpoint_page, write_checkpoint_page,
+};
 pub(crate) use large::{
     Extent, LargeHead, MAX_PARTS, PART_PAYLOAD, PartHeader, part_header, write_part_header,
 };
 pub(crate) use page::{
-    FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find,
-    init_page, records, room, seal, verify,
+    FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, count,
+    find, init_page, record_at, records, room, seal, sequence, verify,
 };
 #[cfg(feature = "fuzz")]
 pub(crate) use page::{is_sealable, reseal_records, stamp};
-pub(crate) use record::{MAX_RECORD_BYTES, Record, RecordKind};
+pub(crate) use record::{
+    LINK_BYTES, LinkKind, Links, MAX_RECORD_BYTES, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE,
+};
 
 /// Reads a number of a fixed width from bytes that are known to be long enough.
 macro_rules! number {

@@ -139,9 +139,10 @@ pub(crate) fn reseal_records(page: &mut [u8]) {
         .filter_map(|raw| {
             let record = Record::read(raw)?;
             let flagged = raw[4] & 2 != 0;
+            let links = if record.links.is_some() { super::LINK_BYTES } else { 0 };
             Some((
                 used - raw.len(),
-                Record::bytes_for(record.key.len(), record.value.len(), flagged),
+                Record::bytes_for(record.key.len(), record.value.len(), flagged) + links,
             ))
         })
         .collect();
@@ -236,6 +237,24 @@ pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
         let at = usize::from(u16_at(page, PAGE_BYTES - (slot + 1) * SLOT_BYTES));
         (HEADER_BYTES..used).contains(&at).then(|| &page[at..used])
     })
+}
+
+/// Records of a page.
+pub(crate) fn count(page: &[u8]) -> u16 {
+    u16_at(page, 20).min((RAW_PAYLOAD / SLOT_BYTES) as u16)
+}
+
+/// The sequence number of a page.
+pub(crate) fn sequence(page: &[u8]) -> u64 {
+    u64_at(page, 40)
+}
+
+/// The raw bytes of the record of a slot, to the end of the record area. `None`: the slot makes no
+/// sense.
+pub(crate) fn record_at(page: &[u8], slot: u16) -> Option<&[u8]> {
+    let used = usize::from(u16_at(page, 22)).min(PAGE_BYTES);
+    let at = usize::from(u16_at(page, PAGE_BYTES - (usize::from(slot) + 1) * SLOT_BYTES));
+    (HEADER_BYTES..used).contains(&at).then(|| &page[at..used])
 }
 
 /// The record of a page for which `wanted` holds, among those whose slot agrees with `check` and

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   0 crc u32 │ 4 flags u8 │ 5 zero u8 │ 6 key length u16 │ 8 value length u32 │ 12 keyspace u32 │ 16 hash u64
-//!   24 timestamp u64 │ 32 client u32 │ [36 expiry u64] │ key │ value
+//!   24 timestamp u64 │ 32 client u32 │ [36 expiry u64] │ [hash next u32 │ prior u32] │ key │ value
 //! ```
+//!
+//! Byte 5 and the two pointers are of records in a chain ([`Links`]) alone.
 //!
 //! The checksum (CRC-32C) covers everything behind itself. A record lies in one page; what does not
 //! fit is a *large* record, whose value is a [`super::LargeHead`]. The hash is kept so that
@@ -20,6 +22,9 @@ const TOMBSTONE: u8 = 1;
 const EXPIRES: u8 = 2;
 const LARGE: u8 = 4;
 const FENCE: u8 = 8;
+const LINKED: u8 = 16;
+/// Bytes of the pointers of a record in a chain.
+pub(crate) const LINK_BYTES: usize = 8;
 const LARGE_TOMBSTONE: u8 = LARGE | TOMBSTONE;
 
 /// The longest record: a page with nothing else in it.
@@ -53,6 +58,83 @@ impl RecordKind {
     }
 }
 
+/// No page: the end of a chain, or no older version.
+pub(crate) const NO_PAGE: u32 = u32::MAX;
+/// Instead of a page of the prior version: further versions are to be looked for in the chain.
+pub(crate) const UNKNOWN_PAGE: u32 = u32::MAX - 1;
+
+/// The place of a record in the chain of its bucket (SkimpyFTL §3.1). A pointer names a page, and
+/// in it the last record of the bucket (of the key) before the one that points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Links {
+    /// The next record of the chain; [`NO_PAGE`] at its end.
+    pub(crate) next: u32,
+    /// The next older version of the key; [`NO_PAGE`] or [`UNKNOWN_PAGE`].
+    pub(crate) prior: u32,
+    pub(crate) kind: LinkKind,
+    /// The logarithm of the number of buckets.
+    pub(crate) bits: u8,
+}
+
+/// How a record came into its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum LinkKind {
+    /// Put, as its key's youngest version.
+    Youngest = 0,
+    /// Put, and younger versions of its key may lie behind it in the chain.
+    Flagged = 1,
+    /// A copy that begins a rewritten chain.
+    First = 2,
+    /// A copy in the middle of one.
+    Middle = 3,
+    /// A copy with which one is complete.
+    Last = 4,
+    /// A copy that is a rewritten chain alone.
+    Only = 5,
+}
+
+impl LinkKind {
+    const ALL: [Self; 6] =
+        [Self::Youngest, Self::Flagged, Self::First, Self::Middle, Self::Last, Self::Only];
+
+    /// Of a copy at a place of a rewritten chain.
+    pub(crate) const fn of_copy(number: usize, count: usize) -> Self {
+        match (number == 0, number + 1 == count) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, true) => Self::Last,
+            (false, false) => Self::Middle,
+        }
+    }
+
+    /// Whether it was put, and not copied.
+    pub(crate) const fn is_put(self) -> bool {
+        matches!(self, Self::Youngest | Self::Flagged)
+    }
+
+    /// Whether a rewritten chain begins with it.
+    pub(crate) const fn begins(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+
+    /// Whether a rewritten chain is complete with it.
+    pub(crate) const fn completes(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+impl Links {
+    const fn marks(self) -> u8 {
+        self.kind as u8 | self.bits << 3
+    }
+
+    fn of(marks: u8, next: u32, prior: u32) -> Option<Self> {
+        let kind = LinkKind::ALL.get(usize::from(marks & 7)).copied()?;
+        Some(Self { next, prior, kind, bits: marks >> 3 })
+    }
+}
+
 /// A record, read in place or about to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record<'a> {
@@ -63,6 +145,8 @@ pub(crate) struct Record<'a> {
     pub(crate) expires_at: Expiry,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+    /// Its place in the chain of its bucket, in stores that have chains.
+    pub(crate) links: Option<Links>,
 }
 
 impl<'a> Record<'a> {
@@ -74,6 +158,7 @@ impl<'a> Record<'a> {
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_for(self.key.len(), self.value.len(), !self.expires_at.is_never())
+            + if self.links.is_some() { LINK_BYTES } else { 0 }
     }
 
     /// Writes it at the start of `out`, which is at least [`Self::bytes`] long.
@@ -92,8 +177,15 @@ impl<'a> Record<'a> {
             put_u64(out, FIXED, self.expires_at.timestamp().as_nanos());
             key_at += EXPIRY;
         }
-        out[4] = flags;
         out[5] = 0;
+        if let Some(links) = self.links {
+            flags |= LINKED;
+            out[5] = links.marks();
+            put_u32(out, key_at, links.next);
+            put_u32(out, key_at + 4, links.prior);
+            key_at += LINK_BYTES;
+        }
+        out[4] = flags;
         put_u16(out, 6, self.key.len() as u16);
         put_u32(out, 8, self.value.len() as u32);
         put_u32(out, 12, self.keyspace.get());
@@ -123,7 +215,7 @@ impl<'a> Record<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let version = Self::peek_version(bytes)?;
         let flags = bytes[4];
-        let kind = match flags & !EXPIRES {
+        let kind = match flags & !(EXPIRES | LINKED) {
             0 => RecordKind::Value,
             TOMBSTONE => RecordKind::Tombstone,
             LARGE => RecordKind::Large,
@@ -140,6 +232,14 @@ impl<'a> Record<'a> {
             expires_at = Expiry::at(Timestamp::from_nanos(u64_at(bytes, FIXED)));
             key_at += EXPIRY;
         }
+        let mut links = None;
+        if flags & LINKED != 0 {
+            if bytes.len() < key_at + LINK_BYTES {
+                return None;
+            }
+            links = Some(Links::of(bytes[5], u32_at(bytes, key_at), u32_at(bytes, key_at + 4))?);
+            key_at += LINK_BYTES;
+        }
         let value_at = key_at + usize::from(u16_at(bytes, 6));
         let end = value_at.checked_add(u32_at(bytes, 8) as usize)?;
         if end > bytes.len() {
@@ -153,14 +253,16 @@ impl<'a> Record<'a> {
             expires_at,
             key: &bytes[key_at..value_at],
             value: &bytes[value_at..end],
+            links,
         })
     }
 
     /// Reads the record at the start of `bytes` and verifies its checksum.
     pub(crate) fn read_intact(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::read(bytes)?;
-        let flagged = bytes[4] & EXPIRES != 0;
-        let end = Self::bytes_for(record.key.len(), record.value.len(), flagged);
+        let mut end =
+            Self::bytes_for(record.key.len(), record.value.len(), bytes[4] & EXPIRES != 0);
+        end += if record.links.is_some() { LINK_BYTES } else { 0 };
         if is_planted!(UncheckedBytes) {
             return Some(record);
         }

@@ -15,6 +15,7 @@ fn sample<'a>(key: &'a [u8], value: &'a [u8], expires_at: Expiry) -> Record<'a> 
         expires_at,
         key,
         value,
+        links: None,
     }
 }
 
@@ -52,6 +53,34 @@ fn a_page_reads_back_as_written() {
     assert!(verify(&page, PageId(18), Generation(4), 5).is_err());
     assert!(verify(&page, PageId(17), Generation(5), 5).is_err());
     assert!(verify(&page, PageId(17), Generation(4), 4).is_err());
+}
+
+const LINK_KINDS: [LinkKind; 6] = [
+    LinkKind::Youngest,
+    LinkKind::Flagged,
+    LinkKind::First,
+    LinkKind::Middle,
+    LinkKind::Last,
+    LinkKind::Only,
+];
+
+#[test]
+fn a_record_in_a_chain_reads_back_with_its_pointers() {
+    let expires = Expiry::at(Timestamp::from_nanos(77));
+    let kinds = LINK_KINDS.into_iter().enumerate();
+    let written: Vec<Record<'_>> = kinds
+        .map(|(number, kind)| {
+            let links = Links { next: number as u32, prior: UNKNOWN_PAGE, kind, bits: 31 };
+            let expires_at = if number % 2 == 0 { expires } else { Expiry::NEVER };
+            Record { links: Some(links), ..sample(b"key", b"value", expires_at) }
+        })
+        .collect();
+    let page = page_with(&written);
+    let read = records(&page).map(|raw| Record::read_intact(raw.expect("slot")).expect("intact"));
+    assert!(read.eq(written.iter().copied()));
+    assert_eq!(written[1].bytes(), Record::bytes_for(3, 5, false) + LINK_BYTES);
+    assert_eq!(record_at(&page, 2).and_then(Record::read), Some(written[2]));
+    assert_eq!((count(&page), sequence(&page)), (6, 8));
 }
 
 #[test]
@@ -134,6 +163,10 @@ fn the_document_agrees_with_the_code() {
         "record with expiry: **{}** bytes + key + value",
         Record::bytes_for(0, 0, true)
     ));
+    states(format!("pointers: **{LINK_BYTES}** bytes"));
+    for kind in LINK_KINDS {
+        states(format!("| {} | `{kind:?}` |", kind as u8));
+    }
     states(format!("payload of a part: **{PART_PAYLOAD}** bytes"));
     states(format!("payload of a checkpoint page: **{RAW_PAYLOAD}** bytes"));
     let kinds =

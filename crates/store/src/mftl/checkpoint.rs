@@ -31,12 +31,11 @@ use super::space::{Fence, Spaces};
 use crate::kit::blocks::BlockState;
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
-use crate::layout::{MAX_COUNT, PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
+use crate::layout::{
+    CHECKPOINT_FIXED as PAGE_FIXED, CHECKPOINT_PAYLOAD as PAYLOAD, PageKind, u32_at, u64_at,
+    write_checkpoint_page as write_page,
+};
 
-/// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last
-/// page u32.
-const PAGE_FIXED: usize = 16;
-const PAYLOAD: usize = RAW_PAYLOAD - PAGE_FIXED;
 /// What a key takes in the stream at least.
 const KEY_BYTES: usize = 16;
 /// Segments that one pump writes.
@@ -410,15 +409,6 @@ fn write_blocks(out: &mut Vec<u8>, volume: &Volume, watermark: Timestamp) {
     }
 }
 
-/// Fills what follows the page header.
-fn write_page(bytes: &mut [u8], number: u64, page: u32, ends: bool, chunk: &[u8]) {
-    let body = bytes.len() - RAW_PAYLOAD;
-    put_u64(bytes, body, number);
-    put_u32(bytes, body + 8, page);
-    put_u32(bytes, body + 12, u32::from(ends));
-    bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
-}
-
 fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment: u16) {
     if index.keys_in(segment) == 0 {
         return;
@@ -438,17 +428,6 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
             out.extend_from_slice(&place.raw().to_le_bytes());
         }
     }
-}
-
-/// A page of a checkpoint: its number, its place in it, whether it is the last, its payload.
-pub(crate) fn read_page(page: &[u8], used: u16) -> Option<(u64, u32, bool, &[u8])> {
-    let body = page.len() - RAW_PAYLOAD;
-    let end = body
-        .checked_add(usize::from(used))
-        .filter(|&end| used as usize >= PAGE_FIXED && end <= page.len())?;
-    let last = u32_at(page, body + 12) == 1;
-    let number = Some(u64_at(page, body)).filter(|&number| number <= MAX_COUNT)?;
-    Some((number, u32_at(page, body + 8), last, &page[body + PAGE_FIXED..end]))
 }
 
 /// As the payloads of a checkpoint lie in its pages, for images made by hand.

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use timestone_types::HashSeed;
 
+use crate::kit::life::Delays;
 use crate::limits;
 
 /// What a [`Mftl`](super::Mftl) is told when it is opened.
@@ -37,6 +38,17 @@ pub struct MftlConfig {
     /// Nothing but the device holds what is put: collection keeps what a put supersedes until that
     /// put is durable.
     pub without_log: bool,
+}
+
+impl MftlConfig {
+    /// How long pages and syncs wait.
+    pub(super) const fn delays(&self) -> Delays {
+        Delays {
+            packing: self.packing_delay,
+            partial_page: self.partial_page_delay,
+            sync_interval: self.sync_interval,
+        }
+    }
 }
 
 impl Default for MftlConfig {

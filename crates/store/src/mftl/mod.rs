@@ -25,7 +25,6 @@ mod config;
 mod factory;
 mod index;
 mod large;
-mod life;
 mod locate;
 mod put;
 mod reads;
@@ -33,7 +32,6 @@ mod recover;
 mod space;
 mod stats;
 mod walk;
-mod watermarks;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -49,6 +47,7 @@ use crate::api::{
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
+use crate::kit::life::Life;
 use crate::kit::port::Purpose;
 use crate::kit::scrub::Scrubber;
 use crate::kit::staging::max_value_bytes;
@@ -58,7 +57,6 @@ use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
 pub use factory::MftlFactory;
 use index::{Ahead, Index, KeyId, NODES_OF_PUT};
-use life::Life;
 use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
 use reads::{PendingReads, Serving, Waiter};
@@ -69,7 +67,7 @@ pub use stats::{
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
-pub(crate) use checkpoint::{pages_of as checkpoint_pages, read_page as decode_checkpoint_page};
+pub(crate) use checkpoint::pages_of as checkpoint_pages;
 
 /// Decodes the stream of a checkpoint; how many keys it names.
 #[cfg(feature = "fuzz")]
@@ -612,8 +610,8 @@ impl Upkeep for Mftl {
             let waits = collector.victims.waits(&volume.writer)
                 || checkpointer.waits()
                 || kit.staging.waits();
-            self.life.make_durable(&self.config, waits, volume);
-            self.life.drain(&kit.staging, checkpointer, &mut self.events);
+            self.life.make_durable(self.config.delays(), waits, volume);
+            self.life.drain(&kit.staging, || checkpointer.finish(), &mut self.events);
         }
         let mut serving = Serving::of(self);
         serving.queued();

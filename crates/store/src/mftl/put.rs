@@ -78,6 +78,7 @@ impl<'a> Put<'a> {
             expires_at: self.expires_at,
             key,
             value,
+            links: None,
         }
     }
 
@@ -225,6 +226,7 @@ pub(super) fn write_fence(
         expires_at: Expiry::NEVER,
         key: &[],
         value: &[],
+        links: None,
     };
     let leave = leave(true, &kit.volume.blocks);
     let page = kit.volume.append(StreamId::Hot, &record, 0, leave);

@@ -490,6 +490,7 @@ impl<'a> Serving<'a> {
             expires_at: assembly.expires_at,
             key: assembly.key(),
             value: assembly.value(),
+            links: None,
         };
         let moved = Moved { victim, from: waiter.page, extents: assembly.extents().to_vec() };
         let batch = self.kit.volume.writer.batch();

@@ -25,13 +25,11 @@ use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 use super::checkpoint::{self, BlockMark, Checkpointer, Content};
 use super::collect::Collector;
 use super::index::{KeyId, Location};
-use super::life::Life;
 use super::locate::head_is_void;
 use super::put::WriteCounts;
 use super::reads::PendingReads;
 use super::space::{Fence, Spaces, id_of_record};
 use super::walk::Walks;
-use super::watermarks::Watermarks;
 use super::{GetCounts, Mftl, MftlConfig, RecoveryReport};
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -39,10 +37,12 @@ use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
 use crate::kit::bulk_read::{PageRange, read_all, sync};
 use crate::kit::cache::Cache;
+use crate::kit::life::Life;
 use crate::kit::room::Room;
 use crate::kit::scrub::Scrubber;
 use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
+use crate::kit::watermarks::Watermarks;
 use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 
@@ -183,7 +183,7 @@ impl Recovery {
                         self.generations[at] = header.generation;
                         if header.kind == PageKind::Checkpoint
                             && let Some((number, place, _, _)) =
-                                checkpoint::read_page(bytes, header.count)
+                                layout::read_checkpoint_page(bytes, header.count)
                         {
                             candidates.entry(number).or_default().push((place, block));
                         }
@@ -247,7 +247,7 @@ impl Recovery {
                 let generation = generations[geometry.block_of(id).0 as usize];
                 if let Ok(header) = layout::verify(page, id, generation, store)
                     && let Some((found, place, last, payload)) =
-                        checkpoint::read_page(page, header.count)
+                        layout::read_checkpoint_page(page, header.count)
                     && found == number
                 {
                     parts.insert(place, (last, payload.to_vec()));

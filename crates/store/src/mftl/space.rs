@@ -17,9 +17,9 @@ use timestone_flash::{BlockId, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
-use super::watermarks::Watermarks;
 use crate::kit::blocks::Blocks;
 use crate::kit::volume::Volume;
+use crate::kit::watermarks::Watermarks;
 use crate::layout::{LargeHead, Record};
 
 /// A fence and the page of its record.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use timestone_flash::{FileConfig, FileDevice, PAGE_BYTES, Unsettled};
 use timestone_store::prelude::*;
-use timestone_store::{MftlConfig, StoreError, Vftl, VftlConfig, VftlStats};
+use timestone_store::{Figure, MftlConfig, StoreError, Vftl, VftlConfig, VftlStats};
 
 use crate::collection::{Churn, Dice, seeds};
 use crate::driver::{Driver, at, config, media, unruly_media};
@@ -45,7 +45,7 @@ fn sweep_a_power_cut_over_both_layers() {
     let (media, shard) = (media(8, 36), Shard::layered());
     let stats = shard.clone().live(&media.copy(), small(0), 300, 7);
     assert!(
-        stats.collection.collected_blocks > 5 && stats.checkpoints > 1,
+        stats.get(Figure::CollectedBlocks) > 5 && stats.get(Figure::Checkpoints) > 1,
         "everything happens: {stats:?}"
     );
     let fates = &[Unsettled::Lost, Unsettled::Kept, Unsettled::Drawn(1)];

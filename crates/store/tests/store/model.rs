@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use timestone_flash::FlashDevice;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, StoreError, VftlConfig, VftlFactory,
+    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, SkimpyConfig, SkimpyFactory, StoreError,
+    VftlConfig, VftlFactory,
 };
 use timestone_types::{ClientId, Expiry, Version};
 
 use crate::conformance::dram;
-use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+use crate::driver::{Driver, Got, SPACE, at, config, frugal, media, open, version};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -57,6 +58,8 @@ trait Life {
     type Store: Store;
     /// A key has its youngest version only.
     const SINGLE: bool = false;
+    /// Puts may have to wait, and there may be no room.
+    const CRAMPED: bool = false;
 
     /// After [`Op::SyncAndCrash`] (with its seed) and [`Op::ShutDownAndRestart`]. What is lost is
     /// lost for the model, too.
@@ -197,10 +200,20 @@ fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
                 let expires = expires.map_or(u64::MAX, |after| nanos + after);
                 let name = [key];
                 let place = driver.key(SPACE, &name);
-                driver
-                    .store
-                    .put(place, version(nanos), &value, Expiry::at(at(expires)))
-                    .expect("there is room");
+                let expiry = Expiry::at(at(expires));
+                let mut put = driver.store.put(place, version(nanos), &value, expiry);
+                for _ in 0..if L::CRAMPED { 300 } else { 0 } {
+                    if put.is_ok() {
+                        break;
+                    }
+                    driver.pump();
+                    let place = driver.key(SPACE, &name);
+                    put = driver.store.put(place, version(nanos), &value, expiry);
+                }
+                if put.is_err() && L::CRAMPED {
+                    continue;
+                }
+                put.expect("there is room");
                 model.versions.insert((key, nanos), Some((value, expires)));
                 model.written.insert((key, nanos), ());
             }
@@ -281,14 +294,14 @@ impl Life for OnFlash {
     }
 }
 
-/// The stores over a translation layer do so, too.
-struct Layered<F> {
+/// Other stores on flash do so, too.
+struct Made<F, C = VftlConfig, const CRAMPED: bool = false> {
     media: timestone_flash::MemoryMedia,
-    config: VftlConfig,
-    make: fn(Box<dyn FlashDevice>, VftlConfig) -> F,
+    config: C,
+    make: fn(Box<dyn FlashDevice>, C) -> F,
 }
 
-impl<F: Factory<Report = RecoveryReport>> Layered<F> {
+impl<F: Factory<Report = RecoveryReport>, C: Copy, const CRAMPED: bool> Made<F, C, CRAMPED> {
     fn open(&self) -> Driver<F::Store> {
         let opened = (self.make)(Box::new(self.media.open()), self.config).open();
         let Ok((store, report)) = opened else { panic!("it opens") };
@@ -297,8 +310,11 @@ impl<F: Factory<Report = RecoveryReport>> Layered<F> {
     }
 }
 
-impl<F: Factory<Report = RecoveryReport>> Life for Layered<F> {
+impl<F: Factory<Report = RecoveryReport>, C: Copy, const CRAMPED: bool> Life
+    for Made<F, C, CRAMPED>
+{
     type Store = F::Store;
+    const CRAMPED: bool = CRAMPED;
     const SINGLE: bool = !F::CAPABILITIES.keeps_versions;
 
     fn restart(
@@ -347,7 +363,15 @@ fn layered<F: Factory<Report = RecoveryReport>>(
 ) {
     let store = MftlConfig { cache_bytes, ..config() };
     let config = VftlConfig { store, ..VftlConfig::default() };
-    let life = Layered { media: media(8, 500), config, make };
+    let life: Made<_, _, false> = Made { media: media(8, 500), config, make };
+    run(history, life.open(), life);
+}
+
+/// The fewer buckets, the longer their chains.
+fn frugally<const CRAMPED: bool>(history: Vec<Op>, keys: u64, cache_bytes: u64, blocks: u32) {
+    let config = SkimpyConfig { keys, cache_bytes, ..frugal(config()) };
+    let make = |device, config| SkimpyFactory { device, config };
+    let life: Made<_, _, CRAMPED> = Made { media: media(8, blocks), config, make };
     run(history, life.open(), life);
 }
 
@@ -381,6 +405,25 @@ proptest! {
     ) {
         let cache_bytes = if cached { 2 << 20 } else { 0 };
         layered(history, cache_bytes, |device, config| SftlFactory { device, config });
+    }
+
+    #[test]
+    fn so_does_one_with_its_index_on_flash(
+        history in proptest::collection::vec(ops(), 1..150),
+        keys in 1u64..200,
+        cached: bool,
+    ) {
+        frugally::<false>(history, keys, if cached { 2 << 20 } else { 0 }, 400);
+    }
+
+    /// Collection is at work all the time.
+    #[test]
+    fn so_does_one_with_its_index_on_flash_and_hardly_any_room(
+        history in proptest::collection::vec(ops(), 100..500),
+        keys in 1u64..200,
+        blocks in 36u32..70,
+    ) {
+        frugally::<true>(history, keys, 0, blocks);
     }
 
     #[test]

@@ -9,15 +9,15 @@
 //! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release sweep` tries every sector,
 //! and both fates of everything else.
 
+use core::marker::PhantomData;
 use std::collections::BTreeMap;
 
 use timestone_flash::{MemoryMedia, PAGE_BYTES, PowerCut, Unsettled};
-use timestone_store::prelude::*;
-use timestone_store::{Mftl, MftlConfig, MftlStats, StoreError};
+use timestone_store::{Figure, FigureValues, Mftl, MftlConfig, StoreError};
 use timestone_types::{Expiry, Version};
 
 use crate::collection::Dice;
-use crate::driver::{Driver, Got, SPACE, at, config, media, try_open, version};
+use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, version};
 use crate::scores::{Score, keep, sweep_is_full as full};
 
 const KEYS: u64 = 24;
@@ -38,8 +38,8 @@ struct Logged {
 }
 
 /// A shard's view: what it wrote, what its log holds, what the store said is stable.
-#[derive(Clone, Default)]
-pub(crate) struct Shard {
+pub(crate) struct Shard<S = Mftl> {
+    store: PhantomData<fn() -> S>,
     /// There is a translation layer below the store.
     layered: bool,
     written: BTreeMap<(u64, u64), (u64, Written)>,
@@ -60,16 +60,40 @@ fn off(media: &MemoryMedia) -> bool {
     media.interrupted_bytes().is_some()
 }
 
-impl Shard {
+impl<S> Clone for Shard<S> {
+    fn clone(&self) -> Self {
+        Self { written: self.written.clone(), log: self.log.clone(), ..*self }
+    }
+}
+
+impl<S> Default for Shard<S> {
+    fn default() -> Self {
+        Self {
+            store: PhantomData,
+            layered: false,
+            written: BTreeMap::new(),
+            fence: None,
+            log: Vec::new(),
+            stable: 0,
+            watermark: 0,
+            batch: 0,
+            time: 0,
+        }
+    }
+}
+
+impl Shard<Mftl> {
     /// One whose store has a translation layer below it.
     pub(crate) fn layered() -> Self {
         Self { layered: true, ..Self::default() }
     }
+}
 
+impl<S: Survives> Shard<S> {
     /// Puts once, waiting while the store is busy; `false` when the power went.
     fn apply(
         &self,
-        driver: &mut Driver<Mftl>,
+        driver: &mut Driver<S>,
         media: &MemoryMedia,
         key: u64,
         time: u64,
@@ -94,15 +118,15 @@ impl Shard {
                 Err(error) => panic!("refused: {error}"),
             }
         }
-        panic!("busy for ever: {:?}", driver.store.stats());
+        panic!("busy for ever: {:?}", driver.store.figures());
     }
 
-    fn note_stable(&mut self, driver: &Driver<Mftl>) {
+    fn note_stable(&mut self, driver: &Driver<S>) {
         self.stable = self.stable.max(driver.store.stable_batch());
     }
 
     /// As a shard does when it has time: the log lets go of what is stable, the watermark rises.
-    fn settle(&mut self, driver: &mut Driver<Mftl>) {
+    fn settle(&mut self, driver: &mut Driver<S>) {
         let stable = self.stable;
         self.log.retain(|logged| logged.batch > stable);
         self.watermark = self.watermark.max(self.time.saturating_sub(12));
@@ -118,8 +142,8 @@ impl Shard {
         config: MftlConfig,
         steps: u64,
         seed: u64,
-    ) -> MftlStats {
-        let Some(mut driver) = self.open(media, config) else { return MftlStats::default() };
+    ) -> FigureValues {
+        let Some(mut driver) = self.open(media, config) else { return FigureValues::default() };
         let mut dice = Dice(seed);
         for step in 0..steps {
             self.time += 2;
@@ -163,11 +187,11 @@ impl Shard {
         // What the store says after the power went must not be more than what is true.
         driver.pumps(12);
         self.note_stable(&driver);
-        driver.store.stats()
+        driver.store.figures()
     }
 
-    fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<Mftl>> {
-        match try_open(media, config, self.layered) {
+    fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<S>> {
+        match S::open_on(media, config, self.layered) {
             Ok((mut driver, _)) => {
                 driver.store.advance_watermark(at(self.watermark));
                 Some(driver)
@@ -184,7 +208,7 @@ impl Shard {
     }
 
     /// What a read may find when only batches up to `stable` are certain.
-    fn check(&self, driver: &mut Driver<Mftl>, stable: u64, what: &str) {
+    fn check(&self, driver: &mut Driver<S>, stable: u64, what: &str) {
         for key in 0..KEYS {
             let times = self.written.range((key, 0)..(key + 1, 0)).map(|(&(_, time), _)| time);
             let moments: Vec<u64> = times
@@ -265,7 +289,7 @@ impl Shard {
         assert_eq!(driver.count(SPACE, nanos), present.len() as u64, "{what}");
     }
 
-    fn replay(&mut self, driver: &mut Driver<Mftl>, media: &MemoryMedia) {
+    fn replay(&mut self, driver: &mut Driver<S>, media: &MemoryMedia) {
         self.batch += 1;
         driver.store.begin_batch(self.batch);
         if let Some((batch, time)) = self.fence
@@ -322,11 +346,11 @@ pub(crate) struct Plan {
 
 /// Cuts the power of the life that follows at every operation, in every way. Gives the number of
 /// cuts.
-pub(crate) fn every_cut(
-    before: (&MemoryMedia, &Shard),
+pub(crate) fn every_cut<S>(
+    before: (&MemoryMedia, &Shard<S>),
     plan: &Plan,
-    live: impl Fn(&MemoryMedia, &mut Shard),
-    mut then: impl FnMut(&MemoryMedia, Shard, PowerCut),
+    live: impl Fn(&MemoryMedia, &mut Shard<S>),
+    mut then: impl FnMut(&MemoryMedia, Shard<S>, PowerCut),
 ) -> u64 {
     let mut cuts = 0;
     for operation in (1..).step_by(plan.stride as usize) {
@@ -362,7 +386,7 @@ fn keep_cuts(name: &str, cuts: u64) {
 
 #[test]
 fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
-    let (media, shard) = (media(8, 18), Shard::default());
+    let (media, shard) = (media(8, 18), Shard::<Mftl>::default());
     let plan = if full() {
         Plan {
             sector: SECTOR,
@@ -375,10 +399,10 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
     let steps = if full() { 600 } else { 300 };
     let stats = shard.clone().live(&media.copy(), small(0), steps, 7);
     assert!(
-        stats.collection.collected_blocks > 5
-            && stats.collection.moved_records > 3
-            && stats.collection.dropped_tombstones > 1
-            && stats.checkpoints > 1,
+        stats.get(Figure::CollectedBlocks) > 5
+            && stats.get(Figure::MovedRecords) > 3
+            && stats.get(Figure::DroppedTombstones) > 1
+            && stats.get(Figure::Checkpoints) > 1,
         "everything happens: {stats:?}"
     );
     let cuts = every_cut(
@@ -393,7 +417,7 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
 
 #[test]
 fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
-    let (media, shard) = (media(8, 18), Shard::default());
+    let (media, shard) = (media(8, 18), Shard::<Mftl>::default());
     let (first, second, steps) = if full() {
         let first = Plan {
             sector: PAGE_BYTES / 2,
@@ -439,7 +463,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
 fn values_survive_that_their_head_moves_while_they_do() {
     // The first is the one that was found; the others are cuts of the same kind.
     for seed in [7].into_iter().chain(100..140) {
-        let (media, mut shard) = (media(8, 18), Shard::default());
+        let (media, mut shard) = (media(8, 18), Shard::<Mftl>::default());
         media.cut_power_at(PowerCut { operation: 488, keep_bytes: 512, others: Unsettled::Lost });
         shard.live(&media, small(0), 600, seed);
         if off(&media) {

@@ -113,6 +113,8 @@ pub(crate) struct Blocks {
     quarantined: u32,
     /// Blocks that the largest value takes.
     largest: u32,
+    /// Free blocks that puts leave alone beside the common reserve.
+    kept_back: u32,
     /// Pages begun since opening: the clock by which blocks age.
     clock: u64,
 }
@@ -127,6 +129,7 @@ impl Blocks {
             holes: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
+            kept_back: 0,
             clock: 1,
         }
     }
@@ -213,7 +216,16 @@ impl Blocks {
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR)
+            + LEAST_RESERVE
+            + self.largest
+            + self.kept_back
+    }
+
+    /// Puts leave so many free blocks more alone: collection needs them at once.
+    pub(crate) fn keep_back(&mut self, blocks: u32) {
+        self.kept_back = blocks;
+        self.assert_sound();
     }
 
     /// Pages begun since opening.

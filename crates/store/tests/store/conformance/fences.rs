@@ -42,15 +42,19 @@ fn fences<S: Store>(driver: &mut Driver<S>) {
         assert!(matches!(driver.try_get_in(other, b"a", 50), Ok(Got::Value(..))));
     });
     assert_eq!(driver.count(SPACE, 100), 1);
+    // Not every store counts its keys.
+    let counts = driver.figure(Figure::Keys) > 0;
     driver.store.advance_watermark(at(50));
     driver.pumps(300);
     assert_eq!(driver.count(SPACE, 100), 1);
     assert_eq!(driver.keys(SPACE, 100, 10), [b"b".to_vec()]);
-    assert_eq!(driver.figure(Figure::Keys), 2, "what the fence hides has left the index");
+    let keys = driver.figure(Figure::Keys);
+    assert!(!counts || keys == 2, "what the fence hides has left the index, not {keys} keys");
     driver.store.fence(SPACE, version(60)).expect("fence");
     driver.store.advance_watermark(at(70));
     driver.pumps(300);
-    assert_eq!((driver.count(SPACE, 100), driver.figure(Figure::Keys)), (0, 1));
+    assert_eq!(driver.count(SPACE, 100), 0);
+    assert_eq!(driver.figure(Figure::Keys), u64::from(counts));
     driver.put(b"late", 55, b"dead on arrival");
     assert_eq!(driver.get(b"late", 100), Got::Absent(version(60)));
 }

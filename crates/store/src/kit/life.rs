@@ -19,13 +19,11 @@ use core::time::Duration;
 use timestone_flash::{FlashError, Misuse};
 use timestone_types::{Timestamp, Version};
 
-use super::MftlConfig;
-use super::checkpoint::Checkpointer;
+use super::staging::Staging;
+use super::volume::Volume;
+use super::writer::{MAX_GROUPS, Writer};
 use crate::api::StoreEvent;
 use crate::error::StoreError;
-use crate::kit::staging::Staging;
-use crate::kit::volume::Volume;
-use crate::kit::writer::{MAX_GROUPS, Writer};
 
 /// How often a store that comes to its end looks whether it has.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -45,8 +43,19 @@ enum Stage {
     Down,
 }
 
+/// How long pages wait for company, and syncs for each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delays {
+    /// A full page, for others.
+    pub(crate) packing: Duration,
+    /// A partly filled page, for company.
+    pub(crate) partial_page: Duration,
+    /// Between two background syncs.
+    pub(crate) sync_interval: Duration,
+}
+
 /// The life of one store.
-pub(super) struct Life {
+pub(crate) struct Life {
     stage: Stage,
     failed: bool,
     sync_wanted: bool,
@@ -56,24 +65,24 @@ pub(super) struct Life {
 
 impl Life {
     /// Of a store that was just opened.
-    pub(super) const fn running() -> Self {
+    pub(crate) const fn running() -> Self {
         Self { stage: Stage::Running, failed: false, sync_wanted: false, failed_blocks: 0 }
     }
 
     /// What holds between calls.
     #[inline]
-    pub(super) fn assert_sound(&self) {
+    pub(crate) fn assert_sound(&self) {
         debug_assert!(!self.failed || !self.sync_wanted, "what failed makes nothing durable");
     }
 
     /// Whether the device failed.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// Whether the failure of a program or an erase concerns its block only: not when the device says
     /// that it takes no more writes.
-    pub(super) fn is_of_block(&self, error: &FlashError) -> bool {
+    pub(crate) fn is_of_block(&self, error: &FlashError) -> bool {
         let of_block = matches!(
             error,
             FlashError::Medium { .. } | FlashError::Misuse(Misuse::BlockFailed { .. })
@@ -82,7 +91,7 @@ impl Life {
     }
 
     /// One more block has failed. When nothing succeeds any more, it is the device.
-    pub(super) fn block_failed(&mut self, error: FlashError, events: &mut Vec<StoreEvent>) {
+    pub(crate) fn block_failed(&mut self, error: FlashError, events: &mut Vec<StoreEvent>) {
         self.failed_blocks += 1;
         if self.failed_blocks > MAX_FAILED_BLOCKS {
             self.fail(error.into(), events);
@@ -90,13 +99,13 @@ impl Life {
     }
 
     /// A program or an erase has succeeded: the device takes writes.
-    pub(super) fn block_succeeded(&mut self) {
+    pub(crate) fn block_succeeded(&mut self) {
         self.failed_blocks = 0;
     }
 
     /// Whether a version may be written now.
     #[inline]
-    pub(super) fn may_write(&self, version: Version, writer: &Writer) -> Result<(), StoreError> {
+    pub(crate) fn may_write(&self, version: Version, writer: &Writer) -> Result<(), StoreError> {
         if self.stage != Stage::Running {
             return Err(StoreError::ShuttingDown);
         }
@@ -110,7 +119,7 @@ impl Life {
     }
 
     /// The first failure of the device ends writing.
-    pub(super) fn fail(&mut self, error: StoreError, events: &mut Vec<StoreEvent>) {
+    pub(crate) fn fail(&mut self, error: StoreError, events: &mut Vec<StoreEvent>) {
         if !self.failed {
             (self.failed, self.sync_wanted) = (true, false);
             events.push(StoreEvent::DeviceFailed(error));
@@ -119,28 +128,28 @@ impl Life {
     }
 
     /// Everything put so far is to become durable soon, as far as the device still can.
-    pub(super) fn want_sync(&mut self) {
+    pub(crate) fn want_sync(&mut self) {
         self.sync_wanted = !self.failed;
         self.assert_sound();
     }
 
     /// Hands pages to the device and syncs it, as far as that is due; `waits` when a part waits for
     /// something to become durable.
-    pub(super) fn make_durable(&mut self, config: &MftlConfig, waits: bool, volume: &mut Volume) {
+    pub(crate) fn make_durable(&mut self, delays: Delays, waits: bool, volume: &mut Volume) {
         debug_assert!(!self.failed, "a device that has failed makes nothing durable");
         let draining = self.stage == Stage::Draining;
         if self.sync_wanted || draining {
             volume.flush_all();
         }
-        volume.flush_due(config.packing_delay, config.partial_page_delay);
-        volume.sync(config.sync_interval, self.sync_wanted || draining || waits);
+        volume.flush_due(delays.packing, delays.partial_page);
+        volume.sync(delays.sync_interval, self.sync_wanted || draining || waits);
         if self.sync_wanted && volume.writer.all_durable() {
             self.sync_wanted = false;
         }
     }
 
     /// No more writes. What is down already says so again.
-    pub(super) fn begin_draining(&mut self, events: &mut Vec<StoreEvent>) {
+    pub(crate) fn begin_draining(&mut self, events: &mut Vec<StoreEvent>) {
         match self.stage {
             Stage::Running => self.stage = Stage::Draining,
             Stage::Draining => {}
@@ -149,11 +158,12 @@ impl Life {
         assert!(self.stage != Stage::Running);
     }
 
-    /// Goes one step further with a shutdown.
-    pub(super) fn drain(
+    /// Goes one step further with a shutdown. `last_checkpoint` asks for the one that ends it, and
+    /// says whether that is durable.
+    pub(crate) fn drain(
         &mut self,
         staging: &Staging,
-        checkpointer: &mut Checkpointer,
+        last_checkpoint: impl FnOnce() -> bool,
         events: &mut Vec<StoreEvent>,
     ) {
         self.assert_sound();
@@ -164,7 +174,7 @@ impl Life {
         }
         if !staging.is_empty() {
             self.sync_wanted = true;
-        } else if checkpointer.finish() {
+        } else if last_checkpoint() {
             self.stage = Stage::Down;
             events.push(StoreEvent::ShutDown);
         }
@@ -172,7 +182,7 @@ impl Life {
 
     /// When a shutdown is looked at again: it waits for the device most of the time, which may be
     /// slow; its completions wake the thread.
-    pub(super) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
         (self.stage == Stage::Draining).then(|| now.saturating_add(DRAIN_INTERVAL))
     }
 }
@@ -181,33 +191,36 @@ impl Life {
 mod tests {
     use timestone_types::ClientId;
 
+    use super::super::volume::tests::volume;
     use super::*;
-    use crate::kit::volume::tests::volume;
 
     #[test]
     fn the_last_checkpoint_ends_a_shutdown() {
         let (mut life, staging) = (Life::running(), Staging::new(0));
-        let mut checkpointer = Checkpointer::resume(0, Vec::new(), 0);
-        let mut events = Vec::new();
-        life.drain(&staging, &mut checkpointer, &mut events);
-        assert!(!checkpointer.has_work(), "it runs");
+        let (mut asked, mut events) = (0, Vec::new());
+        life.drain(&staging, || unreachable!("it runs"), &mut events);
         life.begin_draining(&mut events);
-        life.drain(&staging, &mut checkpointer, &mut events);
-        assert!(checkpointer.has_work() && events.is_empty());
-        assert!(life.deadline(Timestamp::ZERO).is_some());
+        for durable in [false, true] {
+            assert!(life.deadline(Timestamp::ZERO).is_some() && events.is_empty());
+            let checkpoint = || {
+                asked += 1;
+                durable
+            };
+            life.drain(&staging, checkpoint, &mut events);
+        }
+        assert!(asked == 2 && matches!(events[..], [StoreEvent::ShutDown]));
     }
 
     /// Collection goes on until the process ends, and may stage a large value again.
     #[test]
     fn a_store_that_is_down_may_move_values() {
         let (mut life, mut staging) = (Life::running(), Staging::new(1 << 20));
-        let mut checkpointer = Checkpointer::resume(0, Vec::new(), 0);
         let mut events = Vec::new();
         life.begin_draining(&mut events);
         (life.stage, life.sync_wanted) = (Stage::Down, false);
-        crate::kit::staging::tests::stage_one(&mut staging);
+        super::super::staging::tests::stage_one(&mut staging);
         assert!(!staging.is_empty());
-        life.drain(&staging, &mut checkpointer, &mut events);
+        life.drain(&staging, || unreachable!("it is down"), &mut events);
         assert!(events.is_empty() && life.deadline(Timestamp::ZERO).is_none());
     }
 

@@ -12,13 +12,13 @@
 
 use timestone_types::{Expiry, Timestamp, is_planted};
 
+use super::staging::Staging;
+use super::writer::Writer;
 use crate::error::StoreError;
-use crate::kit::staging::Staging;
-use crate::kit::writer::Writer;
 
 /// The three timestamps.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Watermarks {
+pub(crate) struct Watermarks {
     /// Reads below it are refused.
     watermark: Timestamp,
     /// What a version at or below it supersedes may go. Without a log it may trail the watermark.
@@ -32,7 +32,7 @@ pub(super) struct Watermarks {
 
 impl Watermarks {
     /// Those of a store that was opened with this watermark.
-    pub(super) fn opened(watermark: Timestamp, without_log: bool) -> Self {
+    pub(crate) fn opened(watermark: Timestamp, without_log: bool) -> Self {
         Self {
             watermark,
             collection: watermark,
@@ -44,40 +44,40 @@ impl Watermarks {
 
     /// What holds between calls.
     #[inline]
-    pub(super) fn assert_sound(&self) {
+    pub(crate) fn assert_sound(&self) {
         debug_assert!(self.collection <= self.watermark, "what may be read is not collected");
     }
 
     /// Reads below it are refused.
     #[inline]
-    pub(super) fn watermark(&self) -> Timestamp {
+    pub(crate) fn watermark(&self) -> Timestamp {
         self.watermark
     }
 
     /// What a version at or below it supersedes may go.
     #[inline]
-    pub(super) fn collection(&self) -> Timestamp {
+    pub(crate) fn collection(&self) -> Timestamp {
         self.collection
     }
 
     /// Whether a record has expired for every reader.
-    pub(super) fn has_expired(&self, expires_at: Expiry) -> bool {
+    pub(crate) fn has_expired(&self, expires_at: Expiry) -> bool {
         expires_at.has_passed(self.expiry.map_or(self.collection, |t| self.collection.min(t)))
     }
 
     /// What has expired by a later time than `t` is kept, although the watermark has passed it.
-    pub(super) fn keep_expired(&mut self, t: Timestamp) {
+    pub(crate) fn keep_expired(&mut self, t: Timestamp) {
         self.expiry = Some(t);
     }
 
     /// No write at or below it arrives any more.
-    pub(super) fn replay_floor(&self) -> Timestamp {
+    pub(crate) fn replay_floor(&self) -> Timestamp {
         self.replay_floor
     }
 
     /// Whether a read at this time may be asked.
     #[inline]
-    pub(super) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
+    pub(crate) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
         if at < self.watermark {
             Err(StoreError::TooOld { at, watermark: self.watermark })
         } else {
@@ -86,7 +86,7 @@ impl Watermarks {
     }
 
     /// Reads below `t` will not be asked any more.
-    pub(super) fn raise(&mut self, t: Timestamp, writer: &Writer, staging: &Staging) {
+    pub(crate) fn raise(&mut self, t: Timestamp, writer: &Writer, staging: &Staging) {
         if t > self.watermark {
             self.watermark = t;
             self.follow(writer, staging);
@@ -96,7 +96,7 @@ impl Watermarks {
     }
 
     /// No write at or below `t` arrives any more.
-    pub(super) fn raise_replay_floor(&mut self, t: Timestamp) {
+    pub(crate) fn raise_replay_floor(&mut self, t: Timestamp) {
         self.replay_floor = self.replay_floor.max(t);
         debug_assert!(self.replay_floor >= t, "the replay floor only rises");
     }
@@ -104,7 +104,7 @@ impl Watermarks {
     /// Lets collection follow the watermark. With a log at once: the log has what is not durable
     /// here. Without one a put lets what it supersedes go only when it is durable itself, or a
     /// crash would take both: the new version from memory, the old one from the device.
-    pub(super) fn follow(&mut self, writer: &Writer, staging: &Staging) {
+    pub(crate) fn follow(&mut self, writer: &Writer, staging: &Staging) {
         if self.collection == self.watermark {
             return;
         }
@@ -119,8 +119,8 @@ impl Watermarks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::volume::tests::volume;
     use super::*;
-    use crate::kit::volume::tests::volume;
 
     #[test]
     fn all_of_them_only_rise() {

@@ -1,0 +1,244 @@
+//! The table of buckets: where each chain begins.
+//!
+//! ```text
+//!   hash ─ highest bits ─► head (4 B): page of the chain's newest record ─► flash: record ─► record ─► …
+//!                            older: further beginnings, where a crash has cut the chain
+//! ```
+//!
+//! A pointer names a page: it means the last record of the bucket in that page, or the last one
+//! before the record that points, where that lies in the same page. Records of all buckets go into
+//! one stream, so a chain always leads back in the log.
+//!
+//! Neighbouring buckets share a group, which tells the highest timestamp that was ever linked there:
+//! a put above it is its key's youngest version. It also tells when something was last linked, so
+//! that a look-up knows whether it was overtaken.
+//!
+//! Invariant: `older` is empty but for buckets that recovery found in pieces, until they are
+//! rewritten.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use timestone_types::{KeyHash, Timestamp};
+
+use crate::layout::NO_PAGE;
+
+/// The logarithm of the buckets of a group.
+const GROUP_BITS: u8 = 6;
+/// The logarithms that a record has room for.
+const BITS: core::ops::RangeInclusive<u8> = 1..=31;
+
+/// A record of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RecordPlace {
+    pub(super) page: u32,
+    pub(super) slot: u16,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Group {
+    youngest: Timestamp,
+    linked: u64,
+}
+
+/// All buckets.
+pub(super) struct Buckets {
+    bits: u8,
+    heads: Vec<u32>,
+    groups: Vec<Group>,
+    older: BTreeMap<u32, Vec<RecordPlace>>,
+    /// Pages in which recovery found damaged records: these are gone, and what is there beside them
+    /// is believed.
+    scars: BTreeSet<u32>,
+    clock: u64,
+    /// When the head of a staged value was linked last.
+    large_linked: u64,
+}
+
+impl Buckets {
+    /// Empty ones, `2^bits` of them.
+    pub(super) fn new(bits: u8) -> Self {
+        assert!(BITS.contains(&bits), "a record has room for it");
+        let count = 1usize << bits;
+        Self {
+            bits,
+            heads: vec![NO_PAGE; count],
+            groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
+            older: BTreeMap::new(),
+            scars: BTreeSet::new(),
+            clock: 1,
+            large_linked: 0,
+        }
+    }
+
+    /// The logarithm of a number of buckets that gives each at most so many of the keys.
+    pub(super) fn bits_for(keys: u64, keys_per_bucket: u32) -> u8 {
+        let buckets = keys.div_ceil(u64::from(keys_per_bucket.max(1))).max(2);
+        (buckets.next_power_of_two().trailing_zeros() as u8).clamp(*BITS.start(), *BITS.end())
+    }
+
+    /// Whether so many buckets can be.
+    pub(super) fn has_room_for(bits: u8) -> bool {
+        BITS.contains(&bits)
+    }
+
+    /// The logarithm of their number.
+    pub(super) fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        self.heads.len() as u32
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let older: usize = self.older.values().map(|roots| 32 + roots.capacity() * 8).sum();
+        (self.heads.len() * 4 + self.groups.len() * size_of::<Group>() + older) as u64
+    }
+
+    /// The bucket of a key.
+    pub(super) fn of(&self, hash: KeyHash) -> u32 {
+        bucket_of(hash, self.bits)
+    }
+
+    /// The page of the newest record of a bucket.
+    pub(super) fn head(&self, bucket: u32) -> u32 {
+        self.heads[bucket as usize]
+    }
+
+    /// Further beginnings, the newest first; their chains have lost what connected them.
+    pub(super) fn older(&self, bucket: u32) -> &[RecordPlace] {
+        self.older.get(&bucket).map_or(&[], Vec::as_slice)
+    }
+
+    /// Buckets whose chains are in pieces.
+    pub(super) fn in_pieces(&self) -> impl Iterator<Item = u32> + '_ {
+        self.older.keys().copied()
+    }
+
+    /// Recovery found damaged records in a page.
+    pub(super) fn add_scar(&mut self, page: u32) {
+        self.scars.insert(page);
+    }
+
+    /// Whether damaged records of a page are known to be gone.
+    pub(super) fn is_scarred(&self, page: u32) -> bool {
+        self.scars.contains(&page)
+    }
+
+    /// Pages with damaged records.
+    pub(super) fn scars(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.scars.iter().copied()
+    }
+
+    /// Pages are erased.
+    pub(super) fn erased(&mut self, first: u32, pages: u32) {
+        while let Some(&page) = self.scars.range(first..first + pages).next() {
+            self.scars.remove(&page);
+        }
+    }
+
+    /// A record is the newest of its bucket now.
+    pub(super) fn link(&mut self, bucket: u32, page: u32, at: Timestamp) {
+        debug_assert!(page != NO_PAGE);
+        self.heads[bucket as usize] = page;
+        self.clock += 1;
+        let group = &mut self.groups[bucket as usize >> GROUP_BITS];
+        group.linked = self.clock;
+        group.youngest = group.youngest.max(at);
+    }
+
+    /// A bucket's chain was rewritten: it begins in `page` now.
+    pub(super) fn rewritten(&mut self, bucket: u32, page: u32) {
+        self.heads[bucket as usize] = page;
+        self.older.remove(&bucket);
+        debug_assert!(self.older(bucket).is_empty(), "it is in one piece");
+    }
+
+    /// All heads, and the youngest timestamp of each group, for a checkpoint.
+    pub(super) fn table(&self) -> (&[u32], impl ExactSizeIterator<Item = Timestamp> + '_) {
+        (&self.heads, self.groups.iter().map(|group| group.youngest))
+    }
+
+    /// A checkpoint knows the youngest timestamp of a group.
+    pub(super) fn restore_group(&mut self, group: usize, youngest: Timestamp) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.youngest = youngest;
+        }
+    }
+
+    /// Recovery knows where a chain begins, and where its pieces do.
+    pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<RecordPlace>) {
+        self.heads[bucket as usize] = head;
+        if older.is_empty() {
+            self.older.remove(&bucket);
+        } else {
+            self.older.insert(bucket, older);
+        }
+    }
+
+    /// Everything of a bucket's group lies at or below `at`.
+    pub(super) fn raise_youngest(&mut self, bucket: u32, at: Timestamp) {
+        let group = &mut self.groups[bucket as usize >> GROUP_BITS];
+        group.youngest = group.youngest.max(at);
+    }
+
+    /// At or above everything that was ever linked in a bucket.
+    pub(super) fn youngest(&self, bucket: u32) -> Timestamp {
+        self.groups[bucket as usize >> GROUP_BITS].youngest
+    }
+
+    /// What is linked from now on is linked after this.
+    pub(super) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// What was linked last is the head of a value that was staged.
+    pub(super) fn linked_large(&mut self) {
+        self.large_linked = self.clock;
+    }
+
+    /// Whether a value that was staged then may have been linked in a bucket since.
+    pub(super) fn was_large_linked_after(&self, bucket: u32, then: u64) -> bool {
+        self.large_linked > then && self.was_linked_after(bucket, then)
+    }
+
+    /// Whether something may have been linked in a bucket after `then`.
+    pub(super) fn was_linked_after(&self, bucket: u32, then: u64) -> bool {
+        self.groups[bucket as usize >> GROUP_BITS].linked > then
+    }
+}
+
+/// The bucket of a key among `2^bits`: buckets are in the order of hashes.
+pub(super) fn bucket_of(hash: KeyHash, bits: u8) -> u32 {
+    debug_assert!(BITS.contains(&bits));
+    (hash.0 >> (64 - bits)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_buckets_as_keys_ask_for() {
+        assert_eq!([0, 9, 11, 1_000_000].map(|keys| Buckets::bits_for(keys, 5)), [1, 1, 2, 18]);
+    }
+
+    #[test]
+    fn buckets_are_in_the_order_of_hashes() {
+        let buckets = Buckets::new(8);
+        let hash = KeyHash(0xabcd << 48);
+        assert_eq!(buckets.of(hash), 0xab);
+        assert!(buckets.of(KeyHash(hash.0 - (1 << 63))) < 0xab && buckets.count() == 256);
+    }
+
+    #[test]
+    fn a_group_knows_the_youngest_and_when_something_was_linked() {
+        let mut buckets = Buckets::new(8);
+        let then = buckets.now();
+        buckets.link(3, 77, Timestamp::from_nanos(5));
+        assert_eq!((buckets.head(3), buckets.youngest(4)), (77, Timestamp::from_nanos(5)));
+        assert!(buckets.was_linked_after(63, then) && !buckets.was_linked_after(64, then));
+    }
+}

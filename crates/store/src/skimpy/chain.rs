@@ -1,0 +1,439 @@
+//! Following a chain: page by page, from its newest record to its end.
+//!
+//! ```text
+//!   head ─► page: last record of the bucket ─ next ─► page: … ─► end, or a cut ─► older beginnings
+//!                          └─ prior (of the key that is looked for) ─► page: …
+//! ```
+//!
+//! A pointer is *cut* when its page is gone: a crash has taken it, or the block was erased and is
+//! used anew (its pages have higher sequence numbers, and a chain leads back). What lay behind a
+//! cut was found by recovery, and is among the older beginnings. A page that is there and damaged is
+//! no cut: whoever follows the chain is told.
+//!
+//! What must not happen: a damaged record is taken for one of another bucket, so that what is behind
+//! it is lost without a word.
+
+use timestone_flash::PageId;
+use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
+
+use super::buckets::{Buckets, RecordPlace, bucket_of};
+use super::translations::{Name, Youngest};
+use crate::kit::blocks::{BlockState, Blocks};
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+
+/// Whether a page holds something that was written in this life of its block.
+pub(super) fn is_there(page: u32, blocks: &Blocks) -> bool {
+    let id = PageId(page);
+    let Some(block) = blocks.find(blocks.of(id)) else { return false };
+    !matches!(block.state, BlockState::Free | BlockState::Dirty | BlockState::Erasing)
+        && blocks.geometry.index_of(id) < block.pages
+        && !blocks.is_hole(id)
+}
+
+/// Whether the parts of a large value have left the places that its head names.
+pub(super) fn is_void(record: &Record<'_>, blocks: &Blocks) -> bool {
+    record.kind.is_large()
+        && LargeHead::read(record.value).is_none_or(|head| {
+            head.extents.iter().any(|extent| {
+                blocks.find(blocks.of(extent.page)).is_none_or(|block| {
+                    block.generation != extent.generation
+                        || matches!(block.state, BlockState::Free | BlockState::Erasing)
+                })
+            })
+        })
+}
+
+/// A key that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SoughtKey<'a> {
+    pub(super) name: Name,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> SoughtKey<'a> {
+    pub(super) fn of(key: KeyRef<'a>) -> Self {
+        let name = Name { keyspace: key.keyspace, hash: key.hash, check: key.check };
+        Self { name, bytes: key.bytes }
+    }
+
+    /// Whether a record is one of this key. A key that lies with a large value is known by its
+    /// hashes.
+    fn has(&self, record: &Record<'_>) -> bool {
+        if record.keyspace != self.name.keyspace || record.hash != self.name.hash {
+            return false;
+        }
+        if record.kind.is_large() && record.key.is_empty() {
+            return LargeHead::read(record.value).is_some_and(|head| {
+                head.key_outside as usize == self.bytes.len() && head.check == self.name.check
+            });
+        }
+        record.key == self.bytes
+    }
+}
+
+/// A page and where to begin in it, backwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ChainCursor {
+    page: u32,
+    before: u16,
+    /// The sequence number of the page that pointed here.
+    from: u64,
+}
+
+impl ChainCursor {
+    const END: Self = Self { page: NO_PAGE, before: 0, from: u64::MAX };
+
+    fn at(page: u32) -> Self {
+        Self { page, before: u16::MAX, from: u64::MAX }
+    }
+
+    /// What a record at a place points to.
+    fn to(page: u32, from: RecordPlace, sequence: u64) -> Self {
+        let before = if page == from.page { from.slot } else { u16::MAX };
+        Self { page, before, from: sequence }
+    }
+}
+
+/// The last record before a slot for which `wanted` holds. `Err`: something there is damaged.
+fn last<'a>(
+    bytes: &'a [u8],
+    before: u16,
+    (trusted, scarred): (bool, bool),
+    wanted: impl Fn(&Record<'_>) -> bool,
+) -> Result<Option<(u16, Record<'a>, Links)>, &'static str> {
+    for slot in (0..before.min(layout::count(bytes))).rev() {
+        let raw = layout::record_at(bytes, slot);
+        let record = raw.and_then(if trusted { Record::read } else { Record::read_intact });
+        let Some(record) = record else {
+            if scarred {
+                continue;
+            }
+            return Err("the checksum of a record does not match");
+        };
+        if let Some(links) = record.links
+            && wanted(&record)
+        {
+            return Ok(Some((slot, record, links)));
+        }
+    }
+    Ok(None)
+}
+
+const NOT_THERE: &str = "a record is not where its chain says";
+
+/// The best version that a search has met.
+#[derive(Clone, Debug)]
+pub(super) struct Best {
+    pub(super) version: Version,
+    pub(super) kind: RecordKind,
+    pub(super) expires_at: Expiry,
+    pub(super) place: RecordPlace,
+    /// A copy, where the page does not stay.
+    pub(super) value: Vec<u8>,
+}
+
+/// Looks for the youngest version of a key at or before a time.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) bucket: u32,
+    at: Timestamp,
+    cursor: ChainCursor,
+    /// The cursor follows a prior pointer; where the chain goes on instead.
+    prior: Option<ChainCursor>,
+    /// The next of the older beginnings.
+    root: usize,
+    finished: bool,
+    pub(super) best: Option<Best>,
+    /// The youngest version met, and whether it is known to be the key's.
+    youngest: Youngest,
+    met: u32,
+    youngest_known: bool,
+    from_head: bool,
+    /// The youngest version, where that is known and wanted.
+    wanted: Option<Version>,
+}
+
+impl Search {
+    /// From the newest record of its bucket; or from where the youngest version is, if that is
+    /// exact.
+    pub(super) fn new(
+        bucket: u32,
+        at: Timestamp,
+        known: Option<Youngest>,
+        buckets: &Buckets,
+    ) -> Self {
+        let known = known.filter(|known| known.exact || known.version.timestamp <= at);
+        Self {
+            bucket,
+            at,
+            cursor: ChainCursor::at(known.map_or_else(|| buckets.head(bucket), |known| known.page)),
+            prior: known.map(|_| ChainCursor::at(buckets.head(bucket))),
+            root: 0,
+            finished: known.is_some_and(|known| known.page == NO_PAGE),
+            best: None,
+            youngest: Youngest::NONE,
+            met: 0,
+            youngest_known: false,
+            from_head: known.is_none(),
+            wanted: known.map(|known| known.version).filter(|known| known.timestamp <= at),
+        }
+    }
+
+    /// The page to look at next; `None` at the end.
+    pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
+        while !self.finished {
+            if self.cursor.page != NO_PAGE && is_there(self.cursor.page, blocks) {
+                return Some(self.cursor.page);
+            }
+            self.cut(buckets);
+        }
+        None
+    }
+
+    /// The pointer leads nowhere, or is at the end: by the chain, and then from the next beginning.
+    fn cut(&mut self, buckets: &Buckets) {
+        if let Some(chain) = self.prior.take() {
+            self.cursor = chain;
+        } else if let Some(root) = buckets.older(self.bucket).get(self.root) {
+            self.root += 1;
+            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+        } else {
+            self.cursor = ChainCursor::END;
+            self.finished = true;
+            self.youngest_known = true;
+        }
+    }
+
+    /// Looks at a page. `copy` gets the value of the best version, where the page does not stay.
+    pub(super) fn look(
+        &mut self,
+        bytes: &[u8],
+        trusted: bool,
+        key: SoughtKey<'_>,
+        buckets: &Buckets,
+        blocks: &Blocks,
+        mut copy: Option<&mut dyn FnMut() -> Vec<u8>>,
+    ) -> Result<(), &'static str> {
+        let (page, sequence) = (self.cursor.page, layout::sequence(bytes));
+        if sequence > self.cursor.from {
+            self.cut(buckets);
+            return Ok(());
+        }
+        let scarred = buckets.is_scarred(page);
+        while !self.finished && self.cursor.page == page {
+            let bits = buckets.bits();
+            let follows_key = self.prior.is_some();
+            let found = last(bytes, self.cursor.before, (trusted, scarred), |record| {
+                if follows_key {
+                    key.has(record)
+                } else {
+                    bucket_of(record.hash, bits) == self.bucket
+                }
+            })?;
+            let Some((slot, record, links)) = found else {
+                if follows_key || scarred {
+                    self.cut(buckets);
+                    continue;
+                }
+                return Err(NOT_THERE);
+            };
+            let place = RecordPlace { page, slot };
+            let chain = ChainCursor::to(links.next, place, sequence);
+            (self.cursor, self.prior) = (chain, None);
+            if key.has(&record) && !is_void(&record, blocks) {
+                self.met(&record, links, place, &mut copy);
+                if !self.finished && !self.mistrusts(links) && links.prior != UNKNOWN_PAGE {
+                    self.finished = links.prior == NO_PAGE;
+                    self.cursor = ChainCursor::to(links.prior, place, sequence);
+                    self.prior = Some(chain);
+                }
+            }
+            if self.cursor.page == NO_PAGE && !self.finished {
+                self.cut(buckets);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether younger versions may lie behind a record. So it is behind a cut: what recovery found
+    /// there has no order.
+    fn mistrusts(&self, links: Links) -> bool {
+        (links.kind == LinkKind::Flagged && !is_planted!(TrustsFlagged)) || self.root > 0
+    }
+
+    fn met(
+        &mut self,
+        record: &Record<'_>,
+        links: Links,
+        place: RecordPlace,
+        copy: &mut Option<&mut dyn FnMut() -> Vec<u8>>,
+    ) {
+        let mistrusted = self.mistrusts(links);
+        if !self.youngest_known {
+            if self.met == 0 || record.version > self.youngest.version {
+                self.youngest = Youngest {
+                    version: record.version,
+                    page: place.page,
+                    tombstone: record.kind.is_tombstone(),
+                    may_expire: !record.expires_at.is_never(),
+                    exact: self.met == 0 && self.root == 0,
+                };
+            }
+            self.met += 1;
+            self.youngest_known = !mistrusted;
+        }
+        if record.version.timestamp > self.at {
+            return;
+        }
+        if self.best.as_ref().is_none_or(|best| record.version > best.version) {
+            let mut value = self.best.take().map(|best| best.value).unwrap_or_default();
+            if let Some(copy) = copy {
+                if value.capacity() == 0 {
+                    value = copy();
+                }
+                value.clear();
+                value.extend_from_slice(record.value);
+            }
+            let (version, kind, expires_at) = (record.version, record.kind, record.expires_at);
+            self.best = Some(Best { version, kind, expires_at, place, value });
+        }
+        self.finished |= !mistrusted || self.wanted == Some(record.version);
+    }
+
+    /// Whether it is over; if not, it waits for a page.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished
+    }
+
+    /// The key's youngest version, if the search has found that out.
+    pub(super) fn youngest(&self) -> Option<Youngest> {
+        (self.from_head && self.youngest_known).then_some(self.youngest)
+    }
+}
+
+/// A record of a bucket, in the bytes of a [`Gathering`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gathered {
+    begin: usize,
+    end: usize,
+    pub(super) place: RecordPlace,
+}
+
+/// Gathers all records of a bucket, in the order of its chain.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    pub(super) bucket: u32,
+    cursor: ChainCursor,
+    root: usize,
+    finished: bool,
+    /// It ends before this record.
+    until: Option<RecordPlace>,
+    /// It has met that record.
+    pub(super) joined: bool,
+    /// When it began, by the clock of links.
+    pub(super) began: u64,
+    pub(super) records: Vec<Gathered>,
+    bytes: Vec<u8>,
+}
+
+impl Gathering {
+    /// From the newest record on: all of them, or those before one that was gathered before.
+    pub(super) fn new(bucket: u32, until: Option<RecordPlace>, buckets: &Buckets) -> Self {
+        Self {
+            bucket,
+            cursor: ChainCursor::at(buckets.head(bucket)),
+            root: 0,
+            finished: false,
+            until,
+            joined: false,
+            began: buckets.now(),
+            records: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The page to look at next; `None` at the end.
+    pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
+        while !self.finished {
+            if self.cursor.page != NO_PAGE && is_there(self.cursor.page, blocks) {
+                return Some(self.cursor.page);
+            }
+            self.cut(buckets);
+        }
+        None
+    }
+
+    fn cut(&mut self, buckets: &Buckets) {
+        if let Some(root) = buckets.older(self.bucket).get(self.root) {
+            self.root += 1;
+            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+        } else {
+            self.cursor = ChainCursor::END;
+            self.finished = true;
+        }
+    }
+
+    /// Looks at a page.
+    pub(super) fn look(
+        &mut self,
+        bytes: &[u8],
+        trusted: bool,
+        buckets: &Buckets,
+    ) -> Result<(), &'static str> {
+        let (page, sequence) = (self.cursor.page, layout::sequence(bytes));
+        if sequence > self.cursor.from {
+            self.cut(buckets);
+            return Ok(());
+        }
+        let (bits, scarred) = (buckets.bits(), buckets.is_scarred(page));
+        while !self.finished && self.cursor.page == page {
+            let found = last(bytes, self.cursor.before, (trusted, scarred), |record| {
+                bucket_of(record.hash, bits) == self.bucket
+            })?;
+            let Some((slot, record, links)) = found else {
+                if scarred {
+                    self.cut(buckets);
+                    continue;
+                }
+                return Err(NOT_THERE);
+            };
+            let place = RecordPlace { page, slot };
+            if self.until == Some(place) {
+                (self.finished, self.joined) = (true, true);
+                return Ok(());
+            }
+            let begin = self.bytes.len();
+            let end = begin + record.bytes();
+            self.bytes.resize(end, 0);
+            record.write(&mut self.bytes[begin..]);
+            self.records.push(Gathered { begin, end, place });
+            self.cursor = ChainCursor::to(links.next, place, sequence);
+            if self.cursor.page == NO_PAGE {
+                self.cut(buckets);
+            }
+        }
+        Ok(())
+    }
+
+    /// The record that was gathered.
+    pub(super) fn record(&self, gathered: &Gathered) -> Record<'_> {
+        Record::read(&self.bytes[gathered.begin..gathered.end]).expect("it was written here")
+    }
+
+    /// The records are behind those that `front` has gathered since.
+    pub(super) fn put_in_front(&mut self, front: &Self) {
+        let moved = self.bytes.len();
+        self.bytes.extend_from_slice(&front.bytes);
+        let front = front.records.iter().map(|one| Gathered {
+            begin: one.begin + moved,
+            end: one.end + moved,
+            place: one.place,
+        });
+        self.records.splice(0..0, front);
+    }
+
+    /// The newest of its records.
+    pub(super) fn newest(&self) -> Option<RecordPlace> {
+        self.records.first().map(|one| one.place)
+    }
+}

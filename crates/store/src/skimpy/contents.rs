@@ -1,0 +1,261 @@
+//! What the store holds: pages and blocks, keyspaces, buckets, translations, staged values; how a
+//! record gets into its chain, and what of a chain can be followed in memory.
+//!
+//! ```text
+//!   link: bucket's head ─► hash next     translation ─► prior, or unknown     not the youngest? flagged
+//!           └─► the log (one stream) ─► head, translation
+//! ```
+//!
+//! A put is known to be its key's youngest version when the translation says so, when everything
+//! that was ever linked near its bucket is older, or when what lies in memory of the chain shows it.
+//!
+//! Invariant: all records of keys are in one stream, so that the order of their linking is that of
+//! their pages' sequence numbers and slots.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use timestone_flash::{BlockId, PageId};
+use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key};
+
+use super::buckets::{Buckets, RecordPlace};
+use super::chain::{Search, SoughtKey};
+use super::spaces::FencedSpaces;
+use super::translations::{Name, Translations, Youngest};
+use crate::error::StoreError;
+use crate::kit::Kit;
+use crate::kit::key_id::KeyId;
+use crate::kit::ledger::Held;
+use crate::kit::writer::StreamId;
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, UNKNOWN_PAGE};
+
+/// A value whose head is not written yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StagedVersion {
+    pub(super) version: Version,
+    pub(super) slot: u32,
+    pub(super) tombstone: bool,
+    pub(super) may_expire: bool,
+}
+
+/// What the store counts since its opening.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct FrugalCounts {
+    pub(super) puts: u64,
+    pub(super) duplicates: u64,
+    pub(super) put_bytes: u64,
+    pub(super) flagged: u64,
+    pub(super) cache_hits: u64,
+    pub(super) page_hits: u64,
+    pub(super) device_gets: u64,
+    pub(super) moved: u64,
+    pub(super) rewritten_buckets: u64,
+    pub(super) collected_blocks: u64,
+    pub(super) dropped_tombstones: u64,
+    pub(super) dropped_records: u64,
+}
+
+/// See the module.
+pub(super) struct FrugalContents {
+    pub(super) kit: Kit,
+    pub(super) spaces: FencedSpaces,
+    pub(super) buckets: Buckets,
+    pub(super) translations: Translations,
+    pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
+    /// Blocks of records, the oldest first.
+    pub(super) log: VecDeque<BlockId>,
+    /// Records in chains.
+    pub(super) records: u64,
+    pub(super) record_bytes: u64,
+    /// About how many of them a younger version supersedes, as far as that was known when it came.
+    pub(super) superseded_bytes: u64,
+    pub(super) counts: FrugalCounts,
+}
+
+/// What is known of a key before something is written.
+pub(super) enum Known {
+    Youngest(Youngest),
+    /// The version is there already.
+    Exists,
+    Unknown,
+}
+
+/// What the cache knows a key by.
+pub(super) fn key_id(name: Name) -> KeyId {
+    KeyId::new(name.hash, name.check)
+}
+
+impl FrugalContents {
+    /// What a record's key is known by.
+    pub(super) fn name_of(&self, record: &Record<'_>) -> Name {
+        let check = match record.kind.is_large().then(|| LargeHead::read(record.value)).flatten() {
+            Some(head) => head.check,
+            None => check_key(self.spaces.seed, record.keyspace, record.key),
+        };
+        Name { keyspace: record.keyspace, hash: record.hash, check }
+    }
+
+    /// Follows a chain as far as it lies in memory. If that is not over, the device would have to be
+    /// asked.
+    pub(super) fn search_in_memory(
+        &self,
+        key: SoughtKey<'_>,
+        at: Timestamp,
+        known: Option<Youngest>,
+    ) -> Search {
+        let bucket = self.buckets.of(key.name.hash);
+        let mut search = Search::new(bucket, at, known, &self.buckets);
+        let blocks = &self.kit.volume.blocks;
+        while let Some(page) = search.page(&self.buckets, blocks) {
+            let Some(bytes) = self.kit.volume.page_in_group(PageId(page)) else {
+                return search;
+            };
+            if search.look(bytes, true, key, &self.buckets, blocks, None).is_err() {
+                return search;
+            }
+        }
+        search
+    }
+
+    /// The record at a place that lies in memory.
+    pub(super) fn record_in_group(&self, place: RecordPlace) -> Result<Record<'_>, StoreError> {
+        self.kit
+            .volume
+            .page_in_group(PageId(place.page))
+            .and_then(|bytes| layout::record_at(bytes, place.slot))
+            .and_then(Record::read)
+            .ok_or(StoreError::Corrupt {
+                page: place.page,
+                reason: "a page being written lost a record",
+            })
+    }
+
+    /// The youngest staged version of a key at or before a time.
+    pub(super) fn staged_at(&self, name: Name, at: Timestamp) -> Option<StagedVersion> {
+        let versions = self.staged.get(&name)?.iter().copied();
+        versions.filter(|staged| staged.version.timestamp <= at).max_by_key(|staged| staged.version)
+    }
+
+    /// What is known of a key that a version is to be written of, without the device.
+    pub(super) fn known(&mut self, key: SoughtKey<'_>, version: Version) -> Known {
+        if let Some(youngest) = self.translations.get(key.name) {
+            if youngest.version == version {
+                return Known::Exists;
+            }
+            if youngest.version < version {
+                return Known::Youngest(youngest);
+            }
+            let search = self.search_in_memory(key, version.timestamp, None);
+            let found = search.best.is_some_and(|best| best.version == version);
+            return if found { Known::Exists } else { Known::Youngest(youngest) };
+        }
+        let search = self.search_in_memory(key, version.timestamp, None);
+        if search.best.as_ref().is_some_and(|best| best.version == version) {
+            return Known::Exists;
+        }
+        match search.youngest().filter(|_| search.is_over()) {
+            Some(youngest) => {
+                self.translations.insert(key.name, youngest);
+                Known::Youngest(youngest)
+            }
+            None => Known::Unknown,
+        }
+    }
+
+    /// Appends a record to the log and puts it in front of its chain; its page. `None`: there is no
+    /// room.
+    pub(super) fn link(
+        &mut self,
+        record: &Record<'_>,
+        name: Name,
+        held: Held,
+        leave: u32,
+    ) -> Option<PageId> {
+        let bucket = self.buckets.of(record.hash);
+        let known = self.translations.peek(name);
+        let version = record.version;
+        let is_youngest = match known {
+            Some(known) => known.version < version,
+            None => {
+                version.timestamp > self.buckets.youngest(bucket)
+                    && self.buckets.older(bucket).is_empty()
+            }
+        };
+        let prior = match known {
+            Some(known) if is_youngest && known.exact => known.page,
+            _ => UNKNOWN_PAGE,
+        };
+        let links = Links {
+            next: self.buckets.head(bucket),
+            prior,
+            kind: if is_youngest { LinkKind::Youngest } else { LinkKind::Flagged },
+            bits: self.buckets.bits(),
+        };
+        let record = Record { links: Some(links), ..*record };
+        let page = self.append(&record, name.check, held, leave)?;
+        self.buckets.link(bucket, page.0, version.timestamp);
+        self.records += 1;
+        self.record_bytes += record.bytes() as u64;
+        self.counts.flagged += u64::from(!is_youngest);
+        if known.is_some_and(|known| !known.version.is_zero()) {
+            self.superseded_bytes += record.bytes() as u64;
+        }
+        match known {
+            Some(known) if !is_youngest => {
+                self.translations.update(name, Youngest { exact: false, ..known });
+            }
+            _ if is_youngest => self.translations.insert(
+                name,
+                Youngest {
+                    version,
+                    page: page.0,
+                    tombstone: record.kind.is_tombstone(),
+                    may_expire: !record.expires_at.is_never(),
+                    exact: true,
+                },
+            ),
+            _ => {}
+        }
+        Some(page)
+    }
+
+    /// Appends a record to the log.
+    pub(super) fn append(
+        &mut self,
+        record: &Record<'_>,
+        check: u32,
+        held: Held,
+        leave: u32,
+    ) -> Option<PageId> {
+        let page = self.kit.volume.append_held(StreamId::Hot, (record, held), check, leave)?;
+        let block = self.kit.volume.blocks.of(page);
+        if self.log.back() != Some(&block) {
+            debug_assert!(!self.log.contains(&block), "a block is filled once");
+            self.log.push_back(block);
+        }
+        Some(page)
+    }
+
+    /// Memory of the index.
+    pub(super) fn index_bytes(&self) -> u64 {
+        self.buckets.bytes() + self.translations.bytes()
+    }
+}
+
+/// A fence's record.
+pub(super) fn fence_record(
+    keyspace: timestone_types::KeyspaceId,
+    version: Version,
+) -> Record<'static> {
+    Record {
+        kind: layout::RecordKind::Fence,
+        keyspace,
+        hash: KeyHash(0),
+        version,
+        expires_at: Expiry::NEVER,
+        key: &[],
+        value: &[],
+        links: None,
+    }
+}
+
+const _: () = assert!(NO_PAGE > UNKNOWN_PAGE, "both lie above every page");

@@ -1,0 +1,670 @@
+//! The multi-version store of SkimpyFTL: as [`Mftl`](crate::Mftl), with the index on flash.
+//!
+//! ```text
+//!   put ──► core: bucket head, translation ──► record with two pointers ──► log
+//!   get ──► translation │ record cache ──► else reads: page ─ next ─► page … ──► answer
+//!   collect: the log's tail ─► buckets ─► keep ─► rewritten       scan: bucket after bucket
+//!   checkpoint, recover: bucket heads                             put: staging of large values
+//! ```
+//!
+//! In memory are four bytes a bucket and a bounded cache of translations; each record on flash
+//! points to the next one of its bucket and to the next older version of its key
+//! (docs/design/skimpy.md).
+//!
+//! Invariants: (1) every record that a reader may want is in its bucket's chain, or behind one of
+//! the older beginnings that recovery found; (2) a block is erased only when no chain leads there, what
+//! replaces its records is durable, and nothing reads in it; (3) a walk whose bucket is rewritten
+//! begins anew.
+
+mod buckets;
+mod chain;
+mod checkpoint;
+mod collect;
+mod config;
+mod contents;
+mod factory;
+mod keep;
+mod put;
+mod reads;
+mod recover;
+mod scan;
+mod spaces;
+mod stats;
+mod translations;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+
+use crate::api::{
+    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts,
+    PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+};
+use crate::error::StoreError;
+use crate::kit::Kit;
+use crate::kit::cache::{CacheKey, CachedRecord};
+use crate::kit::life::Life;
+use crate::kit::port::Purpose;
+use crate::kit::scrub::Scrubber;
+use crate::kit::staging::max_value_bytes;
+use crate::kit::volume::block_bytes;
+use crate::layout::RecordKind;
+use crate::mftl::{CollectionStats, MemoryStats, RecoveryReport, SpaceStats, WriteStats};
+use buckets::RecordPlace;
+use chain::SoughtKey;
+use checkpoint::Checkpointer;
+use collect::TailCollector;
+pub use config::SkimpyConfig;
+use contents::FrugalContents;
+pub use factory::SkimpyFactory;
+use reads::{Owner, PendingReads, ServingWalks, WalkResult, latest_of};
+use scan::Scans;
+pub use stats::{FrugalIndexStats, FrugalReadStats, SkimpyStats};
+
+/// Where a version was found.
+#[derive(Clone, Copy, Debug)]
+enum FoundAt {
+    Absent { version: Version, expires_at: Expiry },
+    Cached { version: Version, place: CachedRecord },
+    InGroup { place: RecordPlace },
+    Staged { version: Version, slot: u32 },
+    OnFlash,
+}
+
+/// The store. See [`crate::Store`] for its operations.
+pub struct Skimpy {
+    config: SkimpyConfig,
+    core: FrugalContents,
+    reads: PendingReads,
+    scans: Scans,
+    scrubber: Scrubber,
+    collector: TailCollector,
+    checkpointer: Checkpointer,
+    life: Life,
+    events: Vec<StoreEvent>,
+}
+
+impl Skimpy {
+    /// Opens the store on a device: recovers whatever is there, blocking through the device's own
+    /// waiting.
+    ///
+    /// # Errors
+    /// [`StoreError::ForeignStore`], [`StoreError::Format`], and failures of the device.
+    pub fn open(
+        device: Box<dyn FlashDevice>,
+        config: SkimpyConfig,
+    ) -> Result<(Self, RecoveryReport), StoreError> {
+        recover::open(device, config)
+    }
+
+    /// The device under the store.
+    #[must_use]
+    pub fn device(&self) -> &dyn FlashDevice {
+        self.core.kit.volume.device()
+    }
+
+    /// The longest value that this device's blocks allow.
+    #[must_use]
+    pub fn max_value_bytes(&self) -> usize {
+        max_value_bytes(self.core.kit.volume.geometry())
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn stats(&self) -> SkimpyStats {
+        let FrugalContents { kit, buckets, translations, counts, .. } = &self.core;
+        let blocks = &kit.volume.blocks;
+        let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
+        SkimpyStats {
+            index: FrugalIndexStats {
+                records: self.core.records,
+                record_bytes: self.core.record_bytes,
+                bytes: self.core.index_bytes(),
+                bucket_bytes: buckets.bytes(),
+                buckets: buckets.count(),
+                translation_hits: translations.hits,
+                translation_misses: translations.misses,
+                flagged_puts: counts.flagged,
+                damaged_buckets: self.collector.damaged_buckets.len() as u64,
+            },
+            reads: FrugalReadStats {
+                cache_hits: counts.cache_hits,
+                page_hits: counts.page_hits,
+                device_gets: counts.device_gets,
+                page_reads: self.reads.pages.issued(),
+            },
+            writes: WriteStats {
+                puts: counts.puts,
+                duplicate_puts: counts.duplicates,
+                put_bytes: counts.put_bytes,
+                programmed_bytes: kit.volume.writer.programmed_pages() * PAGE_BYTES as u64,
+            },
+            collection: CollectionStats {
+                moved_records: counts.moved,
+                collected_blocks: counts.collected_blocks,
+                dropped_tombstones: counts.dropped_tombstones,
+            },
+            rewritten_buckets: counts.rewritten_buckets,
+            dropped_records: counts.dropped_records,
+            space: SpaceStats {
+                blocks: blocks.count(),
+                most_blocks: blocks.geometry.max_blocks,
+                free_blocks: blocks.free_count(),
+                block_bytes: block_bytes(blocks.geometry),
+                quarantined_blocks: blocks.quarantined_count(),
+                live_bytes,
+                dead_bytes: written_bytes - live_bytes,
+                full: self.is_full(),
+            },
+            memory: MemoryStats {
+                cache_bytes: kit.cache.bytes(),
+                cache_limit_bytes: kit.cache.limit_bytes(),
+                buffer_bytes: self.buffer_bytes(),
+            },
+            corrupt: kit.volume.corrupt,
+            checkpoints: self.checkpointer.completed(),
+        }
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        self.core.kit.volume.memory_bytes() + self.core.kit.staging.bytes()
+    }
+
+    fn serving(&mut self) -> ServingWalks<'_> {
+        ServingWalks { core: &mut self.core, reads: &mut self.reads, events: &mut self.events }
+    }
+
+    /// Takes in what has completed.
+    fn poll(&mut self) {
+        let mut completions = self.core.kit.volume.poll();
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.core.kit.volume.polled(completions);
+        self.take_answers();
+    }
+
+    /// Hands a completion to whoever asked for it. The first failure of a write ends writing.
+    fn complete(&mut self, FlashCompletion { token, result, buffer }: FlashCompletion) {
+        let Some((purpose, number)) = Purpose::of(token) else { return };
+        if purpose.is_read() {
+            self.core.kit.volume.read_done();
+            let Some(buffer) = buffer else { return };
+            let readable = result.is_ok();
+            match purpose {
+                Purpose::PageRead => {
+                    self.serving().page_read(PageId(number as u32), result, &buffer);
+                }
+                Purpose::PartRead => self.serving().parts_read(number, readable, &buffer),
+                Purpose::ScrubRead => {
+                    self.scrubber.pages_read(readable, &buffer, &mut self.core.kit.volume);
+                }
+                _ => self.collector.pages_read(number, readable, &buffer, &mut self.core),
+            }
+            return self.core.kit.volume.give(buffer);
+        }
+        if let Some(buffer) = buffer {
+            self.core.kit.volume.give(buffer);
+        }
+        let Kit { volume, room, staging, .. } = &mut self.core.kit;
+        match (purpose, result) {
+            (Purpose::Grow, Ok(())) => room.grown(volume),
+            (Purpose::Grow, Err(error)) => room.growth_failed(volume.now(), &error),
+            (_, Err(error)) => self.life.fail(error.into(), &mut self.events),
+            (Purpose::Program, Ok(())) => volume.writer.programmed(number, &mut volume.blocks),
+            (Purpose::Sync, Ok(())) => {
+                volume.writer.ledger.synced();
+                self.core.spaces.marks.follow(&volume.writer, staging);
+            }
+            (Purpose::Erase, Ok(())) => {
+                let block = BlockId(number as u32);
+                let first = volume.geometry().page(block, 0).0;
+                self.core.buckets.erased(first, volume.geometry().pages_per_block);
+                self.collector.erased(block);
+                volume.erased(block);
+            }
+            _ => {}
+        }
+    }
+
+    /// Hands what reads have come to to whoever asked for it.
+    fn take_answers(&mut self) {
+        while let Some(answer) = self.reads.answers.pop_front() {
+            let mut serving = ServingWalks {
+                core: &mut self.core,
+                reads: &mut self.reads,
+                events: &mut self.events,
+            };
+            match answer {
+                WalkResult::Gathered(Owner::Scan(scan), gathering) => {
+                    self.scans.gathered(scan, gathering);
+                }
+                WalkResult::Gathered(Owner::Rewriting, gathering) => {
+                    self.collector.gathered(gathering, &mut serving);
+                }
+                WalkResult::Gathered(Owner::Leaving(block), gathering) => {
+                    self.collector.leave(block, &gathering, &mut serving);
+                }
+                WalkResult::Damaged(Owner::Scan(scan), _, error) => {
+                    self.scans.failed(scan, error, &mut self.events);
+                }
+                WalkResult::Damaged(owner, bucket, _) => self.collector.damaged(owner, bucket),
+                WalkResult::LargeKey(scan, Ok(key)) => self.scans.large_key(scan, key),
+                WalkResult::LargeKey(scan, Err(error)) => {
+                    self.scans.failed(scan, error, &mut self.events);
+                }
+                WalkResult::Left(block, staged) => self.collector.left(block, staged),
+            }
+        }
+    }
+
+    /// Where the youngest version of a key at or before `at` is.
+    fn find(&mut self, key: KeyRef<'_>, at: Timestamp) -> Result<FoundAt, StoreError> {
+        self.core.spaces.marks.check_age(at)?;
+        let core = &mut self.core;
+        let never = Expiry::NEVER;
+        let Some(space) = core.spaces.get(key.keyspace) else {
+            return Ok(FoundAt::Absent { version: Version::ZERO, expires_at: never });
+        };
+        let fence = space.fence_at(at);
+        let sought = SoughtKey::of(key);
+        let staged = core.staged_at(sought.name, at);
+        let known = core.translations.get(sought.name);
+        if let Some(known) = known.filter(|known| known.version.timestamp <= at) {
+            let newest = known.version.max(fence);
+            if let Some(staged) = staged.filter(|staged| staged.version > newest) {
+                return Ok(in_staging(staged));
+            }
+            if known.version <= fence {
+                return Ok(FoundAt::Absent { version: fence, expires_at: never });
+            }
+            if known.tombstone && !known.may_expire {
+                return Ok(FoundAt::Absent { version: known.version, expires_at: never });
+            }
+            let (keyspace, id) = (key.keyspace, contents::key_id(sought.name));
+            let filed = CacheKey { keyspace, id, version: known.version, key: key.bytes };
+            if let Some(place) = core.kit.cache.find(filed) {
+                return Ok(FoundAt::Cached { version: known.version, place });
+            }
+        }
+        let search = core.search_in_memory(sought, at, known);
+        if !search.is_over() {
+            return Ok(FoundAt::OnFlash);
+        }
+        if let Some(youngest) = search.youngest() {
+            core.translations.insert(sought.name, youngest);
+        }
+        let found = search.best.as_ref().map_or(Version::ZERO, |best| best.version).max(fence);
+        if let Some(staged) = staged.filter(|staged| staged.version > found) {
+            return Ok(in_staging(staged));
+        }
+        Ok(match search.best.filter(|best| best.version > fence) {
+            None => FoundAt::Absent { version: fence, expires_at: never },
+            Some(best) if best.kind.is_tombstone() => {
+                FoundAt::Absent { version: best.version, expires_at: best.expires_at }
+            }
+            Some(best) if best.kind == RecordKind::Value => FoundAt::InGroup { place: best.place },
+            Some(_) => FoundAt::OnFlash,
+        })
+    }
+
+    /// What was found, for whoever judges its expiry as of `judged`: pending if it is on flash.
+    fn told(&mut self, found: FoundAt, judged: Timestamp) -> Result<Lookup<'_>, StoreError> {
+        let core = &mut self.core;
+        match found {
+            FoundAt::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
+            FoundAt::Cached { version, place } => {
+                core.counts.cache_hits += 1;
+                let expires_at = core.kit.cache.expires_at(place);
+                Ok(visible(version, expires_at, core.kit.cache.value(place), judged))
+            }
+            FoundAt::InGroup { place } => {
+                core.counts.page_hits += 1;
+                let record = core.record_in_group(place)?;
+                Ok(visible(record.version, record.expires_at, record.value, judged))
+            }
+            FoundAt::Staged { version, slot } => {
+                core.counts.page_hits += 1;
+                let (expires_at, value) = core.kit.staging.value(slot);
+                Ok(visible(version, expires_at, value, judged))
+            }
+            FoundAt::OnFlash => Ok(Lookup::Pending),
+        }
+    }
+}
+
+fn in_staging(staged: contents::StagedVersion) -> FoundAt {
+    let version = staged.version;
+    if staged.tombstone {
+        return FoundAt::Absent { version, expires_at: Expiry::NEVER };
+    }
+    FoundAt::Staged { version, slot: staged.slot }
+}
+
+/// A record as a reader sees it who judges its expiry as of `judged`.
+fn visible(version: Version, expires_at: Expiry, value: &[u8], judged: Timestamp) -> Lookup<'_> {
+    if expires_at.has_passed(judged) {
+        Lookup::Absent { version, expires_at }
+    } else {
+        Lookup::Present { version, expires_at, value }
+    }
+}
+
+impl Reads for Skimpy {
+    fn seed(&self) -> HashSeed {
+        self.core.spaces.seed
+    }
+
+    fn get_as_of(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+        token: ReadToken,
+    ) -> Result<Lookup<'_>, StoreError> {
+        let found = self.find(key, at)?;
+        if matches!(found, FoundAt::OnFlash) {
+            self.core.counts.device_gets += 1;
+            self.serving().get(key, (at, judged), Some(token));
+        }
+        self.told(found, judged)
+    }
+
+    fn get_in_memory(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+    ) -> Result<Lookup<'_>, StoreError> {
+        let found = self.find(key, at)?;
+        self.told(found, judged)
+    }
+
+    fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
+        if fence.timestamp <= self.core.spaces.marks.collection() {
+            return false;
+        }
+        let Some(space) = self.core.spaces.get(key.keyspace) else { return false };
+        if !space.has_fence(fence) || self.core.staged.contains_key(&SoughtKey::of(key).name) {
+            return false;
+        }
+        let sought = SoughtKey::of(key);
+        match self.core.translations.peek(sought.name) {
+            Some(known) => known.version.is_zero(),
+            None => {
+                let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
+                search.is_over() && search.best.is_none()
+            }
+        }
+    }
+
+    fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
+        let name = SoughtKey::of(key).name;
+        if self.core.translations.get(name).is_some()
+            && let Some(latest) = self.latest_in_memory(key)
+        {
+            return LatestLookup::Known(latest);
+        }
+        if let Some(latest) = self.latest_in_memory(key) {
+            return LatestLookup::Known(latest);
+        }
+        self.serving().latest(key, token);
+        LatestLookup::Pending
+    }
+
+    fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
+        let Some(space) = self.core.spaces.get(key.keyspace) else {
+            return Some(Latest { absent: true, ..Latest::default() });
+        };
+        let sought = SoughtKey::of(key);
+        let fence = space.latest_fence();
+        let staged = self.core.staged_at(sought.name, Timestamp::MAX);
+        if let Some(known) = self.core.translations.peek(sought.name) {
+            return Some(latest_of(Some(known), staged, fence));
+        }
+        let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
+        search.is_over().then(|| latest_of(search.youngest(), staged, fence))
+    }
+
+    fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {
+        Timestamp::ZERO
+    }
+
+    fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.core.spaces.get(keyspace).map_or(Timestamp::ZERO, spaces::FencedSpace::newest)
+    }
+
+    fn fetch_ahead(&self, KeysAhead { .. }: KeysAhead<'_>) {}
+
+    fn scan_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.core.spaces.marks.check_age(as_of.at)?;
+        self.scans.begin_scan(keyspace, cursor, limit, Some(as_of), token);
+        Ok(())
+    }
+
+    fn list_keys(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        token: ReadToken,
+    ) {
+        self.scans.begin_scan(keyspace, cursor, limit, None, token);
+    }
+
+    fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
+        self.core.spaces.list.iter().map(|space| space.id).collect()
+    }
+
+    fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        let space = self.core.spaces.get(keyspace);
+        let fences = space.map_or(&[][..], |space| &space.fences);
+        fences.iter().map(|fence| fence.version).collect()
+    }
+
+    fn count_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<Count, StoreError> {
+        self.core.spaces.marks.check_age(as_of.at)?;
+        self.scans.begin_count(keyspace, as_of, token);
+        Ok(Count::Pending)
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.core.kit.buffers.give(bytes);
+    }
+}
+
+impl Writes for Skimpy {
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError> {
+        self.life.may_write(version, &self.core.kit.volume.writer)?;
+        put::write(key, version, Some(value), expires_at, &mut self.core)
+    }
+
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        self.life.may_write(version, &self.core.kit.volume.writer)?;
+        put::write(key, version, None, Expiry::NEVER, &mut self.core)
+    }
+
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        self.life.may_write(version, &self.core.kit.volume.writer)?;
+        put::write_fence(keyspace, version, &mut self.core)
+    }
+
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        promised: PromisedPuts,
+    ) -> Result<(), StoreError> {
+        let Kit { volume, room, staging, .. } = &mut self.core.kit;
+        if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
+            return Err(StoreError::Busy);
+        }
+        if put::has_room_for(puts, promised.bytes, room, volume, staging) {
+            Ok(())
+        } else {
+            Err(room.none(&volume.blocks))
+        }
+    }
+}
+
+impl Upkeep for Skimpy {
+    fn begin_life(&mut self) {
+        if !is_planted!(AnswersEarlierLife) {
+            self.reads.abandon_gets();
+            self.scans.abandon();
+            self.events.retain(|event| !event.answers_a_read());
+        }
+        if !is_planted!(OldBatchNumbers) {
+            self.core.kit.volume.writer.number_anew();
+            self.core.kit.staging.number_anew();
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.life.has_failed()
+    }
+
+    fn advance_watermark(&mut self, t: Timestamp) {
+        let Kit { volume, staging, .. } = &self.core.kit;
+        self.core.spaces.marks.raise(t, &volume.writer, staging);
+    }
+
+    fn watermark(&self) -> Timestamp {
+        self.core.spaces.marks.watermark()
+    }
+
+    fn youngest(&self) -> Timestamp {
+        self.core.spaces.youngest()
+    }
+
+    fn advance_replay_floor(&mut self, t: Timestamp) {
+        self.core.spaces.marks.raise_replay_floor(t);
+    }
+
+    fn begin_batch(&mut self, batch: u64) {
+        self.core.kit.volume.writer.begin_batch(batch);
+    }
+
+    fn stable_batch(&self) -> u64 {
+        let writer = &self.core.kit.volume.writer;
+        let lowest = writer.lowest_unstable().min(self.core.kit.staging.lowest_batch());
+        lowest.min(writer.batch()).saturating_sub(1)
+    }
+
+    fn sync_soon(&mut self) {
+        self.life.want_sync();
+    }
+
+    fn checkpoint_now(&mut self) {
+        self.checkpointer.want();
+    }
+
+    fn scrub(&mut self) {
+        self.scrubber.begin();
+    }
+
+    fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
+        self.core.kit.volume.writer.tick(now);
+        self.poll();
+        if !self.life.has_failed() {
+            let Self { core, reads, collector, checkpointer, .. } = self;
+            for block in put::pump_staging(core) {
+                collector.moved(block);
+            }
+            core.kit.volume.clean_blocks();
+            collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });
+            if checkpointer.pump(core, collector.damaged_buckets.is_empty()) {
+                self.events.push(StoreEvent::CheckpointDone);
+            }
+            let waits = collector.waits() || checkpointer.waits() || core.kit.staging.waits();
+            self.life.make_durable(self.config.delays(), waits, &mut core.kit.volume);
+            let finished = || checkpointer.finish();
+            self.life.drain(&core.kit.staging, finished, &mut self.events);
+        }
+        let mut serving = self.serving();
+        serving.queued();
+        serving.group_pages();
+        self.take_answers();
+        let Self { core, reads, scans, events: mine, .. } = self;
+        scans.pump(&mut ServingWalks { core, reads, events: mine });
+        self.take_answers();
+        if let Some(report) = self.scrubber.pump(&mut self.core.kit.volume) {
+            self.events.push(StoreEvent::ScrubDone(report));
+        }
+        self.poll();
+        events.append(&mut self.events);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let (volume, writer) = (&self.core.kit.volume, &self.core.kit.volume.writer);
+        let walks = self.scans.has_work() || self.reads.has_work() || self.scrubber.has_work();
+        if self.life.has_failed() {
+            return (walks || !self.events.is_empty()).then_some(volume.now());
+        }
+        let work = walks
+            || self.core.kit.staging.has_work(writer)
+            || self.collector.has_work()
+            || self.checkpointer.has_work();
+        if work || !self.events.is_empty() {
+            return Some(volume.now());
+        }
+        let flush =
+            writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
+        let sync = writer.ledger.sync_deadline(self.config.sync_interval);
+        flush.into_iter().chain(sync).chain(self.life.deadline(volume.now())).min()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.core.kit.volume.device().wake_fd()
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.core.kit.volume.wait(timeout);
+    }
+
+    fn resize_cache(&mut self, bytes: u64) {
+        self.core.kit.cache.resize(bytes);
+    }
+
+    fn charge_cache(&mut self, beside: u64) {
+        let used = self.core.index_bytes() + self.buffer_bytes() + beside;
+        self.core.kit.cache.charge(used.saturating_sub(self.config.beside_bytes));
+    }
+
+    fn shutdown(&mut self) {
+        self.life.begin_draining(&mut self.events);
+    }
+}
+
+impl Figures for Skimpy {
+    fn figures(&self) -> FigureValues {
+        self.stats().figures()
+    }
+
+    fn is_full(&self) -> bool {
+        self.core.kit.room.is_full(&self.core.kit.volume.blocks)
+    }
+
+    fn growth_error(&self) -> Option<&str> {
+        self.core.kit.room.growth_error()
+    }
+}

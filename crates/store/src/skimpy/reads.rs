@@ -1,0 +1,611 @@
+//! Reads that had to wait for the device: look-ups of a key, and gathering of whole buckets.
+//!
+//! ```text
+//!   get, latest ─► search ─┐                      ┌─► answer (large: its parts first), translation, cache
+//!   scan, count ─► bucket ─┼─► page ─► next page ─┼─► scans
+//!   collection  ─► bucket ─┘                      └─► collection
+//! ```
+//!
+//! A walk begins anew when its bucket is rewritten meanwhile: what it would go on to may be erased.
+//! The page that it waits for stays until then.
+//!
+//! Invariant: every walk is answered once, served or failed.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{BlockId, FlashError, PageId};
+use timestone_types::{Expiry, KeyRef, Timestamp, Version};
+
+use super::chain::{Gathering, Search, SoughtKey, is_void};
+use super::contents::{FrugalContents, key_id};
+use super::translations::{Name, Youngest};
+use crate::api::{Latest, ReadOutcome, ReadToken, StoreEvent};
+use crate::error::StoreError;
+use crate::kit::assembly::{Assemblies, Assembly};
+use crate::kit::cache::CacheKey;
+use crate::kit::page_reads::PageReads;
+use crate::kit::staging::Moved;
+use crate::layout::{LargeHead, Record, RecordKind};
+
+/// Whom a bucket is gathered for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// A scan or count.
+    Scan(u64),
+    /// The rewriting of the bucket.
+    Rewriting,
+    /// A large value that may have to leave a block.
+    Leaving(BlockId),
+}
+
+/// What a search is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum For {
+    Get(Option<ReadToken>),
+    Latest(Option<ReadToken>),
+}
+
+/// A staged version that a search is compared with in the end.
+#[derive(Debug)]
+struct StagedCopy {
+    version: Version,
+    tombstone: bool,
+    expires_at: Expiry,
+    value: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct KeyWalk {
+    who: For,
+    name: Name,
+    key: Vec<u8>,
+    at: Timestamp,
+    judged: Timestamp,
+    staged: Option<StagedCopy>,
+    search: Search,
+}
+
+#[derive(Debug)]
+enum Task {
+    Key(KeyWalk),
+    Bucket(Owner, Gathering),
+}
+
+#[derive(Debug)]
+struct PendingWalk {
+    task: Task,
+    /// When it began, by the clock of links.
+    began: u64,
+    /// Its bucket was rewritten since.
+    anew: bool,
+}
+
+impl PendingWalk {
+    fn bucket(&self) -> u32 {
+        match &self.task {
+            Task::Key(walk) => walk.search.bucket,
+            Task::Bucket(_, gathering) => gathering.bucket,
+        }
+    }
+}
+
+/// Whom the parts of a large value are read for.
+#[derive(Debug)]
+pub(super) enum PartsFor {
+    Get {
+        token: Option<ReadToken>,
+        name: Name,
+        key: Vec<u8>,
+        at: Timestamp,
+        judged: Timestamp,
+        page: u32,
+    },
+    /// A scan wants its key.
+    Scan(u64),
+    /// It leaves a block.
+    Leaving(BlockId, Name, u32),
+}
+
+/// What the reads have come to, for others.
+#[derive(Debug)]
+pub(super) enum WalkResult {
+    Gathered(Owner, Gathering),
+    /// A bucket could not be gathered: its chain is damaged.
+    Damaged(Owner, u32, StoreError),
+    /// The key of a large value, for a scan.
+    LargeKey(u64, Result<Vec<u8>, StoreError>),
+    /// A large value that leaves a block is staged, or cannot be read.
+    Left(BlockId, bool),
+}
+
+/// All reads under way.
+pub(super) struct PendingReads {
+    walks: Vec<Option<PendingWalk>>,
+    free: Vec<u32>,
+    pub(super) pages: PageReads<u32>,
+    pub(super) assemblies: Assemblies<PartsFor>,
+    pub(super) answers: VecDeque<WalkResult>,
+}
+
+impl PendingReads {
+    /// None.
+    pub(super) fn new(assembled_bytes: u64) -> Self {
+        Self {
+            walks: Vec::new(),
+            free: Vec::new(),
+            pages: PageReads::new(),
+            assemblies: Assemblies::new(assembled_bytes),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Nobody wants the answers of gets and look-ups any more.
+    pub(super) fn abandon_gets(&mut self) {
+        for walk in self.walks.iter_mut().flatten() {
+            if let Task::Key(KeyWalk { who, .. }) = &mut walk.task {
+                *who = match *who {
+                    For::Get(_) => For::Get(None),
+                    For::Latest(_) => For::Latest(None),
+                };
+            }
+        }
+        for parts in self.assemblies.waiters_mut() {
+            if let PartsFor::Get { token, .. } = parts {
+                *token = None;
+            }
+        }
+    }
+
+    /// Whether the next pump can do something.
+    pub(super) fn has_work(&self) -> bool {
+        self.pages.has_work() || self.assemblies.has_work() || !self.answers.is_empty()
+    }
+
+    /// A bucket was rewritten: whoever follows its chain begins anew.
+    pub(super) fn rewritten(&mut self, bucket: u32) {
+        for walk in self.walks.iter_mut().flatten().filter(|walk| walk.bucket() == bucket) {
+            walk.anew = true;
+        }
+    }
+
+    fn keep(&mut self, walk: PendingWalk) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.walks[slot as usize] = Some(walk);
+                slot
+            }
+            None => {
+                self.walks.push(Some(walk));
+                self.walks.len() as u32 - 1
+            }
+        }
+    }
+}
+
+/// What serving a read may touch.
+pub(super) struct ServingWalks<'a> {
+    pub(super) core: &'a mut FrugalContents,
+    pub(super) reads: &'a mut PendingReads,
+    pub(super) events: &'a mut Vec<StoreEvent>,
+}
+
+impl ServingWalks<'_> {
+    /// Begins to look for the youngest version of a key at or before a time.
+    pub(super) fn get(
+        &mut self,
+        key: KeyRef<'_>,
+        (at, judged): (Timestamp, Timestamp),
+        token: Option<ReadToken>,
+    ) {
+        self.key(For::Get(token), SoughtKey::of(key), at, judged);
+    }
+
+    /// Begins to look for the youngest version of a key.
+    pub(super) fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) {
+        self.key(For::Latest(Some(token)), SoughtKey::of(key), Timestamp::MAX, Timestamp::MAX);
+    }
+
+    fn key(&mut self, who: For, key: SoughtKey<'_>, at: Timestamp, judged: Timestamp) {
+        let staged = self.core.staged_at(key.name, at).map(|staged| {
+            let (expires_at, value) = self.core.kit.staging.value(staged.slot);
+            let value = if matches!(who, For::Get(_)) { value.to_vec() } else { Vec::new() };
+            let (version, tombstone) = (staged.version, staged.tombstone);
+            StagedCopy { version, tombstone, expires_at, value }
+        });
+        let bucket = self.core.buckets.of(key.name.hash);
+        let known = self.core.translations.peek(key.name);
+        let search = Search::new(bucket, at, known, &self.core.buckets);
+        let (name, key) = (key.name, key.bytes.to_vec());
+        let task = Task::Key(KeyWalk { who, name, key, at, judged, staged, search });
+        self.begin(task);
+    }
+
+    /// Begins to gather a bucket; those before a record that was gathered before.
+    pub(super) fn gather(&mut self, owner: Owner, gathering: Gathering) {
+        self.begin(Task::Bucket(owner, gathering));
+    }
+
+    fn begin(&mut self, task: Task) {
+        let walk = PendingWalk { task, began: self.core.buckets.now(), anew: false };
+        let slot = self.reads.keep(walk);
+        self.advance(slot);
+    }
+
+    /// Follows a walk's chain until it waits for the device, or is over.
+    fn advance(&mut self, slot: u32) {
+        let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
+        let FrugalContents { kit, buckets, translations, .. } = &mut *self.core;
+        if core::mem::take(&mut walk.anew) {
+            walk.began = buckets.now();
+            match &mut walk.task {
+                Task::Key(key) => {
+                    let known = translations.peek(key.name);
+                    key.search = Search::new(key.search.bucket, key.at, known, buckets);
+                }
+                Task::Bucket(_, gathering) => {
+                    *gathering = Gathering::new(gathering.bucket, None, buckets);
+                }
+            }
+        }
+        loop {
+            let blocks = &kit.volume.blocks;
+            let page = match &mut walk.task {
+                Task::Key(key) => key.search.page(buckets, blocks),
+                Task::Bucket(_, gathering) => gathering.page(buckets, blocks),
+            };
+            let Some(page) = page else {
+                self.reads.free.push(slot);
+                return self.finish(walk);
+            };
+            let Some(bytes) = kit.volume.page_in_group(PageId(page)) else {
+                self.reads.walks[slot as usize] = Some(walk);
+                return self.reads.pages.wait(PageId(page), slot, &mut kit.volume);
+            };
+            let looked = look(&mut walk.task, bytes, true, buckets, blocks, &mut kit.buffers);
+            if let Err(reason) = looked {
+                self.reads.free.push(slot);
+                return self.failed(walk, StoreError::Corrupt { page, reason });
+            }
+        }
+    }
+
+    /// Serves walks whose pages were in groups when they asked.
+    pub(super) fn group_pages(&mut self) {
+        let mut pages = self.reads.pages.take_group_pages();
+        for page in pages.drain(..) {
+            match self.core.kit.volume.copy_of_group_page(page) {
+                Some(copy) => {
+                    self.page(page, Ok(()), &copy);
+                    self.core.kit.volume.give(copy);
+                }
+                None => self.reads.pages.read_after_all(page, &mut self.core.kit.volume),
+            }
+        }
+        self.reads.pages.recycle(pages);
+    }
+
+    /// A page has been read.
+    pub(super) fn page_read(&mut self, page: PageId, result: Result<(), FlashError>, bytes: &[u8]) {
+        let volume = &mut self.core.kit.volume;
+        let checked = match result {
+            Err(error) => Err(StoreError::Flash(error)),
+            Ok(()) => volume.verify(page, bytes).map(drop).map_err(|reason| {
+                volume.corrupt += 1;
+                StoreError::Corrupt { page: page.0, reason }
+            }),
+        };
+        self.page(page, checked, bytes);
+    }
+
+    fn page(&mut self, page: PageId, checked: Result<(), StoreError>, bytes: &[u8]) {
+        let mut waiting = self.reads.pages.arrived(page, &mut self.core.kit.volume);
+        let mut failure = checked.err();
+        while let Some(slot) = self.reads.pages.next(&mut waiting) {
+            let Some(mut walk) = self.reads.walks[slot as usize].take() else { continue };
+            if walk.anew {
+                self.reads.walks[slot as usize] = Some(walk);
+                self.advance(slot);
+                continue;
+            }
+            let error = match &mut failure {
+                None => {
+                    let FrugalContents { kit, buckets, .. } = &mut *self.core;
+                    let blocks = &kit.volume.blocks;
+                    let looked =
+                        look(&mut walk.task, bytes, false, buckets, blocks, &mut kit.buffers);
+                    match looked {
+                        Ok(()) => {
+                            self.reads.walks[slot as usize] = Some(walk);
+                            self.advance(slot);
+                            continue;
+                        }
+                        Err(reason) => {
+                            kit.volume.corrupt += 1;
+                            StoreError::Corrupt { page: page.0, reason }
+                        }
+                    }
+                }
+                Some(StoreError::Corrupt { page, reason }) => {
+                    StoreError::Corrupt { page: *page, reason }
+                }
+                // The device's own error goes to one of them; the others get the short form.
+                Some(_) if waiting.is_empty() => failure.take().unwrap_or(StoreError::Busy),
+                Some(_) => StoreError::Corrupt { page: page.0, reason: "it could not be read" },
+            };
+            self.reads.free.push(slot);
+            self.failed(walk, error);
+        }
+    }
+
+    fn failed(&mut self, walk: PendingWalk, error: StoreError) {
+        match walk.task {
+            Task::Key(KeyWalk { who: For::Get(Some(token)), .. }) => {
+                let outcome = ReadOutcome::Failed(error);
+                self.events.push(StoreEvent::ReadDone { token, outcome });
+            }
+            Task::Key(KeyWalk { who: For::Latest(Some(token)), .. }) => {
+                self.events.push(StoreEvent::LatestDone { token, found: Err(error) });
+            }
+            Task::Key(_) => {}
+            Task::Bucket(owner, gathering) => {
+                self.reads.answers.push_back(WalkResult::Damaged(owner, gathering.bucket, error));
+            }
+        }
+    }
+
+    fn finish(&mut self, walk: PendingWalk) {
+        match walk.task {
+            Task::Key(key) => self.key_done(key, walk.began),
+            Task::Bucket(owner, gathering) => {
+                self.reads.answers.push_back(WalkResult::Gathered(owner, gathering));
+            }
+        }
+    }
+
+    fn key_done(&mut self, walk: KeyWalk, began: u64) {
+        if let Some(youngest) = walk.search.youngest()
+            && !self.core.buckets.was_linked_after(walk.search.bucket, began)
+        {
+            self.core.translations.insert(walk.name, youngest);
+        }
+        let fence = self.core.spaces.fence_at(walk.name.keyspace, walk.at);
+        match walk.who {
+            For::Get(token) => self.get_done(token, walk, fence),
+            For::Latest(Some(token)) => {
+                let staged = walk.staged.as_ref().map(|staged| Latest {
+                    version: staged.version,
+                    absent: staged.tombstone,
+                    may_expire: !staged.expires_at.is_never(),
+                });
+                let best = walk.search.best.as_ref().map(|best| Latest {
+                    version: best.version,
+                    absent: best.kind.is_tombstone(),
+                    may_expire: !best.expires_at.is_never(),
+                });
+                let fence = Latest { version: fence, absent: true, may_expire: false };
+                let all = [staged, best, Some(fence)].into_iter().flatten();
+                let found = all.max_by_key(|one| one.version).unwrap_or_default();
+                self.events.push(StoreEvent::LatestDone { token, found: Ok(found) });
+            }
+            For::Latest(None) => {}
+        }
+    }
+
+    fn get_done(&mut self, token: Option<ReadToken>, mut walk: KeyWalk, fence: Version) {
+        let best = walk.search.best.take();
+        let found = best.as_ref().map_or(Version::ZERO, |best| best.version);
+        if let Some(staged) = walk.staged.take_if(|staged| staged.version > found)
+            && staged.version > fence
+        {
+            let (version, expires_at) = (staged.version, staged.expires_at);
+            if staged.tombstone {
+                return self.answer(token, ReadOutcome::Absent { version, expires_at });
+            }
+            return self.visible(token, version, expires_at, staged.value, walk.judged);
+        }
+        let Some(best) = best.filter(|best| best.version > fence) else {
+            let (version, expires_at) = (fence, Expiry::NEVER);
+            return self.answer(token, ReadOutcome::Absent { version, expires_at });
+        };
+        let (version, expires_at) = (best.version, best.expires_at);
+        if best.kind.is_tombstone() {
+            return self.answer(token, ReadOutcome::Absent { version, expires_at });
+        }
+        if best.kind == RecordKind::Value {
+            let (keyspace, id) = (walk.name.keyspace, key_id(walk.name));
+            let filed = CacheKey { keyspace, id, version, key: &walk.key };
+            if self.core.kit.cache.find(filed).is_none() {
+                self.core.kit.cache.insert(filed, expires_at, &best.value);
+            }
+            return self.visible(token, version, expires_at, best.value, walk.judged);
+        }
+        let Some(head) = LargeHead::read(&best.value) else {
+            let reason = "the head of a large value makes no sense";
+            let error = StoreError::Corrupt { page: best.place.page, reason };
+            return self.answer(token, ReadOutcome::Failed(error));
+        };
+        let KeyWalk { name, key, at, judged, .. } = walk;
+        let counted = u64::from(head.total);
+        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
+        if !self.reads.assemblies.has_room(counted) {
+            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
+                self.answer(token, ReadOutcome::Failed(StoreError::Busy));
+            }
+            return;
+        }
+        let inline = if head.key_outside > 0 { Vec::new() } else { key_of(&waiter).to_vec() };
+        let record = Record {
+            kind: best.kind,
+            keyspace: name.keyspace,
+            hash: name.hash,
+            version,
+            expires_at,
+            key: &inline,
+            value: &best.value,
+            links: None,
+        };
+        self.assemble(waiter, (&record, head), counted);
+    }
+
+    fn visible(
+        &mut self,
+        token: Option<ReadToken>,
+        version: Version,
+        expires_at: Expiry,
+        value: Vec<u8>,
+        judged: Timestamp,
+    ) {
+        if expires_at.has_passed(judged) {
+            self.core.kit.buffers.give(value);
+            return self.answer(token, ReadOutcome::Absent { version, expires_at });
+        }
+        self.answer(token, ReadOutcome::Present { version, expires_at, value });
+    }
+
+    fn answer(&mut self, token: Option<ReadToken>, outcome: ReadOutcome) {
+        match (token, outcome) {
+            (Some(token), outcome) => self.events.push(StoreEvent::ReadDone { token, outcome }),
+            (None, ReadOutcome::Present { value, .. }) => self.core.kit.buffers.give(value),
+            (None, _) => {}
+        }
+    }
+
+    /// Begins to read the parts of a large value.
+    pub(super) fn assemble(
+        &mut self,
+        waiter: PartsFor,
+        (record, head): (&Record<'_>, LargeHead<'_>),
+        counted: u64,
+    ) {
+        debug_assert!(!is_void(record, &self.core.kit.volume.blocks), "its parts are there");
+        let payload = self.core.kit.buffers.take();
+        let volume = &mut self.core.kit.volume;
+        if let Some(done) =
+            self.reads.assemblies.begin(waiter, (record, head), counted, payload, volume)
+        {
+            self.assembled(done);
+        }
+    }
+
+    /// Some parts of a large value have been read.
+    pub(super) fn parts_read(&mut self, number: u64, readable: bool, bytes: &[u8]) {
+        let volume = &mut self.core.kit.volume;
+        if let Some(done) = self.reads.assemblies.part_read(number, readable, bytes, volume) {
+            self.assembled(done);
+        }
+    }
+
+    /// Lets gets of large values go on that waited for memory, in their order.
+    pub(super) fn queued(&mut self) {
+        for waiter in self.reads.assemblies.take_queued() {
+            if let PartsFor::Get { token, name, key, at, judged, .. } = waiter {
+                self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
+            }
+        }
+    }
+
+    fn assembled(&mut self, assembly: Assembly<PartsFor>) {
+        if let Some(reason) = assembly.damaged {
+            self.core.kit.volume.corrupt += 1;
+            let (waiter, bytes) = assembly.into_waiter();
+            self.core.kit.buffers.give(bytes);
+            return match waiter {
+                PartsFor::Get { token, page, .. } => {
+                    let error = StoreError::Corrupt { page, reason };
+                    self.answer(token, ReadOutcome::Failed(error));
+                }
+                PartsFor::Scan(scan) => {
+                    let error = StoreError::Corrupt { page: 0, reason };
+                    self.reads.answers.push_back(WalkResult::LargeKey(scan, Err(error)));
+                }
+                PartsFor::Leaving(block, ..) => {
+                    self.reads.answers.push_back(WalkResult::Left(block, false));
+                }
+            };
+        }
+        match &assembly.waiter {
+            PartsFor::Get { token, key, page, .. } if assembly.key() != key => {
+                let reason = "two keys have the same hashes";
+                let (token, error) = (*token, StoreError::Corrupt { page: *page, reason });
+                self.answer(token, ReadOutcome::Failed(error));
+            }
+            &PartsFor::Get { token, judged, .. } => {
+                let version = assembly.version;
+                let (_, expires_at, value) = assembly.into_value();
+                self.visible(token, version, expires_at, value, judged);
+            }
+            &PartsFor::Scan(scan) => {
+                let key = assembly.key().to_vec();
+                self.reads.answers.push_back(WalkResult::LargeKey(scan, Ok(key)));
+                let (_, bytes) = assembly.into_waiter();
+                self.core.kit.buffers.give(bytes);
+            }
+            &PartsFor::Leaving(victim, name, page) => {
+                let record = Record {
+                    kind: assembly.kind,
+                    keyspace: name.keyspace,
+                    hash: name.hash,
+                    version: assembly.version,
+                    expires_at: assembly.expires_at,
+                    key: assembly.key(),
+                    value: assembly.value(),
+                    links: None,
+                };
+                let extents = assembly.extents().to_vec();
+                let moved = Moved { victim, from: PageId(page), extents };
+                let batch = self.core.kit.volume.writer.batch();
+                self.core.kit.staging.accept(&record, key_id(name), batch, Some(moved));
+                self.reads.answers.push_back(WalkResult::Left(victim, true));
+            }
+        }
+    }
+}
+
+fn key_of(parts: &PartsFor) -> &[u8] {
+    match parts {
+        PartsFor::Get { key, .. } => key,
+        PartsFor::Scan(_) | PartsFor::Leaving(..) => &[],
+    }
+}
+
+fn look(
+    task: &mut Task,
+    bytes: &[u8],
+    trusted: bool,
+    buckets: &super::buckets::Buckets,
+    blocks: &crate::kit::blocks::Blocks,
+    buffers: &mut crate::kit::buffers::Buffers,
+) -> Result<(), &'static str> {
+    match task {
+        Task::Key(walk) => {
+            let key = SoughtKey { name: walk.name, bytes: &walk.key };
+            let mut copy = || buffers.take();
+            walk.search.look(bytes, trusted, key, buckets, blocks, Some(&mut copy))
+        }
+        Task::Bucket(_, gathering) => gathering.look(bytes, trusted, buckets),
+    }
+}
+
+/// A key's youngest version, with what is staged of it.
+pub(super) fn latest_of(
+    youngest: Option<Youngest>,
+    staged: Option<super::contents::StagedVersion>,
+    fence: Version,
+) -> Latest {
+    let of_chain = youngest.map(|one| Latest {
+        version: one.version,
+        absent: one.tombstone,
+        may_expire: one.may_expire,
+    });
+    let staged = staged.map(|one| Latest {
+        version: one.version,
+        absent: one.tombstone,
+        may_expire: one.may_expire,
+    });
+    let fence = Latest { version: fence, absent: true, may_expire: false };
+    [of_chain, staged, Some(fence)]
+        .into_iter()
+        .flatten()
+        .max_by_key(|one| one.version)
+        .unwrap_or_default()
+}

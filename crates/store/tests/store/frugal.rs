@@ -1,0 +1,379 @@
+//! The store with its index on flash under pressure: buckets are rewritten all the time, and the power
+//! goes at any operation.
+
+use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId, Unsettled};
+use timestone_store::prelude::*;
+use timestone_store::{
+    Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, StoreError,
+};
+
+use crate::collection::{Churn, seeds};
+use crate::driver::{Driver, Got, SPACE, at, config, frugal, media, unruly_media};
+use crate::scores::sweep_is_full as full;
+use crate::sweep::{Plan, Shard, every_cut, small};
+
+fn churn(seed: u64, blocks: u32, keys: u64, sizes: Vec<usize>) -> Churn<Skimpy> {
+    let config =
+        MftlConfig { cache_bytes: if seed.is_multiple_of(2) { 1 << 20 } else { 0 }, ..config() };
+    Churn::of(false, unruly_media(8, blocks, seed), config, seed, keys, sizes)
+}
+
+#[test]
+fn a_small_device_serves_for_ever() {
+    for seed in 1..seeds(8) {
+        let mut churn = churn(seed, 64, 240, vec![20, 300, 700]);
+        churn.run(80, seed > 2);
+        assert!(churn.collected > 50, "{} blocks were collected", churn.collected);
+    }
+}
+
+#[test]
+fn large_values_are_collected_too() {
+    for seed in 1..seeds(4) {
+        let mut churn = churn(seed, 190, 25, vec![100, 5000, 40_000]);
+        churn.run(40, seed > 1);
+        assert!(churn.collected > 50, "{} blocks were collected (seed {seed})", churn.collected);
+    }
+}
+
+fn has_collected(figures: &FigureValues) -> bool {
+    figures.get(Figure::CollectedBlocks) > 5
+        && figures.get(Figure::MovedRecords) > 3
+        && figures.get(Figure::DroppedTombstones) > 0
+        && figures.get(Figure::Checkpoints) > 1
+}
+
+fn sweep(steps: u64, plan: &Plan) -> u64 {
+    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let figures = shard.clone().live(&media.copy(), small(0), steps, 7);
+    assert!(has_collected(&figures), "everything happens: {figures:?}");
+    every_cut(
+        (&media, &shard),
+        plan,
+        |media, shard| _ = shard.live(media, small(0), steps, 7),
+        |media, mut shard, cut| shard.replay_and_check(media, small(0), &format!("{cut:?}")),
+    )
+}
+
+#[test]
+fn sweep_a_power_cut_at_every_operation() {
+    let fates: &[Unsettled] = &[Unsettled::Lost, Unsettled::Drawn(1)];
+    let cuts = if full() {
+        sweep(600, &Plan { sector: 512, fates, stride: 1 })
+    } else {
+        sweep(300, &Plan { sector: 5 * 512, fates, stride: 1 })
+    };
+    assert!(cuts > 300, "{cuts} cuts");
+}
+
+#[test]
+fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
+    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let first = Plan { sector: 3 * PAGE_BYTES + 512, fates: &[Unsettled::Lost], stride: 9 };
+    let second = Plan { sector: 2 * PAGE_BYTES + 1536, fates: &[Unsettled::Drawn(4)], stride: 1 };
+    let mut cuts = 0;
+    every_cut(
+        (&media, &shard),
+        &first,
+        |media, shard| _ = shard.live(media, small(0), 150, 11),
+        |media, shard, first| {
+            cuts += every_cut(
+                (media, &shard),
+                &second,
+                |media, shard| shard.recover(media, small(0)),
+                |media, mut shard, cut| {
+                    shard.replay_and_check(media, small(0), &format!("{first:?}, then {cut:?}"))
+                },
+            );
+        },
+    );
+    assert!(cuts > 300, "{cuts} cuts");
+}
+
+/// A store with few buckets, so that chains are long.
+fn open(media: &MemoryMedia) -> (Driver<Skimpy>, RecoveryReport) {
+    open_for(media, 2)
+}
+
+/// A store for so many keys.
+fn open_for(media: &MemoryMedia, keys: u64) -> (Driver<Skimpy>, RecoveryReport) {
+    let config = SkimpyConfig { keys, ..frugal(config()) };
+    let (store, report) = Skimpy::open(Box::new(media.open()), config).expect("opens");
+    (Driver::new(store), report)
+}
+
+fn fill(driver: &mut Driver<Skimpy>, keys: u64) {
+    for n in 0..keys {
+        driver.put(&n.to_be_bytes(), 10, &[n as u8; 500]);
+    }
+    driver.sync();
+}
+
+/// The pages that were programmed.
+fn programmed(media: &MemoryMedia, blocks: u32) -> Vec<PageId> {
+    let is_programmed =
+        |page: &PageId| media.page(*page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0));
+    (0..blocks * 8).map(PageId).filter(is_programmed).collect()
+}
+
+#[test]
+fn damage_in_a_chain_is_told_and_hides_nothing() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media);
+    fill(&mut driver, 60);
+    let pages = programmed(&media, 20);
+    let page = pages[pages.len() / 2];
+    let (mut noticed, mut sound) = (0, 0);
+    for bit in (0..4096 * 8).step_by(97) {
+        assert!(media.flip_bit(page, bit));
+        for n in 0..60u64 {
+            match driver.try_get_in(SPACE, &n.to_be_bytes(), 20) {
+                Ok(Got::Value(_, value)) => {
+                    assert_eq!(value, vec![n as u8; 500], "bit {bit} changed a value");
+                    sound += 1;
+                }
+                Ok(Got::Absent(_)) => panic!("bit {bit} hid key {n}"),
+                Err(StoreError::Corrupt { .. }) => noticed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        media.flip_bit(page, bit);
+    }
+    assert!(noticed > 1000 && sound > 1000, "{noticed} noticed, {sound} sound");
+}
+
+#[test]
+fn recovery_finds_what_lies_behind_damage() {
+    for keys_per_page in [1, 5] {
+        let media = media(8, 40);
+        let (mut driver, _) = open(&media);
+        fill(&mut driver, 150);
+        drop(driver);
+        let mut flipped = 0;
+        for page in programmed(&media, 40).into_iter().step_by(keys_per_page) {
+            flipped += u64::from(media.flip_bit(page, 8 * 300));
+        }
+        let (mut driver, report) = open(&media);
+        assert!(flipped > 1 && report.corrupt_records == flipped, "{flipped}: {report:?}");
+        let check = |driver: &mut Driver<Skimpy>| {
+            let keys = (0..150u64).map(|n| n.to_be_bytes());
+            let found = keys.filter(|key| driver.value(key, 20).is_some()).count() as u64;
+            assert_eq!(found, 150 - flipped);
+        };
+        check(&mut driver);
+        // Its buckets are in pieces, and are put together.
+        driver.pumps(300);
+        check(&mut driver);
+        assert_eq!(driver.count(SPACE, 20), 150 - flipped);
+        driver.shut_down();
+        drop(driver);
+        let (mut driver, _) = open(&media);
+        check(&mut driver);
+    }
+}
+
+#[test]
+fn a_page_that_is_lost_in_the_middle_of_a_chain_takes_its_own_records_alone() {
+    let full = media(8, 40);
+    let (mut driver, _) = open(&full);
+    fill(&mut driver, 100);
+    drop(driver);
+    let pages = programmed(&full, 40);
+    for &page in &pages[..pages.len() - 1] {
+        let media = full.copy();
+        media.set_page(page, &[0; 4096]);
+        let (mut driver, report) = open(&media);
+        let keys = (0..100u64).map(|n| n.to_be_bytes());
+        let found = keys.filter(|key| driver.value(key, 20).is_some()).count();
+        assert!((93..100).contains(&found), "page {page}: {found} found, {report:?}");
+        // What is lost at the end of a block looks as if it had never been written.
+        assert!(report.met_damage() || page.0 % 8 == 7, "page {page}: {report:?}");
+    }
+}
+
+#[test]
+fn collection_sets_damaged_blocks_aside_and_drops_no_tombstone_then() {
+    let media = media(8, 80);
+    let (mut driver, _) = open(&media);
+    for n in 0..100u64 {
+        driver.put(&n.to_be_bytes(), 10 + n, &[9; 700]);
+    }
+    driver.sync();
+    let pages = programmed(&media, 80);
+    let page = pages[3];
+    assert!(media.flip_bit(page, 8 * 300));
+    let (mut values, mut errors) = (0, 0);
+    for n in 0..3000u64 {
+        let put = driver.try_put(&(n % 100).to_be_bytes(), 1000 + n, &[9; 700]);
+        match put {
+            Ok(()) | Err(StoreError::Busy | StoreError::DeviceFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        driver.store.advance_watermark(at(900 + n));
+        driver.store.advance_replay_floor(at(900 + n));
+        driver.pump();
+    }
+    for n in 0..100u64 {
+        match driver.try_get_in(SPACE, &n.to_be_bytes(), 10_000) {
+            Ok(Got::Value(_, value)) => {
+                assert_eq!(value, vec![9; 700]);
+                values += 1;
+            }
+            Err(StoreError::Corrupt { .. }) => errors += 1,
+            other => panic!("key {n}: {other:?}"),
+        }
+    }
+    let stats = driver.store.stats();
+    assert!(stats.corrupt > 0, "{stats:?}");
+    assert!(values > 0, "{values} values, {errors} errors: {stats:?}");
+}
+
+#[test]
+fn a_checkpoint_saves_the_scan_and_a_bad_one_does_not_matter() {
+    let media = media(8, 200);
+    let (mut driver, _) = open(&media);
+    fill(&mut driver, 1000);
+    driver.store.advance_watermark(at(15));
+    driver.shut_down();
+    drop(driver);
+    let (mut driver, with) = open(&media);
+    assert_eq!((with.checkpoint, with.keys, with.scanned_records), (Some(1), 1000, 0));
+    assert_eq!(driver.store.watermark(), at(15));
+    driver.put(b"after", 20, b"the checkpoint");
+    driver.sync();
+    drop(driver);
+    let (mut driver, again) = open(&media);
+    assert_eq!((again.checkpoint, again.keys, again.scanned_records), (Some(1), 1001, 1));
+    assert_eq!(driver.value(b"after", 30), Some(b"the checkpoint".to_vec()));
+    drop(driver);
+    let bad = programmed(&media, 200).into_iter().find(|&page| {
+        media.flip_bit(page, 8 * 2000);
+        let (_, report) = open(&media);
+        media.flip_bit(page, 8 * 2000);
+        report.checkpoint.is_none()
+    });
+    media.flip_bit(bad.expect("some page belongs to the checkpoint"), 8 * 2000);
+    let (mut driver, report) = open(&media);
+    assert!(report.met_damage() && report.keys == 1001, "{report:?}");
+    assert_eq!(driver.count(SPACE, 30), 1001);
+}
+
+#[test]
+fn a_full_device_refuses_puts_goes_on_reading_and_recovers_by_deletes() {
+    let media = media(8, 64);
+    let (mut driver, _) = open_for(&media, 500);
+    let value = [7; 900];
+    let mut stored = 0u64;
+    let refused = loop {
+        match driver.try_put(&stored.to_be_bytes(), 10, &value) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => driver.pump(),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StoreError::DeviceFull { .. }), "{refused}");
+    assert!(stored > 400 && driver.store.is_full(), "{stored} values");
+    for n in 0..stored {
+        assert_eq!(driver.value(&n.to_be_bytes(), 20), Some(value.to_vec()));
+    }
+    for n in 0..stored {
+        let mut waited = 0;
+        while let Err(error) = driver.try_delete(&n.to_be_bytes(), 30) {
+            // When many are deleted, room for more comes from those before.
+            assert!(n > 500 && waited < 5000, "delete {n} of {stored}: {error}");
+            driver.store.advance_watermark(at(40));
+            driver.store.advance_replay_floor(at(29));
+            driver.pump();
+            waited += 1;
+        }
+    }
+    driver.store.advance_watermark(at(40));
+    driver.store.advance_replay_floor(at(40));
+    driver.pumps(3000);
+    driver.put(b"again", 50, &value);
+    assert_eq!(driver.value(b"again", 60), Some(value.to_vec()));
+}
+
+/// Deletions that lie in the log before the older values that they hide, and a power cut as soon as
+/// the first is forgotten: how many values are there afterwards.
+fn deleted_values_that_come_back() -> usize {
+    let media = media(8, 60);
+    let (mut driver, _) = open_for(&media, 4000);
+    let name = |n: u64| (1_000_000 + n).to_be_bytes();
+    (0..20).for_each(|n| driver.delete(&name(n), 20));
+    for n in 0..100u64 {
+        driver.put(&n.to_be_bytes(), 15, &[1; 700]);
+    }
+    (0..20).for_each(|n| driver.put(&name(n), 10, b"late"));
+    driver.sync();
+    driver.store.advance_watermark(at(30));
+    driver.store.advance_replay_floor(at(30));
+    for n in 0..3000u64 {
+        driver.put(&(n % 100).to_be_bytes(), 100 + n, &[2; 700]);
+        driver.store.advance_watermark(at(100 + n));
+        driver.pump();
+        if driver.figure(Figure::CollectedBlocks) > 0 {
+            break;
+        }
+    }
+    let free = driver.figure(Figure::FreeBlocks);
+    for _ in 0..100 {
+        driver.pump();
+        if driver.figure(Figure::FreeBlocks) > free {
+            break;
+        }
+    }
+    media.power_cut(1);
+    drop(driver);
+    let (mut driver, _) = open_for(&media, 4000);
+    (0..20).filter(|&n| driver.value(&name(n), 10_000).is_some()).count()
+}
+
+#[test]
+fn a_tombstone_stays_until_what_it_hides_cannot_come_back() {
+    assert_eq!(deleted_values_that_come_back(), 0);
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use timestone_types::planted::{Bug, set};
+
+    use super::*;
+
+    /// Whether one of some workloads notices a bug.
+    fn is_found(bug: Option<Bug>, live: impl Fn(u64) + std::panic::RefUnwindSafe) -> bool {
+        (1..30).any(|seed| {
+            set(bug);
+            let found = std::panic::catch_unwind(|| live(seed)).is_err();
+            set(None);
+            found
+        })
+    }
+
+    fn small_values(seed: u64) {
+        churn(seed, 64, 240, vec![20, 300, 700]).run(12, false);
+    }
+
+    #[test]
+    fn a_look_up_that_trusts_flagged_records_is_found() {
+        assert!(is_found(Some(Bug::TrustsFlagged), small_values));
+    }
+
+    #[test]
+    fn a_block_that_is_erased_before_its_chains_are_durable_is_found() {
+        let plan = Plan { sector: 1 << 20, fates: &[Unsettled::Lost], stride: 2 };
+        let sweep = || {
+            set(Some(Bug::ErasesBeforeDurable));
+            sweep(300, &plan)
+        };
+        let found = std::panic::catch_unwind(sweep).is_err();
+        set(None);
+        assert!(found);
+    }
+
+    #[test]
+    fn a_tombstone_that_is_dropped_before_what_it_hides_is_found() {
+        use timestone_types::planted::with;
+        assert!(with(Bug::EarlyTombstone, deleted_values_that_come_back) > 0);
+    }
+}
