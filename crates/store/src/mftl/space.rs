@@ -44,6 +44,9 @@ pub(crate) struct Space {
     /// on.
     pub(crate) swept: Version,
     pub(crate) sweep_next: u16,
+    /// The fence of the sweep that is going on. A younger one that the watermark has passed meanwhile
+    /// gets a sweep of its own: this one has passed segments already.
+    sweeping: Version,
 }
 
 impl Space {
@@ -56,6 +59,7 @@ impl Space {
             epoch: 0,
             swept: Version::ZERO,
             sweep_next: 0,
+            sweeping: Version::ZERO,
         }
     }
 
@@ -229,6 +233,10 @@ impl Spaces {
                 self.dropped.push((index, 0));
                 return true;
             }
+            if space.sweep_next == 0 {
+                space.sweeping = fence;
+            }
+            let fence = space.sweeping;
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
             for segment in space.sweep_next..end {
                 space
