@@ -6,8 +6,8 @@ use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
     Count, Figure, Ftl, FtlConfig, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig,
-    PromisedPuts, PutSize, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, Skimpy,
-    SkimpyConfig, StoreError, StoreEvent,
+    PromisedPuts, PutSize, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit,
+    StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
@@ -106,37 +106,6 @@ impl Survives for Mftl {
         layered: bool,
     ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
         try_open(media, config, layered)
-    }
-}
-
-/// A rewritten bucket drops a tombstone again that a crash had brought back without a trace.
-impl Survives for Skimpy {
-    const COUNTS_DELETIONS: bool = false;
-
-    fn open_on(
-        media: &MemoryMedia,
-        config: MftlConfig,
-        _layered: bool,
-    ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
-        let config = SkimpyConfig { keys: 60, ..frugal(config) };
-        let (store, report) = Self::open(Box::new(media.open()), config)?;
-        Ok((Driver::new(store), report))
-    }
-}
-
-/// The same for a store with its index on flash, for some hundred keys.
-pub(crate) fn frugal(config: MftlConfig) -> SkimpyConfig {
-    SkimpyConfig {
-        store_id: config.store_id,
-        seed: config.seed,
-        keys: 200,
-        cache_bytes: config.cache_bytes,
-        checkpoint_bytes: config.checkpoint_bytes,
-        packing_delay: config.packing_delay,
-        partial_page_delay: config.partial_page_delay,
-        sync_interval: config.sync_interval,
-        without_log: config.without_log,
-        ..SkimpyConfig::default()
     }
 }
 

@@ -1,16 +1,90 @@
 //! The store with its index on flash under pressure: buckets are rewritten all the time, and the power
 //! goes at any operation.
 
+use proptest::prelude::*;
 use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{
-    Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, StoreError,
+    Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, SkimpyFactory,
+    StoreError,
 };
 
 use crate::collection::{Churn, seeds};
-use crate::driver::{Driver, Got, SPACE, at, config, frugal, media, unruly_media};
+use crate::conformance;
+use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, unruly_media};
+use crate::model::{Made, Op, ops, run};
 use crate::scores::sweep_is_full as full;
 use crate::sweep::{Plan, Shard, every_cut, small};
+
+/// A rewritten bucket drops a tombstone again that a crash had brought back without a trace.
+impl Survives for Skimpy {
+    const COUNTS_DELETIONS: bool = false;
+
+    fn open_on(
+        media: &MemoryMedia,
+        config: MftlConfig,
+        _layered: bool,
+    ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
+        let config = SkimpyConfig { keys: 60, ..frugal(config) };
+        let (store, report) = Self::open(Box::new(media.open()), config)?;
+        Ok((Driver::new(store), report))
+    }
+}
+
+/// The same for a store with its index on flash, for some hundred keys.
+fn frugal(config: MftlConfig) -> SkimpyConfig {
+    SkimpyConfig {
+        store_id: config.store_id,
+        seed: config.seed,
+        keys: 200,
+        cache_bytes: config.cache_bytes,
+        checkpoint_bytes: config.checkpoint_bytes,
+        packing_delay: config.packing_delay,
+        partial_page_delay: config.partial_page_delay,
+        sync_interval: config.sync_interval,
+        without_log: config.without_log,
+        ..SkimpyConfig::default()
+    }
+}
+
+/// The fewer buckets, the longer their chains.
+fn frugally<const CRAMPED: bool>(history: Vec<Op>, keys: u64, cache_bytes: u64, blocks: u32) {
+    let config = SkimpyConfig { keys, cache_bytes, ..frugal(config()) };
+    let make = |device, config| SkimpyFactory { device, config };
+    let life: Made<_, _, CRAMPED> = Made { media: media(8, blocks), config, make };
+    run(history, life.open(), life);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_does_one_with_its_index_on_flash(
+        history in proptest::collection::vec(ops(), 1..150),
+        keys in 1u64..200,
+        cached: bool,
+    ) {
+        frugally::<false>(history, keys, if cached { 2 << 20 } else { 0 }, 400);
+    }
+
+    /// Collection is at work all the time.
+    #[test]
+    fn so_does_one_with_its_index_on_flash_and_hardly_any_room(
+        history in proptest::collection::vec(ops(), 100..500),
+        keys in 1u64..200,
+        blocks in 36u32..70,
+    ) {
+        frugally::<true>(history, keys, 0, blocks);
+    }
+}
+
+#[test]
+fn it_behaves() {
+    let skimpy = |config| SkimpyFactory { device: Box::new(media(16, 512).open()), config };
+    conformance::run(|| skimpy(frugal(config())));
+    conformance::run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal(config()) }));
+    conformance::run(|| skimpy(SkimpyConfig { keys: 10, ..frugal(config()) }));
+}
 
 fn churn(seed: u64, blocks: u32, keys: u64, sizes: Vec<usize>) -> Churn<Skimpy> {
     let config =

@@ -9,6 +9,7 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
+#[cfg(feature = "skimpy")]
 mod frugal;
 mod layered;
 mod lives;

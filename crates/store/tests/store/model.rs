@@ -7,16 +7,15 @@ use proptest::prelude::*;
 use timestone_flash::FlashDevice;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, SkimpyConfig, SkimpyFactory, StoreError,
-    VftlConfig, VftlFactory,
+    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, StoreError, VftlConfig, VftlFactory,
 };
 use timestone_types::{ClientId, Expiry, Version};
 
 use crate::conformance::dram;
-use crate::driver::{Driver, Got, SPACE, at, config, frugal, media, open, version};
+use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     Put {
         key: u8,
         nanos: u64,
@@ -54,7 +53,7 @@ enum Op {
 }
 
 /// What makes and ends stores for a history.
-trait Life {
+pub(crate) trait Life {
     type Store: Store;
     /// A key has its youngest version only.
     const SINGLE: bool = false;
@@ -71,7 +70,7 @@ trait Life {
     ) -> Driver<Self::Store>;
 }
 
-fn ops() -> impl Strategy<Value = Op> {
+pub(crate) fn ops() -> impl Strategy<Value = Op> {
     let key = 0u8..24;
     let nanos = 1u64..400;
     let size = prop_oneof![6 => 0usize..300, 2 => 1000usize..4000, 1 => 4000usize..30_000];
@@ -95,7 +94,7 @@ fn ops() -> impl Strategy<Value = Op> {
 type Written = Option<(Vec<u8>, u64)>;
 
 #[derive(Default)]
-struct Model {
+pub(crate) struct Model {
     versions: BTreeMap<(u8, u64), Written>,
     fences: Vec<u64>,
     watermark: u64,
@@ -189,7 +188,7 @@ fn answer<S: Store>(driver: &mut Driver<S>, key: u8, nanos: u64) -> Option<Got> 
     }
 }
 
-fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
+pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
     let mut model = Model { single: L::SINGLE, ..Model::default() };
     for op in history {
         // Time goes on behind what was lost.
@@ -295,14 +294,14 @@ impl Life for OnFlash {
 }
 
 /// Other stores on flash do so, too.
-struct Made<F, C = VftlConfig, const CRAMPED: bool = false> {
-    media: timestone_flash::MemoryMedia,
-    config: C,
-    make: fn(Box<dyn FlashDevice>, C) -> F,
+pub(crate) struct Made<F, C = VftlConfig, const CRAMPED: bool = false> {
+    pub(crate) media: timestone_flash::MemoryMedia,
+    pub(crate) config: C,
+    pub(crate) make: fn(Box<dyn FlashDevice>, C) -> F,
 }
 
 impl<F: Factory<Report = RecoveryReport>, C: Copy, const CRAMPED: bool> Made<F, C, CRAMPED> {
-    fn open(&self) -> Driver<F::Store> {
+    pub(crate) fn open(&self) -> Driver<F::Store> {
         let opened = (self.make)(Box::new(self.media.open()), self.config).open();
         let Ok((store, report)) = opened else { panic!("it opens") };
         assert_eq!(report.corrupt_records, 0, "{report:?}");
@@ -367,14 +366,6 @@ fn layered<F: Factory<Report = RecoveryReport>>(
     run(history, life.open(), life);
 }
 
-/// The fewer buckets, the longer their chains.
-fn frugally<const CRAMPED: bool>(history: Vec<Op>, keys: u64, cache_bytes: u64, blocks: u32) {
-    let config = SkimpyConfig { keys, cache_bytes, ..frugal(config()) };
-    let make = |device, config| SkimpyFactory { device, config };
-    let life: Made<_, _, CRAMPED> = Made { media: media(8, blocks), config, make };
-    run(history, life.open(), life);
-}
-
 fn in_memory(history: Vec<Op>) {
     run(history, Driver::new(Dram::new(dram())), InMemory);
 }
@@ -405,25 +396,6 @@ proptest! {
     ) {
         let cache_bytes = if cached { 2 << 20 } else { 0 };
         layered(history, cache_bytes, |device, config| SftlFactory { device, config });
-    }
-
-    #[test]
-    fn so_does_one_with_its_index_on_flash(
-        history in proptest::collection::vec(ops(), 1..150),
-        keys in 1u64..200,
-        cached: bool,
-    ) {
-        frugally::<false>(history, keys, if cached { 2 << 20 } else { 0 }, 400);
-    }
-
-    /// Collection is at work all the time.
-    #[test]
-    fn so_does_one_with_its_index_on_flash_and_hardly_any_room(
-        history in proptest::collection::vec(ops(), 100..500),
-        keys in 1u64..200,
-        blocks in 36u32..70,
-    ) {
-        frugally::<true>(history, keys, 0, blocks);
     }
 
     #[test]

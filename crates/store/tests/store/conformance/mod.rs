@@ -13,13 +13,10 @@ mod volatile;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
-use timestone_store::{
-    DramConfig, MftlConfig, MftlFactory, SftlFactory, SkimpyConfig, SkimpyFactory, VftlConfig,
-    VftlFactory,
-};
+use timestone_store::{DramConfig, MftlConfig, MftlFactory, SftlFactory, VftlConfig, VftlFactory};
 use timestone_types::HashSeed;
 
-use crate::driver::{Driver, config, frugal, media};
+use crate::driver::{Driver, config, media};
 
 /// A sentence about stores, and how it is tried.
 type Behaviour<S> = (&'static str, fn(&mut Driver<S>));
@@ -49,7 +46,7 @@ fn behaviours<F: Factory>() -> Vec<Behaviour<F::Store>> {
     all
 }
 
-fn run<F: Factory>(make: impl Fn() -> F) {
+pub(crate) fn run<F: Factory>(make: impl Fn() -> F) {
     for (name, behaviour) in behaviours::<F>() {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let Ok((store, _)) = make().open() else { panic!("it opens") };
@@ -71,10 +68,6 @@ fn every_store_behaves() {
     run(|| VftlFactory { device: device(), config: cached() });
     run(|| SftlFactory { device: device(), config: over(config()) });
     run(|| SftlFactory { device: device(), config: cached() });
-    let skimpy = |config| SkimpyFactory { device: Box::new(media(16, 512).open()), config };
-    run(|| skimpy(frugal(config())));
-    run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal(config()) }));
-    run(|| skimpy(SkimpyConfig { keys: 10, ..frugal(config()) }));
     run(dram);
 }
 
