@@ -195,7 +195,7 @@ fn an_older_copy_that_is_taken_for_the_latest_is_found() {
 
 #[test]
 fn a_loss_that_counts_in_its_own_epoch_is_found() {
-    found_within(100, Bug::CountsLossInBase, OLDER);
+    found_within(30, Bug::CountsLossInBase, OLDER);
 }
 
 #[test]
