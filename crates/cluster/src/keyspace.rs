@@ -100,7 +100,8 @@ option! {
     }
 }
 option! {
-    /// How keys are found (docs/protocol/storage.md, "Index").
+    /// How keys are found (docs/protocol/storage.md, "Index"). The keyspace's id says so as well
+    /// ([`KeyspaceId::is_ordered`], [`KeyspaceId::is_frugal`]).
     IndexKind("index", served: "full", choices: "full, frugal, ordered") {
         /// Every key's hash and every version's place in memory.
         Full = 1 "full" true,
@@ -204,10 +205,29 @@ impl KeyspaceOptions {
     pub fn check_served(&self) -> Result<(), ClusterError> {
         self.store.check_served()?;
         self.index.check_served()?;
+        self.id(0)?;
         self.isolation.check_served()?;
         self.commit.check_served()?;
         self.cache.check_served()?;
         self.external.check_served()
+    }
+
+    /// The id of a keyspace with these options.
+    ///
+    /// # Errors
+    /// [`ClusterError::Unsupported`]: an index on flash of a keyspace in memory.
+    pub fn id(&self, number: u32) -> Result<KeyspaceId, ClusterError> {
+        let id = KeyspaceId::numbered(number, self.store == StoreKind::Dram);
+        match (self.index, self.store) {
+            (IndexKind::Full, _) => Ok(id),
+            (IndexKind::Ordered, _) => Ok(id.ordered()),
+            (IndexKind::Frugal, StoreKind::Mftl) => Ok(id.frugal()),
+            (IndexKind::Frugal, StoreKind::Dram) => Err(ClusterError::Unsupported {
+                option: "index",
+                value: self.index.name(),
+                served: "full or ordered with store dram",
+            }),
+        }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -330,8 +350,9 @@ impl Keyspace {
         let id = KeyspaceId::new(cursor.u32()?);
         let name = KeyspaceName::decode(cursor)?;
         let options = KeyspaceOptions::decode(cursor)?;
-        if id.is_in_memory() != (options.store == StoreKind::Dram) {
-            return Err(cursor.fail("its id and its option store contradict each other"));
+        if options.id(id.number()) != Ok(id) {
+            let words = "its id and its options store and index contradict each other";
+            return Err(cursor.fail(words));
         }
         Ok(Self { id, name, options })
     }
@@ -402,11 +423,15 @@ mod tests {
             KeyspaceOptions::DEFAULT.encode(&mut old);
             assert_eq!((bytes[0] == old[0], old[0]), (kind == StoreKind::Mftl, 1));
             assert_eq!(bytes[1..], old[1..]);
-            let id = KeyspaceId::numbered(3, kind == StoreKind::Mftl);
-            let name = KeyspaceName::new("wrong").unwrap();
-            let mut bytes = Vec::new();
-            Keyspace { id, name, options }.encode(&mut bytes);
-            assert!(Keyspace::decode(&mut Cursor::new("keyspace", &bytes)).is_err());
+            let right = options.id(3).unwrap();
+            let wrong = [KeyspaceId::numbered(3, kind == StoreKind::Mftl), right.ordered()];
+            for (id, is_read) in [(right, true), (wrong[0], false), (wrong[1], false)] {
+                let name = KeyspaceName::new("one").unwrap();
+                let mut bytes = Vec::new();
+                Keyspace { id, name, options }.encode(&mut bytes);
+                let decoded = Keyspace::decode(&mut Cursor::new("keyspace", &bytes));
+                assert_eq!(decoded.is_ok(), is_read, "{id}");
+            }
         }
         for &mode in CacheMode::ALL {
             assert_eq!(mode.name().parse(), Ok(mode));

@@ -28,7 +28,7 @@ use crate::state::MasterState;
 use crate::{
     ClientIdBlock, ClusterError, ControlState, DirectoryId, Keyspace, KeyspaceName,
     KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor, Run,
-    ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, StoreKind, Term, assign,
+    ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, Term, assign,
     restored,
 };
 
@@ -332,7 +332,7 @@ impl Master {
                 limit: u64::from(KeyspaceId::MAX_NUMBER),
             });
         }
-        let id = KeyspaceId::numbered(number, options.store == StoreKind::Dram);
+        let id = options.id(number)?;
         self.state.next_keyspace = KeyspaceId::new(number + 1);
         let keyspace = Keyspace { id, name, options };
         assert!(self.state.keyspaces.iter().all(|one| one.id != id), "an id is given out once");

@@ -65,8 +65,14 @@ impl KeyspaceId {
     pub const DEFAULT: Self = Self(0);
     /// The bit of an id that says that the keyspace is kept in memory only.
     const IN_MEMORY: u32 = 1 << 31;
+    /// The bit of an id that says that its keys are kept in order.
+    const ORDERED: u32 = 1 << 30;
+    /// The bit of an id that says that its index is on flash.
+    const FRUGAL: u32 = 1 << 29;
+    /// What an id says beside the number.
+    const MARKS: u32 = Self::IN_MEMORY | Self::ORDERED | Self::FRUGAL;
     /// The highest number of a keyspace.
-    pub const MAX_NUMBER: u32 = Self::IN_MEMORY - 1;
+    pub const MAX_NUMBER: u32 = !Self::MARKS;
 
     /// The id of the keyspace with this number: of one that is kept in memory only, or on flash.
     ///
@@ -78,10 +84,46 @@ impl KeyspaceId {
         Self(if in_memory { number | Self::IN_MEMORY } else { number })
     }
 
+    /// The id of a keyspace as this one, with its keys in order.
+    ///
+    /// # Panics
+    /// Its index is on flash: that has no order.
+    #[must_use]
+    pub const fn ordered(self) -> Self {
+        assert!(!self.is_frugal(), "an index on flash has no order");
+        Self(self.0 | Self::ORDERED)
+    }
+
+    /// The id of a keyspace as this one, with its index on flash.
+    ///
+    /// # Panics
+    /// It is kept in memory only, or its keys are in order.
+    #[must_use]
+    pub const fn frugal(self) -> Self {
+        assert!(!self.is_in_memory() && !self.is_ordered(), "an index on flash is by hashes");
+        Self(self.0 | Self::FRUGAL)
+    }
+
     /// Its number: handed out one after the other, wherever the keyspaces are kept.
     #[must_use]
     pub const fn number(self) -> u32 {
-        self.0 & !Self::IN_MEMORY
+        self.0 & !Self::MARKS
+    }
+
+    /// Whether its keys are kept in order as well, so that ranges of them can be read. The id says
+    /// so, as for [`is_in_memory`](Self::is_in_memory).
+    #[inline]
+    #[must_use]
+    pub const fn is_ordered(self) -> bool {
+        self.0 & Self::ORDERED != 0
+    }
+
+    /// Whether its index is on flash (SkimpyFTL). The id says so, as for
+    /// [`is_in_memory`](Self::is_in_memory).
+    #[inline]
+    #[must_use]
+    pub const fn is_frugal(self) -> bool {
+        self.0 & Self::FRUGAL != 0
     }
 
     /// Whether the keyspace is kept in memory only. The id says so, and not a table: every shard
