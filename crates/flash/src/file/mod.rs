@@ -550,6 +550,10 @@ impl FlashDevice for FileDevice {
         Some(self.engine.wake_fd())
     }
 
+    fn wears_out(&self) -> bool {
+        false
+    }
+
     fn stats(&self) -> DeviceStats {
         let (wear_min, wear_max) = self.ledger.wear();
         DeviceStats { wear_min, wear_max, ..self.requests.stats }
