@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod limits;
 mod memory;
 mod pending;
+mod queued;
 
 pub use clock::FlashClock;
 pub use device::{
