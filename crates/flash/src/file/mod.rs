@@ -199,7 +199,7 @@ impl FileDevice {
     }
 
     fn read(&mut self, token: Token, extent: Extent, buffer: AlignedBuffer) {
-        let index = self.reads.begin(ReadSlot { token, extent });
+        let index = self.reads.begin(ReadSlot { token, extent, asked: extent.pages });
         let length = extent.pages as usize * PAGE_BYTES;
         let op =
             IoOp::Read { file: self.file.clone(), offset: self.offset_of(extent), buffer, length };
@@ -305,7 +305,7 @@ impl FileDevice {
         buffer: Option<AlignedBuffer>,
         completions: &mut Vec<FlashCompletion>,
     ) {
-        let ReadSlot { token, extent } = self.reads.end(index);
+        let ReadSlot { token, extent, .. } = self.reads.end(index);
         self.ledger.end_read(extent.block);
         let bytes = extent.pages as usize * PAGE_BYTES;
         let result = match result {

@@ -8,6 +8,8 @@ use crate::ledger::Extent;
 pub(crate) struct ReadSlot {
     pub(crate) token: Token,
     pub(crate) extent: Extent,
+    /// Pages of it that the medium was asked for.
+    pub(crate) asked: u32,
 }
 
 /// See the module.
