@@ -1,7 +1,7 @@
 //! The suite: rules that hold for every device. Each device is tried with the same scenarios:
 //! fresh, and opened again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use timestone_flash::{
     AlignedBuffer, BlockId, EmulatedConfig, EmulatedMedium, FakeConfig, FakeZones, FileConfig,
@@ -32,18 +32,24 @@ pub(crate) const ZONE_BYTES: u64 = 16 * PAGE_BYTES as u64;
 /// A fake of zoned devices with room for the suite's blocks.
 pub(crate) fn zones(conventional: u32, limits: ZoneLimits) -> (FakeZones, tempfile::TempDir) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let config = FakeConfig {
-        path: folder.path().join("zones"),
-        conventional,
-        sequential: MAX_BLOCKS + if conventional < 2 { 2 } else { 0 },
+    let sequential = MAX_BLOCKS + if conventional < 2 { 2 } else { 0 };
+    let config = FakeConfig { conventional, sequential, limits, ..fake(folder.path()) };
+    (FakeZones::new(config).unwrap(), folder)
+}
+
+/// Its shape without conventional zones and limits.
+pub(crate) fn fake(folder: &Path) -> FakeConfig {
+    FakeConfig {
+        path: folder.join("zones"),
+        conventional: 0,
+        sequential: MAX_BLOCKS + 2,
         zone_bytes: ZONE_BYTES,
         capacity_bytes: u64::from(PAGES) * PAGE_BYTES as u64,
         unit_bytes: 512,
-        limits,
+        limits: ZoneLimits::default(),
         ops_per_poll: usize::MAX,
         shuffle: None,
-    };
-    (FakeZones::new(config).unwrap(), folder)
+    }
 }
 
 pub(crate) fn zoned_config() -> ZonedConfig {
