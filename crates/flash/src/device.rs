@@ -303,6 +303,12 @@ pub trait FlashDevice: Send {
         programmed_pages: u32,
     ) -> Result<(), FlashError>;
 
+    /// The owner programs nothing more in this block before its erase: the device may give back what
+    /// it keeps for an open block. A device that keeps nothing ignores it.
+    fn seal(&mut self, block: BlockId) {
+        let _ = block;
+    }
+
     /// Accepts an operation; it starts at the next [`poll`](Self::poll) or [`wait`](Self::wait).
     ///
     /// # Errors
