@@ -16,8 +16,9 @@ use std::time::Duration;
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Figure, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup,
-    PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest, LatestLookup, Lookup,
+    PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep,
+    Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -143,6 +144,33 @@ impl Reads for Stores {
             return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
         }
         self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
+    }
+
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.assert_sound();
+        if range.keyspace.is_in_memory() {
+            return self.dram.range_as_of(range, limit, as_of, token);
+        }
+        self.flash.range_as_of(range, limit, as_of, token)
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        self.assert_sound();
+        if range.keyspace.is_in_memory() {
+            return self.dram.first_above(range, t, max_keys);
+        }
+        self.flash.first_above(range, t, max_keys)
     }
 
     fn list_keys(

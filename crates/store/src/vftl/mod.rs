@@ -195,8 +195,12 @@ impl Factory for VftlFactory {
     type Store = Vftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: true,
+        reads_ranges: false,
+    };
 
     fn open(self) -> Result<(Vftl, RecoveryReport), StoreError> {
         Vftl::open(self.device, self.config)
