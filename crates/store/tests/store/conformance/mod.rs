@@ -4,7 +4,7 @@
 mod fences;
 mod lifecycle;
 mod persistence;
-mod ranges;
+pub(crate) mod ranges;
 mod scans;
 mod single;
 mod snapshots;

@@ -139,7 +139,7 @@ fn visible<S: Store>(driver: &mut Driver<S>) {
     assert_eq!(found, Some(2), "what has expired by then is left out");
 }
 
-fn checks<S: Store>(driver: &mut Driver<S>) {
+pub(crate) fn checks<S: Store>(driver: &mut Driver<S>) {
     in_order(driver);
     let names = names();
     for name in &names {
@@ -236,7 +236,7 @@ fn leaves<S: Store>(driver: &mut Driver<S>) {
     assert_eq!(driver.range(&[0, 0, 0, 1], Some(&[0, 0, 0, 50]), 100_000).len(), 1);
 }
 
-fn stays<S: Store>(driver: &mut Driver<S>) {
+pub(crate) fn stays<S: Store>(driver: &mut Driver<S>) {
     in_order(driver);
     for nanos in 10..16 {
         for n in 0..60u32 {
