@@ -633,9 +633,9 @@ impl Cursor<'_> {
 
     /// Keys in their order.
     fn ordered(&mut self, mut take: impl FnMut(KeyspaceId, &[u8])) -> Option<()> {
-        let keyspace = KeyspaceId::new(self.u32()?);
+        let keyspace = Some(KeyspaceId::new(self.u32()?)).filter(|id| id.is_ordered())?;
         let keys = self.u32()?;
-        if !keyspace.is_ordered() || keys as usize > self.0.len() / ORDERED_BYTES {
+        if keys as usize > self.0.len() / ORDERED_BYTES {
             return None;
         }
         let mut key = Vec::new();
@@ -654,7 +654,7 @@ impl Cursor<'_> {
 
     /// The end of an order.
     fn order_end(&mut self) -> Option<(KeyspaceId, Vec<KeyId>)> {
-        let keyspace = KeyspaceId::new(self.u32()?);
+        let keyspace = Some(KeyspaceId::new(self.u32()?)).filter(|id| id.is_ordered())?;
         let mut shared = Vec::new();
         for _ in 0..self.u32()? {
             let segment =

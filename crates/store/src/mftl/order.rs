@@ -19,13 +19,10 @@
 //! Invariants: every key with a version in the index is here, or `lost` says that one may be
 //! missing; entries that two keys here share are in `shared`.
 
-use std::collections::BTreeSet;
-
 use timestone_flash::PageId;
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, is_planted};
 
-use super::index::{Index, KeyId, SEGMENTS};
-use super::space::Space;
+use super::index::{Index, KeyId};
 use crate::error::StoreError;
 use crate::kit::ordered::{Falling, OrderedKeys, Walked, Wanted};
 
@@ -71,7 +68,8 @@ impl Order {
     }
 
     /// Keys that are here, those included that the index does not know any more.
-    pub(super) fn len(&self) -> u64 {
+    #[cfg(test)]
+    fn len(&self) -> u64 {
         self.keys.len()
     }
 
@@ -120,7 +118,11 @@ impl Order {
 
     /// A key in this page could not be read.
     pub(super) fn lose(&mut self, page: PageId) {
-        tracing::warn!(page = page.0, "a key is lost: ranges cannot be read before a restart");
+        tracing::warn!(
+            page = page.0,
+            "a key could not be read; ranges of its keyspace are refused until a restart finds its \
+             value replaced"
+        );
         self.lost = Some(page);
     }
 
@@ -129,7 +131,7 @@ impl Order {
         match self.lost {
             None => Ok(()),
             Some(page) => {
-                let reason = "it has a key, without which no range is whole";
+                let reason = "a key in it cannot be read, and may belong to the range";
                 Err(StoreError::Corrupt { page: page.0, reason })
             }
         }
@@ -205,24 +207,58 @@ impl Order {
             }
         }
     }
+}
 
-    /// Whether every key of the index that no fence hides is here; of small stores only, for it looks
-    /// at everything.
-    pub(super) fn is_whole(&self, seed: HashSeed, space: &Space) -> bool {
-        const MOST: u64 = 1000;
-        if self.lost.is_some() || space.index.keys() > MOST {
-            return true;
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, KeyspaceId, Version};
+
+    use super::super::index::{Location, Spot};
+    use super::*;
+
+    const SEED: HashSeed = HashSeed(3);
+    const SPACE: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
+
+    fn put(order: &mut Order, index: &mut Index, key: &[u8]) {
+        let id = id_of(SEED, SPACE, key);
+        let version = Version::new(Timestamp::from_nanos(1), ClientId::ZERO);
+        let place = Location::new(1, false, false);
+        let is_known = index.latest(id).is_some();
+        index.put(id, Spot::NewKey, version, place, Timestamp::ZERO);
+        order.note(id, key, version.timestamp, is_known);
+    }
+
+    #[test]
+    fn an_entry_that_is_there_before_its_key_is_shared() {
+        let mut order = Order::new();
+        let id = id_of(SEED, SPACE, b"one");
+        order.note(id, b"one", Timestamp::ZERO, false);
+        order.note(id, b"one", Timestamp::ZERO, true);
+        assert!(!order.is_shared(id));
+        order.note(id, b"other, with the same hashes", Timestamp::ZERO, true);
+        assert!(order.is_shared(id) && order.shared() == [id]);
+    }
+
+    #[test]
+    fn a_purge_takes_what_the_index_does_not_know_and_nothing_else() {
+        let (mut order, mut index) = (Order::new(), Index::new());
+        for n in 0..5000u32 {
+            put(&mut order, &mut index, &n.to_be_bytes());
         }
-        let mut here = BTreeSet::new();
-        let wanted = Wanted { from: &[], to: None, above: None };
-        self.keys.walk(wanted, &mut u32::MAX.clone(), |key| {
-            here.insert(id_of(seed, space.id, key));
-            true
-        });
-        let fence = space.latest_fence();
-        let mut all = (0..SEGMENTS as u16).flat_map(|segment| space.index.keys_from(segment, 0));
-        all.all(|(id, mut chain, _)| {
-            here.contains(&id) || chain.next().is_none_or(|(version, _)| version <= fence)
-        })
+        assert!(!order.has_work(&index), "each key is known");
+        let mut known = Index::new();
+        for n in (0..5000u32).step_by(10) {
+            put(&mut order, &mut known, &n.to_be_bytes());
+        }
+        let mut pumps = 0u32;
+        while order.has_work(&known) {
+            order.tidy(SEED, SPACE, &known);
+            // What comes meanwhile stays.
+            put(&mut order, &mut known, &(10_000 + pumps).to_be_bytes());
+            pumps += 1;
+            assert!(pumps < 100, "it comes to an end");
+        }
+        assert!(pumps >= 9, "{pumps} pumps: a little at a time");
+        assert_eq!(order.len(), known.keys());
     }
 }

@@ -367,3 +367,84 @@ impl RangeReads {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryDevice};
+    use timestone_types::{ClientId, KeyRef};
+
+    use super::super::{Mftl, MftlConfig};
+    use super::*;
+    use crate::api::prelude::*;
+
+    const SPACE: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    fn pump(store: &mut Mftl, times: u64) -> Vec<StoreEvent> {
+        let mut events = Vec::new();
+        for _ in 0..times {
+            let now = store.kit.volume.now().as_nanos() + 1_000_000;
+            store.pump(at(now), &mut events);
+        }
+        events
+    }
+
+    /// Values, deletions, large values and values that expire.
+    fn filled() -> Mftl {
+        let device = Box::new(MemoryDevice::new(MemoryConfig::default()));
+        let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+        let mut store = Mftl::open(device, config).expect("opens").0;
+        for n in 0..400u64 {
+            let bytes = [&n.to_be_bytes()[..], &vec![b'.'; n as usize % 5 * 500]].concat();
+            let key = KeyRef::new(store.seed(), SPACE, &bytes);
+            let version = |nanos| Version::new(at(nanos), ClientId::new(1));
+            let size = if n % 7 == 0 { 9000 } else { 20 };
+            let expiry = if n % 3 == 0 { Expiry::at(at(20 + n % 2)) } else { Expiry::NEVER };
+            store.put(key, version(10), &vec![7; size], expiry).expect("put");
+            if n % 11 == 0 {
+                store.delete(key, version(15)).expect("deleted");
+            }
+            pump(&mut store, 1);
+        }
+        store.begin_batch(2);
+        store.sync_soon();
+        pump(&mut store, 100);
+        store
+    }
+
+    fn found(store: &mut Mftl, nanos: u64) -> RangeList {
+        let (range, token) = (KeyRange::all(SPACE), ReadToken(1));
+        let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
+        let as_of = AsOf { at: at(nanos), judged: at(nanos) };
+        store.range_as_of(range, limit, as_of, token).expect("begins");
+        for event in pump(store, 2000) {
+            if let StoreEvent::RangeDone { entries, next: None, .. } = event {
+                return entries;
+            }
+        }
+        panic!("no answer")
+    }
+
+    /// Where all entries of the index may be of several keys, the records decide, to the same end.
+    #[test]
+    fn records_say_the_same_as_the_index() {
+        let mut store = filled();
+        let times = [10, 14, 15, 20, 21, 30];
+        let by_index = times.map(|nanos| found(&mut store, nanos));
+        assert!(by_index[0].len() == 400 && by_index[5].len() < 270);
+        let before = store.stats().reads.page_reads;
+        let seed = store.seed();
+        for n in 0..400u64 {
+            let bytes = [&n.to_be_bytes()[..], &vec![b'.'; n as usize % 5 * 500]].concat();
+            let space = store.spaces.get_mut(SPACE).expect("it is there");
+            let order = space.order.as_mut().expect("it has one");
+            order.share(id_of(seed, SPACE, &bytes));
+        }
+        let by_records = times.map(|nanos| found(&mut store, nanos));
+        assert!(by_records == by_index, "the same keys, versions and expiries");
+        assert!(store.stats().reads.page_reads > before + 100, "pages were read for it");
+    }
+}

@@ -75,6 +75,18 @@ struct Invalid {
     unreadable: bool,
 }
 
+/// A key that is not in the head of its value.
+#[derive(Clone, Copy, Debug)]
+struct OutsideKey {
+    keyspace: KeyspaceId,
+    id: KeyId,
+    version: Version,
+    /// Where the head is.
+    page: PageId,
+    /// The index had an entry for it before.
+    is_known: bool,
+}
+
 struct Recovery {
     config: MftlConfig,
     seed: Option<HashSeed>,
@@ -95,8 +107,8 @@ struct Recovery {
     /// Superseded records: those of large values let the blocks of their parts know, once it is
     /// clear which blocks those are.
     superseded: Vec<(KeyspaceId, KeyId, Version, Location, Timestamp)>,
-    /// Heads of large values in keyspaces that are ordered, with keys that are not in their heads.
-    outside: Vec<(KeyspaceId, KeyId, Version, PageId)>,
+    /// Keys in keyspaces that are ordered that are not in the heads of their values.
+    outside: Vec<OutsideKey>,
     /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
     /// them.
     emptied: Vec<BlockId>,
@@ -538,11 +550,12 @@ impl Recovery {
         if space.order.is_none() || is_planted!(ScanMissesKeys) {
             return;
         }
+        let is_known = space.index.latest(id).is_some();
         if head.is_some_and(|head| head.key_outside > 0) {
-            self.outside.push((record.keyspace, id, record.version, page));
+            let (keyspace, version) = (record.keyspace, record.version);
+            self.outside.push(OutsideKey { keyspace, id, version, page, is_known });
             return;
         }
-        let is_known = space.index.latest(id).is_some();
         space.note_key(id, record.key, record.version.timestamp, is_known);
     }
 
@@ -619,7 +632,6 @@ impl Recovery {
         let checkpointer = Checkpointer::resume(newest, complete, config.checkpoint_bytes);
         let mut store = assemble(config, volume, spaces, reads, checkpointer);
         read_keys(&mut store, &self.outside);
-        debug_assert!(store.spaces.orders_are_whole(), "each key has its place in the order");
         // A store that was used before begins with a few clean blocks.
         let lacks_blocks = |store: &Mftl| {
             let blocks = &store.kit.volume.blocks;
@@ -635,9 +647,10 @@ impl Recovery {
 }
 
 /// Reads the keys that are not in the heads of their values, which only the orders of keys need.
-fn read_keys(store: &mut Mftl, outside: &[(KeyspaceId, KeyId, Version, PageId)]) {
+fn read_keys(store: &mut Mftl, outside: &[OutsideKey]) {
     for few in outside.chunks(KEYS_READ_TOGETHER) {
-        for (number, &(keyspace, id, version, page)) in few.iter().enumerate() {
+        for (number, key) in few.iter().enumerate() {
+            let &OutsideKey { keyspace, id, version, page, .. } = key;
             let waiter = Waiter::keyless(For::Key(number), keyspace, id, version, page);
             store.reads.wait(waiter, &mut store.kit.volume);
         }
@@ -649,10 +662,10 @@ fn read_keys(store: &mut Mftl, outside: &[(KeyspaceId, KeyId, Version, PageId)])
             }
         }
         for (number, key) in core::mem::take(&mut store.reads.keys) {
-            let (keyspace, id, version, page) = few[number];
+            let OutsideKey { keyspace, id, version, page, is_known } = few[number];
             let Some(space) = store.spaces.get_mut(keyspace) else { continue };
             match key {
-                Some(key) => space.note_key(id, &key, version.timestamp, false),
+                Some(key) => space.note_key(id, &key, version.timestamp, is_known),
                 None => space.order.iter_mut().for_each(|order| order.lose(page)),
             }
         }
@@ -716,4 +729,29 @@ fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item =
     (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
         (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::Spot;
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_with_an_index_and_without_its_order_is_not_gone_by() {
+        let id = KeyspaceId::numbered(1, false).ordered();
+        let mut spaces = Spaces::default();
+        let place = spaces.ensure(id);
+        let none = Content::default();
+        assert!(restore_orders(&mut spaces, &none), "an empty index needs no order");
+        let key = super::super::order::id_of(HashSeed(0), id, b"key");
+        let location = Location::new(1, false, false);
+        let version = Version::new(Timestamp::from_nanos(1), timestone_types::ClientId::ZERO);
+        let index = &mut spaces.list[place].index;
+        index.put(key, Spot::NewKey, version, location, Timestamp::ZERO);
+        assert!(!restore_orders(&mut spaces, &none));
+        let whole = Content { orders: vec![(id, vec![key])], ..Content::default() };
+        assert!(restore_orders(&mut spaces, &whole));
+        let order = spaces.list[place].order.as_ref().expect("it has one");
+        assert!(order.is_shared(key));
+    }
 }

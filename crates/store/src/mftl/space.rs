@@ -14,7 +14,7 @@
 //! swept for a fence only when the collection watermark has passed it.
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key, is_planted};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::order::Order;
@@ -200,15 +200,6 @@ impl Spaces {
         let untidy =
             |space: &Space| space.order.as_ref().is_some_and(|order| order.has_work(&space.index));
         !self.dropped.is_empty() || self.list.iter().any(|one| unswept(one) || untidy(one))
-    }
-
-    /// Whether every key of an index is in its order; of small stores only.
-    pub(super) fn orders_are_whole(&self) -> bool {
-        is_planted!(CheckpointSkipsKeys | ScanMissesKeys)
-            || self.list.iter().all(|space| {
-                let order = space.order.as_ref();
-                order.is_none_or(|order| order.is_whole(self.seed, space))
-            })
     }
 
     /// Takes a little of what the indexes do not know any more out of the orders of keys.

@@ -236,7 +236,8 @@ fn check_range<S: Store>(
     let inside = |(key, _): &(Vec<u8>, Version)| (range.0..range.1).contains(&&key[..]);
     let mut expected = model.entries(nanos);
     expected.retain(inside);
-    let limit = ScanLimit { keys: step, bytes: if step % 3 == 0 { 1600 } else { usize::MAX } };
+    let bytes = if step.is_multiple_of(3) { 1600 } else { usize::MAX };
+    let limit = ScanLimit { keys: step, bytes };
     let found = driver.range_within((range.0, Some(range.1)), nanos, limit);
     assert_eq!(found, expected, "{from}..{to} at {nanos}");
     let above = driver.above((range.0, Some(range.1)), nanos, step);
