@@ -113,8 +113,6 @@ pub(crate) struct Blocks {
     quarantined: u32,
     /// Blocks that the largest value takes.
     largest: u32,
-    /// Free blocks that puts leave alone beside the common reserve.
-    kept_back: u32,
     /// Pages begun since opening: the clock by which blocks age.
     clock: u64,
     /// The next block for survivors of collection is the most worn free one.
@@ -131,7 +129,6 @@ impl Blocks {
             holes: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
-            kept_back: 0,
             clock: 1,
             rests_next: false,
         }
@@ -205,6 +202,11 @@ impl Blocks {
         self.holes.contains(&page.0)
     }
 
+    /// All pages that recovery found torn.
+    pub(crate) fn holes(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.holes.iter().copied()
+    }
+
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
         self.free.cleaned();
@@ -219,16 +221,7 @@ impl Blocks {
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR)
-            + LEAST_RESERVE
-            + self.largest
-            + self.kept_back
-    }
-
-    /// Puts leave so many free blocks more alone: collection needs them at once.
-    pub(crate) fn keep_back(&mut self, blocks: u32) {
-        self.kept_back = blocks;
-        self.assert_sound();
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
     }
 
     /// Pages begun since opening.
