@@ -42,7 +42,7 @@ use crate::layout::{self, LargeHead, NO_PAGE, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 /// With so many bytes of gathered buckets, what is there is written; else they are written together
 /// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
 /// puts are made durable all the time.
