@@ -33,9 +33,10 @@ mod stores;
 mod vftl;
 
 pub use api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeysAhead, Latest,
-    LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor,
-    ScanLimit, ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeyRange,
+    KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck, RangeEntry,
+    RangeList, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, Store,
+    StoreEvent, Upkeep, Writes, prefix_end, prelude,
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;

@@ -254,6 +254,7 @@ impl Shard {
             StoreEvent::ScanDone { token, keys, next } => {
                 self.parts().2.scan_done(ctx, token_of(token), &keys, next)
             }
+            StoreEvent::RangeDone { .. } => unreachable!("no request asks for a range"),
             StoreEvent::CountDone { token, keys } => {
                 self.parts().2.count_done(ctx, token_of(token), keys)
             }

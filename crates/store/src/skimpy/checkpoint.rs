@@ -61,7 +61,7 @@ pub(super) struct Checkpointer {
     buffer: Vec<u8>,
     /// How much of it is written.
     written: usize,
-    ordinals: [u64; 4],
+    ordinals: [u64; StreamId::ALL.len()],
     complete: Vec<BlockId>,
     writing: Vec<BlockId>,
 }
@@ -81,7 +81,7 @@ impl Checkpointer {
             page: 0,
             buffer: Vec::new(),
             written: 0,
-            ordinals: [0; 4],
+            ordinals: [0; StreamId::ALL.len()],
             complete,
             writing: Vec::new(),
         }

@@ -115,6 +115,8 @@ pub(crate) struct Blocks {
     largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
     clock: u64,
+    /// The next block for survivors of collection is the most worn free one.
+    rests_next: bool,
 }
 
 impl Blocks {
@@ -128,6 +130,7 @@ impl Blocks {
             quarantined: 0,
             largest: 0,
             clock: 1,
+            rests_next: false,
         }
     }
 
@@ -370,9 +373,15 @@ impl Blocks {
         (entry.stream, entry.state) = (stream, BlockState::Sealed);
     }
 
+    /// What collection moves next stays long: it gets the most worn free block, which rests then.
+    pub(crate) fn rest_next(&mut self) {
+        self.rests_next = true;
+    }
+
     /// Takes the least worn free block, if more than `leave` are free.
     pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
-        let (block, generation) = self.free.take(leave)?;
+        let rests = stream == StreamId::Cold && core::mem::take(&mut self.rests_next);
+        let (block, generation) = self.free.take(leave, rests)?;
         let entry = self.get_mut(block);
         assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
         *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };
