@@ -29,6 +29,10 @@ pub enum Bug {
     EarlyTombstone,
     /// A look-up in a chain takes the first record of its key for the youngest, whatever it says.
     TrustsFlagged,
+    /// A block of large values is emptied although a value that lies there has no head yet.
+    EmptiesBesideHeads,
+    /// A checkpoint does not know which pages a crash has taken.
+    ForgetsTornPages,
     /// A block is erased before the chains that were rewritten for it are durable.
     ErasesBeforeDurable,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.

@@ -9,7 +9,6 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
-#[cfg(feature = "skimpy")]
 mod frugal;
 mod layered;
 mod lives;

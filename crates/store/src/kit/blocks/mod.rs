@@ -348,6 +348,13 @@ impl Blocks {
         self.assert_sound();
     }
 
+    /// What of a block could not be programmed is durable elsewhere: what was programmed stays.
+    pub(crate) fn cut_to_readable(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        debug_assert!(!matches!(entry.state, BlockState::Free | BlockState::Open(_)));
+        entry.pages = entry.readable;
+    }
+
     /// Blocks that are left alone.
     pub(crate) fn quarantined_count(&self) -> u32 {
         self.quarantined
