@@ -82,7 +82,7 @@ enum CheckpointPhase {
         segment: u16,
     },
     Barrier {
-        ordinals: [u64; 4],
+        ordinals: [u64; StreamId::ALL.len()],
     },
     /// The end page is being written.
     Closing,

@@ -52,6 +52,8 @@ pub(super) struct FrugalCounts {
     pub(super) collected_blocks: u64,
     pub(super) dropped_tombstones: u64,
     pub(super) dropped_records: u64,
+    /// Of parts of large values that rewriting has let go.
+    pub(super) dead_part_bytes: u64,
 }
 
 /// See the module.
@@ -231,6 +233,8 @@ impl FrugalContents {
         if self.log.back() != Some(&block) {
             debug_assert!(!self.log.contains(&block), "a block is filled once");
             self.log.push_back(block);
+            let bytes = self.kit.volume.page_in_group(page).expect("it was just begun");
+            self.buckets.begun(block, layout::sequence(bytes));
         }
         Some(page)
     }

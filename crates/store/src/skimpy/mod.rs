@@ -27,6 +27,7 @@ mod keep;
 mod put;
 mod reads;
 mod recover;
+mod rewrite;
 mod scan;
 mod spaces;
 mod stats;
@@ -221,7 +222,7 @@ impl Skimpy {
             (Purpose::Erase, Ok(())) => {
                 let block = BlockId(number as u32);
                 let first = volume.geometry().page(block, 0).0;
-                self.core.buckets.erased(first, volume.geometry().pages_per_block);
+                self.core.buckets.erased(block, first, volume.geometry().pages_per_block);
                 self.collector.erased(block);
                 volume.erased(block);
             }
@@ -255,7 +256,9 @@ impl Skimpy {
                 WalkResult::LargeKey(scan, Err(error)) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
-                WalkResult::Left(block, staged) => self.collector.left(block, staged),
+                WalkResult::Left(block, bucket, staged) => {
+                    self.collector.left(block, bucket, staged);
+                }
             }
         }
     }
@@ -587,8 +590,8 @@ impl Upkeep for Skimpy {
         self.poll();
         if !self.life.has_failed() {
             let Self { core, reads, collector, checkpointer, .. } = self;
-            for block in put::pump_staging(core) {
-                collector.moved(block);
+            for (block, bucket) in put::pump_staging(core) {
+                collector.moved(block, bucket);
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });

@@ -118,7 +118,7 @@ fn has_collected(figures: &FigureValues) -> bool {
 }
 
 fn sweep(steps: u64, plan: &Plan) -> u64 {
-    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let (media, shard) = (media(8, 18), Shard::<Skimpy>::default());
     let figures = shard.clone().live(&media.copy(), small(0), steps, 7);
     assert!(has_collected(&figures), "everything happens: {figures:?}");
     every_cut(
@@ -142,7 +142,7 @@ fn sweep_a_power_cut_at_every_operation() {
 
 #[test]
 fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
-    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let (media, shard) = (media(8, 18), Shard::<Skimpy>::default());
     let first = Plan { sector: 3 * PAGE_BYTES + 512, fates: &[Unsettled::Lost], stride: 9 };
     let second = Plan { sector: 2 * PAGE_BYTES + 1536, fates: &[Unsettled::Drawn(4)], stride: 1 };
     let mut cuts = 0;

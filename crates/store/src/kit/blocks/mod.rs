@@ -113,10 +113,10 @@ pub(crate) struct Blocks {
     quarantined: u32,
     /// Blocks that the largest value takes.
     largest: u32,
-    /// Free blocks that puts leave alone beside the common reserve.
-    kept_back: u32,
     /// Pages begun since opening: the clock by which blocks age.
     clock: u64,
+    /// The next block for survivors of collection is the most worn free one.
+    rests_next: bool,
 }
 
 impl Blocks {
@@ -129,8 +129,8 @@ impl Blocks {
             holes: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
-            kept_back: 0,
             clock: 1,
+            rests_next: false,
         }
     }
 
@@ -202,6 +202,11 @@ impl Blocks {
         self.holes.contains(&page.0)
     }
 
+    /// All pages that recovery found torn.
+    pub(crate) fn holes(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.holes.iter().copied()
+    }
+
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
         self.free.cleaned();
@@ -216,16 +221,7 @@ impl Blocks {
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR)
-            + LEAST_RESERVE
-            + self.largest
-            + self.kept_back
-    }
-
-    /// Puts leave so many free blocks more alone: collection needs them at once.
-    pub(crate) fn keep_back(&mut self, blocks: u32) {
-        self.kept_back = blocks;
-        self.assert_sound();
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
     }
 
     /// Pages begun since opening.
@@ -377,9 +373,15 @@ impl Blocks {
         (entry.stream, entry.state) = (stream, BlockState::Sealed);
     }
 
+    /// What collection moves next stays long: it gets the most worn free block, which rests then.
+    pub(crate) fn rest_next(&mut self) {
+        self.rests_next = true;
+    }
+
     /// Takes the least worn free block, if more than `leave` are free.
     pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
-        let (block, generation) = self.free.take(leave)?;
+        let rests = stream == StreamId::Cold && core::mem::take(&mut self.rests_next);
+        let (block, generation) = self.free.take(leave, rests)?;
         let entry = self.get_mut(block);
         assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
         *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };
