@@ -79,12 +79,12 @@ struct RangeRead {
 
 /// Keys that are looked at together, with their ends.
 #[derive(Default)]
-struct Batch {
+struct KeyBatch {
     bytes: Vec<u8>,
     keys: Vec<(usize, KeyId)>,
 }
 
-impl Batch {
+impl KeyBatch {
     fn iter(&self) -> impl Iterator<Item = (&[u8], KeyId)> {
         let starts = core::iter::once(0).chain(self.keys.iter().map(|&(end, _)| end));
         starts.zip(&self.keys).map(|(start, &(end, id))| (&self.bytes[start..end], id))
@@ -149,10 +149,10 @@ impl RangeRead {
     }
 
     /// The next keys, as many as may be worth a look together.
-    fn next_keys(&self, order: &Order, seed: HashSeed, budget: &mut u32) -> (Batch, Walked) {
+    fn next_keys(&self, order: &Order, seed: HashSeed, budget: &mut u32) -> (KeyBatch, Walked) {
         let room = self.limit.keys.saturating_sub(self.count).saturating_add(1);
         let most = room.min(BATCH_KEYS).min(*budget);
-        let (mut left, mut batch) = (most, Batch::default());
+        let (mut left, mut batch) = (most, KeyBatch::default());
         let wanted = Wanted { from: &self.from, to: self.to.as_deref(), above: None };
         let walked = order.walk(wanted, &mut left, |key| {
             batch.bytes.extend_from_slice(key);
@@ -166,7 +166,7 @@ impl RangeRead {
 
     /// Lists those of some keys that may be visible. False when it had to stop at one of them, from
     /// which it goes on.
-    fn list_batch(&mut self, batch: &Batch, space: &Space, asked: &mut u32) -> bool {
+    fn list_batch(&mut self, batch: &KeyBatch, space: &Space, asked: &mut u32) -> bool {
         let fence = space.fence_at(self.as_of.at);
         for (key, id) in batch.iter() {
             let found = candidate(space, id, self.as_of.at).filter(|&(version, _)| version > fence);
