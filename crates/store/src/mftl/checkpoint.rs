@@ -573,7 +573,7 @@ pub(super) struct NamedKey<'a> {
 }
 
 /// What goes to whoever reads a checkpoint, piece by piece.
-pub(super) enum Item<'a> {
+pub(super) enum StreamItem<'a> {
     /// A key of the index.
     Key(NamedKey<'a>),
     /// The bytes of a key, ascending.
@@ -672,7 +672,10 @@ impl Cursor<'_> {
 
 /// Reads the joined payloads of a checkpoint. `take` gets every key of its indexes, and every key in
 /// its order. `None`: it makes no sense, and what `take` got so far must be thrown away.
-pub(super) fn read(bytes: &[u8], mut take: impl FnMut(&[BlockMark], Item<'_>)) -> Option<Content> {
+pub(super) fn read(
+    bytes: &[u8],
+    mut take: impl FnMut(&[BlockMark], StreamItem<'_>),
+) -> Option<Content> {
     let mut cursor = Cursor(bytes);
     let mut content = Content::default();
     loop {
@@ -697,10 +700,10 @@ pub(super) fn read(bytes: &[u8], mut take: impl FnMut(&[BlockMark], Item<'_>)) -
                 content.fences.push((id, Fence { version, page: cursor.u32()? }));
             }
             SEGMENT => {
-                cursor.segment(|key| take(&content.blocks, Item::Key(key)))?;
+                cursor.segment(|key| take(&content.blocks, StreamItem::Key(key)))?;
             }
             ORDERED => {
-                cursor.ordered(|id, key| take(&content.blocks, Item::Ordered(id, key)))?;
+                cursor.ordered(|id, key| take(&content.blocks, StreamItem::Ordered(id, key)))?;
             }
             ORDER_END => content.orders.push(cursor.order_end()?),
             END => {

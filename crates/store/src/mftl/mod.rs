@@ -71,7 +71,7 @@ pub use stats::{
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
-use checkpoint::Item;
+use checkpoint::StreamItem;
 #[cfg(feature = "fuzz")]
 pub(crate) use checkpoint::pages_of as checkpoint_pages;
 
@@ -79,7 +79,7 @@ pub(crate) use checkpoint::pages_of as checkpoint_pages;
 #[cfg(feature = "fuzz")]
 pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<u64> {
     let mut keys = 0;
-    checkpoint::read(bytes, |_, item| keys += u64::from(matches!(item, Item::Key(_))))?;
+    checkpoint::read(bytes, |_, item| keys += u64::from(matches!(item, StreamItem::Key(_))))?;
     Some(keys)
 }
 

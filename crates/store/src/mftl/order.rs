@@ -1,4 +1,5 @@
-//! The keys of one keyspace in the order of their bytes, beside its index, which knows no bytes.
+//! The keys of one keyspace in the order of their bytes, beside its index, which knows no bytes
+//! (docs/design/ordered.md).
 //!
 //! ```text
 //!   put, recovery ─► note ──────────────► keys ◄── walk (ranges, checks, checkpoints)

@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 
 use timestone_types::{Expiry, HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
+use super::index::{Ahead, KeyId};
 use super::locate::{Found, Sought, locate, record_in_group};
-use super::order::id_of;
+use super::order::{Order, id_of};
 use super::reads::{PendingReads, Waiter};
 use super::space::{Space, Spaces};
 use crate::api::{
@@ -29,6 +30,8 @@ use crate::kit::Kit;
 use crate::kit::ordered::{Walked, Wanted};
 use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 
+/// Keys whose entries are fetched together.
+const BATCH_KEYS: u32 = 64;
 /// Records that one read may wait for.
 const MAX_OUTSTANDING: u32 = 64;
 
@@ -74,9 +77,22 @@ struct RangeRead {
     error: Option<StoreError>,
 }
 
+/// Keys that are looked at together, with their ends.
+#[derive(Default)]
+struct KeyBatch {
+    bytes: Vec<u8>,
+    keys: Vec<(usize, KeyId)>,
+}
+
+impl KeyBatch {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], KeyId)> {
+        let starts = core::iter::once(0).chain(self.keys.iter().map(|&(end, _)| end));
+        starts.zip(&self.keys).map(|(start, &(end, id))| (&self.bytes[start..end], id))
+    }
+}
+
 /// The version of a key that may be visible, and whether its record decides.
-fn candidate(space: &Space, seed: HashSeed, key: &[u8], at: Timestamp) -> Option<(Version, bool)> {
-    let id = id_of(seed, space.id, key);
+fn candidate(space: &Space, id: KeyId, at: Timestamp) -> Option<(Version, bool)> {
     let mut chain = space.index.chain(id);
     let (version, location) = chain.find(|(version, _)| version.timestamp <= at)?;
     let is_shared = space.order.as_ref().is_some_and(|order| order.is_shared(id));
@@ -112,40 +128,62 @@ impl RangeRead {
             self.is_at_end = true;
             return;
         };
-        let (fence, at) = (space.fence_at(self.as_of.at), self.as_of.at);
-        let (from, to) = (core::mem::take(&mut self.from), self.to.take());
         let first = self.listed.len();
-        let mut asked = 0;
-        let wanted = Wanted { from: &from, to: to.as_deref(), above: None };
-        let walked = order.walk(wanted, budget, |key| {
-            let Some((version, decides)) = candidate(space, spaces.seed, key, at) else {
-                return true;
-            };
-            if version <= fence {
-                return true;
+        let mut asked = self.outstanding;
+        while *budget > 0 && !self.listed_all() {
+            let (batch, walked) = self.next_keys(order, spaces.seed, budget);
+            Ahead::take_all(batch.keys.iter().map(|&(_, id)| (Some(&space.index), id.place(), 0)));
+            if !self.list_batch(&batch, space, &mut asked) {
+                break;
             }
-            if !self.has_room(key) || self.outstanding + asked >= MAX_OUTSTANDING {
-                self.is_full = !self.has_room(key);
-                self.from = key.to_vec();
-                return false;
+            match walked {
+                Walked::UpTo(next) => self.from = next,
+                Walked::ToEnd | Walked::Stopped => self.is_at_end = true,
             }
-            asked += u32::from(decides);
-            let listed =
-                if decides { Listed::Asked } else { Listed::Visible(version, Expiry::NEVER) };
-            self.push(key, listed);
-            true
-        });
-        match walked {
-            Walked::ToEnd => self.is_at_end = true,
-            Walked::UpTo(next) => self.from = next,
-            Walked::Stopped => debug_assert!(self.from >= from, "a read goes on"),
         }
-        self.to = to;
         for place in first..self.listed.len() {
             if self.listed[place].1 == Listed::Asked {
                 self.look_up(place, spaces, kit, reads);
             }
         }
+    }
+
+    /// The next keys, as many as may be worth a look together.
+    fn next_keys(&self, order: &Order, seed: HashSeed, budget: &mut u32) -> (KeyBatch, Walked) {
+        let room = self.limit.keys.saturating_sub(self.count).saturating_add(1);
+        let most = room.min(BATCH_KEYS).min(*budget);
+        let (mut left, mut batch) = (most, KeyBatch::default());
+        let wanted = Wanted { from: &self.from, to: self.to.as_deref(), above: None };
+        let walked = order.walk(wanted, &mut left, |key| {
+            batch.bytes.extend_from_slice(key);
+            batch.keys.push((batch.bytes.len(), id_of(seed, self.keyspace, key)));
+            true
+        });
+        *budget -= most - left;
+        debug_assert!(left < most || walked == Walked::ToEnd, "there is progress");
+        (batch, walked)
+    }
+
+    /// Lists those of some keys that may be visible. False when it had to stop at one of them, from
+    /// which it goes on.
+    fn list_batch(&mut self, batch: &KeyBatch, space: &Space, asked: &mut u32) -> bool {
+        let fence = space.fence_at(self.as_of.at);
+        for (key, id) in batch.iter() {
+            let found = candidate(space, id, self.as_of.at).filter(|&(version, _)| version > fence);
+            let Some((version, decides)) = found else { continue };
+            let has_room = self.has_room(key);
+            if !has_room || *asked >= MAX_OUTSTANDING {
+                debug_assert!(key >= self.from.as_slice(), "a read goes on");
+                self.is_full = !has_room;
+                self.from = key.to_vec();
+                return false;
+            }
+            *asked += u32::from(decides);
+            let listed =
+                if decides { Listed::Asked } else { Listed::Visible(version, Expiry::NEVER) };
+            self.push(key, listed);
+        }
+        true
     }
 
     fn has_room(&self, key: &[u8]) -> bool {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
-use super::checkpoint::{self, BlockMark, Checkpointer, Content, Item, NamedKey};
+use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
 use super::index::{KeyId, Location};
 use super::locate::head_is_void;
@@ -297,8 +297,8 @@ impl Recovery {
         let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, item| {
             let NamedKey { keyspace, id, versions, dead, left } = match item {
-                Item::Key(key) => key,
-                Item::Ordered(keyspace, key) => return restore_key(spaces, keyspace, key),
+                StreamItem::Key(key) => key,
+                StreamItem::Ordered(keyspace, key) => return restore_key(spaces, keyspace, key),
             };
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {

@@ -15,9 +15,9 @@
 //! above it, however large they are ([`OrderedKeys::walk`]). A bound rises with every write and
 //! does not fall when keys go: what lies above it is looked at key by key.
 //!
-//! Source: the prefixes and the short separators are those of R. Bayer and K. Unterauer, "Prefix
-//! B-trees" (ACM TODS 2(1), 1977); leaves that give and take as memory allows, and not in pages,
-//! because nothing of this is on flash.
+//! Prefixes and short separators are those of prefix B-trees (Bayer and Unterauer, 1977). Leaves take
+//! as much memory as they need, and not pages, because nothing of this is on flash. Why a tree of
+//! its own: docs/design/ordered.md.
 //!
 //! What is deliberately absent: values, versions, any knowledge of a store.
 //!
@@ -32,7 +32,7 @@ mod tests;
 
 use timestone_types::Timestamp;
 
-use node::{Child, Inner, Node};
+use node::{Child, Inner, TreeNode};
 pub(crate) use packed::common;
 
 /// How a walk ended.
@@ -60,7 +60,7 @@ pub(crate) struct Wanted<'a> {
 
 /// See the module.
 pub(crate) struct OrderedKeys {
-    root: Node,
+    root: TreeNode,
     /// No version of a key is younger.
     newest: Timestamp,
     /// Nor of those whose time was not told.
@@ -72,7 +72,7 @@ pub(crate) struct OrderedKeys {
 impl OrderedKeys {
     /// No keys.
     pub(crate) fn new() -> Self {
-        let root = Node::empty();
+        let root = TreeNode::empty();
         let heap_bytes = root.own_bytes();
         Self { root, newest: Timestamp::ZERO, floor: Timestamp::ZERO, len: 0, heap_bytes }
     }
@@ -94,8 +94,9 @@ impl OrderedKeys {
         if !inserted.split.is_empty() {
             // What was the root is a child of a new one.
             let newest = self.newest;
-            let first = Child { newest, node: core::mem::replace(&mut self.root, Node::empty()) };
-            self.root = Node::Inner(Box::new(Inner::over(first, inserted.split, newest)));
+            let first =
+                Child { newest, node: core::mem::replace(&mut self.root, TreeNode::empty()) };
+            self.root = TreeNode::Inner(Box::new(Inner::over(first, inserted.split, newest)));
             self.heap_bytes += self.root.own_bytes();
         }
         self.len += u64::from(inserted.is_new);
@@ -159,7 +160,7 @@ impl OrderedKeys {
 
 /// A tree that nobody wants any more. To free a large one takes a while.
 pub(crate) struct Falling {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     heap_bytes: usize,
 }
 
@@ -177,6 +178,6 @@ impl Falling {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.heap_bytes + self.nodes.capacity() * size_of::<Node>()
+        self.heap_bytes + self.nodes.capacity() * size_of::<TreeNode>()
     }
 }

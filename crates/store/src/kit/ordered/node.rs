@@ -21,12 +21,12 @@ const SPARSE: usize = 4;
 
 const _: () = assert!(LEAF_BYTES <= <u16 as End>::MAX, "ends in a leaf are two bytes");
 
-type Keys = Packed<u16>;
+type LeafKeys = Packed<u16>;
 
 /// A part of the tree.
-pub(super) enum Node {
+pub(super) enum TreeNode {
     /// Keys.
-    Leaf(Box<Keys>),
+    Leaf(Box<LeafKeys>),
     /// Other parts.
     Inner(Box<Inner>),
 }
@@ -42,13 +42,13 @@ pub(super) struct Inner {
 pub(super) struct Child {
     /// No version of its keys is younger.
     pub(super) newest: Timestamp,
-    pub(super) node: Node,
+    pub(super) node: TreeNode,
 }
 
 /// A node that was split off, and what separates it from the one before it.
 pub(super) struct SplitOff {
     separator: Vec<u8>,
-    node: Node,
+    node: TreeNode,
 }
 
 /// What an insertion came to.
@@ -65,14 +65,14 @@ fn separator(before: &[u8], after: &[u8]) -> Vec<u8> {
 }
 
 /// Leaves with all keys of one that has no room for another key, and that key.
-fn split_leaf(mut keys: Keys, key: &[u8], place: usize, into: &mut Vec<Keys>) {
+fn split_leaf(mut keys: LeafKeys, key: &[u8], place: usize, into: &mut Vec<LeafKeys>) {
     if keys.len() == 0 || fits(&keys, key) {
         keys.insert(place, key);
         into.push(keys);
     } else if place == keys.len() {
-        into.extend([keys, Keys::of(key)]);
+        into.extend([keys, LeafKeys::of(key)]);
     } else if place == 0 {
-        into.extend([Keys::of(key), keys]);
+        into.extend([LeafKeys::of(key), keys]);
     } else {
         let middle = keys.len() / 2;
         let (left, right) = (keys.part(0..middle), keys.part(middle..keys.len()));
@@ -87,21 +87,21 @@ fn split_leaf(mut keys: Keys, key: &[u8], place: usize, into: &mut Vec<Keys>) {
 }
 
 /// Whether a leaf has room for another key.
-fn fits(keys: &Keys, key: &[u8]) -> bool {
+fn fits(keys: &LeafKeys, key: &[u8]) -> bool {
     keys.len() < LEAF_KEYS && keys.suffix_bytes_with(key) <= LEAF_BYTES
 }
 
-impl Node {
+impl TreeNode {
     /// A leaf without keys.
     pub(super) fn empty() -> Self {
-        Self::Leaf(Box::new(Keys::new()))
+        Self::Leaf(Box::new(LeafKeys::new()))
     }
 
     /// Bytes of memory, without those of children.
     pub(super) fn own_bytes(&self) -> usize {
         ALLOCATION_BYTES
             + match self {
-                Self::Leaf(keys) => size_of::<Keys>() + keys.heap_bytes(),
+                Self::Leaf(keys) => size_of::<LeafKeys>() + keys.heap_bytes(),
                 Self::Inner(inner) => {
                     let children = inner.children.capacity() * size_of::<Child>();
                     let separators = inner.separators.heap_bytes();
@@ -147,13 +147,13 @@ impl Node {
             return Vec::new();
         }
         let mut pieces = Vec::with_capacity(3);
-        split_leaf(core::mem::replace(&mut **keys, Keys::new()), key, place, &mut pieces);
+        split_leaf(core::mem::replace(&mut **keys, LeafKeys::new()), key, place, &mut pieces);
         let separators: Vec<Vec<u8>> = pieces
             .windows(2)
             .map(|pair| separator(&pair[0].get(pair[0].len() - 1), &pair[1].get(0)))
             .collect();
         let mut pieces = pieces.into_iter();
-        **keys = pieces.next().unwrap_or_else(Keys::new);
+        **keys = pieces.next().unwrap_or_else(LeafKeys::new);
         let nodes = pieces.map(|piece| Self::Leaf(Box::new(piece)));
         separators
             .into_iter()
@@ -309,7 +309,7 @@ impl Node {
 }
 
 fn walk_leaf(
-    keys: &Keys,
+    keys: &LeafKeys,
     wanted: Wanted<'_>,
     budget: &mut u32,
     key: &mut Vec<u8>,

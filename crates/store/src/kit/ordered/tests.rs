@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::node::Node;
+use super::node::TreeNode;
 use super::*;
 
 fn at(nanos: u64) -> Timestamp {
@@ -13,7 +13,7 @@ fn at(nanos: u64) -> Timestamp {
 
 /// What the nodes take, counted anew.
 fn counted_bytes(keys: &OrderedKeys) -> usize {
-    fn of(node: &Node) -> usize {
+    fn of(node: &TreeNode) -> usize {
         node.own_bytes() + node.children().map(of).sum::<usize>()
     }
     of(&keys.root)
