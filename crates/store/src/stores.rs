@@ -266,7 +266,7 @@ impl Writes for Stores {
                 let in_memory = put.keyspace.is_in_memory();
                 if in_memory {
                     in_memory_puts.count += 1;
-                    in_memory_puts.bytes += put.bytes as u64;
+                    in_memory_puts.bytes += Dram::most_bytes(*put);
                 }
                 !in_memory
             })

@@ -43,6 +43,18 @@ pub enum Bug {
     ErasesBeforeDurable,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
+    /// A page of a range leaves out the key that it has no room for, and the next one begins behind
+    /// it.
+    RangeSkips,
+    /// A checkpoint leaves out a key of an order wherever it pauses.
+    CheckpointSkipsKeys,
+    /// Recovery does not take keys that a scan finds into their order.
+    ScanMissesKeys,
+    /// A key leaves its order with any version of it that is collected, and not with the last one.
+    LeavesOrderEarly,
+    /// A write to a key that is in its order already does not show to those who pass over what is
+    /// old.
+    UnnotedRewrites,
     /// A write that is refused for want of room keeps the room from becoming free.
     KeepsRefusedWrites,
     /// Scans begin wherever the clock of whoever asks stands.

@@ -164,6 +164,14 @@ impl Dram {
         self.contents.admit(wanted, promised)
     }
 
+    /// Bytes of key and value of a put, as they count in an admission: keys that are in order are
+    /// there twice.
+    #[inline]
+    pub(crate) fn most_bytes(put: PutSize) -> u64 {
+        let bytes = put.bytes as u64;
+        if put.keyspace.is_ordered() { bytes + bytes.min(MAX_KEY_BYTES as u64) } else { bytes }
+    }
+
     /// Whether something was put into it.
     #[inline]
     pub(crate) fn has_puts(&self) -> bool {
@@ -203,7 +211,8 @@ impl Dram {
             self.counted.duplicates += 1;
             return Ok(());
         }
-        if value.is_some() && !self.contents.has_room(bytes) {
+        let in_order = if key.keyspace.is_ordered() { key.bytes.len() } else { 0 };
+        if value.is_some() && !self.contents.has_room(bytes + in_order) {
             return Err(self.contents.full());
         }
         let stored = Stored { version, expires_at, value: value.map(Box::from) };
@@ -412,7 +421,7 @@ impl Writes for Dram {
         self.contents.assert_sound();
         let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
             count: sum.count + 1,
-            bytes: sum.bytes + put.bytes as u64,
+            bytes: sum.bytes + Self::most_bytes(put),
         };
         self.admit_puts(puts.fold(PromisedPuts::default(), sum), promised)
     }
@@ -519,10 +528,12 @@ impl Figures for Dram {
         let keys: usize = self.contents.spaces().map(|space| space.table.len()).sum();
         let versions: u64 = self.contents.spaces().map(|space| space.versions).sum();
         let tables: usize = self.contents.spaces().map(space::Space::index_bytes).sum();
+        let orders: usize = self.contents.spaces().map(space::Space::order_bytes).sum();
         let told = [
             (Figure::Keys, keys as u64),
             (Figure::Versions, versions),
             (Figure::IndexBytes, tables as u64),
+            (Figure::OrderBytes, orders as u64),
             (Figure::Puts, self.counted.puts),
             (Figure::DuplicatePuts, self.counted.duplicates),
             (Figure::PutBytes, self.counted.put_bytes),

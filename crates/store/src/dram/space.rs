@@ -241,7 +241,12 @@ impl Space {
 
     /// Bytes of the table and of the order.
     pub(super) fn index_bytes(&self) -> usize {
-        self.table.bytes() + self.order.as_ref().map_or(0, OrderedKeys::bytes)
+        self.table.bytes() + self.order_bytes()
+    }
+
+    /// Bytes of the order.
+    pub(super) fn order_bytes(&self) -> usize {
+        self.order.as_ref().map_or(0, OrderedKeys::bytes)
     }
 
     /// Bytes of memory.

@@ -22,7 +22,7 @@ impl Factory for MftlFactory {
         survives_restart: true,
         answers_at_once: false,
         keeps_versions: true,
-        reads_ranges: false,
+        reads_ranges: true,
     };
 
     fn open(self) -> Result<(Mftl, RecoveryReport), StoreError> {

@@ -14,6 +14,7 @@ mod frugal;
 mod layered;
 mod lives;
 mod model;
+mod ordered;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod sweep;

@@ -33,6 +33,7 @@ mod tests;
 use timestone_types::Timestamp;
 
 use node::{Child, Inner, Node};
+pub(crate) use packed::common;
 
 /// How a walk ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +63,8 @@ pub(crate) struct OrderedKeys {
     root: Node,
     /// No version of a key is younger.
     newest: Timestamp,
+    /// Nor of those whose time was not told.
+    floor: Timestamp,
     len: u64,
     heap_bytes: usize,
 }
@@ -71,7 +74,7 @@ impl OrderedKeys {
     pub(crate) fn new() -> Self {
         let root = Node::empty();
         let heap_bytes = root.own_bytes();
-        Self { root, newest: Timestamp::ZERO, len: 0, heap_bytes }
+        Self { root, newest: Timestamp::ZERO, floor: Timestamp::ZERO, len: 0, heap_bytes }
     }
 
     /// How many keys.
@@ -97,6 +100,12 @@ impl OrderedKeys {
         }
         self.len += u64::from(inserted.is_new);
         inserted.is_new
+    }
+
+    /// No version of a key that is there is younger, but those whose time was given.
+    pub(crate) fn are_older_than(&mut self, t: Timestamp) {
+        self.floor = self.floor.max(t);
+        debug_assert!(self.floor >= t, "bounds do not fall");
     }
 
     /// Takes a key out; whether it was there.
@@ -134,7 +143,12 @@ impl OrderedKeys {
         if wanted.to.is_some_and(|to| to <= wanted.from) {
             return Walked::ToEnd;
         }
-        self.root.walk(wanted, budget, &mut Vec::new(), &mut visit)
+        // What was restored may be as young as the floor.
+        let above = wanted.above.filter(|&above| above >= self.floor);
+        if above.is_some_and(|above| self.newest <= above) {
+            return Walked::ToEnd;
+        }
+        self.root.walk(Wanted { above, ..wanted }, budget, &mut Vec::new(), &mut visit)
     }
 
     /// Gives it up, to be freed a little at a time.

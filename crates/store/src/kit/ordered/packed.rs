@@ -60,7 +60,7 @@ pub(super) struct Packed<E> {
 }
 
 /// How many bytes two strings have in common at their beginning.
-pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
+pub(crate) fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 

@@ -468,10 +468,12 @@ impl MoveOut<'_> {
         let id = self.spaces.id_of_record(record, head.as_ref());
         let blocks = &self.kit.volume.blocks;
         let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
+        let key = head.as_ref().is_none_or(|head| head.key_outside == 0).then_some(record.key);
         if head.as_ref().is_some_and(|head| head_is_void(head, blocks))
             || record.version <= space.fence_at(marks.collection())
         {
             space.index.forget(id, record.version, page.0);
+            space.key_left(id, key);
             return true;
         }
         let expired = marks.has_expired(record.expires_at);
@@ -498,10 +500,16 @@ impl MoveOut<'_> {
             }
             Assessment::Dead => {
                 victim.dead.push((record.keyspace, space.epoch, id));
+                if is_planted!(LeavesOrderEarly)
+                    && let Some(order) = &mut space.order
+                {
+                    order.gone(record.key);
+                }
                 true
             }
             Assessment::Untracked => true,
             Assessment::DroppedTombstone => {
+                space.key_left(id, key);
                 self.counts.dropped_tombstones += 1;
                 self.parts_died(head.as_ref());
                 true
