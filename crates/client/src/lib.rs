@@ -32,6 +32,7 @@ mod operation;
 mod ops;
 mod owned;
 mod retry;
+mod ranges;
 mod scan;
 mod shared;
 mod stage;
