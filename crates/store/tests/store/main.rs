@@ -19,3 +19,4 @@ mod scores;
 mod sweep;
 mod unlogged;
 mod walks;
+mod zoned;
