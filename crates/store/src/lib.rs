@@ -22,6 +22,7 @@ mod error;
 mod ftl;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod inspect;
 mod kit;
 mod layout;
 pub mod limits;

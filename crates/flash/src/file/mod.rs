@@ -18,6 +18,7 @@
 //! again would only hide that).
 
 mod growth;
+mod image;
 pub mod layout;
 mod open;
 mod reads;
@@ -42,6 +43,7 @@ use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
 use crate::limits::{OWN_OPS_IN_FLIGHT, TABLE_WRITES_IN_FLIGHT};
 use growth::{Growth, GrowthStep};
+pub use image::FileImage;
 use layout::{DeviceId, Layout};
 pub use open::FileConfig;
 use open::Opened;

@@ -11,6 +11,7 @@ mod faults;
 mod fence_traces;
 #[cfg(feature = "skimpy")]
 mod frugal;
+mod inspect;
 mod layered;
 mod lives;
 mod model;
