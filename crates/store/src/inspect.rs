@@ -15,9 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES};
-use timestone_types::{
-    Expiry, HashSeed, HashedKey, KeyHash, KeyspaceId, Timestamp, Version,
-};
+use timestone_types::{Expiry, HashSeed, HashedKey, KeyHash, KeyspaceId, Timestamp, Version};
 
 use crate::layout::{
     self, LargeHead, PageHeader, PageKind, Record, RecordKind, part_header, read_checkpoint_page,
@@ -529,7 +527,9 @@ impl Survey {
         let wrong = |detail| Damage { block, page, slot: Some(record.slot), detail };
         let contents = match &record.contents {
             None => return self.note(wrong("its lengths make no sense")),
-            Some(contents) if !contents.is_intact => return self.note(wrong("its checksum is wrong")),
+            Some(contents) if !contents.is_intact => {
+                return self.note(wrong("its checksum is wrong"));
+            }
             Some(contents) => contents,
         };
         self.records += 1;

@@ -35,7 +35,7 @@ mod vftl;
 
 pub use api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeysAhead, Latest,
-    LatestLookup, Lookup, PromisedPuts, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor,
+    LatestLookup, Lookup, PromisedPuts, PutSize, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor,
     ScanLimit, ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
 };
 pub use dram::{Dram, DramConfig};

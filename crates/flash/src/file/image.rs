@@ -109,10 +109,12 @@ impl FileImage {
                     found[copy] = layout.check_table(page, index);
                 }
                 if found[copy].is_none() {
-                    damaged.push(format!("page {index} of copy {copy} of the block table is damaged"));
+                    damaged
+                        .push(format!("page {index} of copy {copy} of the block table is damaged"));
                 }
             }
-            let covered = ENTRIES_PER_TABLE_PAGE.min(room - index * ENTRIES_PER_TABLE_PAGE) as usize;
+            let covered =
+                ENTRIES_PER_TABLE_PAGE.min(room - index * ENTRIES_PER_TABLE_PAGE) as usize;
             match found {
                 [None, None] => entries.resize(entries.len() + covered, None),
                 [first, second] => {
@@ -132,7 +134,8 @@ impl FileImage {
             Some(generation) => generation.0 > 0,
             None => (number as u64) < held,
         };
-        let blocks = entries.iter().enumerate().filter(|&entry| exists(entry)).map(|(at, _)| at + 1);
+        let blocks =
+            entries.iter().enumerate().filter(|&entry| exists(entry)).map(|(at, _)| at + 1);
         entries.truncate(blocks.last().unwrap_or(0));
         self.generations =
             entries.into_iter().map(|entry| entry.filter(|generation| generation.0 > 0)).collect();

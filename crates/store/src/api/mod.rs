@@ -31,7 +31,7 @@ mod writes;
 
 pub use event::{ScrubReport, StoreEvent};
 pub use factory::{Capabilities, Factory};
-pub use figures::{Figure, FigureValues, Figures};
+pub use figures::{Figure, FigureValues, Figures, Ratio};
 pub use found::{
     AsOf, Count, KeyList, Latest, LatestLookup, Lookup, ReadOutcome, ReadToken, ScanCursor,
     ScanLimit,

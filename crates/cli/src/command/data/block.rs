@@ -23,7 +23,11 @@ pub(super) fn print(directory: &Directory, number: u32, format: Format) -> Resul
     let image = shard.image.as_ref().map_err(|error| Failure::failed(error.clone()))?;
     let blocks = image.geometry().blocks;
     if number >= blocks {
-        return Err(Failure::usage(format!("shard {} has blocks 0 to {}", shard.id, blocks.max(1) - 1)));
+        return Err(Failure::usage(format!(
+            "shard {} has blocks 0 to {}",
+            shard.id,
+            blocks.max(1) - 1
+        )));
     }
     let looked = look(image, BlockId(number), &mut Vec::new());
     match format {
@@ -58,7 +62,10 @@ fn what(state: &PageState) -> String {
             format!("part {part} of a large value, key hash {:016x}, version {version}", hash.0)
         }
         PageState::Checkpoint { number, place, is_last } => {
-            format!("page {place} of checkpoint {number}{}", if *is_last { ", the last" } else { "" })
+            format!(
+                "page {place} of checkpoint {number}{}",
+                if *is_last { ", the last" } else { "" }
+            )
         }
         state => state.name().to_owned(),
     }
@@ -96,7 +103,8 @@ pub(super) fn key_of(contents: &Contents) -> String {
 
 fn print_text(directory: &Directory, looked: &Looked) -> Result<(), Failure> {
     let view = &looked.view;
-    let generation = view.generation.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
+    let generation =
+        view.generation.map_or_else(|| "unknown".to_owned(), |found| found.to_string());
     write_line(&format!(
         "block {}: {}, generation {generation}, {} pages written",
         view.block,
@@ -104,7 +112,8 @@ fn print_text(directory: &Directory, looked: &Looked) -> Result<(), Failure> {
         view.pages.len()
     ))?;
     for page in &view.pages {
-        let sequence = page.sequence.map_or_else(String::new, |found| format!(", sequence {found}"));
+        let sequence =
+            page.sequence.map_or_else(String::new, |found| format!(", sequence {found}"));
         let what = what(&page.state);
         let records = match page.records.len() {
             0 => String::new(),

@@ -10,8 +10,17 @@ use super::{Directory, Looked, told, walk};
 use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
-const HEAD: [&str; 9] =
-    ["shard", "block", "state", "generation", "sequence", "pages", "records", "kinds", "bytes used"];
+const HEAD: [&str; 9] = [
+    "shard",
+    "block",
+    "state",
+    "generation",
+    "sequence",
+    "pages",
+    "records",
+    "kinds",
+    "bytes used",
+];
 
 pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure> {
     let mut rows = table(&HEAD);

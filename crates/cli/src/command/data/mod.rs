@@ -101,8 +101,7 @@ struct Shard {
 
 impl Directory {
     fn open(path: &Path, only: Option<u16>) -> Result<Self, Failure> {
-        let view =
-            DirectoryView::of(path).map_err(|error| Failure::failed(error.to_string()))?;
+        let view = DirectoryView::of(path).map_err(|error| Failure::failed(error.to_string()))?;
         let chosen = |shard: &ShardId| only.is_none_or(|only| shard.get() == only);
         let shards: Vec<Shard> = view
             .flash

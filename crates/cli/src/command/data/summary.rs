@@ -179,7 +179,8 @@ fn describe(
     file: &str,
 ) -> Value {
     let (geometry, keys) = (image.geometry(), survey.keys());
-    let blocks = survey.blocks.iter().map(|(state, &count)| (state.name().to_owned(), count.into()));
+    let blocks =
+        survey.blocks.iter().map(|(state, &count)| (state.name().to_owned(), count.into()));
     let checkpoints = survey.checkpoints.iter().map(|(number, pages)| {
         json!({ "number": number, "pages": pages.pages(), "whole": pages.is_whole() })
     });
@@ -343,7 +344,8 @@ fn print_table(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Result<(),
     let shown: Vec<&Seen> = seen.iter().filter(|seen| !seen.figures.is_empty()).collect();
     let names = core::iter::once("").chain(shown.iter().map(|seen| seen.name.as_str()));
     let mut rows = table(&names.collect::<Vec<_>>());
-    for (number, (name, _)) in shown.first().map_or(&[][..], |seen| &seen.figures).iter().enumerate()
+    for (number, (name, _)) in
+        shown.first().map_or(&[][..], |seen| &seen.figures).iter().enumerate()
     {
         let values = shown.iter().map(|seen| seen.figures[number].1.clone());
         rows.add_row(core::iter::once((*name).to_owned()).chain(values));
