@@ -89,6 +89,8 @@ enum Command {
     Sim(sim::SimArgs),
     /// Look at a server's log
     Log(command::log::LogArgs),
+    /// Look at a data directory without a server
+    Data(command::data::DataArgs),
     /// Help a master on etcd that was restored from a backup
     Master(command::master::MasterArgs),
     /// Show the server's settings
@@ -123,6 +125,7 @@ impl Arguments {
             Command::Check(args) => command::check::run(args, text),
             Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),
             Command::Log(args) => command::log::run(args, text),
+            Command::Data(args) => command::data::run(args, text),
             Command::Master(args) => command::master::run(args, text),
             Command::Config(args) => command::config::run(args, matches("config"), text),
             Command::Completion(args) => command::completion::run(args),

@@ -196,10 +196,8 @@ impl LocalTransaction {
         let asked: Vec<&[u8]> = shown.iter().map(|one| one.key.as_slice()).collect();
         let values = self.read_values(keyspace, &asked).await?;
         let found = shown.into_iter().map(|one| one.key).zip(values);
-        let mut entries: Vec<(Vec<u8>, Value)> = found
-            .chain(own)
-            .filter_map(|(key, value)| Some((key, value?)))
-            .collect();
+        let mut entries: Vec<(Vec<u8>, Value)> =
+            found.chain(own).filter_map(|(key, value)| Some((key, value?))).collect();
         entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let bytes = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
         Ok((entries.into_iter().map(|(key, value)| (Key::new(key), value)).collect(), bytes, end))
@@ -241,10 +239,9 @@ impl LocalTransaction {
                 let answer = answer.await?;
                 progress.streams[place] = read_answer(&answer, |frame| {
                     let page = RangePage::decode(frame)?;
-                    let shown = page.entries.map(|one| Shown {
-                        key: one.key.to_vec(),
-                        expires_at: one.expires_at,
-                    });
+                    let shown = page
+                        .entries
+                        .map(|one| Shown { key: one.key.to_vec(), expires_at: one.expires_at });
                     let next = (!page.done).then(|| page.next.to_vec());
                     Ok(Stream { shown: shown.collect(), next })
                 })?;
@@ -279,7 +276,9 @@ mod tests {
     use super::*;
 
     fn stream(keys: &[&str], next: Option<&str>) -> Stream {
-        let shown = keys.iter().map(|key| Shown { key: key.as_bytes().to_vec(), expires_at: Expiry::NEVER });
+        let shown = keys
+            .iter()
+            .map(|key| Shown { key: key.as_bytes().to_vec(), expires_at: Expiry::NEVER });
         Stream { shown: shown.collect(), next: next.map(|key| key.as_bytes().to_vec()) }
     }
 
@@ -297,7 +296,8 @@ mod tests {
 
     #[test]
     fn shards_are_merged_as_far_as_nothing_can_come_in_between() {
-        let mut scan = progress(vec![stream(&["a", "c", "f"], Some("g")), stream(&["b", "e"], Some("h"))]);
+        let mut scan =
+            progress(vec![stream(&["a", "c", "f"], Some("g")), stream(&["b", "e"], Some("h"))]);
         let end = |text: &str| Some(text.to_owned());
         assert_eq!(shown(&scan.batch(2)), ("a b".to_owned(), end("b\\x00")));
         // The second shard may show an "ee".

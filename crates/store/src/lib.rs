@@ -19,6 +19,7 @@ mod error;
 mod ftl;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod inspect;
 mod kit;
 mod layout;
 pub mod limits;
@@ -31,7 +32,7 @@ mod vftl;
 pub use api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeyRange,
     KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck, RangeEntry,
-    RangeList, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, Store,
+    RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, Store,
     StoreEvent, Upkeep, Writes, prefix_end, prelude,
 };
 pub use dram::{Dram, DramConfig};

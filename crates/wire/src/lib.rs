@@ -41,7 +41,9 @@ pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
     check, count_frames, frame_length, recode, restamp, without_clock,
 };
-pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role, Welcome};
+pub use hello::{
+    Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role, Welcome,
+};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{
     PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,

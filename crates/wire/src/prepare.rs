@@ -348,11 +348,7 @@ impl<'v> PrepareWriter<'v> {
             PrepareRanges::FIXED_BYTES
         };
         let tail = out.len() - BODY_HEAD;
-        Self {
-            frame: OpenFrame::with_tail(out, start, fixed_bytes, tail),
-            reads: 0,
-            writes: 0,
-        }
+        Self { frame: OpenFrame::with_tail(out, start, fixed_bytes, tail), reads: 0, writes: 0 }
     }
 
     /// Appends a read; every read comes before the first write.

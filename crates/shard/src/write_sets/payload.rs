@@ -230,8 +230,8 @@ fn keys_in_order(body: &[u8]) -> impl Iterator<Item = WriteEntry<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence};
     use super::*;
+    use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence};
 
     #[test]
     fn the_bytes_that_are_kept_are_counted_by_whatever_way_they_go() {
@@ -276,7 +276,10 @@ mod tests {
         let body = |key: &[u8], keyspace, kind| {
             let (expires_at, value) = (Expiry::NEVER, &b""[..]);
             let mut body = Vec::new();
-            PrepareBody::of_one_write(&WriteEntry { keyspace, kind, expires_at, key, value }, &mut body);
+            PrepareBody::of_one_write(
+                &WriteEntry { keyspace, kind, expires_at, key, value },
+                &mut body,
+            );
             body
         };
         let keep = |payloads: &mut Payloads, n, key: &[u8], space, kind| {
@@ -292,7 +295,8 @@ mod tests {
         let key = HashedKey::new(timestone_types::HashSeed::default(), keyspace, b"c");
         let mut whole = body(b"c", keyspace, WriteKind::Put);
         payloads.keep_whole(txn(5), Timestamp::ZERO, &[ShardId::ZERO], (&mut whole, &[key]));
-        let range = |from: &'static [u8], to: Option<&'static [u8]>| KeyRange { keyspace, from, to };
+        let range =
+            |from: &'static [u8], to: Option<&'static [u8]>| KeyRange { keyspace, from, to };
         let writers = |payloads: &Payloads, range| {
             let found = payloads.writers_in(range);
             found.iter().map(|txn| txn.sequence.get()).collect::<Vec<_>>()

@@ -169,6 +169,7 @@ impl Mftl {
         let volume = &self.kit.volume;
         let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
         let (written_bytes, live_bytes) = blocks.use_of_space(self.spaces.marks.collection());
+        let (erases, most_erases) = blocks.wear();
         MftlStats {
             index: IndexStats {
                 keys: sum(|space| space.index.keys()),
@@ -198,6 +199,9 @@ impl Mftl {
                 block_bytes: block_bytes(blocks.geometry),
                 live_bytes,
                 dead_bytes: written_bytes - live_bytes,
+                owed_blocks: blocks.low_water().saturating_sub(blocks.free_count()),
+                erases,
+                most_erases,
                 full: self.is_full(),
             },
             memory: MemoryStats {

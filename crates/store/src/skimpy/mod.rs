@@ -120,6 +120,7 @@ impl Skimpy {
         let FrugalContents { kit, buckets, translations, counts, .. } = &self.core;
         let blocks = &kit.volume.blocks;
         let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
+        let (erases, most_erases) = blocks.wear();
         SkimpyStats {
             index: FrugalIndexStats {
                 records: self.core.records,
@@ -159,6 +160,9 @@ impl Skimpy {
                 quarantined_blocks: blocks.quarantined_count(),
                 live_bytes,
                 dead_bytes: written_bytes - live_bytes,
+                owed_blocks: blocks.low_water().saturating_sub(blocks.free_count()),
+                erases,
+                most_erases,
                 full: self.is_full(),
             },
             memory: MemoryStats {

@@ -4,7 +4,9 @@
 //! A read that meets a prepared version waits for its decision, and is noted only when it is
 //! answered. What may not be served yet waits until a bound above it is durable.
 
-use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnId, TxnOutcome, is_planted};
+use timestone_types::{
+    AbortKind, AbortReason, KeyspaceId, Timestamp, TxnId, TxnOutcome, is_planted,
+};
 
 use super::Participant;
 use super::decisions::Decision;

@@ -155,7 +155,7 @@ mod tests {
                 wait: Wait::Yes,
                 participants,
                 reads: &[],
-        ranges: &[],
+                ranges: &[],
                 writes: &writes,
                 condition: Lookup::NotNeeded,
                 has_room: true,

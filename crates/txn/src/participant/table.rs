@@ -636,9 +636,7 @@ impl InFlight<'_> {
         });
         let holding = in_flight.filter(move |&slot| !table.record(slot).writes.is_empty());
         let fences = table.live().filter(move |(_, record)| {
-            let is_fence = |one: &Written| {
-                one.kind == WriteKind::Fence && one.keyspace == keyspace
-            };
+            let is_fence = |one: &Written| one.kind == WriteKind::Fence && one.keyspace == keyspace;
             record.writes.iter().any(is_fence)
         });
         holding.chain(fences.map(|(holder, _)| holder))

@@ -27,9 +27,7 @@ pub use local::LocalValidation;
 pub use timestamps::Timestamps;
 use timestone_types::{AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
 
-use crate::participant::{
-    Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, Written,
-};
+use crate::participant::{Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, Written};
 
 /// What is to be waited for before a validation can say more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

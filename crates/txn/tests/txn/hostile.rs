@@ -149,12 +149,12 @@ fn a_write_set_at_an_impossible_timestamp_is_refused() {
             let mut bench = Bench::new();
             let kind = WriteKind::Put;
             let write = WriteItem {
-            keyspace: SPACE,
-            key: KeyHash(7),
-            kind,
-            latest: bench.latest,
-            range_read: Timestamp::ZERO,
-        };
+                keyspace: SPACE,
+                key: KeyHash(7),
+                kind,
+                latest: bench.latest,
+                range_read: Timestamp::ZERO,
+            };
             let writes = &[write][..writes];
             let prepare = prepare(commit, false, writes);
             // The watermark is at zero, so that nothing counts as carried out.

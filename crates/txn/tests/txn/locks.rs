@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use timestone_txn::participant::{RangeRef, Holder, InFlight, Prepare, ReadItem, WriteItem, Written};
+use timestone_txn::participant::{
+    Holder, InFlight, Prepare, RangeRef, ReadItem, WriteItem, Written,
+};
 use timestone_txn::validation::{Case, KeyRead, ReadVerdict, Until, Validation, Verdict};
 use timestone_types::{AbortKind, AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use timestone_txn::participant::{
     Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition,
     LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant, Prepare,
-    RangeItem, RangeRef, ReadAt,
-    ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
+    RangeItem, RangeRef, ReadAt, ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
@@ -497,11 +496,7 @@ impl<V: Validation + Default> Stage<V> {
             key: hash(&write.key),
             kind: write.kind,
             latest: self.latest(&write.key),
-            range_read: self.core.range_read_at(
-                write.key.0,
-                write.key.1.as_bytes(),
-                part.commit,
-            ),
+            range_read: self.core.range_read_at(write.key.0, write.key.1.as_bytes(), part.commit),
         };
         part.writes.iter().map(item).collect()
     }

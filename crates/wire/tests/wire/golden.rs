@@ -66,7 +66,8 @@ fn value() {
 fn ranges() {
     let mut out = Vec::new();
     let (keyspace, client) = (KeyspaceId::new(5), ClientId::new(7));
-    let range = Range { keyspace, at: at(6), client, limit: 8, has_end: true, from: b"a", to: b"bc" };
+    let range =
+        Range { keyspace, at: at(6), client, limit: 8, has_end: true, from: b"a", to: b"bc" };
     range.encode(&TO, &mut out);
     let fixed = "05000000 0600000000000000 07000000 08000000 01";
     assert_bytes(&out, "1b00", &format!("{fixed} 01000000 02000000 61 6263"));
@@ -99,7 +100,12 @@ fn ranges() {
     let frame = Frame::parse(&out).unwrap();
     let (prepare, ranges) = Prepare::decode_any(&frame).unwrap();
     assert_eq!((prepare.txn, prepare.commit, prepare.single), (TXN, at(4), true));
-    assert!(ranges.eq([RangeEntry { keyspace, expires_at: Expiry::at(at(9)), from: b"", to: Some(b"x") }]));
+    assert!(ranges.eq([RangeEntry {
+        keyspace,
+        expires_at: Expiry::at(at(9)),
+        from: b"",
+        to: Some(b"x")
+    }]));
 }
 
 #[test]

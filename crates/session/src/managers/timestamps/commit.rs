@@ -85,7 +85,8 @@ impl<C: Cache> Timestamps<C> {
         txn.commit.id = id;
         txn.commit.is_owing = true;
         let mut participants = mem::take(&mut txn.commit.participants);
-        let of_ranges = context.shards().filter(|&shard| !txn.ranges.is_empty() && context.has(shard));
+        let of_ranges =
+            context.shards().filter(|&shard| !txn.ranges.is_empty() && context.has(shard));
         for shard in txn.keys.shards().chain(of_ranges) {
             let shard = context.id_of(shard);
             if !participants.contains(&shard) {

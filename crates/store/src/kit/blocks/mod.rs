@@ -163,6 +163,12 @@ impl Blocks {
             .fold((0, 0), |sum, block| (sum.0 + block.0, sum.1 + block.1))
     }
 
+    /// Erases of all blocks since the device was made, and of the one that was erased most.
+    pub(crate) fn wear(&self) -> (u64, u32) {
+        let erases = self.list.iter().map(|block| block.generation.0.saturating_sub(1));
+        erases.fold((0, 0), |(sum, most), erases| (sum + u64::from(erases), erases.max(most)))
+    }
+
     /// Blocks that are free, or will be after an erase.
     pub(crate) fn free_count(&self) -> u32 {
         self.free.count()

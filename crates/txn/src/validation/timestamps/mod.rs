@@ -218,7 +218,8 @@ impl Validation for Timestamps {
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
-        let whole = self.keyspaces.fence(keyspace).timestamp.max(self.keyspaces.scanned_at(keyspace));
+        let whole =
+            self.keyspaces.fence(keyspace).timestamp.max(self.keyspaces.scanned_at(keyspace));
         whole.max(self.ranges.newest(keyspace))
     }
 
