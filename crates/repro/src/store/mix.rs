@@ -105,8 +105,9 @@ pub(super) struct Mix<S> {
     events: Vec<StoreEvent>,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Requests that may be asked for now.
-    idle: u32,
+    /// Requests that may be under way, and those that are.
+    limit: u32,
+    under_way: u32,
     /// When the get with this token began.
     gets: Vec<Timestamp>,
     free_tokens: Vec<u32>,
@@ -116,7 +117,10 @@ pub(super) struct Mix<S> {
     batch: u64,
     version: u64,
     done: u64,
+    /// What was asked for until now.
     work: Work,
+    /// All work that the clock was moved for.
+    charged: Work,
     tally: Tally,
 }
 
@@ -144,7 +148,8 @@ impl<S: Subject> Mix<S> {
             events: Vec::new(),
             key: Vec::new(),
             value: Vec::new(),
-            idle: part.in_flight,
+            limit: part.in_flight,
+            under_way: 0,
             gets: vec![Timestamp::ZERO; part.in_flight as usize],
             free_tokens: (0..part.in_flight).collect(),
             puts: VecDeque::new(),
@@ -153,12 +158,19 @@ impl<S: Subject> Mix<S> {
             version: 1,
             done: 0,
             work: Work::default(),
+            charged: Work::default(),
             tally: Tally::default(),
         }
     }
 
     pub(super) fn store(&self) -> &S {
         &self.store
+    }
+
+    /// From now on so many requests are under way, at most as many as the experiment began with.
+    pub(super) fn set_in_flight(&mut self, requests: u32) {
+        assert!(requests as usize <= self.gets.len(), "every get has a token");
+        self.limit = requests;
     }
 
     fn now(&self) -> Timestamp {
@@ -225,7 +237,7 @@ impl<S: Subject> Mix<S> {
     fn turn(&mut self, goal: &mut Goal, refused: &mut Option<Option<u64>>) -> Result<(), ReproError> {
         self.batch += 1;
         self.store.begin_batch(self.batch);
-        while self.idle > 0 && !goal.is_reached(self) {
+        while self.under_way < self.limit && !goal.is_reached(self) {
             let put = match refused.take() {
                 Some(again) => again,
                 None => self.draw(goal),
@@ -286,7 +298,7 @@ impl<S: Subject> Mix<S> {
             self.version += 1;
             self.work.puts += 1;
             self.tally.put_bytes += (self.key.len() + self.value.len()) as u64;
-            self.idle -= 1;
+            self.under_way += 1;
             self.puts.push_back(Putting { batch: self.batch, began });
             return Ok(true);
         }
@@ -299,7 +311,7 @@ impl<S: Subject> Mix<S> {
             }
             Ok(Lookup::Pending) => {
                 self.gets[token as usize] = began;
-                self.idle -= 1;
+                self.under_way += 1;
             }
             Ok(Lookup::Absent { .. }) => panic!("key {number} was put, and is absent"),
             Err(StoreError::Busy) => {
@@ -333,8 +345,8 @@ impl<S: Subject> Mix<S> {
             return;
         }
         let counted = self.counted();
-        let took = self.processor.time_of(&counted.since(&self.work));
-        self.work = counted;
+        let took = self.processor.time_of(&counted.since(&self.charged));
+        self.charged = counted;
         self.tally.busy += took;
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.medium.clock().set(self.medium.clock().now() + nanos);
@@ -355,7 +367,7 @@ impl<S: Subject> Mix<S> {
             self.store.recycle(value);
             self.tally.gets.0.push(since(self.gets[token.0 as usize]));
             self.free_tokens.push(token.0 as u32);
-            self.idle += 1;
+            self.under_way -= 1;
             self.done += 1;
         }
         for _ in 0..std::mem::take(&mut self.at_once) {
@@ -366,7 +378,7 @@ impl<S: Subject> Mix<S> {
         while self.puts.front().is_some_and(|put| put.batch <= stable) {
             let Some(put) = self.puts.pop_front() else { break };
             self.tally.puts.0.push(since(put.began));
-            self.idle += 1;
+            self.under_way -= 1;
             self.done += 1;
         }
         Ok(())

@@ -27,6 +27,9 @@ pub(crate) struct StorePart {
     pub(crate) zipf: f64,
     /// Requests under way at any time.
     pub(crate) in_flight: u32,
+    /// Fewer of them at some places of the axis.
+    #[serde(default)]
+    pub(crate) in_flight_at: Vec<(f64, u32)>,
     /// Share of puts, per cent, where it is not the axis.
     pub(crate) put_share: f64,
     /// `skimpy`: keys of a bucket, where they are not the axis.
@@ -177,6 +180,12 @@ impl StorePart {
                         there, has some pages, and operations are queued"
                 .to_owned());
         }
+        if !self.in_flight_at.iter().all(|(_, requests)| (1..=self.in_flight).contains(requests)) {
+            return Err(format!(
+                "[store] has between 1 and {} requests in flight at a place, as in-flight says",
+                self.in_flight
+            ));
+        }
         if self.in_flight == 0 || self.keys == 0 || self.key_bytes < 16 {
             return Err("[store] has at least one key of at least 16 bytes, and one request in \
                         flight"
@@ -198,6 +207,12 @@ impl StorePart {
         part.run.settle = self.run.settle.mul_f64(shorter);
         part.run.measure = self.run.measure.mul_f64(shorter);
         (part, scale)
+    }
+
+    /// Requests under way at a place of the axis.
+    pub(crate) fn in_flight_at(&self, x: f64) -> u32 {
+        let known = self.in_flight_at.iter().find(|(place, _)| *place == x);
+        known.map_or(self.in_flight, |(_, requests)| *requests)
     }
 
     /// Share of puts at a place of the axis.

@@ -126,6 +126,7 @@ fn place<S: Subject>(
 ) -> Result<Point, ReproError> {
     let put_share = part.put_share_at(x);
     let doing = format!("{} at {} {x}", kind.name(), part.sweep.name());
+    mix.set_in_flight(part.in_flight_at(x));
     let settling = Asking::Mixed { put_share, span: part.run.settle };
     mix.drive(settling, &doing, &mut progress.part(0, 2))?;
     let before = mix.store().translations();
