@@ -162,6 +162,12 @@ impl Mftl {
         self.spaces.marks.keep_expired(after);
     }
 
+    /// What collection came to so far: the part of [`stats`](Self::stats) that costs nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> CollectionStats {
+        self.collector.victims.counts()
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> MftlStats {

@@ -114,6 +114,17 @@ impl Skimpy {
         max_value_bytes(self.core.kit.volume.geometry())
     }
 
+    /// What collection came to so far: the part of [`stats`](Self::stats) that costs nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> CollectionStats {
+        let counts = &self.core.counts;
+        CollectionStats {
+            moved_records: counts.moved,
+            collected_blocks: counts.collected_blocks,
+            dropped_tombstones: counts.dropped_tombstones,
+        }
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> SkimpyStats {
@@ -145,11 +156,7 @@ impl Skimpy {
                 put_bytes: counts.put_bytes,
                 programmed_bytes: kit.volume.writer.programmed_pages() * PAGE_BYTES as u64,
             },
-            collection: CollectionStats {
-                moved_records: counts.moved,
-                collected_blocks: counts.collected_blocks,
-                dropped_tombstones: counts.dropped_tombstones,
-            },
+            collection: self.collection_stats(),
             rewritten_buckets: counts.rewritten_buckets,
             dropped_records: counts.dropped_records,
             space: SpaceStats {
