@@ -376,8 +376,14 @@ impl RangeReads {
             }
             self.list.push_back(read);
         }
-        while let Some(place) = self.list.iter().position(RangeRead::is_over) {
-            events.extend(self.list.remove(place).and_then(RangeRead::finish));
+        while let Some(place) = self.list.iter().position(RangeRead::is_over)
+            && let Some(mut read) = self.list.remove(place)
+        {
+            // While it waited for records, what it was to find may have been collected.
+            if let Err(error) = spaces.marks.check_age(read.as_of.at) {
+                read.fail(error);
+            }
+            events.extend(read.finish());
         }
     }
 
