@@ -21,6 +21,16 @@ pub enum Bug {
     SkippedBlock,
     /// Reads of absent keys leave no access record.
     UnrecordedAbsence,
+    /// A range is read around a promise at or below the snapshot.
+    RangeAroundPromise,
+    /// A range is read, and nothing is noted of it.
+    UnmarkedRange,
+    /// A validated range is not marked as read at the commit timestamp.
+    UnraisedRange,
+    /// Validation does not look for what others have prepared in a range.
+    PreparedInRange,
+    /// Validation does not look for versions in a range that lie above begin.
+    NewerInRange,
     /// A commit is applied at the first promised timestamp instead of the decided one.
     AppliedAtPrepared,
     /// Outcomes are forgotten at once, so that a late prepare is accepted after its decision.
@@ -29,6 +39,10 @@ pub enum Bug {
     EarlyTombstone,
     /// A look-up in a chain takes the first record of its key for the youngest, whatever it says.
     TrustsFlagged,
+    /// A block of large values is emptied although a value that lies there has no head yet.
+    EmptiesBesideHeads,
+    /// A checkpoint does not know which pages a crash has taken.
+    ForgetsTornPages,
     /// A block is erased before the chains that were rewritten for it are durable.
     ErasesBeforeDurable,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.

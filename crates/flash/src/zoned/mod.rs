@@ -168,6 +168,32 @@ impl ZonedDevice {
         Ok(Self::start(medium, config, opened, true))
     }
 
+    /// What a medium is; none when every zone is empty. Changes nothing.
+    ///
+    /// # Errors
+    /// When something else is on it, its zones or limits will not do, or it fails.
+    pub fn identify(
+        medium: &mut dyn ZonedMedium,
+        config: &ZonedConfig,
+    ) -> Result<Option<Identity>, FlashError> {
+        match survey(medium, config)?.content(medium)? {
+            Content::Nothing => Ok(None),
+            Content::Device(found) => Ok(Some(found.identity)),
+            Content::Other(reason) => Err(unusable(medium, reason)),
+        }
+    }
+
+    /// Bytes of the blocks that a medium has, or would get.
+    ///
+    /// # Errors
+    /// Its zones or limits will not do, or it fails.
+    pub fn block_bytes(
+        medium: &mut dyn ZonedMedium,
+        config: &ZonedConfig,
+    ) -> Result<u64, FlashError> {
+        Ok(u64::from(survey(medium, config)?.pages_per_block) * PAGE_BYTES as u64)
+    }
+
     /// Opens a device that was formatted; its blocks are to be [observed](FlashDevice::observe) or
     /// erased before they are programmed.
     ///

@@ -73,7 +73,7 @@ pub(super) struct Survey {
     log_zones: [usize; 2],
     pub(super) first_data_zone: u32,
     data_zones: u32,
-    pages_per_block: u32,
+    pub(super) pages_per_block: u32,
     pub(super) data_limits: ZoneLimits,
 }
 
@@ -312,11 +312,14 @@ impl Survey {
         })
     }
 
-    /// Empties every zone.
+    /// Empties every zone, those of the table last: a device that is cut short in between is still
+    /// what it was, or empty.
     fn clear(&self, medium: &mut dyn ZonedMedium) -> Result<(), FlashError> {
         let failed = |source| FlashError::Medium { operation: "format", source };
-        for (number, zone) in self.zones.iter().enumerate() {
-            let holds_log = self.log_zones.contains(&number);
+        let holds_log = |number: &usize| self.log_zones.contains(number);
+        let data = (0..self.zones.len()).filter(|number| !holds_log(number));
+        for number in data.chain(self.log_zones) {
+            let (zone, holds_log) = (&self.zones[number], holds_log(&number));
             if zone.kind == ZoneKind::Conventional {
                 if holds_log {
                     let bytes =

@@ -31,7 +31,7 @@ mod writes;
 
 pub use event::{ScrubReport, StoreEvent};
 pub use factory::{Capabilities, Factory};
-pub use figures::{Figure, FigureValues, Figures};
+pub use figures::{Figure, FigureValues, Figures, Ratio};
 pub use found::{
     AsOf, Count, KeyList, KeyRange, Latest, LatestLookup, Lookup, RangeCheck, RangeEntry,
     RangeList, ReadOutcome, ReadToken, ScanCursor, ScanLimit, prefix_end,

@@ -462,6 +462,7 @@ impl Writer {
         state.group = None;
         if let Some(block) = state.block.take() {
             blocks.seal(block);
+            port.seal(block);
         }
         self.retire();
     }

@@ -162,6 +162,12 @@ impl Mftl {
         self.spaces.marks.keep_expired(after);
     }
 
+    /// What collection came to so far: the part of [`stats`](Self::stats) that costs nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> CollectionStats {
+        self.collector.victims.counts()
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> MftlStats {
@@ -169,6 +175,7 @@ impl Mftl {
         let volume = &self.kit.volume;
         let (blocks, pages) = (&volume.blocks, volume.writer.programmed_pages());
         let (written_bytes, live_bytes) = blocks.use_of_space(self.spaces.marks.collection());
+        let (erases, most_erases) = blocks.wear();
         MftlStats {
             index: IndexStats {
                 keys: sum(|space| space.index.keys()),
@@ -198,6 +205,9 @@ impl Mftl {
                 block_bytes: block_bytes(blocks.geometry),
                 live_bytes,
                 dead_bytes: written_bytes - live_bytes,
+                owed_blocks: blocks.low_water().saturating_sub(blocks.free_count()),
+                erases,
+                most_erases,
                 full: self.is_full(),
             },
             memory: MemoryStats {

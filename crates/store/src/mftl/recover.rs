@@ -596,6 +596,8 @@ impl Recovery {
                 _ => StreamId::Hot,
             };
             self.blocks.found_pages(block, stream, pages);
+            // What was written before the restart is not written on.
+            device.seal(block);
         }
         Ok(())
     }

@@ -196,6 +196,19 @@ impl Buckets {
         }
     }
 
+    /// Copies of what could not be programmed were put in front: a bucket begins in `page` now, and goes
+    /// on at `behind`.
+    pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: Option<RecordPlace>) {
+        self.heads[bucket as usize] = page;
+        let older = self.older.entry(bucket).or_default();
+        if let Some(behind) = behind.filter(|behind| !older.contains(behind)) {
+            older.insert(0, behind);
+        }
+        if older.is_empty() {
+            self.older.remove(&bucket);
+        }
+    }
+
     /// All heads, and the youngest timestamp of each group, for a checkpoint.
     pub(super) fn table(&self) -> (&[u32], impl ExactSizeIterator<Item = Timestamp> + '_) {
         (&self.heads, self.groups.iter().map(|group| group.youngest))

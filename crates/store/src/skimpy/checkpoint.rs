@@ -199,6 +199,20 @@ impl Checkpointer {
         self.final_done |= core::mem::take(&mut self.wanted_final);
     }
 
+    /// A program of a block has failed, which is set aside: the checkpoint that lies there is written
+    /// again from its beginning.
+    pub(super) fn block_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        if self.phase == CheckpointStage::Idle {
+            return;
+        }
+        volume.end_block(StreamId::Checkpoint);
+        self.phase = CheckpointStage::Idle;
+        self.wanted = true;
+        let mut writing = core::mem::take(&mut self.writing);
+        writing.retain(|&other| other != block);
+        self.erase(writing, volume);
+    }
+
     fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
         for block in blocks {
             let entry = volume.blocks.get(block);

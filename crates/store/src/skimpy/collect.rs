@@ -29,6 +29,7 @@ use timestone_types::{KeyspaceId, Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
 use super::contents::{FrugalContents, fence_record};
+use super::displaced::FailedBlocks;
 use super::keep::{self, Kept};
 use super::reads::{Owner, PartsFor, ServingWalks};
 use super::rewrite::{self, Way, Weight};
@@ -36,17 +37,19 @@ use super::spaces::Fence;
 use crate::kit::blocks::BlockState;
 use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
-use crate::kit::volume::block_bytes;
+use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
 use crate::layout::{self, LargeHead, NO_PAGE, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 /// With so many bytes of gathered buckets, what is there is written; else they are written together
 /// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
 /// puts are made durable all the time.
 const MOST_WAITING: usize = 1 << 20;
+/// How often what cannot be read is tried again: a device may fail to read once.
+const MOST_FAILURES: u32 = 8;
 /// Below this many free blocks one block is emptied at a time: what is moved out of it may take two
 /// others, and deletes may leave two.
 const LEAST_FREE: u32 = 5;
@@ -58,7 +61,21 @@ const LEAVING_AT_ONCE: usize = 4;
 struct BucketJob {
     /// What was gathered before something was linked in front.
     whole: Option<Gathering>,
-    of_victim: bool,
+    why: Why,
+    /// How often it could not be gathered.
+    failures: u32,
+}
+
+/// Why a bucket is gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Why {
+    /// It has records in pages that could not be programmed.
+    Displaced,
+    /// It has records in the log's tail.
+    Tail,
+    /// It is in pieces.
+    #[default]
+    Repair,
 }
 
 /// What a victim is.
@@ -88,6 +105,8 @@ struct TailVictim {
     all_buckets: BTreeSet<u32>,
     /// A tombstone was dropped that is forgotten with the block.
     forgets: bool,
+    /// How often its pages could not be read.
+    failures: u32,
     /// Something in it, or in a chain that leads there, is damaged: the block is kept.
     damaged: bool,
 }
@@ -159,6 +178,7 @@ pub(super) struct TailCollector {
     /// Gathered, and there was no room yet.
     waiting: VecDeque<Gathering>,
     repairs: VecDeque<u32>,
+    failed: FailedBlocks,
     round: Option<LogRound>,
     futile: Option<Futile>,
     aside: SetAside,
@@ -179,11 +199,32 @@ impl TailCollector {
         self.victim.as_ref().is_some_and(reads)
             || self.large.as_ref().is_some_and(reads)
             || !self.repairs.is_empty()
+            || self.failed.has_work()
     }
 
     /// Whether something waits to become durable.
     pub(super) fn waits(&self) -> bool {
-        !self.emptied.is_empty()
+        !self.emptied.is_empty() || self.failed.has_work()
+    }
+
+    /// A block of the log could not be programmed.
+    pub(super) fn begin_failed(&mut self, block: BlockId, core: &FrugalContents) {
+        self.failed.begin(block, core);
+    }
+
+    /// A block could not be erased: it is set aside, with those that were emptied since and have
+    /// forgotten tombstones of what lies there.
+    pub(super) fn erase_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        volume.erase_failed(block);
+        let Some(at) = self.erasing.iter().position(|other| other.block == block) else { return };
+        self.aside.buckets.extend(self.erasing.remove(at).buckets);
+        let (stay, go) =
+            core::mem::take(&mut self.emptied).into_iter().partition(|one| one.forgets);
+        self.emptied = go;
+        for Emptied { block, buckets, .. } in stay {
+            volume.blocks.quarantine(block);
+            self.aside.buckets.extend(buckets);
+        }
     }
 
     /// Blocks that are being emptied or erased.
@@ -214,7 +255,12 @@ impl TailCollector {
         let Some(victim) = victim else { return };
         victim.reading = false;
         if !readable {
-            victim.damaged = true;
+            victim.failures += 1;
+            if victim.failures < MOST_FAILURES {
+                victim.next_page = first;
+            } else {
+                victim.damaged = true;
+            }
             return;
         }
         let geometry = core.kit.volume.geometry();
@@ -278,6 +324,7 @@ impl TailCollector {
         if ahead < low.max(asked) && can_grow && (short || self.victim.is_none()) {
             core.kit.room.grow(&mut core.kit.volume);
         }
+        self.failed.pump(&mut self.aside.buckets, core);
         self.read_victims(core);
         self.move_fences(core);
         self.write_waiting(serving);
@@ -357,7 +404,8 @@ impl TailCollector {
         let dead = (0..blocks.count()).map(BlockId).filter_map(|id| {
             let block = blocks.get(id);
             let is_large = block.stream == StreamId::Large && block.state == BlockState::Sealed;
-            (is_large && block.readable == block.pages && block.readers == 0)
+            let is_read = block.readers > 0 && !is_planted!(EmptiesBesideHeads);
+            (is_large && block.readable == block.pages && !is_read)
                 .then(|| (block.counts()[3], block.counts()[0].max(1), id))
         });
         let Some((dead, written, block)) = dead.max() else { return };
@@ -379,6 +427,7 @@ impl TailCollector {
             fences: Vec::new(),
             all_buckets: BTreeSet::new(),
             forgets: false,
+            failures: 0,
             damaged: false,
         };
         match what {
@@ -418,23 +467,30 @@ impl TailCollector {
 
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
         while self.jobs.len() < AT_ONCE {
-            let next = self.victim.as_ref().and_then(|victim| victim.buckets.first().copied());
             let blocks = &serving.core.kit.volume.blocks;
             let has_spare = blocks.clean_count() > rewrite::spare(blocks);
-            let repair = self.repairs.front().filter(|_| has_spare).copied();
-            let Some(bucket) = next.or(repair) else { break };
+            let in_tail =
+                || self.victim.as_ref()?.buckets.first().map(|&bucket| (bucket, Why::Tail));
+            let in_pieces = || {
+                let repair = self.repairs.front().filter(|_| has_spare);
+                repair.map(|&bucket| (bucket, Why::Repair))
+            };
+            let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
+            let next = displaced.or_else(in_tail).or_else(in_pieces);
+            let Some((bucket, why)) = next else { break };
             if self.jobs.contains_key(&bucket) {
-                // It is being rewritten for the other reason: after that.
+                // It is being rewritten for another reason: after that.
                 break;
             }
-            match &mut self.victim {
-                Some(victim) if next.is_some() => {
+            match (why, &mut self.victim) {
+                (Why::Displaced, _) => self.failed.take(bucket),
+                (Why::Tail, Some(victim)) => {
                     victim.buckets.pop_first();
                     victim.under_way += 1;
                 }
                 _ => _ = self.repairs.pop_front(),
             }
-            self.jobs.insert(bucket, BucketJob { whole: None, of_victim: next.is_some() });
+            self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
             let gathering = Gathering::new(bucket, None, &serving.core.buckets);
             serving.gather(Owner::Rewriting, gathering);
         }
@@ -495,12 +551,22 @@ impl TailCollector {
         Some(gathering)
     }
 
-    /// A bucket cannot be gathered: the blocks that have a part of it stay.
-    pub(super) fn damaged(&mut self, owner: Owner, bucket: u32) {
+    /// A bucket cannot be gathered. After some more trials the blocks that have a part of it stay; what
+    /// could not be programmed stays in memory.
+    pub(super) fn damaged(&mut self, owner: Owner, bucket: u32, serving: &mut ServingWalks<'_>) {
         match owner {
             Owner::Rewriting => {
+                let Some(job) = self.jobs.get_mut(&bucket) else { return };
+                job.failures += 1;
+                if job.failures < MOST_FAILURES {
+                    job.whole = None;
+                    let again = Gathering::new(bucket, None, &serving.core.buckets);
+                    return serving.gather(Owner::Rewriting, again);
+                }
                 self.damaged_buckets.insert(bucket);
-                if self.done(bucket)
+                if job.why == Why::Displaced {
+                    self.jobs.remove(&bucket);
+                } else if self.done(bucket)
                     && let Some(victim) = &mut self.victim
                 {
                     victim.damaged = true;
@@ -530,8 +596,31 @@ impl TailCollector {
         }
     }
 
+    /// Appends what of a bucket lies in pages that could not be programmed.
+    fn move_displaced(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        let (core, bucket) = (&mut *serving.core, gathering.bucket);
+        let in_memory: Vec<bool> =
+            gathering.records.iter().map(|one| self.failed.has(one.place.page, core)).collect();
+        if in_memory.contains(&true) {
+            let verdict = keep::judge(&gathering, None, false, core);
+            let is_displaced = |at: usize| in_memory[at];
+            if !rewrite::has_room_for(&gathering, &verdict, is_displaced, core) {
+                return self.waiting.push_back(gathering);
+            }
+            rewrite::append_displaced(&gathering, &verdict, is_displaced, core);
+            if !core.buckets.older(bucket).is_empty() && !self.repairs.contains(&bucket) {
+                self.repairs.push_back(bucket);
+            }
+            serving.reads.rewritten(bucket);
+        }
+        _ = self.done(bucket);
+    }
+
     /// Appends what is kept of a bucket whose records are all here.
     fn rewrite(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        if self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Displaced) {
+            return self.move_displaced(gathering, serving);
+        }
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
         let tail = self.victim.as_ref().map(|victim| victim.block);
         let blocks = &core.kit.volume.blocks;
@@ -588,11 +677,14 @@ impl TailCollector {
 
     /// A bucket is done with; whether that was for the victim's sake.
     fn done(&mut self, bucket: u32) -> bool {
-        let of_victim = self.jobs.remove(&bucket).is_some_and(|job| job.of_victim);
-        if let Some(victim) = self.victim.as_mut().filter(|_| of_victim) {
+        let why = self.jobs.remove(&bucket).map(|job| job.why);
+        if why == Some(Why::Displaced) {
+            self.failed.done(bucket);
+        }
+        if let Some(victim) = self.victim.as_mut().filter(|_| why == Some(Why::Tail)) {
             victim.under_way -= 1;
         }
-        of_victim
+        why == Some(Why::Tail)
     }
 
     /// There is no room to rewrite a bucket: only less that is kept helps.

@@ -164,7 +164,8 @@ impl FrugalContents {
     }
 
     /// Appends a record to the log and puts it in front of its chain; its page. `None`: there is no
-    /// room.
+    /// room, as fewer than `leave` blocks would stay free. The open block may be one that collection
+    /// took out of what is left: that is not filled with others.
     pub(super) fn link(
         &mut self,
         record: &Record<'_>,
@@ -172,6 +173,9 @@ impl FrugalContents {
         held: Held,
         leave: u32,
     ) -> Option<PageId> {
+        if self.kit.volume.blocks.free_count() < leave {
+            return None;
+        }
         let bucket = self.buckets.of(record.hash);
         let known = self.translations.peek(name);
         let version = record.version;

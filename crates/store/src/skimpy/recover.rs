@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
-use timestone_types::{HashSeed, Timestamp};
+use timestone_types::{HashSeed, Timestamp, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
 use super::chain::is_void;
@@ -339,7 +339,9 @@ impl Recovery {
         // What a scan would find again is noted there.
         for &hole in content.holes.iter().filter(|page| is_there(page.0)) {
             let at = geometry.block_of(hole).0 as usize;
-            if geometry.index_of(hole) < content.blocks[at].scan_from {
+            if geometry.index_of(hole) < content.blocks[at].scan_from
+                && !is_planted!(ForgetsTornPages)
+            {
                 self.blocks.add_hole(hole);
             }
         }
@@ -571,7 +573,9 @@ impl Recovery {
                 device.observe(block, generation, pages)?;
             }
             if pages == 0 {
-                if fresh {
+                if device.is_bad(block) {
+                    self.blocks.quarantine(block);
+                } else if fresh {
                     self.blocks.release(block, generation);
                 } else {
                     self.blocks.set_dirty(block);
@@ -638,7 +642,13 @@ impl Recovery {
         log.iter().for_each(|&block| buckets.begun(block, self.order[block.0 as usize]));
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
-        old.iter().for_each(|&block| volume.erase(block));
+        for &block in old {
+            if volume.is_bad(block) {
+                volume.blocks.quarantine(block);
+            } else {
+                volume.erase(block);
+            }
+        }
         volume.clean_blocks();
         let core = FrugalContents {
             kit: Kit {

@@ -195,6 +195,56 @@ pub(super) fn append_moved(
     forget(gathering, verdict, own.into_iter(), core);
 }
 
+/// Appends what is kept of some records, whose pages could not be programmed, in front of the chain.
+/// What was behind them is a further beginning, as after a crash.
+pub(super) fn append_displaced(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    is_displaced: impl Fn(usize) -> bool,
+    core: &mut FrugalContents,
+) {
+    let bucket = gathering.bucket;
+    let last = (0..gathering.records.len()).rfind(|&at| is_displaced(at));
+    let behind = last.and_then(|last| gathering.records.get(last + 1)).map(|one| one.place);
+    let (mut head, mut moved) = (core.buckets.head(bucket), BTreeMap::new());
+    for kept in verdict.kept.iter().filter(|kept| is_displaced(kept.at)) {
+        let (prior, kind) = (UNKNOWN_PAGE, LinkKind::Flagged);
+        let copy = append(
+            gathering,
+            kept,
+            Links { next: head, prior, kind, bits: core.buckets.bits() },
+            core,
+        );
+        head = copy.page;
+        moved.insert(kept.name, copy);
+    }
+    core.buckets.displaced(bucket, head, behind);
+    for &name in &verdict.names {
+        let youngest = verdict.kept.iter().rfind(|kept| kept.name == name);
+        let youngest = youngest.map_or(Youngest::NONE, |kept| {
+            let gathered = &gathering.records[kept.at];
+            match moved.get(&name).filter(|_| is_displaced(kept.at)) {
+                Some(&copy) => Youngest { exact: false, ..copy },
+                None => youngest_of(&gathering.record(gathered), gathered.place.page, false),
+            }
+        });
+        core.translations.update(name, youngest);
+    }
+    let displaced = (0..gathering.records.len()).filter(|&at| is_displaced(at));
+    forget(gathering, verdict, displaced, core);
+}
+
+/// Whether there is room to move some of what is kept.
+pub(super) fn has_room_for(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    moves: impl Fn(usize) -> bool,
+    core: &FrugalContents,
+) -> bool {
+    let kept = verdict.kept.iter().filter(|kept| moves(kept.at));
+    has_room(kept.map(|kept| kept_bytes(gathering, kept)), 0, core)
+}
+
 fn youngest_of(record: &Record<'_>, page: u32, exact: bool) -> Youngest {
     Youngest {
         version: record.version,

@@ -28,8 +28,8 @@ use crate::api::{
     PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
 };
 use crate::error::StoreError;
-use crate::ftl::{Ftl, FtlConfig, FtlMonitor};
-use crate::mftl::{Mftl, MftlConfig, RecoveryReport};
+use crate::ftl::{Ftl, FtlConfig, FtlMonitor, FtlStats};
+use crate::mftl::{CollectionStats, Mftl, MftlConfig, RecoveryReport};
 pub use stats::VftlStats;
 
 /// How a [`Vftl`] is to be.
@@ -60,6 +60,13 @@ impl Vftl {
         let ftl = layer.monitor();
         let (store, report) = Mftl::open(Box::new(layer), config.store)?;
         Ok((Self { store, ftl }, report))
+    }
+
+    /// What collection of the upper layer, and what the lower layer, came to so far: the parts of
+    /// [`stats`](Self::stats) that cost nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> (CollectionStats, FtlStats) {
+        (self.store.collection_stats(), self.ftl.stats())
     }
 
     /// What it counts.

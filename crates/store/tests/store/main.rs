@@ -9,8 +9,8 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
-#[cfg(feature = "skimpy")]
 mod frugal;
+mod inspect;
 mod layered;
 mod lives;
 mod model;
@@ -20,3 +20,4 @@ mod scores;
 mod sweep;
 mod unlogged;
 mod walks;
+mod zoned;

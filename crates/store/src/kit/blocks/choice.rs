@@ -10,7 +10,7 @@
 use timestone_flash::BlockId;
 use timestone_types::Timestamp;
 
-use super::Blocks;
+use super::{BlockState, Blocks};
 use crate::kit::writer::StreamId;
 
 /// What a search for a block to collect came to.
@@ -89,7 +89,8 @@ pub(crate) fn choose_least_worn(blocks: &Blocks) -> Option<BlockId> {
     let idle = |block: &&super::Block| {
         block.is_collectable() && block.readable == block.pages && block.readers == 0
     };
-    let most = blocks.list.iter().map(|block| block.generation.0).max()?;
+    let in_use = blocks.list.iter().filter(|block| block.state != BlockState::Quarantined);
+    let most = in_use.map(|block| block.generation.0).max()?;
     let numbered = blocks.list.iter().zip(0..).filter(|(block, _)| idle(block));
     let (least, number) = numbered.map(|(block, number)| (block.generation.0, number)).min()?;
     debug_assert!(least <= most, "the least is no more than the most");

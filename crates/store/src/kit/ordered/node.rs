@@ -398,15 +398,24 @@ impl Inner {
             {
                 return Walked::ToEnd;
             }
+            // Before the descent, because only here is it known where the child begins: further
+            // down the walk would have to begin again, and would never get past this place.
+            if *budget == 0
+                && let Some(begin) = begin
+            {
+                return Walked::UpTo(begin);
+            }
             let child = &self.children[at];
             if wanted.above.is_none_or(|above| child.newest > above) {
                 match child.node.walk(wanted, budget, key, visit) {
                     Walked::ToEnd => {}
                     ended => return ended,
                 }
-            } else if *budget == 0 {
-                return Walked::UpTo(begin.unwrap_or_else(|| wanted.from.to_vec()));
             } else {
+                debug_assert!(
+                    *budget > 0,
+                    "a walk begins with some, and a child with what is left"
+                );
                 *budget -= 1;
             }
         }

@@ -1,6 +1,6 @@
 //! The tree of keys against an ordered map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -183,6 +183,38 @@ fn a_walk_passes_over_what_is_old() {
     });
     assert_eq!(ended, Walked::ToEnd);
     assert!(seen <= 128 && budget > 700, "{seen} keys seen, {budget} left");
+}
+
+/// With any budget, wherever it is used up, a walk goes on until it has seen what is young.
+#[test]
+fn a_walk_in_steps_gets_past_every_part() {
+    let mut keys = OrderedKeys::new();
+    for n in 0..100_000u64 {
+        keys.insert(&n.to_be_bytes(), at(10));
+    }
+    let young: BTreeSet<u64> = (0..40).map(|n| n * 2_477 + 31).collect();
+    young.iter().for_each(|n| assert!(!keys.insert(&n.to_be_bytes(), at(20))));
+    for step in (1..=64).chain([1000]) {
+        let (mut from, mut seen, mut steps) = (Vec::<u8>::new(), BTreeSet::new(), 0);
+        loop {
+            let wanted = Wanted { from: &from, to: None, above: Some(at(10)) };
+            let ended = keys.walk(wanted, &mut step.clone(), |key| {
+                let key = u64::from_be_bytes(key.try_into().expect("eight bytes"));
+                if young.contains(&key) {
+                    seen.insert(key);
+                }
+                true
+            });
+            match ended {
+                Walked::ToEnd => break,
+                Walked::UpTo(next) => assert!(next > core::mem::replace(&mut from, next.clone())),
+                Walked::Stopped => panic!("nobody has stopped it"),
+            }
+            steps += 1;
+            assert!(steps < 20_000, "it goes on");
+        }
+        assert!(seen == young, "{} of {} with a step of {step}", seen.len(), young.len());
+    }
 }
 
 #[test]

@@ -81,6 +81,7 @@ struct SearchKey {
     clock: u64,
     watermark: Timestamp,
     limit: u32,
+    short: bool,
 }
 
 /// How scarce free blocks are.
@@ -245,7 +246,7 @@ impl Collector {
         let watermark = spaces.marks.collection();
         // On a large device a search takes a while, and one page more in use makes no difference.
         let step = u64::from(blocks.count() / 4).max(8);
-        let key = SearchKey { clock: blocks.clock() / step, watermark, limit };
+        let key = SearchKey { clock: blocks.clock() / step, watermark, limit, short };
         let outcome = match self.fruitless {
             Some((last, outcome)) if last == key => outcome,
             _ => choose_victim(blocks, watermark, limit, short),
@@ -278,7 +279,8 @@ impl Collector {
         self.levelling_at = collected + BLOCKS_PER_LEVELLING;
         let Some(block) = choose_least_worn(&kit.volume.blocks) else { return false };
         self.victims.begin(block, &mut kit.volume);
-        kit.volume.blocks.rest_next();
+        let stream = kit.volume.blocks.get(block).stream;
+        kit.volume.blocks.rest_next(stream);
         true
     }
 }
