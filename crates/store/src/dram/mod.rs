@@ -45,7 +45,7 @@ use crate::api::{
 use crate::error::StoreError;
 use chain::Stored;
 use contents::Contents;
-use ranges::{RangeRead, RangeReads};
+use ranges::{RangeReads, RangeWalk};
 use walk::{Walk, Walks};
 use watermarks::Watermarks;
 
@@ -335,7 +335,7 @@ impl Reads for Dram {
         self.contents.assert_sound();
         range.check_order()?;
         self.marks.check_age(as_of.at)?;
-        self.ranges.begin(RangeRead::new(token, range, limit, as_of), &self.marks);
+        self.ranges.begin(RangeWalk::new(token, range, limit, as_of), &self.marks);
         Ok(())
     }
 
