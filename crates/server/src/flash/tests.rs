@@ -1,3 +1,5 @@
+//! Zoned devices of a data directory, on fakes of them.
+
 use std::sync::Arc;
 
 use timestone_flash::{BlockId, FakeConfig, FakeZones, PAGE_BYTES};
