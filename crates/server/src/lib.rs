@@ -74,7 +74,7 @@ pub use config::{
     AcceptedLoss, FlashPlace, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig,
     StageLayout, Tuning,
 };
-pub use datadir::accepted_losses;
+pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
 pub use departure::HAND_OVER_TIMEOUT;
 pub use environment::Environment;
 pub use error::ServerError;

@@ -18,6 +18,7 @@
 //! again would only hide that).
 
 mod growth;
+mod image;
 pub mod layout;
 mod open;
 mod table;
@@ -42,6 +43,7 @@ use crate::queued::requests::Requests;
 use crate::queued::runs::{RunId, Runs, same_error};
 use crate::queued::syncs::Syncs;
 use growth::{Growth, GrowthStep};
+pub use image::FileImage;
 use layout::{DeviceId, Layout};
 pub use open::FileConfig;
 use open::Opened;
@@ -552,6 +554,10 @@ impl FlashDevice for FileDevice {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.engine.wake_fd())
+    }
+
+    fn wears_out(&self) -> bool {
+        false
     }
 
     fn stats(&self) -> DeviceStats {

@@ -9,11 +9,12 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
-#[cfg(feature = "skimpy")]
 mod frugal;
+mod inspect;
 mod layered;
 mod lives;
 mod model;
+mod ordered;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod sweep;
