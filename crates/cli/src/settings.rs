@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
+use timestone::server::{DeviceKind, FlashPlace, MasterPlace, ServerConfig, StageLayout, limits};
 use timestone_clock::ClockShift;
 use timestone_cluster::ReplicationFactor;
 use timestone_cluster::limits::MIN_DETECTION;
@@ -221,9 +221,14 @@ impl Settings {
                     }
                     _ => setting.clone(),
                 },
-                "capacity" => {
-                    derived(format!("{}MiB", facts.capacity_bytes >> 20), "80 % of the free space")
-                }
+                "capacity" => match (facts.capacity_bytes, &config.flash) {
+                    (Some(bytes), FlashPlace::Files) => {
+                        derived(format!("{}MiB", bytes >> 20), "80 % of the free space")
+                    }
+                    (Some(bytes), _) => derived(format!("{}MiB", bytes >> 20), "in memory"),
+                    // Empty in a configuration file says the same.
+                    (None, _) => derived(String::new(), "what the devices have"),
+                },
                 "memory" => match timestone_io::machine_memory() {
                     Some(bytes) => {
                         derived(format!("{}MiB", (bytes / 2) >> 20), "half of the machine's")
@@ -255,7 +260,6 @@ impl Settings {
 
     /// The typed configuration.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
-        self.parse("device", device)?;
         let master = self.parse("master", master)?;
         let mut config = ServerConfig::new(PathBuf::from(&self.find("data").value));
         config.listen.native = self.parse("listen", listen)?;
@@ -263,6 +267,7 @@ impl Settings {
         config.listen.http = self.parse("http", listen)?;
         config.listen.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;
+        config.flash = self.parse("device", device)?;
         config.sizes.capacity_bytes =
             self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
         config.sizes.cache_bytes = self.parse("cache", cache)?;
@@ -489,14 +494,21 @@ fn log_device(text: &str) -> Result<DeviceKind, String> {
     }
 }
 
-fn device(text: &str) -> Result<(), String> {
-    match text {
-        "file" => Ok(()),
-        "emulated" => Err("this version has no emulated flash yet; use 'file'".to_owned()),
-        zoned if zoned.starts_with("zoned") => {
-            Err("this version has no zoned flash yet; use 'file'".to_owned())
+fn device(text: &str) -> Result<FlashPlace, String> {
+    match (text, text.strip_prefix("zoned:")) {
+        ("file", _) => Ok(FlashPlace::Files),
+        ("emulated", _) => Ok(FlashPlace::Emulated),
+        (_, Some(devices)) => {
+            let devices: Vec<PathBuf> = devices.split(',').map(PathBuf::from).collect();
+            let twice = |(at, device): (usize, &PathBuf)| devices[..at].contains(device);
+            match devices.iter().any(|device| device.as_os_str().is_empty())
+                || devices.iter().enumerate().any(twice)
+            {
+                true => Err("name each device once: zoned:/dev/nvme0n2,/dev/nvme1n2".to_owned()),
+                false => Ok(FlashPlace::Zoned(devices)),
+            }
         }
-        _ => Err("the flash device of this version is 'file'".to_owned()),
+        _ => Err("the flash devices are file, emulated and zoned:DEVICE[,DEVICE…]".to_owned()),
     }
 }
 
@@ -612,6 +624,34 @@ mod tests {
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("fused and staged"), "{text}");
+    }
+
+    #[test]
+    fn flash_devices_are_read_and_mistakes_are_named() {
+        let of = |text: &str| {
+            let mut args = ServeArgs::default();
+            args.storage.device = Some(text.to_owned());
+            merged(&args).unwrap().server_config().map(|config| config.flash)
+        };
+        assert_eq!(of("file").unwrap(), FlashPlace::Files);
+        assert_eq!(of("emulated").unwrap(), FlashPlace::Emulated);
+        let devices = ["/dev/nvme0n2", "/dev/nvme1n2"].map(PathBuf::from).to_vec();
+        assert_eq!(of("zoned:/dev/nvme0n2,/dev/nvme1n2").unwrap(), FlashPlace::Zoned(devices));
+        for bad in ["zoned", "zoned:", "zoned:/dev/a,", "zoned:/dev/a,/dev/a", "ssd"] {
+            let text = of(bad).unwrap_err().to_string();
+            assert!(text.contains(&format!("--device is '{bad}'")), "{text}");
+        }
+        let mut args = ServeArgs::default();
+        args.storage.device = Some("zoned:/dev/a,/dev/b".to_owned());
+        args.data = Some("/nowhere/data".to_owned());
+        let settings = merged(&args).unwrap().in_force().unwrap();
+        let shown = |name: &str| settings.iter().find(|setting| setting.name == name).unwrap();
+        assert_eq!(shown("shards").value, "2");
+        let capacity = shown("capacity");
+        assert_eq!(
+            (capacity.value.as_str(), capacity.origin.to_string().as_str()),
+            ("", "default: what the devices have")
+        );
     }
 
     #[test]

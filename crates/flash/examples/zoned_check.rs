@@ -5,6 +5,7 @@
 //! zoned_check DEVICE info                 its zones, limits and blocks; changes nothing
 //! zoned_check DEVICE expect-refusal       succeeds when something else is on it
 //! zoned_check DEVICE use SEED uring|threads   DESTROYS what it holds; a workload against a model, and restarts
+//! zoned_check DEVICE empty                DESTROYS what it holds: every zone is reset
 //! zoned_check DEVICE find SEED            succeeds when it is as the last `use` has left it
 //! ```
 //!
@@ -15,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use timestone_flash::{
     AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation,
-    KernelZones, Overwrite, PAGE_BYTES, RejectedReason, Token, ZonedConfig, ZonedDevice,
+    KernelZones, Overwrite, PAGE_BYTES, RejectedReason, Token, ZoneOp, ZonedConfig, ZonedDevice,
     ZonedMedium,
 };
-use timestone_io::EngineChoice;
+use timestone_io::{EngineChoice, IoToken, ZoneAction, ZoneKind};
 use timestone_types::random::Seed;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -33,7 +34,8 @@ const WAIT: Duration = Duration::from_secs(10);
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "usage: zoned_check DEVICE info|expect-refusal|use SEED uring|threads|find SEED";
+    let usage =
+        "usage: zoned_check DEVICE info|expect-refusal|empty|use SEED uring|threads|find SEED";
     let (device, command) = match &arguments[..] {
         [device, command, ..] => (Path::new(device), command.as_str()),
         _ => return Err(usage.into()),
@@ -42,6 +44,7 @@ fn main() -> Outcome<()> {
     match command {
         "info" => info(device),
         "expect-refusal" => expect_refusal(device),
+        "empty" => empty(device),
         "use" => {
             let engine = match arguments.get(3).map(String::as_str) {
                 Some("uring") => EngineChoice::Uring,
@@ -70,7 +73,7 @@ fn info(path: &Path) -> Outcome<()> {
         path.display(),
         zones.len(),
         last.length >> 10,
-        of(timestone_io::ZoneKind::Conventional),
+        of(ZoneKind::Conventional),
         last.capacity >> 10,
         limits.max_open,
         limits.max_active,
@@ -89,6 +92,24 @@ fn expect_refusal(path: &Path) -> Outcome<()> {
         Err(error) => Err(error.into()),
         Ok((_, formatted)) => Err(format!("it was opened (formatted: {formatted})").into()),
     }
+}
+
+fn empty(path: &Path) -> Outcome<()> {
+    let mut medium = KernelZones::open(path, DEPTH, EngineChoice::Auto)?;
+    let mut done = Vec::new();
+    for zone in medium.report(0, usize::MAX)? {
+        if zone.kind != ZoneKind::Conventional && zone.written_bytes() > 0 {
+            let (action, offset, length) = (ZoneAction::Reset, zone.start, zone.length);
+            medium.submit(IoToken(0), ZoneOp::Zone { action, offset, length });
+            while medium.poll(&mut done) == 0 {
+                medium.wait(WAIT);
+            }
+        }
+    }
+    for done in done {
+        done.result?;
+    }
+    Ok(())
 }
 
 /// A device and what it should hold.

@@ -27,6 +27,32 @@ pub enum MasterPlace {
     Etcd(Vec<SocketAddr>),
 }
 
+/// Where the flash devices of the shards are.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum FlashPlace {
+    /// One file a shard, in the data directory.
+    #[default]
+    Files,
+    /// In this process's memory, with the latencies of the papers' SSD, for trials: what it holds is
+    /// gone when the process ends. So it is served with a new data directory only, which no later
+    /// process opens.
+    Emulated,
+    /// One zoned block device a shard. A device belongs to one data directory.
+    Zoned(Vec<PathBuf>),
+}
+
+impl FlashPlace {
+    /// As the setting calls it, without which devices they are.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Files => "file",
+            Self::Emulated => "emulated",
+            Self::Zoned(_) => "zoned",
+        }
+    }
+}
+
 /// Which shards a start may go on without, when files of theirs are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum AcceptedLoss {
@@ -70,6 +96,8 @@ pub struct ServerConfig {
     pub listen: ListenConfig,
     /// Memory and space on the device.
     pub sizes: SizeConfig,
+    /// Where the flash devices are; fixed when the data directory is created.
+    pub flash: FlashPlace,
     /// The log's device.
     pub log: DeviceKind,
     /// Shards that this process holds; fixed when the data directory is created. `None`: as it is,
@@ -158,8 +186,9 @@ pub struct InForce {
     pub shards: u16,
     /// Reactor threads.
     pub threads: usize,
-    /// Most bytes on the flash device, over all shards, by the free space of now.
-    pub capacity_bytes: u64,
+    /// Most bytes on the flash device, over all shards, by the free space of now; none where it is
+    /// what the devices have.
+    pub capacity_bytes: Option<u64>,
 }
 
 /// Sizes and delays inside a server: fixed for those who run one, varied by those who test it.
@@ -229,6 +258,7 @@ impl ServerConfig {
                 ..ListenConfig::default()
             },
             sizes: SizeConfig::default(),
+            flash: FlashPlace::Files,
             log: DeviceKind::Ssd,
             shards: None,
             threads: None,
@@ -270,13 +300,38 @@ impl ServerConfig {
         {
             return Err(ServerError::ShardCount { path: self.data.clone(), existing, wanted });
         }
-        let shards = existing.or(self.shards).unwrap_or(limits::DEFAULT_SHARDS);
+        let shards = existing.unwrap_or_else(|| self.new_shards());
         self.check_capacity(shards)?;
-        let capacity_bytes = match self.sizes.capacity_bytes {
-            Some(bytes) => bytes,
-            None => crate::datadir::default_capacity(&self.data)?,
+        let capacity_bytes = match (self.sizes.capacity_bytes, &self.flash) {
+            (Some(bytes), _) => Some(bytes),
+            (None, FlashPlace::Files) => Some(crate::datadir::default_capacity(&self.data)?),
+            (None, FlashPlace::Emulated) => Some(limits::EMULATED_CAPACITY_BYTES),
+            (None, FlashPlace::Zoned(_)) => None,
         };
         Ok(InForce { shards, threads: self.thread_count(), capacity_bytes })
+    }
+
+    /// Shards that a new data directory gets.
+    pub(crate) fn new_shards(&self) -> u16 {
+        let usual = match &self.flash {
+            FlashPlace::Files | FlashPlace::Emulated => limits::DEFAULT_SHARDS,
+            FlashPlace::Zoned(devices) => u16::try_from(devices.len()).unwrap_or(u16::MAX),
+        };
+        self.shards.unwrap_or(usual)
+    }
+
+    /// Refuses what a flash device in memory cannot keep for others.
+    pub(crate) fn check_flash(&self) -> Result<(), ServerError> {
+        if self.flash != FlashPlace::Emulated {
+            return Ok(());
+        }
+        if self.master != MasterPlace::Embedded {
+            return Err(ServerError::EmulatedAlone { what: "--master elsewhere" });
+        }
+        if self.replication != ReplicationFactor::ONE {
+            return Err(ServerError::EmulatedAlone { what: "--replication above 1" });
+        }
+        Ok(())
     }
 
     /// Refuses a capacity that would be exceeded at once.

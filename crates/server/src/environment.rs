@@ -15,7 +15,7 @@ use std::sync::Arc;
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::{DirectoryId, MasterService};
 use timestone_etcd::{EtcdMaster, EtcdOptions, Founding};
-use timestone_flash::{FileConfig, FileDevice, FlashDevice};
+use timestone_flash::FlashDevice;
 use timestone_seda::{Network, Tcp};
 use timestone_types::{ClusterId, ShardId, Span};
 use timestone_wal::device::FileName;
@@ -24,6 +24,7 @@ use timestone_wal::{DeviceKind, Log, LogConfig, LogRecovery};
 use crate::config::ServerConfig;
 use crate::datadir::DataDir;
 use crate::error::ServerError;
+use crate::flash::FlashDevices;
 use crate::limits;
 use crate::node::{Joining, Registration, register};
 use crate::seen;
@@ -203,27 +204,33 @@ pub trait Environment: Send + Sync {
 pub(crate) struct LocalEnvironment {
     data: DataDir,
     clock: Arc<SystemClock>,
-    // What the flash files leave free for the logs.
-    keep_free: u64,
+    flash: FlashDevices,
 }
 
 impl LocalEnvironment {
     /// Opens and locks the data directory.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
+        config.check_flash()?;
         let clock = Arc::new(SystemClock::set_wrong(config.clock_shift.clone()));
         if !config.clock_shift.is_none() {
             let most = Span(config.clock_shift.most());
             tracing::warn!(%most, "this server's clock is set wrong, as --clock-shift says");
         }
-        let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
+        let existing = crate::datadir::existing_shards(&config.data)?;
+        let shards = if existing.is_none() { Some(config.new_shards()) } else { config.shards };
+        if existing.is_none() {
+            // Before anything is created.
+            FlashDevices::check(&config.flash, config.new_shards())?;
+        }
+        let data = DataDir::open(&config.data, &config.flash, shards, || draw(&clock))?;
         let logs = match config.log {
             DeviceKind::None => limits::LAST_LOG_FILE_BYTES,
             DeviceKind::Ssd | DeviceKind::Pmem => {
                 config.thread_count() as u64 * config.tuning().log.file_bytes
             }
         };
-        let keep_free = logs + limits::FREE_BYTES;
-        Ok(Self { data, clock, keep_free })
+        let flash = FlashDevices::open(&config.flash, data.identity(), logs + limits::FREE_BYTES)?;
+        Ok(Self { data, clock, flash })
     }
 }
 
@@ -269,7 +276,7 @@ impl Environment for LocalEnvironment {
     }
 
     fn has_flash(&self, shard: ShardId) -> bool {
-        self.data.has_flash(shard)
+        self.flash.has(&self.data, shard)
     }
 
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
@@ -277,33 +284,15 @@ impl Environment for LocalEnvironment {
     }
 
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
-        let mut file = FileConfig::new(self.data.flash_file(shard)?, blocks);
-        file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
-        file.table_blocks = limits::TABLE_BLOCKS;
-        file.keep_free_bytes = self.keep_free;
-        let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
-        let possible = device.geometry().max_blocks;
-        if possible < blocks {
-            tracing::warn!(
-                %shard, capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
-                "the shard's flash file cannot grow to the whole capacity: the size of its block \
-                 table was fixed when it was created, at the \
-                 larger of 256 GiB and eight times the capacity of then. To go beyond, write the \
-                 keys into a file with `timestone dump`, and \
-                 load it with `timestone load` into a server on a new --data directory with this \
-                 --capacity"
-            );
-        }
-        tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
-        Ok(Box::new(device))
+        self.flash.open_shard(&self.data, shard, blocks)
     }
 
     fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
-        self.data.remove_flash(shard)
+        self.flash.remove(&self.data, shard)
     }
 
     fn capacity_bytes(&self) -> Result<u64, ServerError> {
-        self.data.default_capacity()
+        self.flash.capacity_bytes(&self.data)
     }
 
     fn logs(&self) -> Result<Vec<String>, ServerError> {

@@ -148,6 +148,57 @@ pub enum ServerError {
         /// What was asked for.
         wanted: u16,
     },
+    /// The directory was created with another kind of flash device.
+    #[error(
+        "data directory {path} was created with --device {existing}, and --device says {wanted}; \
+         start it with --device {existing}, where its data is, or give --data a new directory"
+    )]
+    OtherDevice {
+        /// The directory.
+        path: PathBuf,
+        /// What it was created with.
+        existing: String,
+        /// What was asked for.
+        wanted: &'static str,
+    },
+    /// The directory's flash was in memory.
+    #[error(
+        "data directory {path} was used with --device emulated: its flash was in the memory of a \
+         process that has ended, and what was written is gone with it; remove the directory, or \
+         give --data a new one"
+    )]
+    FlashGone {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Others would count on flash in memory.
+    #[error(
+        "--device emulated keeps what is written in this process's memory, for trials of one \
+         server; leave out {what}"
+    )]
+    EmulatedAlone {
+        /// What was asked for beside it.
+        what: &'static str,
+    },
+    /// There are too few zoned devices.
+    #[error(
+        "{shards} shards need a zoned device each, and --device names {devices}; name more, or \
+         create the data directory with fewer --shards"
+    )]
+    TooFewDevices {
+        /// How many shards there are to be.
+        shards: u16,
+        /// How many devices were named.
+        devices: usize,
+    },
+    /// A zoned device cannot be used.
+    #[error("--device names {path}: {detail}")]
+    ZonedDevice {
+        /// The device.
+        path: PathBuf,
+        /// Why not, and what to do.
+        detail: String,
+    },
     /// A log holds something else than a replica's batches.
     #[error(
         "batch {batch} in the log of shard {shard} is none of a replica; the directory was used in \

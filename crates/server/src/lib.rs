@@ -28,6 +28,7 @@ mod environment;
 mod error;
 mod event;
 mod exposition;
+mod flash;
 mod gateway_stage;
 mod gauges;
 #[allow(
@@ -70,7 +71,8 @@ mod stages;
 
 pub use assembly::{EmbeddedClient, EmbeddedClientSlot, UNNAMED_CLUSTER, etcd_prefix};
 pub use config::{
-    AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
+    AcceptedLoss, FlashPlace, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig,
+    StageLayout, Tuning,
 };
 pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
 pub use departure::HAND_OVER_TIMEOUT;

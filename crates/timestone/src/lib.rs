@@ -31,9 +31,9 @@ pub use timestone_client::*;
 /// Running a server, as the `timestone` binary does.
 pub mod server {
     pub use timestone_server::{
-        AcceptedLoss, Addresses, DeviceKind, InForce, ListenConfig, MasterPlace, Server,
-        ServerConfig, ServerError, SizeConfig, StageLayout, UNNAMED_CLUSTER, accepted_losses,
-        etcd_prefix, limits,
+        AcceptedLoss, Addresses, DeviceKind, FlashPlace, InForce, ListenConfig, MasterPlace,
+        Server, ServerConfig, ServerError, SizeConfig, StageLayout, UNNAMED_CLUSTER,
+        accepted_losses, etcd_prefix, limits,
     };
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};

@@ -82,10 +82,13 @@ pub(super) struct StorageArgs {
     /// store's background writes; "pmem" wants persistent memory [default: ssd].
     #[arg(long, env = "TIMESTONE_LOG", value_name = "DEVICE")]
     pub(super) log: Option<String>,
-    /// Flash device: "file" [default: file].
+    /// Flash device: "file"; "zoned:DEVICE[,DEVICE…]", a zoned block device for each shard;
+    /// "emulated", in memory and gone with the process, for trials. Fixed when the data directory is
+    /// created [default: file].
     #[arg(long, env = "TIMESTONE_DEVICE", value_name = "DEVICE")]
     pub(super) device: Option<String>,
-    /// Most space on the flash device, such as 20GiB [default: 80 % of the free space].
+    /// Most space on the flash device, such as 20GiB [default: 80 % of the free space; emulated:
+    /// 1GiB; zoned: what the devices have].
     #[arg(long, env = "TIMESTONE_CAPACITY", value_name = "SIZE")]
     pub(super) capacity: Option<String>,
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].

@@ -12,6 +12,7 @@ mod bad_input;
 mod churn;
 mod cluster;
 mod demo;
+mod devices;
 mod doors;
 mod dump;
 #[expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]

@@ -59,7 +59,7 @@ pub mod page {
 
 /// What every table page says of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct ZonedIdentity {
     /// Drawn when the device was formatted.
     pub device_id: DeviceId,
     /// Whose it is: what the formatter chose; zero for nobody in particular.
@@ -74,7 +74,7 @@ pub struct Identity {
     pub data_zones: u32,
 }
 
-impl Identity {
+impl ZonedIdentity {
     /// Pages of the table.
     #[must_use]
     pub const fn table_pages(self) -> u32 {
@@ -94,7 +94,7 @@ impl Identity {
 
 /// Where a table page stands in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct LogPlace {
     /// Which page of the table.
     pub index: u32,
     /// Its number among all that were written.
@@ -107,7 +107,12 @@ pub struct Place {
 ///
 /// # Panics
 /// When `page` is not one page long, or there are more generations than fit.
-pub fn encode(identity: Identity, place: Place, generations: &[Generation], page: &mut [u8]) {
+pub fn encode(
+    identity: ZonedIdentity,
+    place: LogPlace,
+    generations: &[Generation],
+    page: &mut [u8],
+) {
     assert!(page.len() == PAGE_BYTES && generations.len() <= ENTRIES_PER_PAGE as usize);
     page.fill(0);
     page[page::MAGIC..][..8].copy_from_slice(&MAGIC);
@@ -143,7 +148,7 @@ pub enum BadPage {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn decode(page: &[u8]) -> Result<(Identity, Place), BadPage> {
+pub fn decode(page: &[u8]) -> Result<(ZonedIdentity, LogPlace), BadPage> {
     if page.len() != PAGE_BYTES || page[page::MAGIC..][..8] != MAGIC {
         return Err(BadPage::NotATablePage);
     }
@@ -155,7 +160,7 @@ pub fn decode(page: &[u8]) -> Result<(Identity, Place), BadPage> {
     if get_u32(page, page::CRC) != crc_around(page, page::CRC) {
         return Err(BadPage::Damaged);
     }
-    let identity = Identity {
+    let identity = ZonedIdentity {
         device_id: DeviceId(get_u64(page, page::DEVICE_ID)),
         owner: get_u64(page, page::OWNER),
         zone_bytes: get_u64(page, page::ZONE_BYTES),
@@ -163,7 +168,7 @@ pub fn decode(page: &[u8]) -> Result<(Identity, Place), BadPage> {
         first_data_zone: get_u32(page, page::FIRST_DATA_ZONE),
         data_zones: get_u32(page, page::DATA_ZONES),
     };
-    let place = Place {
+    let place = LogPlace {
         index: get_u32(page, page::INDEX),
         sequence: get_u64(page, page::SEQUENCE),
         batch: (get_u64(page, page::BATCH_FIRST), get_u64(page, page::BATCH_LAST)),
@@ -185,7 +190,7 @@ pub fn entries(page: &[u8]) -> impl Iterator<Item = Generation> + '_ {
 mod tests {
     use super::*;
 
-    const IDENTITY: Identity = Identity {
+    const IDENTITY: ZonedIdentity = ZonedIdentity {
         device_id: DeviceId(0x1122_3344_5566_7788),
         owner: 0x99,
         zone_bytes: 2 << 30,
@@ -193,7 +198,7 @@ mod tests {
         first_data_zone: 2,
         data_zones: 3598,
     };
-    const PLACE: Place = Place { index: 3, sequence: 77, batch: (76, 78) };
+    const PLACE: LogPlace = LogPlace { index: 3, sequence: 77, batch: (76, 78) };
 
     fn sample() -> Vec<u8> {
         let generations: Vec<_> = (1..=ENTRIES_PER_PAGE).map(Generation).collect();
@@ -228,10 +233,10 @@ mod tests {
     #[test]
     fn numbers_that_no_device_has_are_refused() {
         let bad = [
-            Identity { data_zones: 0, ..IDENTITY },
-            Identity { data_zones: u32::MAX, ..IDENTITY },
-            Identity { pages_per_block: 1, ..IDENTITY },
-            Identity { zone_bytes: 4096, ..IDENTITY },
+            ZonedIdentity { data_zones: 0, ..IDENTITY },
+            ZonedIdentity { data_zones: u32::MAX, ..IDENTITY },
+            ZonedIdentity { pages_per_block: 1, ..IDENTITY },
+            ZonedIdentity { zone_bytes: 4096, ..IDENTITY },
         ];
         for identity in bad {
             let mut page = vec![0; PAGE_BYTES];
@@ -239,9 +244,9 @@ mod tests {
             assert_eq!(decode(&page), Err(BadPage::Damaged), "{identity:?}");
         }
         for place in [
-            Place { index: 4, ..PLACE },
-            Place { sequence: 79, ..PLACE },
-            Place { sequence: 0, batch: (0, 0), index: 0 },
+            LogPlace { index: 4, ..PLACE },
+            LogPlace { sequence: 79, ..PLACE },
+            LogPlace { sequence: 0, batch: (0, 0), index: 0 },
         ] {
             let mut page = vec![0; PAGE_BYTES];
             encode(IDENTITY, place, &[], &mut page);

@@ -4,7 +4,7 @@
 //! ```text
 //!   submit ─ledger─► reads ─────────────────────────────────► medium ──► poll: settle ──► completions
 //!              ├───► runs (coalesce) ─zones: may it be written?─►  │  one write in flight a zone
-//!              ├───► journal (erase, growth) ─► append, sync ─────►│  then resets
+//!              ├───► log (erase, growth) ─► append, sync ─────►│  then resets
 //!              └───► syncs (shared) ──────────────────────────────►│
 //! ```
 //!
@@ -18,11 +18,12 @@
 //! the table.
 
 mod fake;
-mod journal;
 mod kernel;
 pub mod layout;
+mod log;
 mod medium;
 mod open;
+mod purpose;
 mod replay;
 mod zones;
 
@@ -30,7 +31,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_io::{AlignedBuffer, IoCompletion, IoToken, ZoneAction};
+use timestone_io::{AlignedBuffer, IoCompletion, ZoneAction};
 
 use crate::device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
@@ -44,12 +45,13 @@ use crate::queued::requests::Requests;
 use crate::queued::runs::{RunId, Runs, same_error};
 use crate::queued::syncs::Syncs;
 pub use fake::{FakeConfig, FakeMedium, FakeZones};
-use journal::{Journal, LogStep, TableChange};
 pub use kernel::KernelZones;
-use layout::Identity;
+use layout::ZonedIdentity;
+use log::{LogStep, TableChange, TableLog};
 pub use medium::{ZoneOp, ZonedMedium};
-use open::{Content, Opened, survey, unusable};
+use open::{MediumContent, Opened, survey, unusable};
 pub use open::{Overwrite, ZonedConfig};
+use purpose::{Erasing, Purpose, Syncer};
 use zones::{Admission, DataZones};
 
 /// A flash device on zones.
@@ -61,7 +63,7 @@ pub struct ZonedDevice {
     requests: Requests,
     reads: Reads,
     runs: Runs,
-    journal: Journal,
+    log: TableLog,
     /// Blocks whose new generation is recorded and whose zone is to be reset, or being reset.
     erasing: Vec<Erasing>,
     /// Resets before a first program.
@@ -74,65 +76,6 @@ pub struct ZonedDevice {
     finished: Vec<IoCompletion>,
     /// Scratch of `drive_runs`.
     blocks: Vec<BlockId>,
-}
-
-/// An erase whose generation is recorded.
-#[derive(Clone, Copy, Debug)]
-struct Erasing {
-    token: Token,
-    block: BlockId,
-    started: bool,
-}
-
-/// Who waits for a sync of the medium.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Syncer {
-    Caller(Token),
-    Table,
-}
-
-/// What an operation of the medium is for; travels in its token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    Read(u32),
-    Run(RunId),
-    /// A write or a reset of the table's log.
-    Log,
-    Sync,
-    /// The reset that an erase is.
-    Erase(BlockId),
-    /// The reset of a zone that holds what nobody wants.
-    Clear(BlockId),
-    Finish(BlockId),
-}
-
-impl Purpose {
-    fn token(self) -> IoToken {
-        let (kind, index) = match self {
-            Self::Read(index) => (0, index),
-            Self::Run(id) => (1, id.0),
-            Self::Log => (2, 0),
-            Self::Sync => (3, 0),
-            Self::Erase(block) => (4, block.0),
-            Self::Clear(block) => (5, block.0),
-            Self::Finish(block) => (6, block.0),
-        };
-        IoToken(kind << 32 | u64::from(index))
-    }
-
-    fn of(token: IoToken) -> Self {
-        let index = token.0 as u32;
-        match token.0 >> 32 {
-            0 => Self::Read(index),
-            1 => Self::Run(RunId(index)),
-            2 => Self::Log,
-            3 => Self::Sync,
-            4 => Self::Erase(BlockId(index)),
-            5 => Self::Clear(BlockId(index)),
-            6 => Self::Finish(BlockId(index)),
-            other => unreachable!("the device hands out no tokens of kind {other}"),
-        }
-    }
 }
 
 impl ZonedDevice {
@@ -150,12 +93,12 @@ impl ZonedDevice {
         let survey = survey(&mut *medium, config)?;
         if overwrite == Overwrite::Refuse {
             let reason = match survey.content(&mut *medium)? {
-                Content::Nothing => None,
-                Content::Device(found) => Some(format!(
+                MediumContent::Nothing => None,
+                MediumContent::Device(found) => Some(format!(
                     "it is a device already ({}, of {:016x})",
                     found.identity.device_id, found.identity.owner
                 )),
-                Content::Other(reason) => Some(reason),
+                MediumContent::Other(reason) => Some(reason),
             };
             if let Some(reason) = reason {
                 let reason = format!("{reason}; formatting would destroy what it holds");
@@ -163,7 +106,7 @@ impl ZonedDevice {
             }
         }
         let opened = survey.format(&mut *medium, config)?;
-        tracing::info!(path = %medium.path().display(), identity = ?opened.journal.identity(),
+        tracing::info!(path = %medium.path().display(), identity = ?opened.log.identity(),
             "zoned flash device formatted");
         Ok(Self::start(medium, config, opened, true))
     }
@@ -175,11 +118,11 @@ impl ZonedDevice {
     pub fn identify(
         medium: &mut dyn ZonedMedium,
         config: &ZonedConfig,
-    ) -> Result<Option<Identity>, FlashError> {
+    ) -> Result<Option<ZonedIdentity>, FlashError> {
         match survey(medium, config)?.content(medium)? {
-            Content::Nothing => Ok(None),
-            Content::Device(found) => Ok(Some(found.identity)),
-            Content::Other(reason) => Err(unusable(medium, reason)),
+            MediumContent::Nothing => Ok(None),
+            MediumContent::Device(found) => Ok(Some(found.identity)),
+            MediumContent::Other(reason) => Err(unusable(medium, reason)),
         }
     }
 
@@ -231,9 +174,9 @@ impl ZonedDevice {
     ) -> Result<(Option<Opened>, Box<dyn ZonedMedium>), FlashError> {
         let survey = survey(&mut *medium, config)?;
         let opened = match survey.content(&mut *medium)? {
-            Content::Nothing => None,
-            Content::Device(found) => Some(survey.open(&mut *medium, config, found)?),
-            Content::Other(reason) => {
+            MediumContent::Nothing => None,
+            MediumContent::Device(found) => Some(survey.open(&mut *medium, config, found)?),
+            MediumContent::Other(reason) => {
                 let reason = format!("{reason}; nothing of it was changed");
                 return Err(unusable(&*medium, reason));
             }
@@ -247,8 +190,8 @@ impl ZonedDevice {
         opened: Opened,
         fresh: bool,
     ) -> Self {
-        let Opened { journal, report, generations, max_blocks, data_limits, repairs } = opened;
-        let pages_per_block = journal.identity().pages_per_block;
+        let Opened { log, report, generations, max_blocks, data_limits, repairs } = opened;
+        let pages_per_block = log.identity().pages_per_block;
         let zones = DataZones::new(&report, pages_per_block, data_limits);
         tracing::debug!(path = %medium.path().display(), blocks = generations.len(), max_blocks,
             pages_per_block, ?data_limits, bad = zones.bad_count(u32::MAX), "zoned flash device opened");
@@ -260,7 +203,7 @@ impl ZonedDevice {
             requests: Requests::new(config.queue_depth as usize, stats),
             reads: Reads::default(),
             runs: Runs::default(),
-            journal,
+            log,
             erasing: Vec::new(),
             clearing: 0,
             finishing: false,
@@ -273,8 +216,8 @@ impl ZonedDevice {
 
     /// What the device says of itself.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        self.journal.identity()
+    pub fn identity(&self) -> ZonedIdentity {
+        self.log.identity()
     }
 
     /// Data zones that take an active resource of the medium now, and how many may; `u32::MAX`: no
@@ -409,8 +352,8 @@ impl ZonedDevice {
             return self.start_command(Purpose::Finish(done), done, ZoneAction::Finish);
         }
         let erases_come = !self.erasing.is_empty()
-            || !self.journal.waiting().is_empty()
-            || !self.journal.active().is_empty();
+            || !self.log.waiting().is_empty()
+            || !self.log.active().is_empty();
         if self.medium.in_flight() == 0 && !erases_come {
             let reason = "as many zones are being programmed as the device allows";
             self.refuse_runs(block, reason, completions);
@@ -432,9 +375,9 @@ impl ZonedDevice {
         let failed = self.failed();
         let doomed = |change: &TableChange| is_due(change) && (failed.is_some() || is_bad(change));
         let mut refused: Vec<TableChange> =
-            self.journal.waiting().extract_if(.., |change| doomed(change)).collect();
+            self.log.waiting().extract_if(.., |change| doomed(change)).collect();
         if failed.is_none() {
-            self.journal.begin(is_due);
+            self.log.begin(is_due);
         }
         let reason = |operation| match failed {
             Some(reason) => FlashError::Failed { reason },
@@ -445,7 +388,7 @@ impl ZonedDevice {
         };
         self.refuse_changes(&mut refused, reason, completions);
         loop {
-            match self.journal.next() {
+            match self.log.next() {
                 LogStep::Nothing => return,
                 LogStep::Reset(zone) => {
                     let (action, offset, length) = (ZoneAction::Reset, zone.start, zone.length);
@@ -461,7 +404,7 @@ impl ZonedDevice {
 
     /// Why the device takes no more writes, if so.
     fn failed(&self) -> Option<&'static str> {
-        let table = || self.journal.has_failed().then_some("the block table could not be written");
+        let table = || self.log.has_failed().then_some("the block table could not be written");
         self.syncs.failed().or_else(table)
     }
 
@@ -604,10 +547,10 @@ impl ZonedDevice {
 
     /// A write or reset of the log has ended.
     fn end_log_step(&mut self, result: io::Result<usize>, completions: &mut Vec<FlashCompletion>) {
-        if let Err(error) = self.journal.ended(result) {
+        if let Err(error) = self.log.ended(result) {
             tracing::error!(path = %self.medium.path().display(), %error, "the block table could not \
                 be written: the device takes no more writes");
-            let mut changes = std::mem::take(self.journal.active());
+            let mut changes = std::mem::take(self.log.active());
             let why = |operation| FlashError::Medium { operation, source: same_error(&error) };
             self.refuse_changes(&mut changes, why, completions);
         }
@@ -615,7 +558,7 @@ impl ZonedDevice {
 
     /// The batch under way is recorded.
     fn recorded(&mut self, completions: &mut Vec<FlashCompletion>) {
-        let mut changes = std::mem::take(self.journal.active());
+        let mut changes = std::mem::take(self.log.active());
         for change in changes.drain(..) {
             match change {
                 TableChange::Erase { token, block, .. } => {
@@ -630,7 +573,7 @@ impl ZonedDevice {
                 }
             }
         }
-        *self.journal.active() = changes;
+        *self.log.active() = changes;
     }
 
     fn end_erase(
@@ -676,12 +619,12 @@ impl ZonedDevice {
                     self.requests.complete(token, Err(why("sync", error)), None, completions);
                 }
                 (Syncer::Table, Ok(())) => {
-                    self.journal.synced(true);
+                    self.log.synced(true);
                     self.recorded(completions);
                 }
                 (Syncer::Table, Err(error)) => {
-                    self.journal.synced(false);
-                    let mut changes = std::mem::take(self.journal.active());
+                    self.log.synced(false);
+                    let mut changes = std::mem::take(self.log.active());
                     self.refuse_changes(
                         &mut changes,
                         |operation| why(operation, error),
@@ -751,7 +694,7 @@ impl FlashDevice for ZonedDevice {
         if after > before {
             tracing::warn!(%block, %before, %after, "the block table lags behind the pages of a \
                 block");
-            self.journal.adopt(block, after);
+            self.log.adopt(block, after);
         }
         let pages = self.ledger.programmed(block).unwrap_or(0);
         if !self.zones.observed(block, pages) {
@@ -789,12 +732,12 @@ impl FlashDevice for ZonedDevice {
             }
             (FlashOp::Erase { token, block }, _) => {
                 let to = self.ledger.generation(block).next();
-                self.journal.request(TableChange::Erase { token, block, to });
+                self.log.request(TableChange::Erase { token, block, to });
             }
             (FlashOp::Sync { token }, _) => self.syncs.request(Syncer::Caller(token)),
             (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
                 self.growing = true;
-                self.journal.request(TableChange::Grow { token, to });
+                self.log.request(TableChange::Grow { token, to });
             }
             (op, admitted) => unreachable!("{op:?} was admitted as {admitted:?}"),
         }

@@ -16,8 +16,8 @@ use crate::limits::{
     DEFAULT_QUEUE_DEPTH, MAX_DATA_ZONES, MAX_QUEUE_DEPTH, METADATA_READ_PAGES, METADATA_ZONE_PAGES,
     MIN_PAGES_PER_BLOCK,
 };
-use crate::zoned::journal::{Journal, LogEnd, LogZone};
-use crate::zoned::layout::{COPIES, FORMAT_VERSION, Identity};
+use crate::zoned::layout::{COPIES, FORMAT_VERSION, ZonedIdentity};
+use crate::zoned::log::{LogEnd, LogZone, TableLog};
 use crate::zoned::medium::{ZoneOp, ZonedMedium, run};
 use crate::zoned::replay::{Replayed, Unreadable, replay};
 
@@ -79,7 +79,7 @@ pub(super) struct Survey {
 
 /// What is on a device.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum MediumContent {
     /// Every zone is empty.
     Nothing,
     /// A device of ours.
@@ -91,7 +91,7 @@ pub(super) enum Content {
 /// A device that can be used.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) journal: Journal,
+    pub(super) log: TableLog,
     pub(super) report: Vec<Zone>,
     pub(super) generations: Vec<Generation>,
     pub(super) max_blocks: u32,
@@ -189,13 +189,16 @@ fn data_limits(
 
 impl Survey {
     /// What is on the device.
-    pub(super) fn content(&self, medium: &mut dyn ZonedMedium) -> Result<Content, FlashError> {
+    pub(super) fn content(
+        &self,
+        medium: &mut dyn ZonedMedium,
+    ) -> Result<MediumContent, FlashError> {
         for (number, log) in self.log_zones.iter().zip(&self.log) {
             let zone = &self.zones[*number];
             if log.sequential && zone.condition == timestone_io::ZoneCondition::Offline {
                 let reason = "a zone that holds its block table is offline: what it held is lost; \
                     restore the shard from a replica or backup";
-                return Ok(Content::Other(reason.to_owned()));
+                return Ok(MediumContent::Other(reason.to_owned()));
             }
         }
         let [first, second] = [self.read_log(medium, 0)?, self.read_log(medium, 1)?];
@@ -207,21 +210,21 @@ impl Survey {
         Ok(match replay([&first, &second]) {
             Ok(Some(mut found)) => {
                 self.look_behind(&mut found);
-                Content::Device(found)
+                MediumContent::Device(found)
             }
-            Err(Unreadable::Version(version)) => Content::Other(format!(
+            Err(Unreadable::Version(version)) => MediumContent::Other(format!(
                 "its format has version {version}, this program reads and writes version \
                  {FORMAT_VERSION}; use a matching program"
             )),
-            Err(Unreadable::Unfinished) if data_is_empty => Content::Nothing,
-            Err(Unreadable::Damaged | Unreadable::Unfinished) => Content::Other(
+            Err(Unreadable::Unfinished) if data_is_empty => MediumContent::Nothing,
+            Err(Unreadable::Damaged | Unreadable::Unfinished) => MediumContent::Other(
                 "its block table is damaged; restore the shard from a replica or backup".to_owned(),
             ),
             Ok(None) => {
                 let blank = [first, second].iter().flatten().all(|&byte| byte == 0);
                 match blank && data_is_empty {
-                    true => Content::Nothing,
-                    false => Content::Other("there is something else on it".to_owned()),
+                    true => MediumContent::Nothing,
+                    false => MediumContent::Other("there is something else on it".to_owned()),
                 }
             }
         })
@@ -273,7 +276,7 @@ impl Survey {
         medium: &mut dyn ZonedMedium,
         config: &ZonedConfig,
     ) -> Result<Opened, FlashError> {
-        let identity = Identity {
+        let identity = ZonedIdentity {
             device_id: config.device_id.unwrap_or_else(draw_id),
             owner: config.owner,
             zone_bytes: self.zones[self.first_data_zone as usize].length,
@@ -296,14 +299,14 @@ impl Survey {
         let mut generations = vec![Generation::default(); identity.data_zones as usize];
         generations[..initial as usize].fill(Generation::FIRST);
         let end = LogEnd { zone: 0, used: 0, sequence: 0, clean: true };
-        let mut journal = Journal::new(identity, self.log, generations.clone(), end);
-        let (offset, bytes) = journal.first_snapshot();
+        let mut log = TableLog::new(identity, self.log, generations.clone(), end);
+        let (offset, bytes) = log.first_snapshot();
         let failed = |source| FlashError::Medium { operation: "format", source };
         run(medium, ZoneOp::Write { offset, buffers: vec![bytes] }).0.map_err(failed)?;
         run(medium, ZoneOp::Sync).0.map_err(failed)?;
         generations.truncate(initial as usize);
         Ok(Opened {
-            journal,
+            log,
             report: report_data(medium, &identity)?,
             generations,
             max_blocks,
@@ -383,10 +386,10 @@ impl Survey {
         let max_blocks = wanted.max(usable as u32).min(identity.data_zones);
         let mut generations = found.generations.clone();
         generations[usable..].fill(Generation::default());
-        let journal = Journal::new(identity, self.log, generations.clone(), found.end);
+        let log = TableLog::new(identity, self.log, generations.clone(), found.end);
         generations.truncate(usable);
         Ok(Opened {
-            journal,
+            log,
             report: data.to_vec(),
             generations,
             max_blocks,
@@ -396,7 +399,7 @@ impl Survey {
     }
 
     /// Why a device that was found is not the one that is wanted, or not on these zones.
-    fn mismatch(&self, config: &ZonedConfig, identity: &Identity) -> Option<String> {
+    fn mismatch(&self, config: &ZonedConfig, identity: &ZonedIdentity) -> Option<String> {
         if let Some(expected) = config.device_id.filter(|&id| id != identity.device_id) {
             let found = identity.device_id;
             return Some(format!("it is device {found}, but {expected} belongs here"));
@@ -417,7 +420,10 @@ impl Survey {
     }
 }
 
-fn report_data(medium: &mut dyn ZonedMedium, identity: &Identity) -> Result<Vec<Zone>, FlashError> {
+fn report_data(
+    medium: &mut dyn ZonedMedium,
+    identity: &ZonedIdentity,
+) -> Result<Vec<Zone>, FlashError> {
     let first = medium.report(0, identity.first_data_zone as usize + 1)?;
     let start = first.last().map_or(0, |zone| zone.start);
     medium.report(start, identity.data_zones as usize)

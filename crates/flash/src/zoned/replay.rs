@@ -5,15 +5,15 @@
 //! damage by sequences: a torn batch has nothing behind it.
 
 use crate::device::{Generation, PAGE_BYTES};
-use crate::zoned::journal::LogEnd;
-use crate::zoned::layout::{self, BadPage, COPIES, Identity, Place};
+use crate::zoned::layout::{self, BadPage, COPIES, LogPlace, ZonedIdentity};
+use crate::zoned::log::LogEnd;
 
 const PAIR_BYTES: usize = COPIES as usize * PAGE_BYTES;
 
 /// The table as the log has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Replayed {
-    pub(crate) identity: Identity,
+    pub(crate) identity: ZonedIdentity,
     /// Of all data zones; zero for blocks that do not exist yet.
     pub(crate) generations: Vec<Generation>,
     pub(crate) end: LogEnd,
@@ -34,8 +34,8 @@ pub(crate) enum Unreadable {
 
 /// One table page of the log, by one of its copies.
 struct Entry<'a> {
-    identity: Identity,
-    place: Place,
+    identity: ZonedIdentity,
+    place: LogPlace,
     page: &'a [u8],
     /// A copy of it is damaged.
     damaged: bool,
@@ -148,7 +148,7 @@ fn replay_zone(number: usize, entries: &[Option<Entry<'_>>], bytes: &[u8]) -> Op
 fn whole_batch<'a, 'b>(
     entries: &'a [Option<Entry<'b>>],
     at: usize,
-    identity: Identity,
+    identity: ZonedIdentity,
     after: Option<u64>,
 ) -> Option<Vec<&'a Entry<'b>>> {
     let first = entries.get(at)?.as_ref()?;

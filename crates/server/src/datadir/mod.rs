@@ -4,6 +4,7 @@
 //! timestone-data/
 //!   LOCK          held (flock) by the one process that owns the directory; holds its pid
 //!   FORMAT        format version, the number of shards, the directory's id, their checksum; written once, atomically
+//!   DEVICE        what the flash devices are, where they are no files of the directory; written once
 //!   MANIFEST      what must be here, and the seed of the cluster's key hashes; replaced atomically (manifest)
 //!   master        the embedded master's state (cluster)
 //!   cluster       the id of the cluster, where the master is elsewhere
@@ -33,6 +34,7 @@ use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
 
 use crate::cluster_name::ClusterName;
+use crate::config::FlashPlace;
 use crate::error::ServerError;
 use crate::manifest::Manifest;
 pub(crate) use files::replace_file;
@@ -43,6 +45,7 @@ pub use view::{DirectoryIdentity, DirectoryView, ManifestView};
 
 const LOCK_FILE: &str = "LOCK";
 const MANIFEST_FILE: &str = "MANIFEST";
+const DEVICE_FILE: &str = "DEVICE";
 const MASTER_FILE: &str = "master";
 const CLUSTER_FILE: &str = "cluster";
 const ETCD_FILE: &str = "etcd";
@@ -73,26 +76,33 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Opens `path`, creating it when it does not exist, and takes its lock. `shards` is what a
-    /// fresh directory gets; an existing one keeps its number, and a different wish is an error.
+    /// fresh directory gets; an existing one keeps its number, and a different wish is an error. So
+    /// is another kind of flash device than it was created with, and an existing one whose flash was
+    /// in memory.
     ///
     /// # Errors
-    /// The directory is in use, has another format, another number of shards, or cannot be read or
-    /// written.
+    /// The directory is in use, has another format, another number of shards, another device, or
+    /// cannot be read or written.
     pub(crate) fn open(
         path: &Path,
+        flash: &FlashPlace,
         shards: Option<u16>,
         draw_id: impl FnOnce() -> u64,
     ) -> Result<Self, ServerError> {
         // Before anything is created: what is not ours, or cannot be read, stays as it is.
-        if Identity::read(path)?.is_none() {
-            refuse_foreign_content(path)?;
+        match Identity::read(path)? {
+            None => refuse_foreign_content(path)?,
+            Some(_) => check_device(path, flash)?,
         }
         create_folder(path)
             .map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
         // Again, now that nobody else creates it.
         let identity = match Identity::read(path)? {
-            Some(identity) => identity,
+            Some(identity) => {
+                check_device(path, flash)?;
+                identity
+            }
             None => {
                 refuse_foreign_content(path)?;
                 let identity = Identity {
@@ -100,8 +110,9 @@ impl DataDir {
                     shards: shards.unwrap_or(crate::limits::DEFAULT_SHARDS),
                     directory: draw_id(),
                 };
-                // In this order: where there is a format there is a manifest.
+                // In this order: where there is a format there is a manifest, and the device.
                 replace_file(&path.join(MANIFEST_FILE), &Manifest::blank()?)?;
+                note_device(path, flash)?;
                 replace_file(&path.join(FORMAT_FILE), identity.text()?.as_bytes())?;
                 identity
             }
@@ -468,6 +479,41 @@ fn take_lock(path: &Path) -> Result<File, ServerError> {
     Ok(lock)
 }
 
+/// Notes what the flash devices are; for files that is no file.
+fn note_device(path: &Path, flash: &FlashPlace) -> Result<(), ServerError> {
+    let file = path.join(DEVICE_FILE);
+    match flash {
+        FlashPlace::Emulated | FlashPlace::Zoned(_) => {
+            replace_file(&file, format!("{}\n", flash.name()).as_bytes())
+        }
+        FlashPlace::Files => match fs::remove_file(&file) {
+            Err(error) if is_absent(&error) => Ok(()),
+            // It is durable with the next file that is put into the directory.
+            removed => removed.map_err(|source| ServerError::io("remove", &file, source)),
+        },
+    }
+}
+
+/// An existing directory goes on with the devices that it was created with, if they can still be
+/// there.
+fn check_device(path: &Path, flash: &FlashPlace) -> Result<(), ServerError> {
+    let file = path.join(DEVICE_FILE);
+    let existing = match fs::read_to_string(&file) {
+        Ok(text) => text.trim_end().to_owned(),
+        Err(error) if is_absent(&error) => FlashPlace::Files.name().to_owned(),
+        Err(source) => return Err(ServerError::io("read", &file, source)),
+    };
+    if existing == FlashPlace::Emulated.name() {
+        return Err(ServerError::FlashGone { path: path.to_owned() });
+    }
+    match existing == flash.name() {
+        true => Ok(()),
+        false => {
+            Err(ServerError::OtherDevice { path: path.to_owned(), existing, wanted: flash.name() })
+        }
+    }
+}
+
 /// A directory without `FORMAT` must be empty but for what a creation that a crash cut short has
 /// left: somebody's photographs are not a database.
 fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
@@ -480,6 +526,8 @@ fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
     let ours = [
         LOCK_FILE.to_owned(),
         MANIFEST_FILE.to_owned(),
+        DEVICE_FILE.to_owned(),
+        unfinished(DEVICE_FILE),
         unfinished(MANIFEST_FILE),
         unfinished(FORMAT_FILE),
         RESERVE_FILE.to_owned(),
@@ -509,7 +557,45 @@ mod tests {
     use super::*;
 
     fn open(path: &Path, shards: Option<u16>) -> Result<DataDir, ServerError> {
-        DataDir::open(path, shards, || 42)
+        open_for(path, &FlashPlace::Files, shards)
+    }
+
+    fn open_for(
+        path: &Path,
+        flash: &FlashPlace,
+        shards: Option<u16>,
+    ) -> Result<DataDir, ServerError> {
+        DataDir::open(path, flash, shards, || 42)
+    }
+
+    #[test]
+    fn a_directory_keeps_its_device_and_one_whose_flash_was_in_memory_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let zoned = FlashPlace::Zoned(vec![PathBuf::from("/dev/null")]);
+        let kinds = [FlashPlace::Files, FlashPlace::Emulated, zoned];
+        for (number, kind) in kinds.iter().enumerate() {
+            let path = folder.path().join(number.to_string());
+            drop(open_for(&path, kind, None).unwrap());
+            for other in &kinds {
+                let again = open_for(&path, other, None);
+                match (kind, again) {
+                    (FlashPlace::Emulated, Err(ServerError::FlashGone { .. })) => {}
+                    (FlashPlace::Files | FlashPlace::Zoned(_), Ok(_)) => assert_eq!(kind, other),
+                    (_, Err(ServerError::OtherDevice { existing, wanted, .. })) => {
+                        assert_eq!((existing.as_str(), wanted), (kind.name(), other.name()));
+                        assert_ne!(kind, other);
+                    }
+                    (_, outcome) => panic!("{kind:?} opened as {other:?}: {outcome:?}"),
+                }
+            }
+        }
+        // A creation that a crash cut short before the format was there counts for nothing.
+        let path = folder.path().join("short");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(DEVICE_FILE), "emulated\n").unwrap();
+        drop(open(&path, None).unwrap());
+        assert!(!path.join(DEVICE_FILE).exists());
+        open(&path, None).unwrap();
     }
 
     #[test]

@@ -155,12 +155,13 @@ fn log_folders(path: &Path) -> Result<Vec<PathBuf>, ServerError> {
 mod tests {
     use super::super::DataDir;
     use super::*;
+    use crate::config::FlashPlace;
 
     #[test]
     fn a_directory_is_not_looked_at_while_somebody_owns_it_and_owned_by_nobody_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
-        let owner = DataDir::open(&path, Some(3), || 42).unwrap();
+        let owner = DataDir::open(&path, &FlashPlace::Files, Some(3), || 42).unwrap();
         assert!(matches!(DirectoryView::of(&path), Err(ServerError::InUse { .. })));
         drop(owner);
         let view = DirectoryView::of(&path).unwrap();
@@ -168,9 +169,12 @@ mod tests {
         assert_eq!((identity.shards, identity.directory), (3, 42));
         assert_eq!(view.manifest, Ok(ManifestView::default()));
         assert!(DirectoryView::of(&path).is_ok(), "others may look as well");
-        assert!(matches!(DataDir::open(&path, None, || 42), Err(ServerError::InUse { .. })));
+        assert!(matches!(
+            DataDir::open(&path, &FlashPlace::Files, None, || 42),
+            Err(ServerError::InUse { .. })
+        ));
         drop(view);
-        assert!(DataDir::open(&path, None, || 42).is_ok());
+        assert!(DataDir::open(&path, &FlashPlace::Files, None, || 42).is_ok());
     }
 
     #[test]
@@ -179,7 +183,7 @@ mod tests {
         let error = DirectoryView::of(folder.path()).unwrap_err().to_string();
         assert!(error.contains("no data directory"), "{error}");
         let path = folder.path().join("data");
-        drop(DataDir::open(&path, Some(3), || 42).unwrap());
+        drop(DataDir::open(&path, &FlashPlace::Files, Some(3), || 42).unwrap());
         for file in [FORMAT_FILE, MANIFEST_FILE] {
             let mut bytes = fs::read(path.join(file)).unwrap();
             let middle = bytes.len() / 2;

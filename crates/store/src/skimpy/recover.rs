@@ -588,6 +588,8 @@ impl Recovery {
                 _ => StreamId::Hot,
             };
             self.blocks.found_pages(block, stream, pages);
+            // What was written before the restart is not written on.
+            device.seal(block);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::io;
 use timestone_io::AlignedBuffer;
 
 use crate::device::{BlockId, Generation, PAGE_BYTES, Token};
-use crate::zoned::layout::{self, COPIES, ENTRIES_PER_PAGE, Identity, Place};
+use crate::zoned::layout::{self, COPIES, ENTRIES_PER_PAGE, LogPlace, ZonedIdentity};
 
 /// Something that the table is to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ pub(crate) enum LogStep {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum LogPhase {
     Idle,
     Append,
     Appending,
@@ -83,8 +83,8 @@ pub(crate) struct LogEnd {
 
 /// The table and the batch under way.
 #[derive(Debug)]
-pub(crate) struct Journal {
-    identity: Identity,
+pub(crate) struct TableLog {
+    identity: ZonedIdentity,
     zones: [LogZone; 2],
     /// Of all data zones; zero for blocks that do not exist yet.
     generations: Vec<Generation>,
@@ -92,13 +92,13 @@ pub(crate) struct Journal {
     waiting: Vec<TableChange>,
     active: Vec<TableChange>,
     dirty: Vec<u32>,
-    phase: Phase,
+    phase: LogPhase,
 }
 
-impl Journal {
+impl TableLog {
     /// The log as it was found.
     pub(crate) fn new(
-        identity: Identity,
+        identity: ZonedIdentity,
         zones: [LogZone; 2],
         generations: Vec<Generation>,
         end: LogEnd,
@@ -112,12 +112,12 @@ impl Journal {
             waiting: Vec::new(),
             active: Vec::new(),
             dirty: Vec::new(),
-            phase: Phase::Idle,
+            phase: LogPhase::Idle,
         }
     }
 
     /// What every table page says.
-    pub(crate) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> ZonedIdentity {
         self.identity
     }
 
@@ -133,7 +133,7 @@ impl Journal {
 
     /// Whether the log takes nothing more.
     pub(crate) fn has_failed(&self) -> bool {
-        self.phase == Phase::Failed
+        self.phase == LogPhase::Failed
     }
 
     /// A generation that recovery found on the medium's pages, ahead of the table; it is written
@@ -144,7 +144,7 @@ impl Journal {
 
     /// Begins the next batch, of the changes that are due, unless one is under way.
     pub(crate) fn begin(&mut self, is_due: impl Fn(&TableChange) -> bool) {
-        if self.phase != Phase::Idle || self.waiting.is_empty() {
+        if self.phase != LogPhase::Idle || self.waiting.is_empty() {
             return;
         }
         assert!(self.active.is_empty(), "one batch at a time");
@@ -172,60 +172,60 @@ impl Journal {
         self.dirty.dedup();
         let room = self.zones[self.end.zone].pages - self.end.used;
         let fits = self.dirty.len() as u32 * COPIES <= room;
-        self.phase = if fits && self.end.clean { Phase::Append } else { Phase::Clear };
+        self.phase = if fits && self.end.clean { LogPhase::Append } else { LogPhase::Clear };
     }
 
     /// What is to be done now; call again until it says `Nothing`.
     pub(crate) fn next(&mut self) -> LogStep {
         let other = self.zones[1 - self.end.zone];
         match self.phase {
-            Phase::Append => {
-                self.phase = Phase::Appending;
+            LogPhase::Append => {
+                self.phase = LogPhase::Appending;
                 let at = self.zones[self.end.zone].start + self.end.used as u64 * PAGE_BYTES as u64;
                 LogStep::Write(at, self.batch(&self.dirty))
             }
-            Phase::Clear if other.sequential => {
-                self.phase = Phase::Clearing;
+            LogPhase::Clear if other.sequential => {
+                self.phase = LogPhase::Clearing;
                 LogStep::Reset(other)
             }
-            Phase::Clear | Phase::Snapshot => {
-                self.phase = Phase::Snapshotting;
+            LogPhase::Clear | LogPhase::Snapshot => {
+                self.phase = LogPhase::Snapshotting;
                 let all: Vec<u32> = (0..self.identity.table_pages()).collect();
                 LogStep::Write(other.start, self.batch(&all))
             }
-            Phase::Sync => {
-                self.phase = Phase::Syncing;
+            LogPhase::Sync => {
+                self.phase = LogPhase::Syncing;
                 LogStep::Sync
             }
-            Phase::Idle
-            | Phase::Appending
-            | Phase::Clearing
-            | Phase::Snapshotting
-            | Phase::Syncing
-            | Phase::Failed => LogStep::Nothing,
+            LogPhase::Idle
+            | LogPhase::Appending
+            | LogPhase::Clearing
+            | LogPhase::Snapshotting
+            | LogPhase::Syncing
+            | LogPhase::Failed => LogStep::Nothing,
         }
     }
 
     /// The reset or write under way has ended. Gives the error when the log has failed by it.
     pub(crate) fn ended(&mut self, result: io::Result<usize>) -> Result<(), io::Error> {
         match (self.phase, result) {
-            (Phase::Appending, Ok(_)) => {
+            (LogPhase::Appending, Ok(_)) => {
                 self.wrote(self.dirty.len() as u32);
-                self.phase = Phase::Sync;
+                self.phase = LogPhase::Sync;
             }
-            (Phase::Appending, Err(error)) => {
+            (LogPhase::Appending, Err(error)) => {
                 tracing::warn!(%error, "a batch of the block table could not be appended: the whole \
                     table goes to the other metadata zone");
-                self.phase = Phase::Clear;
+                self.phase = LogPhase::Clear;
             }
-            (Phase::Clearing, Ok(_)) => self.phase = Phase::Snapshot,
-            (Phase::Snapshotting, Ok(_)) => {
+            (LogPhase::Clearing, Ok(_)) => self.phase = LogPhase::Snapshot,
+            (LogPhase::Snapshotting, Ok(_)) => {
                 self.end = LogEnd { zone: 1 - self.end.zone, used: 0, clean: true, ..self.end };
                 self.wrote(self.identity.table_pages());
-                self.phase = Phase::Sync;
+                self.phase = LogPhase::Sync;
             }
-            (Phase::Clearing | Phase::Snapshotting, Err(error)) => {
-                self.phase = Phase::Failed;
+            (LogPhase::Clearing | LogPhase::Snapshotting, Err(error)) => {
+                self.phase = LogPhase::Failed;
                 return Err(error);
             }
             (phase, _) => unreachable!("nothing of the log was under way in {phase:?}"),
@@ -235,8 +235,8 @@ impl Journal {
 
     /// The sync has ended. When it succeeded the batch is recorded.
     pub(crate) fn synced(&mut self, succeeded: bool) {
-        assert_eq!(self.phase, Phase::Syncing);
-        self.phase = if succeeded { Phase::Idle } else { Phase::Failed };
+        assert_eq!(self.phase, LogPhase::Syncing);
+        self.phase = if succeeded { LogPhase::Idle } else { LogPhase::Failed };
     }
 
     /// The changes of the batch, to be carried out or told; empty afterwards.
@@ -262,7 +262,7 @@ impl Journal {
         for ((&index, sequence), pair) in indices.iter().zip(first..).zip(pairs) {
             let begin = (index * ENTRIES_PER_PAGE) as usize;
             let end = (begin + ENTRIES_PER_PAGE as usize).min(self.generations.len());
-            let place = Place { index, sequence, batch };
+            let place = LogPlace { index, sequence, batch };
             for copy in pair.chunks_exact_mut(PAGE_BYTES) {
                 layout::encode(self.identity, place, &self.generations[begin..end], copy);
             }
@@ -283,7 +283,7 @@ mod tests {
     use crate::file::layout::DeviceId;
     use crate::zoned::replay::{Replayed, replay};
 
-    const IDENTITY: Identity = Identity {
+    const IDENTITY: ZonedIdentity = ZonedIdentity {
         device_id: DeviceId(9),
         owner: 0,
         zone_bytes: 1 << 20,
@@ -295,7 +295,7 @@ mod tests {
 
     /// A log whose zones are in memory.
     struct Log {
-        journal: Journal,
+        log: TableLog,
         bytes: [Vec<u8>; 2],
     }
 
@@ -305,19 +305,19 @@ mod tests {
                 |start| LogZone { start, length: 1 << 20, pages: ZONE_PAGES, sequential: true };
             let end = LogEnd { zone: 0, used: 0, sequence: 0, clean: true };
             let generations = vec![Generation::FIRST; 1500];
-            let mut journal = Journal::new(IDENTITY, [zone(0), zone(1 << 20)], generations, end);
-            let (_, bytes) = journal.first_snapshot();
-            Self { journal, bytes: [bytes.to_vec(), Vec::new()] }
+            let mut log = TableLog::new(IDENTITY, [zone(0), zone(1 << 20)], generations, end);
+            let (_, bytes) = log.first_snapshot();
+            Self { log, bytes: [bytes.to_vec(), Vec::new()] }
         }
 
         /// Erases a block; fails the steps whose number `fails` names.
         fn erase(&mut self, block: u32, to: u32, fails: &[usize]) -> Result<(), io::Error> {
             let (token, block) = (Token(0), BlockId(block));
-            self.journal.request(TableChange::Erase { token, block, to: Generation(to) });
-            self.journal.begin(|_| true);
+            self.log.request(TableChange::Erase { token, block, to: Generation(to) });
+            self.log.begin(|_| true);
             for step in 0.. {
                 let failed = fails.contains(&step);
-                match self.journal.next() {
+                match self.log.next() {
                     LogStep::Reset(zone) => {
                         self.bytes[(zone.start >> 20) as usize].clear();
                     }
@@ -328,15 +328,15 @@ mod tests {
                     }
                     LogStep::Write(..) => {}
                     LogStep::Sync => {
-                        self.journal.synced(true);
-                        self.journal.active().clear();
+                        self.log.synced(true);
+                        self.log.active().clear();
                         return Ok(());
                     }
                     LogStep::Nothing => unreachable!("a batch goes on"),
                 }
-                if !matches!(self.journal.phase, Phase::Syncing) {
+                if !matches!(self.log.phase, LogPhase::Syncing) {
                     let result = if failed { Err(io::ErrorKind::Other.into()) } else { Ok(0) };
-                    self.journal.ended(result)?;
+                    self.log.ended(result)?;
                 }
             }
             Ok(())
@@ -354,8 +354,8 @@ mod tests {
         for to in 2..30 {
             log.erase(if to % 2 == 0 { 3 } else { 1200 }, to, &[]).unwrap();
             let found = log.replayed();
-            assert_eq!(found.generations, log.journal.generations, "to {to}");
-            assert_eq!(found.end, log.journal.end);
+            assert_eq!(found.generations, log.log.generations, "to {to}");
+            assert_eq!(found.end, log.log.end);
             zones.push(found.end.zone);
         }
         zones.dedup();
@@ -368,24 +368,24 @@ mod tests {
         log.erase(7, 2, &[0]).unwrap();
         assert_eq!((log.replayed().end.zone, log.replayed().generations[7]), (1, Generation(2)));
         assert!(log.erase(7, 3, &[0, 1]).is_err(), "the reset fails as well");
-        assert!(log.journal.has_failed());
+        assert!(log.log.has_failed());
     }
 
     #[test]
     fn whatever_of_a_batch_is_torn_the_table_before_it_is_there() {
         let mut log = Log::new();
         for to in 2..12 {
-            let before = log.journal.generations.clone();
+            let before = log.log.generations.clone();
             let old = log.bytes.clone();
             log.erase(3, to, &[]).unwrap();
-            let zone = log.journal.end.zone;
+            let zone = log.log.end.zone;
             let kept = if log.bytes[zone].starts_with(&old[zone]) { old[zone].len() } else { 0 };
             for cut in (kept..log.bytes[zone].len()).step_by(512) {
                 let mut torn = log.bytes.clone();
                 torn[zone].truncate(cut);
                 let found = replay([&torn[0], &torn[1]]).unwrap().unwrap();
                 // One of two copies is enough.
-                let whole = log.journal.generations == found.generations;
+                let whole = log.log.generations == found.generations;
                 assert!(whole || found.generations == before, "to {to}, cut at {cut}");
                 assert!(!whole || cut >= log.bytes[zone].len() - PAGE_BYTES);
                 assert!(found.end.zone != zone || cut == kept || !found.end.clean);
