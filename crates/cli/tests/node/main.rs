@@ -19,6 +19,7 @@ mod dump;
 mod etcd;
 mod faults;
 mod history;
+mod inspect;
 mod journal;
 mod kill;
 mod load;
