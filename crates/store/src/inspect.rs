@@ -183,12 +183,12 @@ pub struct RecordView {
     /// Its place in the page's directory.
     pub slot: u16,
     /// What can be said of it; `None` when its slot or its lengths make no sense.
-    pub contents: Option<Contents>,
+    pub contents: Option<RecordContents>,
 }
 
 /// What a record says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contents {
+pub struct RecordContents {
     /// What it is.
     pub kind: Kind,
     /// The keyspace.
@@ -213,7 +213,7 @@ pub struct Contents {
     pub is_intact: bool,
 }
 
-impl Contents {
+impl RecordContents {
     /// Whether it makes its key (or its keyspace) absent.
     #[must_use]
     pub const fn is_deletion(&self) -> bool {
@@ -328,7 +328,7 @@ fn records_of(page: &[u8]) -> Vec<RecordView> {
     layout::records(page).enumerate().map(record).collect()
 }
 
-fn contents(record: &Record<'_>, is_intact: bool) -> Contents {
+fn contents(record: &Record<'_>, is_intact: bool) -> RecordContents {
     let record_bytes = record.bytes() as u32;
     let (mut key_bytes, mut value_bytes) = (record.key.len() as u32, record.value.len() as u32);
     let mut stored_bytes = u64::from(record_bytes);
@@ -341,7 +341,7 @@ fn contents(record: &Record<'_>, is_intact: bool) -> Contents {
         let pages: u64 = head.extents.iter().map(|extent| u64::from(extent.pages)).sum();
         stored_bytes += pages * PAGE_BYTES as u64;
     }
-    Contents {
+    RecordContents {
         kind: Kind::of(record.kind),
         keyspace: record.keyspace,
         hash: record.hash,
@@ -367,7 +367,7 @@ pub fn identity(bytes: &[u8]) -> Option<(u64, HashSeed)> {
 /// Whether a record is one of a key, whose hash is known under the seed of its page. Where the key
 /// lies in pages of its own, its hash and its length decide.
 #[must_use]
-pub fn is_of(contents: &Contents, keyspace: KeyspaceId, key: &[u8], seed: HashSeed) -> bool {
+pub fn is_of(contents: &RecordContents, keyspace: KeyspaceId, key: &[u8], seed: HashSeed) -> bool {
     if contents.keyspace != keyspace || contents.kind == Kind::Fence {
         return false;
     }

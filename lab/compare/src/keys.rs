@@ -5,6 +5,8 @@
 //! nor that of ranks is the order of loading. A value begins with its index, which every get checks;
 //! the rest is a slice of random bytes that nothing compresses.
 
+use std::sync::LazyLock;
+
 use timestone_workload::{Random, Zipf};
 
 use crate::Fault;
@@ -48,18 +50,22 @@ pub(crate) fn check(index: u64, value: Option<&[u8]>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Random bytes, made once for all: they count in no engine's time, and but once in its memory.
+static POOL: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut random = Random::new(0);
+    (0..POOL_BYTES).map(|_| random.below(256) as u8).collect()
+});
+
 /// Makes values.
 pub(crate) struct Values {
-    pool: Vec<u8>,
+    pool: &'static [u8],
     random: Random,
     value: [u8; VALUE_BYTES],
 }
 
 impl Values {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let pool = (0..POOL_BYTES).map(|_| random.below(256) as u8).collect();
-        Self { pool, random, value: [0; VALUE_BYTES] }
+        Self { pool: &POOL, random: Random::new(seed), value: [0; VALUE_BYTES] }
     }
 
     /// A new value for a key.

@@ -213,7 +213,8 @@ mod tests {
                 capacity: 2.0,
             };
             let ours = case.outstanding() * case.threads;
-            let is_ours = matches!(engine, EngineKind::Timestone(_) | EngineKind::TimestoneStore(_));
+            let is_ours =
+                matches!(engine, EngineKind::Timestone(_) | EngineKind::TimestoneStore(_));
             assert_eq!(if is_ours { ours } else { case.callers() }, SYNC_WRITERS);
             case.column = Column::Tenth;
             assert_eq!(case.memory_bytes(), 51_200);

@@ -157,9 +157,8 @@ impl Measured {
             return Err("no operation was measured".into());
         }
         let seconds = self.span.as_secs_f64();
-        let us = |of: &Histogram<u64>, at: f64| {
-            (of.value_at_quantile(at) as f64 / 10.0).round() / 100.0
-        };
+        let us =
+            |of: &Histogram<u64>, at: f64| (of.value_at_quantile(at) as f64 / 10.0).round() / 100.0;
         let (gets_of, puts_of) = (&self.tally.gets, &self.tally.puts);
         let (resident, files) = measure::resident_bytes()?;
         Ok(Row {

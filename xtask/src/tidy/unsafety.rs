@@ -4,7 +4,9 @@
 use crate::lexer::{code_only, lines_with_word};
 use crate::tree::{Finding, Tree};
 
-const ALLOWED: [&str; 3] = ["crates/io/", "crates/wal/", "crates/seda/"];
+/// The last one is no part of Timestone: LMDB, beside which it is measured, cannot be opened otherwise.
+const ALLOWED: [&str; 4] =
+    ["crates/io/", "crates/wal/", "crates/seda/", "lab/compare/src/engine/lmdb.rs"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

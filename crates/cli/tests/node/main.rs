@@ -20,6 +20,7 @@ mod dump;
 mod etcd;
 mod faults;
 mod history;
+mod inspect;
 mod journal;
 mod kill;
 mod load;

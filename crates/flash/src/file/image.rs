@@ -134,9 +134,8 @@ impl FileImage {
             Some(generation) => generation.0 > 0,
             None => (number as u64) < held,
         };
-        let mut blocks =
-            entries.iter().enumerate().filter(|&entry| exists(entry)).map(|(at, _)| at + 1);
-        entries.truncate(blocks.next_back().unwrap_or(0));
+        let last = entries.iter().enumerate().rposition(exists);
+        entries.truncate(last.map_or(0, |last| last + 1));
         self.generations =
             entries.into_iter().map(|entry| entry.filter(|generation| generation.0 > 0)).collect();
         let needed = layout.block_offset(self.generations.len() as u32);

@@ -50,15 +50,18 @@ fn written(path: &Path) {
         for key in 0..KEYS {
             let key = key.to_be_bytes();
             let key = KeyRef::new(seed, SPACE, &key);
-            driver.store.put(key, version(round), &[round as u8; 300], Expiry::NEVER).unwrap();
+            driver
+                .store
+                .put(key, version(round), &[round as u8; 300], Expiry::NEVER)
+                .expect("room");
         }
     }
     let until_then = Expiry::at(Timestamp::from_nanos(77));
-    driver.store.put(key_of(b"expiring"), version(3), b"soon", until_then).unwrap();
-    driver.store.put(key_of(b"gone"), version(4), b"here", Expiry::NEVER).unwrap();
-    driver.store.delete(key_of(b"gone"), version(5)).unwrap();
-    driver.store.put(key_of(b"large"), version(6), &[7; 20_000], Expiry::NEVER).unwrap();
-    driver.store.fence(timestone_types::KeyspaceId::new(2), version(7)).unwrap();
+    driver.store.put(key_of(b"expiring"), version(3), b"soon", until_then).expect("room");
+    driver.store.put(key_of(b"gone"), version(4), b"here", Expiry::NEVER).expect("room");
+    driver.store.delete(key_of(b"gone"), version(5)).expect("room");
+    driver.store.put(key_of(b"large"), version(6), &[7; 20_000], Expiry::NEVER).expect("room");
+    driver.store.fence(timestone_types::KeyspaceId::new(2), version(7)).expect("room");
     driver.store.shutdown();
     until(&mut driver, |driver| {
         driver.events.iter().any(|event| matches!(event, StoreEvent::ShutDown))
@@ -71,7 +74,7 @@ fn look(image: &FileImage) -> (Survey, Vec<inspect::BlockView>, Option<HashSeed>
     let (geometry, mut bytes) = (image.geometry(), Vec::new());
     for number in 0..geometry.blocks {
         let block = BlockId(number);
-        image.read_block(block, &mut bytes).unwrap();
+        image.read_block(block, &mut bytes).expect("a readable block");
         let identity = inspect::identity(&bytes);
         seed = seed.or(identity.map(|(_, seed)| seed));
         survey.add_identity(identity);

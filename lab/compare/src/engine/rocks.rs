@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DataBlockIndexType, Options, ReadOptions,
-    WaitForCompactOptions, WriteBatch, WriteOptions,
+    WriteBatch, WriteOptions, properties,
 };
 
 use super::blocking::{Blocking, Tuple};
@@ -20,6 +20,8 @@ use crate::plan::{Case, Column};
 
 /// Memtables: the one that fills, and one that is flushed.
 const MEMTABLES: usize = 2;
+/// Between two looks at whether compactions are over.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 /// The default size of a memtable.
 const MEMTABLE_BYTES: usize = 64 << 20;
 
@@ -36,7 +38,7 @@ impl Rocks {
         // A quarter of the memory for memtables at most, and never more than the default.
         let memtable = (memory / 4 / MEMTABLES).min(MEMTABLE_BYTES);
         let mut blocks = BlockBasedOptions::default();
-        blocks.set_block_cache(&Cache::new_hyper_clock_cache(memory - MEMTABLES * memtable, 0));
+        blocks.set_block_cache(&Cache::new_lru_cache(memory - MEMTABLES * memtable));
         blocks.set_bloom_filter(10.0, false);
         blocks.set_cache_index_and_filter_blocks(true);
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
@@ -89,12 +91,16 @@ impl Blocking for Rocks {
         for (key, value) in tuples {
             batch.put(key, value);
         }
-        Ok(self.db.write_opt(&batch, &self.loads)?)
+        Ok(self.db.write_opt(batch, &self.loads)?)
     }
 
     fn settle(&self) -> Result<(), Fault> {
-        let mut options = WaitForCompactOptions::default();
-        options.set_flush(true);
-        Ok(self.db.wait_for_compact(&options)?)
+        self.db.flush()?;
+        let left = |name| self.db.property_int_value(name).map(|left| left.unwrap_or(0));
+        while left(properties::COMPACTION_PENDING)? + left(properties::NUM_RUNNING_COMPACTIONS)? > 0
+        {
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }

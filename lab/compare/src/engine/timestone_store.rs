@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 
 use timestone_flash::{FileConfig, FileDevice};
 use timestone_store::prelude::*;
-use timestone_store::{
-    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent,
-};
+use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent};
 use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::Engine;

@@ -1,7 +1,7 @@
 //! The pages and records of one block.
 
 use serde_json::{Map, Value, json};
-use timestone::server::inspect::{BlockId, Contents, PageState, PageView, RecordView};
+use timestone::server::inspect::{BlockId, PageState, PageView, RecordContents, RecordView};
 
 use super::{Directory, Looked, expiry, look};
 use crate::failure::Failure;
@@ -94,7 +94,7 @@ fn cells(directory: &Directory, page: &PageView, record: &RecordView) -> [String
 }
 
 /// The key, or where it is.
-pub(super) fn key_of(contents: &Contents) -> String {
+pub(super) fn key_of(contents: &RecordContents) -> String {
     match contents.key.is_empty() && contents.key_bytes > 0 {
         true => format!("(of {} bytes, in pages of its own)", contents.key_bytes),
         false => shown(&contents.key),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::ffi::OsStr;
 
 use serde_json::Value;
-use timestone::server::inspect::{Contents, RecordView, is_of};
+use timestone::server::inspect::{RecordContents, RecordView, is_of};
 use timestone_types::ShardId;
 
 use super::block::describe;
@@ -23,7 +23,7 @@ struct Version {
     block: u32,
     page: u32,
     record: RecordView,
-    contents: Contents,
+    contents: RecordContents,
 }
 
 pub(super) fn print(

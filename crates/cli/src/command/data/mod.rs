@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use timestone::server::inspect::{
-    self, BlockId, BlockView, Contents, DirectoryView, FileImage, PageView, RecordView,
+    self, BlockId, BlockView, DirectoryView, FileImage, PageView, RecordContents, RecordView,
 };
 use timestone_types::{HashSeed, KeyspaceId, ShardId};
 
@@ -170,7 +170,7 @@ fn walk(image: &FileImage) -> impl Iterator<Item = Looked> + '_ {
 }
 
 /// When a record stops being visible.
-fn expiry(contents: &Contents) -> String {
+fn expiry(contents: &RecordContents) -> String {
     match contents.expires_at.is_never() {
         true => "never".to_owned(),
         false => moment::shown(contents.expires_at.timestamp()),
@@ -178,6 +178,6 @@ fn expiry(contents: &Contents) -> String {
 }
 
 /// The records of a page with what they say, as far as they say anything.
-fn told(page: &PageView) -> impl Iterator<Item = (&RecordView, &Contents)> {
+fn told(page: &PageView) -> impl Iterator<Item = (&RecordView, &RecordContents)> {
     page.records.iter().filter_map(|record| Some((record, record.contents.as_ref()?)))
 }

@@ -36,7 +36,7 @@ impl Seen {
 }
 
 /// A log, as `timestone log check` sees it.
-struct Log {
+struct CheckedLog {
     name: String,
     report: Result<CheckReport, String>,
 }
@@ -60,14 +60,15 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
             }
         })
         .collect();
-    let logs: Vec<Log> = directory.view.logs.iter().map(|folder| log(directory, folder)).collect();
+    let logs: Vec<CheckedLog> =
+        directory.view.logs.iter().map(|folder| log(directory, folder)).collect();
     match format {
         Format::Json => write_json(&described(directory, &seen, &logs))?,
         Format::Text => print_text(directory, &seen, &logs)?,
         Format::Table => print_table(directory, &seen, &logs)?,
     }
     let damaged = seen.iter().filter(|seen| seen.is_damaged()).count();
-    let unsound = |log: &&Log| !log.report.as_ref().is_ok_and(CheckReport::is_sound);
+    let unsound = |log: &&CheckedLog| !log.report.as_ref().is_ok_and(CheckReport::is_sound);
     let logs = logs.iter().filter(unsound).count();
     let small = [directory.view.identity.is_err(), directory.view.manifest.is_err()];
     let small = small.into_iter().filter(|&bad| bad).count();
@@ -81,11 +82,11 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
     }
 }
 
-fn log(directory: &Directory, folder: &Path) -> Log {
+fn log(directory: &Directory, folder: &Path) -> CheckedLog {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let accepted = accepted_losses(&directory.path).remove(&name).unwrap_or_default();
-    Log { report: check_log(folder, &accepted).map_err(|error| error.to_string()), name }
+    CheckedLog { report: check_log(folder, &accepted).map_err(|error| error.to_string()), name }
 }
 
 fn survey(directory: &Directory, image: &FileImage, name: String, file: String) -> Seen {
@@ -225,7 +226,7 @@ fn describe(
     })
 }
 
-fn described(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Value {
+fn described(directory: &Directory, seen: &[Seen], logs: &[CheckedLog]) -> Value {
     let shards = directory.shards.iter().zip(seen).map(|(shard, seen)| {
         let mut described = seen.described.clone();
         described["shard"] = shard.id.get().into();
@@ -310,7 +311,7 @@ fn damages(seen: &Seen) -> Vec<String> {
     whole.chain(named).chain(more).collect()
 }
 
-fn log_line(log: &Log) -> String {
+fn log_line(log: &CheckedLog) -> String {
     match &log.report {
         Ok(report) => format!(
             "log {}: {} files, {} records in {} bytes, {}",
@@ -324,7 +325,7 @@ fn log_line(log: &Log) -> String {
     }
 }
 
-fn print_text(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Result<(), Failure> {
+fn print_text(directory: &Directory, seen: &[Seen], logs: &[CheckedLog]) -> Result<(), Failure> {
     for line in head(&directory.path, &directory.view) {
         write_line(&line)?;
     }
@@ -337,7 +338,7 @@ fn print_text(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Result<(), 
     print_rest(seen, logs)
 }
 
-fn print_table(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Result<(), Failure> {
+fn print_table(directory: &Directory, seen: &[Seen], logs: &[CheckedLog]) -> Result<(), Failure> {
     for line in head(&directory.path, &directory.view) {
         write_line(&line)?;
     }
@@ -356,7 +357,7 @@ fn print_table(directory: &Directory, seen: &[Seen], logs: &[Log]) -> Result<(),
     print_rest(seen, logs)
 }
 
-fn print_rest(seen: &[Seen], logs: &[Log]) -> Result<(), Failure> {
+fn print_rest(seen: &[Seen], logs: &[CheckedLog]) -> Result<(), Failure> {
     let lines = logs.iter().map(log_line).chain(seen.iter().flat_map(damages));
     lines.into_iter().try_for_each(|line| write_line(&line))
 }

@@ -7,8 +7,11 @@ use super::AskedServer;
 use crate::output::table;
 use crate::probe::Answer;
 
-/// What is said of a server's stores, in the order in which it is shown.
-const ROWS: [(&str, fn(&Answer) -> Option<String>); 9] = [
+/// Says something of a server's stores, if its figures allow.
+type Saying = fn(&Answer) -> Option<String>;
+
+/// What is said, in the order in which it is shown.
+const ROWS: [(&str, Saying); 9] = [
     ("live on the device", |answer| {
         let share = percent(number(answer, "live_ratio")?);
         Some(format!("{}, {share} of what is written", bytes(answer, "live_bytes")?))
