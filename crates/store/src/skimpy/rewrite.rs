@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use timestone_flash::{BlockId, PAGE_BYTES};
 
+use super::buckets::RecordPlace;
 use super::chain::{Gathering, is_void};
 use super::contents::FrugalContents;
 use super::keep::{KeepVerdict, Kept};
@@ -196,7 +197,7 @@ pub(super) fn append_moved(
 }
 
 /// Appends what is kept of some records, whose pages could not be programmed, in front of the chain.
-/// What was behind them is a further beginning, as after a crash.
+/// What was behind them are further beginnings, as after a crash.
 pub(super) fn append_displaced(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -204,8 +205,11 @@ pub(super) fn append_displaced(
     core: &mut FrugalContents,
 ) {
     let bucket = gathering.bucket;
-    let last = (0..gathering.records.len()).rfind(|&at| is_displaced(at));
-    let behind = last.and_then(|last| gathering.records.get(last + 1)).map(|one| one.place);
+    // Several blocks may have failed, with others between them.
+    let behind = (1..gathering.records.len())
+        .filter(|&at| is_displaced(at - 1) && !is_displaced(at))
+        .map(|at| gathering.records[at].place);
+    let behind: Vec<RecordPlace> = behind.collect();
     let (mut head, mut moved) = (core.buckets.head(bucket), BTreeMap::new());
     for kept in verdict.kept.iter().filter(|kept| is_displaced(kept.at)) {
         let (prior, kind) = (UNKNOWN_PAGE, LinkKind::Flagged);
@@ -218,7 +222,7 @@ pub(super) fn append_displaced(
         head = copy.page;
         moved.insert(kept.name, copy);
     }
-    core.buckets.displaced(bucket, head, behind);
+    core.buckets.displaced(bucket, head, &behind);
     for &name in &verdict.names {
         let youngest = verdict.kept.iter().rfind(|kept| kept.name == name);
         let youngest = youngest.map_or(Youngest::NONE, |kept| {
