@@ -28,6 +28,7 @@ use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{KeyspaceId, Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
+use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
 use super::keep::{self, Kept};
@@ -107,6 +108,8 @@ struct TailVictim {
     forgets: bool,
     /// How often its pages could not be read.
     failures: u32,
+    /// Bytes that may be written beside its own records.
+    budget: u64,
     /// Something in it, or in a chain that leads there, is damaged: the block is kept.
     damaged: bool,
 }
@@ -224,6 +227,15 @@ impl TailCollector {
         for Emptied { block, buckets, .. } in stay {
             volume.blocks.quarantine(block);
             self.aside.buckets.extend(buckets);
+        }
+    }
+
+    /// What a checkpoint would find now.
+    pub(super) fn state(&self) -> Chains {
+        match (self.failed.has_work(), self.damaged_buckets.is_empty()) {
+            (true, _) => Chains::Displaced,
+            (false, true) => Chains::Sound,
+            (false, false) => Chains::Damaged,
         }
     }
 
@@ -428,6 +440,7 @@ impl TailCollector {
             all_buckets: BTreeSet::new(),
             forgets: false,
             failures: 0,
+            budget: rewrite::budget(core),
             damaged: false,
         };
         match what {
@@ -638,7 +651,8 @@ impl TailCollector {
         let weight = Weight::of(&gathering, &verdict, tail, blocks);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
         let dead_parts = core.counts.dead_part_bytes;
-        let way = rewrite::choose(&gathering, &verdict, weight, tail, core);
+        let budget = self.victim.as_ref().map_or(0, |victim| victim.budget);
+        let way = rewrite::choose(&gathering, &verdict, weight, tail, budget, core);
         match (way, tail) {
             (Way::Whole, _) => rewrite::append_whole(&gathering, &verdict, core),
             (Way::Moved, Some(block)) => {
@@ -658,6 +672,9 @@ impl TailCollector {
         }
         if let Some(victim) = self.victim.as_mut().filter(|_| tail.is_some()) {
             victim.forgets |= !verdict.tombstones.is_empty();
+            if way == Way::Whole {
+                victim.budget = victim.budget.saturating_sub(weight.beside());
+            }
         }
         if let Some(round) = self.round.as_mut().filter(|_| tail.is_some()) {
             let own = verdict

@@ -27,6 +27,11 @@ use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
 
+/// A chain with so many records more than are kept is long.
+const LONG_CHAIN: usize = 8;
+/// Free blocks that are left when a long chain is made short.
+const LEAST_LEFT: u32 = 3;
+
 /// How a bucket leaves the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
@@ -62,6 +67,11 @@ impl Weight {
         weight
     }
 
+    /// Bytes that a whole bucket takes beside the block's own.
+    pub(super) fn beside(self) -> u64 {
+        self.all - self.own
+    }
+
     /// What of `bytes`, which were written for all, was for the block's own.
     pub(super) fn share(self, bytes: u64) -> u64 {
         bytes * self.own / self.all.max(1)
@@ -72,19 +82,22 @@ fn kept_bytes(gathering: &Gathering, kept: &Kept) -> usize {
     gathering.record(&gathering.records[kept.at]).bytes() + layout::SLOT_BYTES
 }
 
-/// Chooses. Whole where that takes hardly more than the block's own records, or where there is room to
-/// spare; `in_block`: the chain has records in the block.
+/// Chooses. Whole where that takes hardly more than the block's own records, where there is room to
+/// spare, or where a long chain gets short for no more than `budget` bytes beside.
 pub(super) fn choose(
     gathering: &Gathering,
     verdict: &KeepVerdict,
     weight: Weight,
     block: Option<BlockId>,
+    budget: u64,
     core: &FrugalContents,
 ) -> Way {
+    let is_long = gathering.records.len() > verdict.kept.len() + LONG_CHAIN;
     let blocks = &core.kit.volume.blocks;
     let all = verdict.kept.iter().map(|kept| kept_bytes(gathering, kept));
     let leave = match (block, weight.own == weight.all) {
         (Some(_), true) => 0,
+        (Some(_), false) if is_long && weight.beside() <= budget => LEAST_LEFT,
         (Some(_), false) if weight.all <= 2 * weight.own => blocks.floor(),
         _ => spare(blocks),
     };
@@ -325,6 +338,13 @@ fn parts_died<'a>(
         bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
     }
     bytes
+}
+
+/// What may be written beside a block's own records while it is emptied: half of what it will win, if
+/// as much of it is dead as of all.
+pub(super) fn budget(core: &FrugalContents) -> u64 {
+    let block = block_bytes(core.kit.volume.geometry());
+    block * core.superseded_bytes.min(core.record_bytes) / core.record_bytes.max(1) / 2
 }
 
 /// What the log has grown by since its ordinal was `before`, in bytes.
