@@ -33,6 +33,7 @@ mod scan;
 mod spaces;
 mod stats;
 mod translations;
+mod victim;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -67,6 +67,11 @@ impl Weight {
         weight
     }
 
+    /// Bytes that are kept of the block.
+    pub(super) fn own(self) -> u64 {
+        self.own
+    }
+
     /// Bytes that a whole bucket takes beside the block's own.
     pub(super) fn beside(self) -> u64 {
         self.all - self.own
@@ -341,10 +346,11 @@ fn parts_died<'a>(
 }
 
 /// What may be written beside a block's own records while it is emptied: half of what it will win, if
-/// as much of it is dead as of all.
-pub(super) fn budget(core: &FrugalContents) -> u64 {
+/// as much of it is dead as of the one before, or of all as far as that is known.
+pub(super) fn budget(won_before: u64, core: &FrugalContents) -> u64 {
     let block = block_bytes(core.kit.volume.geometry());
-    block * core.superseded_bytes.min(core.record_bytes) / core.record_bytes.max(1) / 2
+    let known = block * core.superseded_bytes.min(core.record_bytes) / core.record_bytes.max(1);
+    known.max(won_before) / 2
 }
 
 /// What the log has grown by since its ordinal was `before`, in bytes.
@@ -352,8 +358,10 @@ pub(super) fn grown_since(before: u64, core: &FrugalContents) -> u64 {
     (core.kit.volume.writer.ordinal(StreamId::Hot) - before) * PAGE_BYTES as u64
 }
 
-/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent.
-pub(super) fn is_worthwhile(core: &FrugalContents) -> bool {
-    core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
-        && core.superseded_bytes >= core.record_bytes / 8
+/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent;
+/// `won_before`: bytes that the block before has won.
+pub(super) fn is_worthwhile(won_before: u64, core: &FrugalContents) -> bool {
+    won_before >= block_bytes(core.kit.volume.geometry()) / 4
+        || core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
+            && core.superseded_bytes >= core.record_bytes / 8
 }
