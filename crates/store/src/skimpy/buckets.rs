@@ -198,12 +198,11 @@ impl Buckets {
 
     /// Copies of what could not be programmed were put in front: a bucket begins in `page` now, and goes
     /// on at `behind`.
-    pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: Option<RecordPlace>) {
+    pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: &[RecordPlace]) {
         self.heads[bucket as usize] = page;
         let older = self.older.entry(bucket).or_default();
-        if let Some(behind) = behind.filter(|behind| !older.contains(behind)) {
-            older.insert(0, behind);
-        }
+        let known = core::mem::replace(older, behind.to_vec());
+        older.extend(known.into_iter().filter(|place| !behind.contains(place)));
         if older.is_empty() {
             self.older.remove(&bucket);
         }

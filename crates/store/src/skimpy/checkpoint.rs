@@ -47,6 +47,16 @@ enum Emitted {
     NoRoom,
 }
 
+/// What a checkpoint would find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Chains {
+    Sound,
+    /// Everything has to be scanned.
+    Damaged,
+    /// They lead through pages that could not be programmed: none can be written now.
+    Displaced,
+}
+
 /// Writes checkpoints.
 pub(super) struct Checkpointer {
     phase: CheckpointStage,
@@ -116,15 +126,14 @@ impl Checkpointer {
         matches!(self.phase, CheckpointStage::Barrier | CheckpointStage::Ending { .. })
     }
 
-    /// Goes one step further; `sound` when no chain is damaged. True when a checkpoint has become
-    /// durable.
-    pub(super) fn pump(&mut self, core: &mut FrugalContents, sound: bool) -> bool {
+    /// Goes one step further. True when a checkpoint has become durable.
+    pub(super) fn pump(&mut self, core: &mut FrugalContents, chains: Chains) -> bool {
         let bytes = core.counts.put_bytes;
         let due = self.every_bytes > 0 && bytes - self.begun_at >= self.every_bytes;
         match self.phase {
-            CheckpointStage::Idle if self.wanted || due => {
+            CheckpointStage::Idle if (self.wanted || due) && chains != Chains::Displaced => {
                 self.begun_at = bytes;
-                self.begin(core, sound);
+                self.begin(core, chains == Chains::Sound);
             }
             CheckpointStage::Idle => {}
             CheckpointStage::Streaming => match self.emit(false, &mut core.kit.volume) {
@@ -199,9 +208,9 @@ impl Checkpointer {
         self.final_done |= core::mem::take(&mut self.wanted_final);
     }
 
-    /// A program of a block has failed, which is set aside: the checkpoint that lies there is written
-    /// again from its beginning.
-    pub(super) fn block_failed(&mut self, block: BlockId, volume: &mut Volume) {
+    /// A program of a block has failed: the checkpoint lies there, or names pages there that will never
+    /// be programmed. It is written again from its beginning.
+    pub(super) fn begin_again(&mut self, block: BlockId, volume: &mut Volume) {
         if self.phase == CheckpointStage::Idle {
             return;
         }

@@ -25,15 +25,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
-use timestone_types::{KeyspaceId, Timestamp, is_planted};
+use timestone_types::{Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
+use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
 use super::keep::{self, Kept};
 use super::reads::{Owner, PartsFor, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
+use super::victim::{Emptied, SetAside, TailVictim, What};
 use crate::kit::blocks::BlockState;
 use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
@@ -78,73 +80,6 @@ enum Why {
     Repair,
 }
 
-/// What a victim is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    Records,
-    Large,
-}
-
-/// A block that is being emptied.
-#[derive(Debug)]
-struct TailVictim {
-    block: BlockId,
-    what: What,
-    /// The next page to read.
-    next_page: u32,
-    reading: bool,
-    /// Buckets that have a record there, and are still to be rewritten; of a block of large values:
-    /// those of its values.
-    buckets: BTreeSet<u32>,
-    under_way: usize,
-    /// Values that are read or staged.
-    leaving: usize,
-    /// Fences that lie there and are to be moved.
-    fences: Vec<Fenced>,
-    /// All buckets that have a record there.
-    all_buckets: BTreeSet<u32>,
-    /// A tombstone was dropped that is forgotten with the block.
-    forgets: bool,
-    /// How often its pages could not be read.
-    failures: u32,
-    /// Something in it, or in a chain that leads there, is damaged: the block is kept.
-    damaged: bool,
-}
-
-/// A fence of a keyspace, and the page of its record.
-type Fenced = (KeyspaceId, Fence);
-
-/// A block that nobody needs when the log's ordinal is durable.
-#[derive(Debug)]
-struct Emptied {
-    block: BlockId,
-    ordinal: u64,
-    /// Tombstones went with it whose values lay in this block or in one that was emptied before.
-    forgets: bool,
-    /// The buckets that had records there.
-    buckets: BTreeSet<u32>,
-}
-
-/// Blocks that were emptied and stay: what lies there may be found after a crash.
-#[derive(Debug, Default)]
-struct SetAside {
-    /// Something there could not be read.
-    unknown: bool,
-    /// The buckets of what is there.
-    buckets: BTreeSet<u32>,
-}
-
-impl TailVictim {
-    fn is_empty(&self, pages: u32) -> bool {
-        self.next_page >= pages
-            && !self.reading
-            && self.buckets.is_empty()
-            && self.fences.is_empty()
-            && self.under_way == 0
-            && self.leaving == 0
-    }
-}
-
 /// Whether a round of the log wins anything.
 #[derive(Clone, Copy, Debug, Default)]
 struct LogRound {
@@ -181,6 +116,8 @@ pub(super) struct TailCollector {
     failed: FailedBlocks,
     round: Option<LogRound>,
     futile: Option<Futile>,
+    /// Bytes that were dead in the block of records that was emptied last.
+    won_before: u64,
     aside: SetAside,
     /// By bucket: large values on their way out of a block, which will be linked anew.
     leaving: BTreeMap<u32, u32>,
@@ -224,6 +161,15 @@ impl TailCollector {
         for Emptied { block, buckets, .. } in stay {
             volume.blocks.quarantine(block);
             self.aside.buckets.extend(buckets);
+        }
+    }
+
+    /// What a checkpoint would find now.
+    pub(super) fn state(&self) -> Chains {
+        match (self.failed.has_work(), self.damaged_buckets.is_empty()) {
+            (true, _) => Chains::Displaced,
+            (false, true) => Chains::Sound,
+            (false, false) => Chains::Damaged,
         }
     }
 
@@ -317,7 +263,9 @@ impl TailCollector {
         if ahead < low.max(asked) {
             self.choose_large(short, core);
         }
-        if (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core) {
+        if (urgent || ahead < low && rewrite::is_worthwhile(self.won_before, core))
+            && self.may_try(core)
+        {
             self.choose(core);
         }
         let can_grow = core.kit.room.may_grow(&core.kit.volume) > 0;
@@ -416,20 +364,8 @@ impl TailCollector {
 
     fn begin(&mut self, block: BlockId, what: What, core: &mut FrugalContents) {
         core.kit.volume.blocks.begin_victim(block);
-        let victim = TailVictim {
-            block,
-            what,
-            next_page: 0,
-            reading: false,
-            buckets: BTreeSet::new(),
-            under_way: 0,
-            leaving: 0,
-            fences: Vec::new(),
-            all_buckets: BTreeSet::new(),
-            forgets: false,
-            failures: 0,
-            damaged: false,
-        };
+        let budget = rewrite::budget(self.won_before, core);
+        let victim = TailVictim::new(block, what, budget);
         match what {
             What::Records => self.victim = Some(victim),
             What::Large => self.large = Some(victim),
@@ -638,7 +574,8 @@ impl TailCollector {
         let weight = Weight::of(&gathering, &verdict, tail, blocks);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
         let dead_parts = core.counts.dead_part_bytes;
-        let way = rewrite::choose(&gathering, &verdict, weight, tail, core);
+        let budget = self.victim.as_ref().map_or(0, |victim| victim.budget);
+        let way = rewrite::choose(&gathering, &verdict, weight, tail, budget, core);
         match (way, tail) {
             (Way::Whole, _) => rewrite::append_whole(&gathering, &verdict, core),
             (Way::Moved, Some(block)) => {
@@ -658,6 +595,10 @@ impl TailCollector {
         }
         if let Some(victim) = self.victim.as_mut().filter(|_| tail.is_some()) {
             victim.forgets |= !verdict.tombstones.is_empty();
+            victim.own += weight.own();
+            if way == Way::Whole {
+                victim.budget = victim.budget.saturating_sub(weight.beside());
+            }
         }
         if let Some(round) = self.round.as_mut().filter(|_| tail.is_some()) {
             let own = verdict
@@ -718,6 +659,10 @@ impl TailCollector {
             let (forgets, buckets) = (victim.forgets, victim.all_buckets);
             self.emptied.push(Emptied { block, ordinal, forgets, buckets });
             core.counts.collected_blocks += 1;
+            if victim.what == What::Records {
+                let block_bytes = block_bytes(core.kit.volume.geometry());
+                self.won_before = block_bytes.saturating_sub(victim.own);
+            }
             if let Some(round) = self.round.as_mut().filter(|_| victim.what == What::Records) {
                 round.won += block_bytes(core.kit.volume.geometry()) as i64;
             }
@@ -800,12 +745,5 @@ impl TailCollector {
                 self.leaving.remove(&bucket);
             }
         }
-    }
-}
-
-impl SetAside {
-    /// Whether records of a bucket may lie there.
-    fn may_have(&self, bucket: u32) -> bool {
-        self.unknown || self.buckets.contains(&bucket)
     }
 }

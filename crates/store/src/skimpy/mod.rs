@@ -33,6 +33,7 @@ mod scan;
 mod spaces;
 mod stats;
 mod translations;
+mod victim;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -272,9 +273,12 @@ impl Skimpy {
             StreamId::Checkpoint => {
                 volume.writer.relocated(block);
                 volume.blocks.quarantine(block);
-                self.checkpointer.block_failed(block, volume);
+                self.checkpointer.begin_again(block, volume);
             }
-            _ => self.collector.begin_failed(block, &self.core),
+            _ => {
+                self.collector.begin_failed(block, &self.core);
+                self.checkpointer.begin_again(block, &mut self.core.kit.volume);
+            }
         }
         self.life.block_failed(error, &mut self.events);
     }
@@ -646,7 +650,7 @@ impl Upkeep for Skimpy {
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });
-            if checkpointer.pump(core, collector.damaged_buckets.is_empty()) {
+            if checkpointer.pump(core, collector.state()) {
                 self.events.push(StoreEvent::CheckpointDone);
             }
             let waits = collector.waits() || checkpointer.waits() || core.kit.staging.waits();

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use timestone_flash::{BlockId, PAGE_BYTES};
 
+use super::buckets::RecordPlace;
 use super::chain::{Gathering, is_void};
 use super::contents::FrugalContents;
 use super::keep::{KeepVerdict, Kept};
@@ -25,6 +26,11 @@ use crate::kit::ledger::Held;
 use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+
+/// A chain with so many records more than are kept is long.
+const LONG_CHAIN: usize = 8;
+/// Free blocks that are left when a long chain is made short.
+const LEAST_LEFT: u32 = 3;
 
 /// How a bucket leaves the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +67,16 @@ impl Weight {
         weight
     }
 
+    /// Bytes that are kept of the block.
+    pub(super) fn own(self) -> u64 {
+        self.own
+    }
+
+    /// Bytes that a whole bucket takes beside the block's own.
+    pub(super) fn beside(self) -> u64 {
+        self.all - self.own
+    }
+
     /// What of `bytes`, which were written for all, was for the block's own.
     pub(super) fn share(self, bytes: u64) -> u64 {
         bytes * self.own / self.all.max(1)
@@ -71,19 +87,22 @@ fn kept_bytes(gathering: &Gathering, kept: &Kept) -> usize {
     gathering.record(&gathering.records[kept.at]).bytes() + layout::SLOT_BYTES
 }
 
-/// Chooses. Whole where that takes hardly more than the block's own records, or where there is room to
-/// spare; `in_block`: the chain has records in the block.
+/// Chooses. Whole where that takes hardly more than the block's own records, where there is room to
+/// spare, or where a long chain gets short for no more than `budget` bytes beside.
 pub(super) fn choose(
     gathering: &Gathering,
     verdict: &KeepVerdict,
     weight: Weight,
     block: Option<BlockId>,
+    budget: u64,
     core: &FrugalContents,
 ) -> Way {
+    let is_long = gathering.records.len() > verdict.kept.len() + LONG_CHAIN;
     let blocks = &core.kit.volume.blocks;
     let all = verdict.kept.iter().map(|kept| kept_bytes(gathering, kept));
     let leave = match (block, weight.own == weight.all) {
         (Some(_), true) => 0,
+        (Some(_), false) if is_long && weight.beside() <= budget => LEAST_LEFT,
         (Some(_), false) if weight.all <= 2 * weight.own => blocks.floor(),
         _ => spare(blocks),
     };
@@ -196,7 +215,7 @@ pub(super) fn append_moved(
 }
 
 /// Appends what is kept of some records, whose pages could not be programmed, in front of the chain.
-/// What was behind them is a further beginning, as after a crash.
+/// What was behind them are further beginnings, as after a crash.
 pub(super) fn append_displaced(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -204,8 +223,11 @@ pub(super) fn append_displaced(
     core: &mut FrugalContents,
 ) {
     let bucket = gathering.bucket;
-    let last = (0..gathering.records.len()).rfind(|&at| is_displaced(at));
-    let behind = last.and_then(|last| gathering.records.get(last + 1)).map(|one| one.place);
+    // Several blocks may have failed, with others between them.
+    let behind = (1..gathering.records.len())
+        .filter(|&at| is_displaced(at - 1) && !is_displaced(at))
+        .map(|at| gathering.records[at].place);
+    let behind: Vec<RecordPlace> = behind.collect();
     let (mut head, mut moved) = (core.buckets.head(bucket), BTreeMap::new());
     for kept in verdict.kept.iter().filter(|kept| is_displaced(kept.at)) {
         let (prior, kind) = (UNKNOWN_PAGE, LinkKind::Flagged);
@@ -218,7 +240,7 @@ pub(super) fn append_displaced(
         head = copy.page;
         moved.insert(kept.name, copy);
     }
-    core.buckets.displaced(bucket, head, behind);
+    core.buckets.displaced(bucket, head, &behind);
     for &name in &verdict.names {
         let youngest = verdict.kept.iter().rfind(|kept| kept.name == name);
         let youngest = youngest.map_or(Youngest::NONE, |kept| {
@@ -323,13 +345,23 @@ fn parts_died<'a>(
     bytes
 }
 
+/// What may be written beside a block's own records while it is emptied: half of what it will win, if
+/// as much of it is dead as of the one before, or of all as far as that is known.
+pub(super) fn budget(won_before: u64, core: &FrugalContents) -> u64 {
+    let block = block_bytes(core.kit.volume.geometry());
+    let known = block * core.superseded_bytes.min(core.record_bytes) / core.record_bytes.max(1);
+    known.max(won_before) / 2
+}
+
 /// What the log has grown by since its ordinal was `before`, in bytes.
 pub(super) fn grown_since(before: u64, core: &FrugalContents) -> u64 {
     (core.kit.volume.writer.ordinal(StreamId::Hot) - before) * PAGE_BYTES as u64
 }
 
-/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent.
-pub(super) fn is_worthwhile(core: &FrugalContents) -> bool {
-    core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
-        && core.superseded_bytes >= core.record_bytes / 8
+/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent;
+/// `won_before`: bytes that the block before has won.
+pub(super) fn is_worthwhile(won_before: u64, core: &FrugalContents) -> bool {
+    won_before >= block_bytes(core.kit.volume.geometry()) / 4
+        || core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
+            && core.superseded_bytes >= core.record_bytes / 8
 }

@@ -161,15 +161,18 @@ impl<S: OnEmulated> World<S> {
 
     /// The answer of the store, whose reads may fail a few times.
     fn get(&mut self, key: u64, time: u64) -> Got {
+        let mut last = None;
         for _ in 0..20 {
             match self.driver.try_get_in(SPACE, &key.to_be_bytes(), time) {
                 Ok(got) => return got,
                 // A part that could not be read counts as damaged until it is asked for again.
-                Err(StoreError::Flash(_) | StoreError::Corrupt { .. }) => {}
+                Err(error @ (StoreError::Flash(_) | StoreError::Corrupt { .. })) => {
+                    last = Some(error);
+                }
                 Err(error) => panic!("key {key} as of {time}: {error}"),
             }
         }
-        panic!("key {key} cannot be read")
+        panic!("key {key} cannot be read: {last:?}")
     }
 
     fn check(&mut self, key: u64, time: u64) {

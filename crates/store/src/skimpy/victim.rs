@@ -1,0 +1,115 @@
+//! A block on its way out of the log: being emptied, empty and waiting for its erase, or set aside.
+//!
+//! ```text
+//!   TailVictim ─ nothing left ─► Emptied ─ copies durable ─► erased
+//!                                   └─ damaged, or the erase failed ─► SetAside
+//! ```
+//!
+//! Invariant: an emptied block that has forgotten tombstones is erased after all that were emptied
+//! before it: what they hid may lie there.
+
+use std::collections::BTreeSet;
+
+use timestone_flash::BlockId;
+use timestone_types::KeyspaceId;
+
+use super::spaces::Fence;
+
+/// What a victim is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Records,
+    Large,
+}
+
+/// A block that is being emptied.
+#[derive(Debug)]
+pub(super) struct TailVictim {
+    pub(super) block: BlockId,
+    pub(super) what: What,
+    /// The next page to read.
+    pub(super) next_page: u32,
+    pub(super) reading: bool,
+    /// Buckets that have a record there, and are still to be rewritten; of a block of large values:
+    /// those of its values.
+    pub(super) buckets: BTreeSet<u32>,
+    pub(super) under_way: usize,
+    /// Values that are read or staged.
+    pub(super) leaving: usize,
+    /// Fences that lie there and are to be moved.
+    pub(super) fences: Vec<Fenced>,
+    /// All buckets that have a record there.
+    pub(super) all_buckets: BTreeSet<u32>,
+    /// A tombstone was dropped that is forgotten with the block.
+    pub(super) forgets: bool,
+    /// How often its pages could not be read.
+    pub(super) failures: u32,
+    /// Bytes of its own records that were kept.
+    pub(super) own: u64,
+    /// Bytes that may be written beside them.
+    pub(super) budget: u64,
+    /// Something in it, or in a chain that leads there, is damaged: the block is kept.
+    pub(super) damaged: bool,
+}
+
+/// A fence of a keyspace, and the page of its record.
+pub(super) type Fenced = (KeyspaceId, Fence);
+
+/// A block that nobody needs when the log's ordinal is durable.
+#[derive(Debug)]
+pub(super) struct Emptied {
+    pub(super) block: BlockId,
+    pub(super) ordinal: u64,
+    /// Tombstones went with it whose values lay in this block or in one that was emptied before.
+    pub(super) forgets: bool,
+    /// The buckets that had records there.
+    pub(super) buckets: BTreeSet<u32>,
+}
+
+/// Blocks that were emptied and stay: what lies there may be found after a crash.
+#[derive(Debug, Default)]
+pub(super) struct SetAside {
+    /// Something there could not be read.
+    pub(super) unknown: bool,
+    /// The buckets of what is there.
+    pub(super) buckets: BTreeSet<u32>,
+}
+
+impl TailVictim {
+    /// One of which nothing has been read yet.
+    pub(super) const fn new(block: BlockId, what: What, budget: u64) -> Self {
+        Self {
+            block,
+            what,
+            next_page: 0,
+            reading: false,
+            buckets: BTreeSet::new(),
+            under_way: 0,
+            leaving: 0,
+            fences: Vec::new(),
+            all_buckets: BTreeSet::new(),
+            forgets: false,
+            failures: 0,
+            own: 0,
+            budget,
+            damaged: false,
+        }
+    }
+
+    /// Whether nothing of it has to leave any more.
+    pub(super) fn is_empty(&self, pages: u32) -> bool {
+        self.next_page >= pages
+            && !self.reading
+            && self.buckets.is_empty()
+            && self.fences.is_empty()
+            && self.under_way == 0
+            && self.leaving == 0
+    }
+}
+
+impl SetAside {
+    /// Whether records of a bucket may lie there.
+    pub(super) fn may_have(&self, bucket: u32) -> bool {
+        self.unknown || self.buckets.contains(&bucket)
+    }
+}
