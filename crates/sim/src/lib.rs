@@ -58,7 +58,7 @@ pub use restarts::RestartChange;
 pub use run::{Histories, Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, DemandsPart, ExternalWait, FaultPart, LogDevice, LogPart, MixPart, NetworkPart,
-    RedisPart, RegistersPart, Scenario, StoragePart, SwarmPart, TimeSpan, VaryPart, WorkloadChoice,
+    ProtocolPart, RedisPart, RegistersPart, Scenario, StoragePart, SwarmPart, TimeSpan, VaryPart, WorkloadChoice,
     WorkloadPart,
 };
 pub use timestone_costmodel::{
