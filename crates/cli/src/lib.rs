@@ -93,6 +93,8 @@ enum Command {
     Repro(repro::ReproArgs),
     /// Look at a server's log
     Log(command::log::LogArgs),
+    /// Look at a data directory without a server
+    Data(command::data::DataArgs),
     /// Help a master on etcd that was restored from a backup
     Master(command::master::MasterArgs),
     /// Show the server's settings
@@ -128,6 +130,7 @@ impl Arguments {
             Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),
             Command::Repro(args) => repro::run(args, given.unwrap_or(Format::Table)),
             Command::Log(args) => command::log::run(args, text),
+            Command::Data(args) => command::data::run(args, text),
             Command::Master(args) => command::master::run(args, text),
             Command::Config(args) => command::config::run(args, matches("config"), text),
             Command::Completion(args) => command::completion::run(args),

@@ -28,8 +28,7 @@ use crate::state::MasterState;
 use crate::{
     ClientIdBlock, ClusterError, ControlState, DirectoryId, Keyspace, KeyspaceName,
     KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor, Run,
-    ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, Term, assign,
-    restored,
+    ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, Term, assign, restored,
 };
 
 /// What came of one command.

@@ -377,18 +377,11 @@ fn shards(page: &mut Page, observed: &Observed) {
         });
         page.family(&format!("timestone_store_{name}"), kind, help, samples);
     }
-    let per_key = observed.shards.iter().map(|shard| {
-        let of = |name: &str| {
-            shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64
-        };
-        (label(shard), if of("keys") > 0.0 { of("index_bytes") / of("keys") } else { 0.0 })
-    });
-    page.family(
-        "timestone_store_index_bytes_per_key",
-        "gauge",
-        "Memory of the index for each key, further versions included.",
-        per_key,
-    );
+    for ratio in timestone_store::Ratio::ALL {
+        let value = |shard: &ShardGauges| ratio.of(&shard.store_figures()).unwrap_or(0.0);
+        let samples = observed.shards.iter().map(|shard| (label(shard), value(shard)));
+        page.family(&format!("timestone_store_{}", ratio.name()), "gauge", ratio.help(), samples);
+    }
 }
 
 fn logs(page: &mut Page, observed: &Observed) {

@@ -72,7 +72,7 @@ pub use assembly::{EmbeddedClient, EmbeddedClientSlot, UNNAMED_CLUSTER, etcd_pre
 pub use config::{
     AcceptedLoss, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig, StageLayout, Tuning,
 };
-pub use datadir::accepted_losses;
+pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
 pub use departure::HAND_OVER_TIMEOUT;
 pub use environment::Environment;
 pub use error::ServerError;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
 use timestone_seda::{AdmissionLimit, Handle, Injector, MemoryUse, Runtime, StageId};
+use timestone_store::{FigureValues, Ratio};
 use timestone_types::ShardId;
 
 use crate::assembly::{Assembled, EmbeddedClient, EmbeddedClientSlot, Observed, assemble};
@@ -212,16 +213,12 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     figures.extend(
         memory(observed).into_iter().map(|(name, value)| (name.to_owned(), value.to_string())),
     );
-    let mut totals: Vec<(&'static str, u64)> = Vec::new();
-    for shard in &observed.shards {
-        for (name, value) in shard.store() {
-            match totals.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, total)) => *total += value,
-                None => totals.push((name, value)),
-            }
-        }
-    }
-    figures.extend(totals.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())));
+    let mut totals = FigureValues::default();
+    observed.shards.iter().for_each(|shard| totals.add_all(&shard.store_figures()));
+    figures
+        .extend(totals.iter().map(|(figure, value)| (figure.name().to_owned(), value.to_string())));
+    let ratios = Ratio::ALL.into_iter().filter_map(|ratio| Some((ratio, ratio.of(&totals)?)));
+    figures.extend(ratios.map(|(ratio, value)| (ratio.name().to_owned(), format!("{value:.4}"))));
     for (index, log) in observed.logs.iter().enumerate() {
         figures
             .push((format!("log_{index}_space_bytes"), log.space_bytes.load(Relaxed).to_string()));

@@ -68,9 +68,9 @@ impl Timed {
         match kind {
             Kind::Get => Self::Get,
             Kind::Write => Self::Write,
-            Kind::Prepare => Self::Prepare,
+            Kind::Prepare | Kind::PrepareRanges => Self::Prepare,
             Kind::Decide => Self::Decide,
-            Kind::Scan => Self::Scan,
+            Kind::Scan | Kind::Range => Self::Scan,
             Kind::Count => Self::Count,
             _ => Self::Resolve,
         }
@@ -196,7 +196,7 @@ impl ShardGauges {
             cache_wish: AtomicU64::new(AS_CONFIGURED),
             writers: AtomicU64::new(0),
             tables: Default::default(),
-            store: Default::default(),
+            store: core::array::from_fn(|_| AtomicU64::default()),
         }
     }
 
@@ -300,6 +300,15 @@ impl ShardGauges {
         for (slot, (_, value)) in self.store.iter().zip(figures.iter()) {
             slot.store(value, Relaxed);
         }
+    }
+
+    /// The same, to be added to those of other shards, and for what they say together.
+    pub fn store_figures(&self) -> FigureValues {
+        let mut figures = FigureValues::default();
+        for (figure, value) in Figure::ALL.into_iter().zip(&self.store) {
+            figures.add(figure, value.load(Relaxed));
+        }
+        figures
     }
 
     /// The store's figures as last published.

@@ -37,4 +37,11 @@ pub mod server {
     };
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};
+
+    /// Looking at a data directory without a server; see `timestone data inspect`.
+    pub mod inspect {
+        pub use timestone_flash::{BlockId, FileImage, Geometry};
+        pub use timestone_server::{DirectoryIdentity, DirectoryView, ManifestView};
+        pub use timestone_store::inspect::*;
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod data;
 pub(crate) mod delete;
 pub(crate) mod dump;
 pub(crate) mod get;

@@ -2,6 +2,7 @@
 //! it.
 
 mod replicas;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -277,6 +278,7 @@ fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> 
         figures.add_row(std::iter::once(names[row].to_owned()).chain(cells));
     }
     write_line(&figures.to_string())?;
+    write_line(&stores::words(servers).to_string())?;
     write_line(&shards.to_string())?;
     match replicas::replication(servers) {
         1 => Ok(()),

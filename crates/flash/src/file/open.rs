@@ -263,7 +263,7 @@ fn read_superblocks(file: &IoFile, path: &Path, repairs: &mut u64) -> Result<Lay
 
 /// Why neither superblock will do: the copies agree unless one is also damaged, so the more telling
 /// answer counts.
-fn explain(first: BadSuperblock, second: BadSuperblock) -> String {
+pub(super) fn explain(first: BadSuperblock, second: BadSuperblock) -> String {
     let telling = |bad: &BadSuperblock| match bad {
         BadSuperblock::Version(_) => 0,
         BadSuperblock::PageBytes(_) => 1,

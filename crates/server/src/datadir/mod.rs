@@ -21,6 +21,7 @@
 
 mod files;
 mod identity;
+mod view;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -38,6 +39,7 @@ pub(crate) use files::replace_file;
 use files::{RESERVE_FILE, create_folder, is_absent};
 use identity::FORMAT_FILE;
 pub(crate) use identity::{FORMAT_VERSION, Identity};
+pub use view::{DirectoryIdentity, DirectoryView, ManifestView};
 
 const LOCK_FILE: &str = "LOCK";
 const MANIFEST_FILE: &str = "MANIFEST";

@@ -30,6 +30,7 @@ use timestone_types::{ClientId, HashSeed, ShardId, Timestamp};
 use timestone_wal::device::{FileName, FileRegistry};
 
 use crate::config::AcceptedLoss;
+use crate::datadir::ManifestView;
 use crate::environment::Environment;
 use crate::error::ServerError;
 use crate::limits::MAX_OWN_CLIENTS;
@@ -89,6 +90,24 @@ impl Manifest {
         let of_log =
             |log: &LogContents| log.lost.iter().filter_map(|name| FileName::parse(name)).collect();
         contents.logs.iter().map(|(name, log)| (name.clone(), of_log(log))).collect()
+    }
+
+    /// What a manifest names.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn view(bytes: &[u8]) -> Result<ManifestView, String> {
+        let contents = Contents::decode(bytes)?;
+        let run = contents.last_run().number;
+        let ids = |numbers: BTreeSet<u16>| numbers.into_iter().map(ShardId::new).collect();
+        let logs = contents.logs.into_iter();
+        Ok(ManifestView {
+            shards: ids(contents.shards),
+            void: ids(contents.void),
+            log_files: logs.map(|(name, log)| (name, log.files.into_iter().collect())).collect(),
+            run,
+            unlogged: contents.unlogged,
+        })
     }
 
     /// Whether the bytes name anything that must be there. Bytes that cannot be read may.

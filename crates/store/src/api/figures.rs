@@ -38,6 +38,7 @@ figures! {
     Keys "keys" "Keys with a version in the index, deleted ones included until they are collected.",
     Versions "versions" "Versions in the index, of all keys.",
     IndexBytes "index_bytes" "Memory of the index.",
+    OrderBytes "order_bytes" "Memory of the orders of keys, which is part of that of the index.",
     CacheBytes "cache_bytes" "Memory of the record cache.",
     CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: less what the index, page buffers and access records take above their share.",
     BufferBytes "buffer_bytes" "Memory of pages and large values on their way to the device and from it.",
@@ -57,6 +58,13 @@ figures! {
     CapacityBytes "capacity_bytes" "Bytes that the blocks of the device have room for.",
     LimitBytes "limit_bytes" "Bytes that the device may grow to.",
     FreeBytes "free_bytes" "Bytes of blocks that hold nothing.",
+    LiveBytes "live_bytes" "Bytes written to the device that are still needed, checkpoints included, by estimate.",
+    DeadBytes "dead_bytes" "The other bytes written, which collection gives back.",
+    DeadRecords "dead_records" "Records that nobody can read any more, whose blocks are not erased yet.",
+    DebtBytes "collection_debt_bytes" "Bytes of blocks that collection, or growth, has to free until as much is free as is meant to be.",
+    PageReads "page_reads_total" "Pages read from the device for reads; those that come together share one.",
+    Erases "erases" "Erases of all blocks since the device was made.",
+    MostErases "most_erases" "Erases of the block that was erased most; of several stores, of the one with the most.",
     Corrupt "corrupt_total" "Pages and records that did not match their checksum.",
     Checkpoints "checkpoints_total" "Checkpoints of the index written.",
     DramGets "dram_gets_total" "Reads of keyspaces in dram.",
@@ -65,8 +73,14 @@ figures! {
 }
 
 /// A value for every [`Figure`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FigureValues([u64; Figure::ALL.len()]);
+
+impl Default for FigureValues {
+    fn default() -> Self {
+        Self([0; Figure::ALL.len()])
+    }
+}
 
 impl FigureValues {
     /// The value of one of them.
@@ -81,9 +95,15 @@ impl FigureValues {
         debug_assert!(self.0[figure as usize] >= value, "a sum is no less than what was added");
     }
 
-    /// Adds those of another store.
+    /// Adds those of another store: sums, and the larger of what is a maximum.
     pub fn add_all(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+        for (figure, value) in other.iter() {
+            let own = &mut self.0[figure as usize];
+            *own = match figure {
+                Figure::MostErases => value.max(*own),
+                _ => own.saturating_add(value),
+            };
+        }
         debug_assert!(self.0.iter().zip(other.0).all(|(sum, value)| *sum >= value));
     }
 
@@ -91,6 +111,70 @@ impl FigureValues {
     pub fn iter(&self) -> impl Iterator<Item = (Figure, u64)> {
         Figure::ALL.into_iter().zip(self.0)
     }
+}
+
+/// Declares the ratios: in the order in which they are shown.
+macro_rules! ratios {
+    ($($name:ident $text:literal $help:literal $of:expr,)+) => {
+        /// What two or three figures say together.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Ratio {
+            $(#[doc = $help] $name,)+
+        }
+
+        impl Ratio {
+            /// All of them, in the order in which they are shown.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$name),+];
+
+            /// Its name, with the unit last where it has one.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+
+            /// What it means, in a sentence.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$name => $help,)+
+                }
+            }
+
+            /// Of these figures; `None` where there is nothing to relate to.
+            #[must_use]
+            pub fn of(self, figures: &FigureValues) -> Option<f64> {
+                let get = |figure| figures.get(figure) as f64;
+                let (part, whole) = match self {
+                    $(Self::$name => ($of as fn(&dyn Fn(Figure) -> f64) -> (f64, f64))(&get),)+
+                };
+                (whole > 0.0).then(|| part / whole)
+            }
+        }
+    };
+}
+
+ratios! {
+    LiveRatio "live_ratio" "Share of the bytes written to the device that is still needed."
+        |get| (get(Figure::LiveBytes), get(Figure::LiveBytes) + get(Figure::DeadBytes)),
+    VersionsPerKey "versions_per_key" "Versions in the index for each key."
+        |get| (get(Figure::Versions), get(Figure::Keys)),
+    IndexBytesPerKey "index_bytes_per_key" "Memory of the index for each key, further versions included."
+        |get| (get(Figure::IndexBytes), get(Figure::Keys)),
+    WriteAmplification "write_amplification" "Bytes written to the device for each byte that was put."
+        |get| (get(Figure::ProgrammedBytes), get(Figure::PutBytes)),
+    WearSpread "wear_spread" "Erases of the block that was erased most, for each that a block has on average."
+        |get| (get(Figure::MostErases) * get(Figure::Blocks), get(Figure::Erases)),
+    CacheHitRatio "cache_hit_ratio" "Share of reads that the record cache answered, keyspaces in dram left out."
+        |get| (get(Figure::CacheHits), flash_gets(get)),
+    FlashReadsPerGet "flash_reads_per_get" "Pages read from the device for each read, keyspaces in dram left out."
+        |get| (get(Figure::PageReads), flash_gets(get)),
+}
+
+/// Reads of keyspaces on flash.
+fn flash_gets(get: &dyn Fn(Figure) -> f64) -> f64 {
+    get(Figure::CacheHits) + get(Figure::PageHits) + get(Figure::DeviceGets)
 }
 
 /// What a store tells of itself.
@@ -105,5 +189,40 @@ pub trait Figures {
     /// `None` when it could, or where nothing grows.
     fn growth_error(&self) -> Option<&str> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_several_stores_are_sums_but_for_what_is_a_maximum() {
+        let (mut sum, mut other) = (FigureValues::default(), FigureValues::default());
+        for (values, erases, most) in [(&mut sum, 10, 7), (&mut other, 5, 3)] {
+            values.add(Figure::Erases, erases);
+            values.add(Figure::MostErases, most);
+            values.add(Figure::Blocks, 5);
+        }
+        sum.add_all(&other);
+        assert_eq!((sum.get(Figure::Erases), sum.get(Figure::MostErases)), (15, 7));
+        let spread = Ratio::WearSpread.of(&sum).unwrap();
+        assert!((spread - 7.0 / 1.5).abs() < 1e-9, "{spread}");
+    }
+
+    #[test]
+    fn a_ratio_to_nothing_is_none() {
+        let figures = FigureValues::default();
+        assert!(Ratio::ALL.into_iter().all(|ratio| ratio.of(&figures).is_none()));
+    }
+
+    #[test]
+    fn names_of_figures_and_ratios_are_told_apart() {
+        let figures = Figure::ALL.into_iter().map(Figure::name);
+        let mut names: Vec<_> = figures.chain(Ratio::ALL.into_iter().map(Ratio::name)).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 }

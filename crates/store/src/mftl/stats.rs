@@ -13,6 +13,8 @@ pub struct IndexStats {
     pub dead_records: u64,
     /// Bytes of memory, all in.
     pub bytes: u64,
+    /// Those of them that orders of keys take.
+    pub order_bytes: u64,
 }
 
 /// How gets were answered.
@@ -69,8 +71,28 @@ pub struct SpaceStats {
     pub live_bytes: u64,
     /// The other bytes that are written.
     pub dead_bytes: u64,
+    /// Blocks that are to be freed until as many are free as are meant to be.
+    pub owed_blocks: u32,
+    /// Erases of all blocks since the device was made.
+    pub erases: u64,
+    /// Erases of the block that was erased most.
+    pub most_erases: u32,
     /// Puts are refused, and will be until something is deleted or the device can grow.
     pub full: bool,
+}
+
+impl SpaceStats {
+    /// What every store on flash tells of its device by these names.
+    pub(crate) fn tell(&self, figures: &mut FigureValues) {
+        let told = [
+            (Figure::LiveBytes, self.live_bytes),
+            (Figure::DeadBytes, self.dead_bytes),
+            (Figure::DebtBytes, u64::from(self.owed_blocks) * self.block_bytes),
+            (Figure::Erases, self.erases),
+            (Figure::MostErases, u64::from(self.most_erases)),
+        ];
+        told.into_iter().for_each(|(figure, value)| figures.add(figure, value));
+    }
 }
 
 /// Memory beside the index.
@@ -120,10 +142,12 @@ impl MftlStats {
         let Self { index, reads, writes, collection, space, memory, corrupt, checkpoints } = *self;
         let bytes_of = |blocks: u32| u64::from(blocks) * space.block_bytes;
         let mut figures = FigureValues::default();
+        space.tell(&mut figures);
         let told = [
             (Figure::Keys, index.keys),
             (Figure::Versions, index.versions),
             (Figure::IndexBytes, index.bytes),
+            (Figure::OrderBytes, index.order_bytes),
             (Figure::CacheBytes, memory.cache_bytes),
             (Figure::CacheLimitBytes, memory.cache_limit_bytes),
             (Figure::BufferBytes, memory.buffer_bytes),
@@ -143,6 +167,8 @@ impl MftlStats {
             (Figure::CapacityBytes, bytes_of(space.blocks)),
             (Figure::LimitBytes, bytes_of(space.most_blocks)),
             (Figure::FreeBytes, bytes_of(space.free_blocks)),
+            (Figure::DeadRecords, index.dead_records),
+            (Figure::PageReads, reads.page_reads),
             (Figure::Corrupt, corrupt),
             (Figure::Checkpoints, checkpoints),
         ];

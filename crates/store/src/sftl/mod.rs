@@ -249,8 +249,12 @@ impl Factory for SftlFactory {
     type Store = Sftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: false };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: false,
+        reads_ranges: false,
+    };
 
     fn open(self) -> Result<(Sftl, RecoveryReport), StoreError> {
         Sftl::open(self.device, self.config)

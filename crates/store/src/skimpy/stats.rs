@@ -72,6 +72,7 @@ impl SkimpyStats {
             *self;
         let bytes_of = |blocks: u32| u64::from(blocks) * space.block_bytes;
         let mut figures = FigureValues::default();
+        space.tell(&mut figures);
         let told = [
             (Figure::Versions, index.records),
             (Figure::IndexBytes, index.bytes),
@@ -94,6 +95,7 @@ impl SkimpyStats {
             (Figure::CapacityBytes, bytes_of(space.blocks)),
             (Figure::LimitBytes, bytes_of(space.most_blocks)),
             (Figure::FreeBytes, bytes_of(space.free_blocks)),
+            (Figure::PageReads, reads.page_reads),
             (Figure::Corrupt, corrupt),
             (Figure::Checkpoints, checkpoints),
         ];

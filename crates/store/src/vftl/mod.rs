@@ -24,8 +24,8 @@ use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::forward::{forward_reads, forward_upkeep};
 use crate::api::{
-    AsOf, Capabilities, Count, Factory, FigureValues, Figures, Lookup, PromisedPuts, PutSize,
-    ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
+    AsOf, Capabilities, Count, Factory, FigureValues, Figures, KeyRange, Lookup, PromisedPuts,
+    PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::ftl::{Ftl, FtlConfig, FtlMonitor, FtlStats};
@@ -118,6 +118,25 @@ impl Reads for Vftl {
         self.store.scan_as_of(keyspace, cursor, limit, as_of, token)
     }
 
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.store.range_as_of(range, limit, as_of, token)
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        self.store.first_above(range, t, max_keys)
+    }
+
     fn count_as_of(
         &mut self,
         keyspace: KeyspaceId,
@@ -202,8 +221,12 @@ impl Factory for VftlFactory {
     type Store = Vftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: true,
+        reads_ranges: true,
+    };
 
     fn open(self) -> Result<(Vftl, RecoveryReport), StoreError> {
         Vftl::open(self.device, self.config)

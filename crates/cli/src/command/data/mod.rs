@@ -1,0 +1,183 @@
+//! `timestone data inspect`: what lies in a data directory, without a server and without changing it.
+//!
+//! ```text
+//!   DIR ─► DirectoryView (small files, lock) ─► FileImage of each shard ─► blocks, one by one
+//!                                                  summary ◄── sums of all ──┤
+//!                                                  blocks  ◄── a row each ───┤
+//!                                                  block   ◄── one, whole ───┤
+//!                                                  key     ◄── its records ──┘
+//! ```
+//! The crates that own the formats read them (`timestone::server::inspect`); this prints. Keys are
+//! printed as other commands print them.
+
+mod block;
+mod blocks;
+mod key;
+mod summary;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use timestone::server::inspect::{
+    self, BlockId, BlockView, Contents, DirectoryView, FileImage, PageView, RecordView,
+};
+use timestone_types::{HashSeed, KeyspaceId, ShardId};
+
+use crate::failure::Failure;
+use crate::moment;
+use crate::output::Format;
+
+/// Flags of `timestone data`.
+#[derive(Args, Debug)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    command: DataCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum DataCommand {
+    /// Walk a data directory that no server uses, and say what is in it. Changes nothing.
+    Inspect(InspectArgs),
+}
+
+/// Flags of `timestone data inspect`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without a flag: a summary of each shard. What is live is what the blocks tell: the youngest version of each key that is no
+deletion. The index, the watermark and what the log alone holds are not looked at.
+
+Exit codes:
+  0  nothing is damaged
+  1  something is damaged, a server uses the directory, or it cannot be read
+  2  wrong usage
+  3  with --key: no block has a version of it")]
+struct InspectArgs {
+    /// The data directory.
+    directory: PathBuf,
+    /// A row for each block: state, generation, sequence, records, bytes.
+    #[arg(long, conflicts_with_all = ["block", "key"])]
+    blocks: bool,
+    /// The pages and records of this block.
+    #[arg(long, value_name = "N", conflicts_with = "key")]
+    block: Option<u32>,
+    /// Only this shard; with --block it is needed where there are several.
+    #[arg(long, value_name = "S")]
+    shard: Option<u16>,
+    /// All versions of this key that blocks hold, newest first, and where.
+    #[arg(long, value_name = "KEY")]
+    key: Option<OsString>,
+    /// The key's keyspace: its name, where the directory has an embedded master, or its number.
+    #[arg(long, value_name = "K", default_value = "default", requires = "key")]
+    keyspace: String,
+}
+
+/// Walks the directory and prints what was asked for.
+pub(crate) fn run(args: &DataArgs, format: Format) -> Result<(), Failure> {
+    let DataCommand::Inspect(args) = &args.command;
+    let directory = Directory::open(&args.directory, args.shard)?;
+    match (&args.key, args.block) {
+        (Some(key), _) => key::print(&directory, key, &args.keyspace, format),
+        (None, Some(number)) => block::print(&directory, number, format),
+        (None, None) if args.blocks => blocks::print(&directory, format),
+        (None, None) => summary::print(&directory, format),
+    }
+}
+
+/// A data directory, and what can be seen of the shards that were asked for.
+struct Directory {
+    path: PathBuf,
+    view: DirectoryView,
+    shards: Vec<Shard>,
+}
+
+/// A shard's device.
+struct Shard {
+    id: ShardId,
+    path: PathBuf,
+    /// What is wrong with the file, if nothing can be seen of it.
+    image: Result<FileImage, String>,
+}
+
+impl Directory {
+    fn open(path: &Path, only: Option<u16>) -> Result<Self, Failure> {
+        let view = DirectoryView::of(path).map_err(|error| Failure::failed(error.to_string()))?;
+        let chosen = |shard: &ShardId| only.is_none_or(|only| shard.get() == only);
+        let shards: Vec<Shard> = view
+            .flash
+            .iter()
+            .filter(|(id, _)| chosen(id))
+            .map(|(&id, file)| {
+                let image = FileImage::open(file).map_err(|error| error.to_string());
+                Shard { id, path: file.clone(), image }
+            })
+            .collect();
+        if let (Some(only), true) = (only, shards.is_empty()) {
+            return Err(Failure::failed(format!(
+                "there is no flash file of shard {only} in {}",
+                path.display()
+            )));
+        }
+        Ok(Self { path: path.to_owned(), view, shards })
+    }
+
+    /// The number of a keyspace that is told by its name or its number.
+    fn keyspace(&self, told: &str) -> Result<KeyspaceId, Failure> {
+        let named = self.view.keyspaces.iter().find(|(_, name)| *name == told);
+        let number = || match told {
+            "default" => Some(KeyspaceId::DEFAULT),
+            number => number.parse().ok().map(KeyspaceId::new),
+        };
+        named.map(|(&id, _)| id).or_else(number).ok_or_else(|| {
+            Failure::usage(format!(
+                "this directory names no keyspace '{told}'; give its number, as the summary shows it"
+            ))
+        })
+    }
+
+    /// The name of a keyspace, or its number where none is known.
+    fn keyspace_name(&self, id: KeyspaceId) -> String {
+        match self.view.keyspaces.get(&id) {
+            Some(name) => name.clone(),
+            None if id == KeyspaceId::DEFAULT => "default".to_owned(),
+            None => id.to_string(),
+        }
+    }
+}
+
+/// A block, and whose its pages are.
+struct Looked {
+    view: BlockView,
+    identity: Option<(u64, HashSeed)>,
+    /// What the system said to a read of it.
+    unreadable: Option<String>,
+}
+
+/// Reads one block.
+fn look(image: &FileImage, block: BlockId, bytes: &mut Vec<u8>) -> Looked {
+    let unreadable = image.read_block(block, bytes).err().map(|error| error.to_string());
+    Looked {
+        view: inspect::block(image.geometry(), block, image.generation(block), bytes),
+        identity: inspect::identity(bytes),
+        unreadable,
+    }
+}
+
+/// Reads one block after the other.
+fn walk(image: &FileImage) -> impl Iterator<Item = Looked> + '_ {
+    let mut bytes = Vec::new();
+    (0..image.geometry().blocks).map(move |block| look(image, BlockId(block), &mut bytes))
+}
+
+/// When a record stops being visible.
+fn expiry(contents: &Contents) -> String {
+    match contents.expires_at.is_never() {
+        true => "never".to_owned(),
+        false => moment::shown(contents.expires_at.timestamp()),
+    }
+}
+
+/// The records of a page with what they say, as far as they say anything.
+fn told(page: &PageView) -> impl Iterator<Item = (&RecordView, &Contents)> {
+    page.records.iter().filter_map(|record| Some((record, record.contents.as_ref()?)))
+}
