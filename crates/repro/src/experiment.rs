@@ -8,9 +8,10 @@ use crate::store;
 use crate::txn;
 
 /// The files of `scenarios/repro/`, in the order of papers and figures.
-const KNOWN: [(&str, &str); 4] = [
+const KNOWN: [(&str, &str); 5] = [
     ("semel-t1", include_str!("../../../scenarios/repro/semel-t1.toml")),
     ("milana-f7", include_str!("../../../scenarios/repro/milana-f7.toml")),
+    ("milana-f8", include_str!("../../../scenarios/repro/milana-f8.toml")),
     ("skimpy-f4", include_str!("../../../scenarios/repro/skimpy-f4.toml")),
     ("skimpy-f5", include_str!("../../../scenarios/repro/skimpy-f5.toml")),
 ];
