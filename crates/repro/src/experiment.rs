@@ -5,10 +5,13 @@ use crate::measured::Measured;
 use crate::progress::{Part, Progress};
 use crate::spec::{Spec, nearest};
 use crate::store;
+use crate::txn;
 
 /// The files of `scenarios/repro/`, in the order of papers and figures.
-const KNOWN: [(&str, &str); 3] = [
+const KNOWN: [(&str, &str); 5] = [
     ("semel-t1", include_str!("../../../scenarios/repro/semel-t1.toml")),
+    ("milana-f7", include_str!("../../../scenarios/repro/milana-f7.toml")),
+    ("milana-f8", include_str!("../../../scenarios/repro/milana-f8.toml")),
     ("skimpy-f4", include_str!("../../../scenarios/repro/skimpy-f4.toml")),
     ("skimpy-f5", include_str!("../../../scenarios/repro/skimpy-f5.toml")),
 ];
@@ -106,11 +109,15 @@ impl Experiment {
         }
         let seed = options.seed.unwrap_or(self.spec.seed);
         let mut whole = Part::of(progress, 0, 1);
-        let Some(store) = &self.spec.store else {
+        if let Some(store) = &self.spec.store {
+            let (part, scale) = store.scaled(options.scale);
+            let measured = store::run(&part, seed, options.in_real_time, &mut whole)?;
+            return Ok((measured, scale));
+        }
+        let Some(transactions) = &self.spec.transactions else {
             return Err(ReproError::Spec(format!("{} runs nothing", self.spec.id)));
         };
-        let (part, scale) = store.scaled(options.scale);
-        let measured = store::run(&part, seed, options.in_real_time, &mut whole)?;
-        Ok((measured, scale))
+        let (part, scale) = transactions.scaled(options.scale);
+        Ok((txn::run(&part, seed, &mut whole)?, scale))
     }
 }

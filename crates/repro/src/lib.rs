@@ -22,6 +22,7 @@ mod output;
 mod progress;
 mod spec;
 mod store;
+mod txn;
 
 pub use error::ReproError;
 pub use experiment::{Experiment, RunOptions};

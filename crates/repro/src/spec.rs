@@ -12,6 +12,7 @@ use timestone_sim::TimeSpan;
 
 use crate::error::ReproError;
 use crate::store::StorePart;
+use crate::txn::TransactionsPart;
 
 /// The file, as it is written.
 #[derive(Clone, Debug, Deserialize)]
@@ -39,6 +40,8 @@ pub(crate) struct Spec {
     pub(crate) chart: Vec<ChartPart>,
     /// Stores on an emulated SSD.
     pub(crate) store: Option<StorePart>,
+    /// Clusters in the simulator.
+    pub(crate) transactions: Option<TransactionsPart>,
 }
 
 /// `[[chart]]`.
@@ -102,10 +105,11 @@ impl Spec {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Some(store) = &self.store else {
-            return Err("it says nothing of what is run: [store] is missing".to_owned());
-        };
-        store.check()?;
+        match (&self.store, &self.transactions) {
+            (Some(store), None) => store.check()?,
+            (None, Some(transactions)) => transactions.check()?,
+            _ => return Err("it runs either [store] or [transactions]".to_owned()),
+        }
         for chart in &self.chart {
             let of_curves = chart.reported.iter().map(|reported| &reported.series);
             let of_bands = chart.band.iter().flat_map(|band| [&band.series, &band.of]);

@@ -12,6 +12,9 @@ pub struct EngineConfig {
     /// Reads and prepares that meet a prepared write wait at the primary for its decision (bounded)
     /// instead of going on. Default on.
     pub wait: bool,
+    /// A transaction that only reads commits in the client where what its reads were told suffices
+    /// (MILANA §4.3). Default on; off, it is always validated by its shards: for experiments.
+    pub validates_locally: bool,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Duration,
     /// A connection that owes an answer and is silent for this long is given up by the host, see
@@ -32,6 +35,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             wait: true,
+            validates_locally: true,
             request_timeout: limits::REQUEST_TIMEOUT,
             silence_limit: limits::SILENCE_LIMIT,
             default_deadline: limits::DEFAULT_DEADLINE,

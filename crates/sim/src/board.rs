@@ -100,6 +100,8 @@ pub(crate) struct SessionSettings {
     pub(crate) interval: Duration,
     /// Nothing but how often is written down.
     pub(crate) closed: bool,
+    /// With `closed`: what aborts is tried again.
+    pub(crate) retries: bool,
     /// Some appends are acknowledged and never made: whoever checks must find that.
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
@@ -173,6 +175,7 @@ impl SessionSettings {
         let (demands, registers) = (&part.demands, &part.registers);
         Self {
             closed: part.closed,
+            retries: part.retries,
             canary: part.canary,
             deadline: demands.deadline.map(Duration::from),
             outcomes_known: demands.outcomes_known,
@@ -467,13 +470,16 @@ impl Board {
 
     /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it
     /// but its count: sessions of `bench` have no board either.
-    pub(crate) fn begin_closed(&self, slot: usize, plan: &mut TxnPlan) -> bool {
+    /// `again`: it is the last one once more.
+    pub(crate) fn begin_closed(&self, slot: usize, again: bool, plan: &mut TxnPlan) -> bool {
         let mut state = self.lock();
         if state.is_over {
             return false;
         }
         self.recorder.begin_closed();
-        self.draw(&mut state, slot, plan);
+        if !again {
+            self.draw(&mut state, slot, plan);
+        }
         true
     }
 

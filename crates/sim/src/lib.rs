@@ -58,8 +58,8 @@ pub use restarts::RestartChange;
 pub use run::{Histories, Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, DemandsPart, ExternalWait, FaultPart, LogDevice, LogPart, MixPart, NetworkPart,
-    RedisPart, RegistersPart, Scenario, StoragePart, SwarmPart, TimeSpan, VaryPart, WorkloadChoice,
-    WorkloadPart,
+    ProtocolPart, RedisPart, RegistersPart, Scenario, StoragePart, SwarmPart, TimeSpan, VaryPart,
+    WorkloadChoice, WorkloadPart,
 };
 pub use timestone_costmodel::{
     CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,

@@ -5,6 +5,7 @@
 //! choose what the file does not say.
 
 mod grouped;
+mod protocol;
 mod storage;
 mod workload;
 
@@ -19,6 +20,7 @@ use timestone_server::StageLayout;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
 
+pub use self::protocol::ProtocolPart;
 pub use self::storage::{LogDevice, LogPart, StoragePart, VaryPart};
 pub use self::workload::{
     DemandsPart, ExternalWait, MixPart, RegistersPart, WorkloadChoice, WorkloadPart,
@@ -98,6 +100,9 @@ pub struct Scenario {
     /// Sizes and delays in the servers.
     #[serde(default)]
     pub storage: StoragePart,
+    /// What is left out of the protocol.
+    #[serde(default)]
+    pub protocol: ProtocolPart,
     /// How the network is when nothing is wrong.
     #[serde(default)]
     pub network: NetworkPart,

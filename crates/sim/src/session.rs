@@ -209,12 +209,14 @@ impl ClientSession {
         if let Some(first) = board.next_wait(self.slot) {
             self.db.sleep(first).await?;
         }
-        while board.begin_closed(self.slot, &mut plan) {
+        let mut again = false;
+        while board.begin_closed(self.slot, again, &mut plan) {
             counter.bookkeeping();
             let ended = self.execute(&plan).await;
             self.seen.clear();
             let (fate, pause) = self.fate(ended);
             board.recorder.end_closed(fate);
+            again = board.settings.retries && fate == TxnEnd::Aborted;
             if pause {
                 self.db.sleep(ERROR_PAUSE).await?;
             }

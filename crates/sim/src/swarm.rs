@@ -29,7 +29,7 @@ use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
 use crate::redis::RedisWork;
 use crate::restarts::Vary;
-use crate::scenario::{Scenario, StoragePart, WorkloadChoice};
+use crate::scenario::{ProtocolPart, Scenario, StoragePart, WorkloadChoice};
 use crate::world::{ClientsTime, MachineConfig, Members, StorageConfig, WorldConfig};
 use timestone_costmodel::Costs;
 use timestone_costmodel::DevicePace;
@@ -87,6 +87,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     }
     say_cluster(&mut world, scenario);
     say_storage(&mut world, scenario);
+    say_protocol(&mut world, scenario.protocol);
     if swarm {
         world.engine.silence_limit = world.engine.request_timeout * SILENT_TIMEOUTS;
     }
@@ -320,6 +321,12 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.links.jitter, network.jitter);
     say(&mut world.links.bytes_per_second, network.bandwidth);
     say(&mut world.engine.request_timeout, network.request_timeout);
+}
+
+fn say_protocol(world: &mut WorldConfig, part: ProtocolPart) {
+    say(&mut world.engine.wait, part.wait);
+    say(&mut world.engine.validates_locally, part.local_validation);
+    say(&mut world.storage.tuning.participant.vote_later, part.later);
 }
 
 fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {

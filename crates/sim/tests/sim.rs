@@ -74,6 +74,22 @@ fn equal_seeds_give_equal_runs_and_others_do_not() {
     }
 }
 
+/// What is left out of the protocol for comparisons costs aborts, and nothing that is promised.
+#[test]
+fn without_later_timestamps_waiting_and_local_validation_more_aborts_and_all_is_as_promised() {
+    let hot = CALM.replace("rate = 200", "rate = 400\nkeys = 8");
+    let published =
+        format!("{hot}\n[protocol]\nlater = false\nwait = false\nlocal-validation = false\n");
+    let (mut ours, mut theirs) = (0, 0);
+    for seed in 1..=2 {
+        let (one, other) = (run_once(&hot, seed), run_once(&published, seed));
+        assert!(one.is_right() && other.is_right(), "{:?} {:?}", one.findings, other.findings);
+        ours += one.tally.aborted;
+        theirs += other.tally.aborted;
+    }
+    assert!(theirs > ours, "{theirs} aborts as published, {ours} of ours");
+}
+
 /// Redis clients and the gateways of their server, while it dies and connections break.
 #[test]
 fn redis_clients_are_served_by_simulated_gateways() {

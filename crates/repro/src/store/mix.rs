@@ -28,7 +28,7 @@ const LOOK_TURNS: u64 = 4096;
 /// will have nothing to do ever.
 const MOST_IDLE_TURNS: u32 = 1000;
 /// A turn with nothing to do in virtual time, at least.
-const IDLE_STEP: u64 = 100;
+const IDLE_STEP: u64 = 1000;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]

@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Sweep {
 
 /// Fewest keys of a scaled experiment: below, its device is hardly larger than what stores keep
 /// back.
-const FEWEST_KEYS: u64 = 20_000;
+const FEWEST_KEYS: u64 = 5_000;
 
 impl StorePart {
     pub(crate) fn check(&self) -> Result<(), String> {

@@ -20,6 +20,8 @@ pub struct WorkloadPart {
     /// Each session begins its next transaction when the last one has ended, whatever the rate, and
     /// nothing is checked: for predictions of throughput.
     pub closed: bool,
+    /// With `closed`: what aborts is tried again at once, with the same keys, until it commits.
+    pub retries: bool,
     /// What transactions are drawn from.
     pub mix: MixPart,
     /// What sessions of registers do beside transactions on values of some bytes.
@@ -116,6 +118,7 @@ impl Default for WorkloadPart {
             kind: WorkloadChoice::Plans(WorkloadKind::ListAppend),
             rate: 200.0,
             closed: false,
+            retries: false,
             mix: MixPart::default(),
             registers: RegistersPart::default(),
             demands: DemandsPart::default(),
@@ -130,6 +133,7 @@ read_grouped!(WorkloadPart, WorkloadKey {
     Kind => kind,
     Rate => rate,
     Closed => closed,
+    Retries => retries,
     Keys => mix.keys,
     Zipf => mix.zipf,
     Ops => mix.ops,

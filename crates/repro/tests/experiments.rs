@@ -1,0 +1,102 @@
+//! Every experiment that there is: its file and its pages agree, and equal seeds give equal
+//! figures.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use timestone_repro::{
+    Experiment, Progress, Provenance, ReproError, RunOptions, index_page, write,
+};
+
+struct Unwatched;
+
+impl Progress for Unwatched {
+    fn at(&mut self, share: f64, _: &str) -> ControlFlow<()> {
+        assert!((0.0..=1.0 + 1e-9).contains(&share), "{share} is a share");
+        ControlFlow::Continue(())
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn stems(folder: &Path, extension: &str) -> BTreeSet<String> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .filter(|file| file.extension().is_some_and(|found| found == extension))
+        .map(|file| file.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Everything that an experiment leaves behind, at the smallest scale that it has.
+fn leave(id: &str, seed: u64, folder: &Path) -> (String, String, Vec<u8>) {
+    let experiment = Experiment::find(id).unwrap();
+    let options = RunOptions { scale: 1e-9, seed: Some(seed), in_real_time: false };
+    let (measured, scale) = experiment.run(options, &mut Unwatched).unwrap();
+    let version = "0".to_owned();
+    let provenance = Provenance { seed, scale, version, in_real_time: false };
+    let written = write(&experiment, &measured, &provenance, folder).unwrap();
+    let text = |file: &Path| std::fs::read_to_string(file).unwrap();
+    let svg = text(&written.svg);
+    assert!(svg.contains(&provenance.line()), "the picture says where it comes from");
+    assert!(text(&written.page).contains(&provenance.line()), "so does the page");
+    (text(&written.csv), svg, std::fs::read(&written.png).unwrap())
+}
+
+#[test]
+fn every_file_of_scenarios_is_an_experiment_that_bears_its_name() {
+    let known: BTreeSet<String> =
+        Experiment::all().unwrap().iter().map(|one| one.id().to_owned()).collect();
+    assert_eq!(known, stems(&root().join("scenarios/repro"), "toml"));
+}
+
+#[test]
+fn the_index_names_every_page_that_is_there_and_no_other() {
+    let folder = root().join("docs/experiments");
+    let experiments = Experiment::all().unwrap();
+    let index = index_page(&experiments, &|name| folder.join(format!("{name}.md")).is_file());
+    assert_eq!(std::fs::read_to_string(folder.join("README.md")).unwrap(), index);
+    for name in stems(&folder, "md").iter().filter(|name| *name != "README") {
+        assert!(index.contains(&format!("({name}.md)")), "{name}.md is no experiment's page");
+        for extension in ["csv", "svg", "png"] {
+            assert!(folder.join(format!("{name}.{extension}")).is_file(), "{name}.{extension}");
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_figures_and_pictures_and_others_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, same, other) = (
+        leave("semel-t1", 7, folder.path()),
+        leave("semel-t1", 7, folder.path()),
+        leave("semel-t1", 8, folder.path()),
+    );
+    assert!(one == same, "the same seed gives the same files");
+    assert_ne!(one.0, other.0);
+    assert_eq!(one.0.lines().count(), 2 + 2 * 4, "two stores at four places: {}", one.0);
+}
+
+#[test]
+fn who_cannot_run_in_real_time_says_so() {
+    let experiment = Experiment::find("milana-f7").unwrap();
+    let options = RunOptions { scale: 1e-9, seed: None, in_real_time: true };
+    let error = experiment.run(options, &mut Unwatched).unwrap_err();
+    assert!(matches!(error, ReproError::VirtualOnly(_)), "{error}");
+}
+
+#[test]
+fn who_watches_can_end_it() {
+    struct Impatient;
+    impl Progress for Impatient {
+        fn at(&mut self, _: f64, _: &str) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    let experiment = Experiment::find("semel-t1").unwrap();
+    let options = RunOptions { scale: 1e-9, seed: None, in_real_time: false };
+    let error = experiment.run(options, &mut Impatient).unwrap_err();
+    assert!(matches!(error, ReproError::Interrupted), "{error}");
+}
