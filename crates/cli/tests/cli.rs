@@ -539,6 +539,61 @@ fn a_keyspace_in_dram_is_empty_after_a_restart_and_asks_for_no_log() {
     succeeded(&server.run(&["keyspace", "drop", "scratch", "--yes"]));
 }
 
+/// A keyspace whose keys are in order, from its creation to scans over a real process, before and after a
+/// restart; and transactions that read it in its order.
+#[test]
+fn a_keyspace_in_order_is_scanned_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start_with(&data, &[]);
+    succeeded(&server.run(&["keyspace", "create", "orders", "--index", "ordered"]));
+    let listed = server.json(&["keyspace", "list", "-o", "json"]);
+    assert_eq!(listed[1]["index"], "ordered", "{listed}");
+    let within =
+        |server: &Server, words: &[&str]| server.run(&[words, &["--keyspace", "orders"]].concat());
+    for number in (0..40).rev() {
+        let key = format!("order:{number:02}");
+        succeeded(&within(&server, &["put", &key, &format!("v{number}")]));
+    }
+    succeeded(&within(&server, &["put", "other", "x"]));
+    succeeded(&within(&server, &["delete", "order:07"]));
+    let keys = |output: &Output| {
+        let lines = succeeded(output);
+        lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let expected: Vec<String> =
+        (0..40).filter(|n| *n != 7).map(|n| format!("order:{n:02}")).collect();
+    assert_eq!(keys(&within(&server, &["scan", "--prefix", "order:"])), expected);
+    let some = within(&server, &["scan", "--from", "order:05", "--to", "order:09"]);
+    assert_eq!(keys(&some), ["order:05", "order:06", "order:08"]);
+    let first = within(&server, &["scan", "--from", "order:38", "--limit", "3"]);
+    assert_eq!(keys(&first), ["order:38", "order:39", "other"]);
+    failed(&server.run(&["scan", "--from", "a"]), 2, &["--index ordered"]);
+
+    let script = folder.path().join("script");
+    std::fs::write(
+        &script,
+        "put order:065 new\ndelete order:08\nscan order:0\nput count 10\ncommit\n",
+    )
+    .unwrap();
+    let told = succeeded(&within(&server, &["txn", "--file", script.to_str().unwrap()]));
+    let seen: Vec<&str> =
+        told.lines().filter_map(|line| line.split_once(" = ")).map(|line| line.0).collect();
+    assert_eq!(
+        seen,
+        [0, 1, 2, 3, 4, 5, 6, 65, 9].map(|n| match n {
+            65 => "order:065".to_owned(),
+            n => format!("order:{n:02}"),
+        })
+    );
+    assert!(told.contains("committed at"), "{told}");
+    server.stop();
+
+    let server = Server::start_with(&data, &[]);
+    let again = within(&server, &["scan", "--from", "order:06", "--to", "order:10"]);
+    assert_eq!(keys(&again), ["order:06", "order:065", "order:09"]);
+}
+
 #[test]
 fn without_a_server_commands_say_so() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();

@@ -102,13 +102,13 @@ option! {
 option! {
     /// How keys are found (docs/protocol/storage.md, "Index"). The keyspace's id says so as well
     /// ([`KeyspaceId::is_ordered`], [`KeyspaceId::is_frugal`]).
-    IndexKind("index", served: "full", choices: "full, frugal, ordered") {
+    IndexKind("index", served: "full, ordered", choices: "full, frugal, ordered") {
         /// Every key's hash and every version's place in memory.
         Full = 1 "full" true,
         /// A bounded amount of memory per flash page (SkimpyFTL).
         Frugal = 2 "frugal" false,
         /// Keys in order, for range scans.
-        Ordered = 3 "ordered" false,
+        Ordered = 3 "ordered" true,
     }
 }
 option! {

@@ -117,6 +117,8 @@ pub(crate) struct SessionSettings {
     pub(crate) singles: bool,
     /// So many of a hundred transactions are scans.
     pub(crate) scans: u64,
+    /// So many of a hundred transactions read a range as well.
+    pub(crate) ranges: u64,
     /// For about so long values that expire are there; none expires when it is left out.
     pub(crate) expires: Option<Duration>,
     /// So many bytes has every third value.
@@ -127,6 +129,20 @@ pub(crate) struct SessionSettings {
     pub(crate) readers: u64,
     /// So long they may wait for a snapshot.
     pub(crate) old_reads_within: Option<Duration>,
+}
+
+/// Most keys of a range that a transaction reads.
+const MAX_RANGE_KEYS: u64 = 12;
+
+/// A range that a transaction reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PlannedRange {
+    /// Its keys, whether or not they are there.
+    pub(crate) keys: Range<KeyIndex>,
+    /// It stops after so many.
+    pub(crate) limit: Option<usize>,
+    /// The operation of the plan that comes next.
+    pub(crate) before: usize,
 }
 
 /// See the module.
@@ -162,6 +178,7 @@ impl SessionSettings {
             outcomes_known: demands.outcomes_known,
             singles: registers.singles,
             scans: registers.scans.unwrap_or(0),
+            ranges: part.mix.ranges,
             expires: registers.expires.map(Duration::from),
             large: registers.large,
             max_staleness: part.mix.max_staleness.map(Duration::from),
@@ -371,6 +388,21 @@ impl Board {
         self.settings.scans > 0 && self.roll(slot, 100) < self.settings.scans
     }
 
+    /// The range that the slot's next transaction reads, if it reads one: around one of its keys.
+    pub(crate) fn draws_range(&self, slot: usize, plan: &TxnPlan) -> Option<PlannedRange> {
+        if self.settings.ranges == 0 || plan.ops.is_empty() {
+            return None;
+        }
+        let drawn = self.roll(slot, 100) < self.settings.ranges;
+        let of = plan.ops[self.roll(slot, plan.ops.len() as u64) as usize].key();
+        let width = 1 + self.roll(slot, MAX_RANGE_KEYS);
+        let first = of.0.saturating_sub(self.roll(slot, width));
+        let limit = (self.roll(slot, 3) == 0).then(|| 1 + self.roll(slot, 4) as usize);
+        let before = self.roll(slot, plan.ops.len() as u64 + 1) as usize;
+        let keys = KeyIndex(first)..KeyIndex(first + width);
+        drawn.then_some(PlannedRange { keys, limit, before })
+    }
+
     /// The number of the keyspace of the slot's next scan.
     pub(crate) fn draws_keyspace(&self, slot: usize) -> u64 {
         let count = self.keyspaces.count();
@@ -391,6 +423,13 @@ impl Board {
         let slot = &mut self.lock().slots[slot];
         assert!(slot.open.is_none(), "a session runs one transaction at a time");
         slot.open = Some(self.recorder.invoke(slot.process, ops));
+    }
+
+    /// The slot's transaction was invoked to do this.
+    pub(crate) fn amends(&self, slot: usize, ops: Vec<MicroOp>) {
+        if let Some(open) = &mut self.lock().slots[slot].open {
+            self.recorder.amend(open, ops);
+        }
     }
 
     /// The slot's transaction asks to be committed; what it adds to which account, in a bank.

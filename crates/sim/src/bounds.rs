@@ -272,6 +272,12 @@ fn check_workload(scenario: &Scenario) -> Checked {
         ));
     }
     within(&["workload", "scans"], part.registers.scans, 0..=100)?;
+    within(&["workload", "ranges"], Some(part.mix.ranges), 0..=100)?;
+    let is_list = part.kind == WorkloadChoice::Plans(WorkloadKind::ListAppend) && !part.closed;
+    if part.mix.ranges > 0 && !(is_register || is_list) {
+        let what = "is for kind = \"list-append\" or \"register\", which is not closed".to_owned();
+        return Err(Wrong::new(&["workload", "ranges"], what));
+    }
     if part.registers.large.is_some() && !is_register {
         let what = "is for kind = \"register\", which is not closed".to_owned();
         return Err(Wrong::new(&["workload", "large"], what));

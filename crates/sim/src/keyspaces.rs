@@ -23,7 +23,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Deserializer, de};
 use timestone_client::{KeyspaceOptions, LocalDb, Result};
-use timestone_cluster::{ShardMap, StoreKind};
+use timestone_cluster::{IndexKind, ShardMap, StoreKind};
 use timestone_types::{ClusterId, KeyspaceId, ShardId};
 use timestone_workload::history::{EventKind, History, MicroOp, Process, Seen};
 use timestone_workload::{KeyIndex, KeyShape};
@@ -41,6 +41,8 @@ pub struct KeyspacesPart {
     /// Bytes of memory that a server has for keyspaces in memory, over all its shards; the usual
     /// number when left out.
     pub dram_bytes: Option<u64>,
+    /// Their keys are in order. None of them is the default keyspace then.
+    pub ordered: bool,
 }
 
 fn stores<'de, D: Deserializer<'de>>(
@@ -74,6 +76,7 @@ struct Lost {
 #[derive(Debug, Default)]
 pub(crate) struct Keyspaces {
     stores: Vec<StoreKind>,
+    ordered: bool,
     /// In the order of the stores; unset until they are created.
     ids: OnceLock<Vec<KeyspaceId>>,
     lost: Mutex<Vec<Lost>>,
@@ -81,7 +84,7 @@ pub(crate) struct Keyspaces {
 
 impl Keyspaces {
     pub(crate) fn new(part: &KeyspacesPart) -> Self {
-        Self { stores: part.stores.clone(), ..Self::default() }
+        Self { stores: part.stores.clone(), ordered: part.ordered, ..Self::default() }
     }
 
     /// How many there are.
@@ -110,7 +113,9 @@ impl Keyspaces {
             return Ok(());
         }
         let known = db.keyspaces().await?;
-        let default = self.stores.iter().position(|store| *store == StoreKind::Mftl);
+        let is_default = |store: &StoreKind| *store == StoreKind::Mftl && !self.ordered;
+        let default = self.stores.iter().position(is_default);
+        let index = if self.ordered { IndexKind::Ordered } else { IndexKind::Full };
         let mut ids = Vec::new();
         for (number, &store) in self.stores.iter().enumerate() {
             let name = format!("keyspace-{number}");
@@ -119,7 +124,7 @@ impl Keyspaces {
                 _ if default == Some(number) => KeyspaceId::DEFAULT,
                 Some(found) => found.id,
                 None => {
-                    let options = KeyspaceOptions { store, ..KeyspaceOptions::DEFAULT };
+                    let options = KeyspaceOptions { store, index, ..KeyspaceOptions::DEFAULT };
                     db.create_keyspace(&name, options).await?.id
                 }
             });
@@ -223,7 +228,7 @@ mod tests {
 
     fn keyspaces() -> Keyspaces {
         let stores = vec![StoreKind::Mftl, StoreKind::Dram];
-        Keyspaces::new(&KeyspacesPart { stores, dram_bytes: None })
+        Keyspaces::new(&KeyspacesPart { stores, dram_bytes: None, ordered: false })
     }
 
     fn did(events: &mut Vec<Event>, process: u64, ops: Vec<MicroOp>) {

@@ -8,6 +8,7 @@ mod tasks;
 mod values;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use timestone_workload::{
 pub(crate) use self::tasks::{audit, load, touch};
 pub(crate) use self::values::VANISHED;
 use self::values::{read_value, write_value_of};
-use crate::board::{Board, ClientWork, TxnEnd};
+use crate::board::{Board, ClientWork, PlannedRange, TxnEnd};
 use crate::clock::TimeJudge;
 use crate::single::{Precondition, Single, SingleChange, expiry_at};
 use timestone_costmodel::Counter;
@@ -80,6 +81,8 @@ struct ClientSession {
     backup_reads: Option<u64>,
     /// It only reads, and asks again until it is answered.
     is_reader: bool,
+    /// What its transaction reads of a range.
+    range: Option<PlannedRange>,
 }
 
 /// Runs transactions in a slot until the run is over, as the client's session of this number; the first
@@ -105,6 +108,7 @@ pub(crate) async fn run(
         judge,
         backup_reads: (number == 0).then_some(0),
         is_reader: (number as u64) < board.settings.readers,
+        range: None,
     };
     if board.settings.closed {
         session.run_closed(&counter).await?;
@@ -159,6 +163,11 @@ impl ClientSession {
                     } else {
                         let mut ops = Vec::new();
                         self.began = board.at();
+                        self.range = board.draws_range(slot, &plan);
+                        if let Some(range) = &self.range {
+                            let keys = (range.keys.start.0..range.keys.end.0).map(KeyIndex);
+                            ops.extend(keys.map(|key| read_of(key, Seen::Nothing)));
+                        }
                         invocation(&plan, self.began, &mut ops);
                         board.invoke(slot, ops);
                         self.execute(&plan).await
@@ -250,13 +259,32 @@ impl ClientSession {
     async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), AttemptEnd> {
         let mut options = self.options();
         options.max_staleness = self.board.settings.max_staleness.filter(|_| plan.is_read_only());
-        let tx = self.db.begin(&options)?;
+        let range = self.range.take();
+        // A range is one of the transaction's own keyspace.
+        let db = match range {
+            Some(_) => self.db.in_keyspace(self.board.keyspaces.of(KeyIndex(0))),
+            None => self.db.clone(),
+        };
+        let tx = Rc::new(db.begin(&options)?);
         if plan.is_read_only() {
             let keys = plan.ops.iter().map(|op| op.key());
             self.board.snapshots.look(keys, tx.begin_timestamp()?);
         }
-        for &op in &plan.ops {
+        for (place, &op) in plan.ops.iter().enumerate() {
+            if let Some(range) = range.as_ref().filter(|range| range.before == place) {
+                self.read_range(&tx, range).await?;
+            }
             self.step(&tx, op).await?;
+        }
+        if let Some(range) = &range {
+            if range.before >= plan.ops.len() {
+                self.read_range(&tx, range).await?;
+            }
+            let unanswered = |op: &MicroOp| match *op {
+                MicroOp::Read { key, .. } => read_of(key, Seen::Nothing),
+                ref other => other.clone(),
+            };
+            self.board.amends(self.slot, self.seen.iter().map(unanswered).collect());
         }
         // Only from here on can it take effect.
         self.board.commits(self.slot, moved(&self.seen));
@@ -264,6 +292,46 @@ impl ClientSession {
         for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
             self.board.data.acknowledge(self.board.keyspaces.number_of(op.key()), at);
             self.board.snapshots.acknowledge(op.key(), at);
+        }
+        Ok(())
+    }
+
+    /// Reads a range in its order. In the history's eyes every key of it is read that could be there, as far
+    /// as the range was read: what is absent as well.
+    async fn read_range(
+        &mut self,
+        tx: &Rc<LocalTransaction>,
+        range: &PlannedRange,
+    ) -> std::result::Result<(), AttemptEnd> {
+        if self.board.data.precedes_load(tx.begin_timestamp()?) {
+            tx.abort();
+            return Err(AttemptEnd::Aborted);
+        }
+        self.key(range.keys.start);
+        let from = self.key.clone();
+        self.key(range.keys.end);
+        let (to, limit) = (Some(self.key.clone()), range.limit);
+        let options = ScanOptions { from, to, limit, ..ScanOptions::default() };
+        let (mut scan, mut found) = (tx.scan(&options)?, BTreeMap::new());
+        let shape = self.board.work.spec().key_shape();
+        while let Some((name, value)) = scan.next().await? {
+            let key = shape.read(&name).filter(|key| range.keys.contains(key));
+            let last = found.last_key_value().map(|(last, _)| *last);
+            match key {
+                Some(key) if last.is_none_or(|last| last < key) => found.insert(key, value),
+                _ => {
+                    return Err(AttemptEnd::Broken(format!(
+                        "a range of keys finds {} behind {last:?}",
+                        name.escape_ascii()
+                    )));
+                }
+            };
+        }
+        let is_cut = limit == Some(found.len());
+        let last = found.last_key_value().filter(|_| is_cut).map(|(last, _)| last.0 + 1);
+        for key in (range.keys.start.0..last.unwrap_or(range.keys.end.0)).map(KeyIndex) {
+            let seen = self.read(key, found.get(&key).map(|value| &value[..]))?;
+            self.seen.push(read_of(key, seen));
         }
         Ok(())
     }

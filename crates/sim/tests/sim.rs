@@ -408,6 +408,16 @@ fn scans_are_transactions_that_read_every_key() {
     }
 }
 
+/// Ranges within transactions are serializable, whatever comes into the gaps between their keys.
+#[test]
+fn ranges_within_transactions_are_serializable() {
+    for seed in 1..=6 {
+        let report = run_once(include_str!("../../../scenarios/ranges.toml"), seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.tally.committed > 50, "{:?}", report.tally);
+    }
+}
+
 /// The close of a session was lost where answers were on their way: closing a socket that has unread input
 /// resets the stream.
 #[test]

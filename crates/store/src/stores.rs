@@ -260,13 +260,13 @@ impl Writes for Stores {
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
         self.assert_sound();
-        let mut in_memory_puts = PromisedPuts::default();
+        let (mut in_memory_puts, dram) = (PromisedPuts::default(), &mut self.dram);
         let mut on_flash = puts
             .filter(|put| {
                 let in_memory = put.keyspace.is_in_memory();
                 if in_memory {
                     in_memory_puts.count += 1;
-                    in_memory_puts.bytes += Dram::most_bytes(*put);
+                    in_memory_puts.bytes += dram.most_bytes(*put);
                 }
                 !in_memory
             })

@@ -18,6 +18,7 @@ use crate::script::{self, Runner, ScriptOutcome, ScriptRead};
 #[command(after_help = "\
 Statements, one a line:
   get KEY                      print a key
+  scan [PREFIX]                print the keys that begin so, in their order (keyspaces created with --index ordered)
   put KEY VALUE [expire WHEN]  write at commit
   delete KEY                   delete at commit
   if KEY = VALUE               go on only when it holds; also: != VALUE, exists, absent

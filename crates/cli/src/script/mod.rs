@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   get KEY                     read; printed as KEY = "VALUE"
+//!   scan [PREFIX]               read the keys that begin so, in their order; printed as get
 //!   put KEY VALUE [expire WHEN] write at commit
 //!   delete KEY                  delete at commit
 //!   if KEY = VALUE              go on only when it holds; also !=, `if KEY exists`, `if KEY absent`
@@ -27,6 +28,8 @@ use crate::output::shown;
 pub(crate) enum Statement {
     /// Read a key.
     Get(Vec<u8>),
+    /// Read the keys that begin so, in their order.
+    Scan(Vec<u8>),
     /// Write a key.
     Put {
         /// The key.
@@ -82,7 +85,7 @@ impl fmt::Display for Test {
     }
 }
 
-const FORMS: &str = "the statements are: get KEY, put KEY VALUE [expire WHEN], delete KEY, if KEY \
+const FORMS: &str = "the statements are: get KEY, scan [PREFIX], put KEY VALUE [expire WHEN], delete KEY, if KEY \
     = VALUE, commit, abort";
 
 /// Reads one line; `None` when it is blank or a comment.
@@ -91,6 +94,8 @@ pub(crate) fn parse_line(line: &[u8]) -> Result<Option<Statement>, String> {
     let Some((name, rest)) = words.split_first() else { return Ok(None) };
     let statement = match (name.to_ascii_lowercase().as_slice(), rest) {
         (b"get", [key]) => Statement::Get(key.clone()),
+        (b"scan", []) => Statement::Scan(Vec::new()),
+        (b"scan", [prefix]) => Statement::Scan(prefix.clone()),
         (b"put" | b"set", [key, value]) => {
             Statement::Put { key: key.clone(), value: value.clone(), end: None }
         }
@@ -153,6 +158,8 @@ mod tests {
     fn statements_are_read() {
         let bytes = |text: &str| text.as_bytes().to_vec();
         assert_eq!(line("get a"), Statement::Get(bytes("a")));
+        assert_eq!(line("scan a"), Statement::Scan(bytes("a")));
+        assert_eq!(line("scan"), Statement::Scan(bytes("")));
         assert_eq!(
             line("  PUT a 'b c'  # why"),
             Statement::Put { key: bytes("a"), value: bytes("b c"), end: None }

@@ -1,7 +1,7 @@
 //! Runs statements in one transaction: reads at once, writes at commit, conditions in between.
 
 use timestone::blocking::{Db, Transaction};
-use timestone::{Timestamp, TransactionOptions};
+use timestone::{ScanOptions, Timestamp, TransactionOptions};
 
 use super::{Numbered, Statement};
 use crate::failure::Failure;
@@ -51,6 +51,13 @@ impl Runner {
             Statement::Get(key) => {
                 let value = self.transaction.get(key)?.map(Vec::from);
                 observe(ScriptRead { key: key.clone(), value })?;
+            }
+            Statement::Scan(prefix) => {
+                let options = ScanOptions { prefix: prefix.clone(), ..ScanOptions::default() };
+                for entry in self.transaction.scan(&options)? {
+                    let (key, value) = entry?;
+                    observe(ScriptRead { key: key.to_vec(), value: Some(value.to_vec()) })?;
+                }
             }
             Statement::Put { key, value, end: None } => self.transaction.put(key, value)?,
             Statement::Put { key, value, end: Some(end) } => {

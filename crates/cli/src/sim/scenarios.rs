@@ -42,6 +42,7 @@ const KNOWN: [(&str, &str); 39] = [
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
+    ("ranges", include_str!("../../../../scenarios/ranges.toml")),
     ("scans", include_str!("../../../../scenarios/scans.toml")),
     ("server-time", include_str!("../../../../scenarios/server-time.toml")),
     ("short-leases", include_str!("../../../../scenarios/short-leases.toml")),

@@ -136,6 +136,16 @@ impl Recorder {
         moment(self.truth.now())
     }
 
+    /// What a transaction does turns out only while it runs: how far a range is read that ends with so many
+    /// keys. It was invoked to do that, before it asks for a commit.
+    pub(super) fn amend(&self, open: &mut OpenTransaction, ops: Vec<MicroOp>) {
+        let mut state = self.lock();
+        let event = &mut state.events[open.index as usize];
+        assert!(event.kind == EventKind::Invoke, "an invocation is amended");
+        event.ops.clone_from(&ops);
+        open.ops = ops;
+    }
+
     /// A transaction of a process begins.
     pub(super) fn invoke(&self, process: Process, ops: Vec<MicroOp>) -> OpenTransaction {
         let mut state = self.lock();

@@ -58,6 +58,9 @@ pub struct MixPart {
     /// With `max-staleness`: so many sessions of each client only read, what others do, until they are
     /// answered.
     pub readers: u64,
+    /// List-append and register: how many of a hundred transactions read a range of keys as well, from the first to
+    /// the last or up to some key of it. Such keyspaces keep their keys in order.
+    pub ranges: u64,
 }
 
 /// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
@@ -135,6 +138,7 @@ read_grouped!(WorkloadPart, WorkloadKey {
     Expiring => mix.expiring,
     MaxStaleness => mix.max_staleness,
     Readers => mix.readers,
+    Ranges => mix.ranges,
     External => demands.external,
     Deadline => demands.deadline,
     OutcomesKnown => demands.outcomes_known,

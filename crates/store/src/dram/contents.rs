@@ -8,6 +8,7 @@
 //! Invariants: `table_bytes` is at or above what the keyspaces take, so that what an admission
 //! counted on finds room; every key in a table has a version.
 
+use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::chain::{Added, Entry, Stored};
@@ -28,13 +29,15 @@ pub(super) struct Contents {
     /// Bytes of the keyspaces.
     table_bytes: u64,
     limit_bytes: u64,
+    /// Some keyspace keeps its keys in order, or is going to.
+    expects_order: bool,
 }
 
 impl Contents {
     /// Nothing, which may take so many bytes.
     pub(super) fn new(limit_bytes: u64) -> Self {
         let (spaces, collector) = (Spaces::default(), Collector::default());
-        Self { spaces, collector, table_bytes: 0, limit_bytes }
+        Self { spaces, collector, table_bytes: 0, limit_bytes, expects_order: false }
     }
 
     /// What holds between calls.
@@ -69,9 +72,9 @@ impl Contents {
         StoreError::MemoryFull { used_bytes: self.bytes(), limit_bytes: self.limit_bytes }
     }
 
-    /// Whether some keyspace keeps its keys in order.
-    fn has_order(&self) -> bool {
-        self.spaces.iter().any(|space| space.order.is_some())
+    /// Some keyspace keeps its keys in order, or is going to.
+    pub(super) const fn expect_order(&mut self) {
+        self.expects_order = true;
     }
 
     /// Whether a version finds room, of so many bytes of key and value.
@@ -90,7 +93,8 @@ impl Contents {
         let limit = self.limit_bytes - self.limit_bytes / MARGIN_DIVISOR;
         let entries = (wanted.count + promised.count) * Entry::bytes_for(0) as u64;
         // What was promised may be for a keyspace in order, where keys are there twice.
-        let twice = if self.has_order() { promised.bytes } else { 0 };
+        let keys = promised.count.saturating_mul(MAX_KEY_BYTES as u64).min(promised.bytes);
+        let twice = if self.expects_order { keys } else { 0 };
         let taken = self.bytes() + wanted.bytes + promised.bytes + twice + entries;
         if wanted.count > 0 && taken > limit { Err(self.full()) } else { Ok(()) }
     }

@@ -45,7 +45,7 @@ use crate::api::{
 use crate::error::StoreError;
 use chain::Stored;
 use contents::Contents;
-use ranges::{RangeRead, RangeReads};
+use ranges::{RangeReads, RangeWalk};
 use walk::{Walk, Walks};
 use watermarks::Watermarks;
 
@@ -167,9 +167,13 @@ impl Dram {
     /// Bytes of key and value of a put, as they count in an admission: keys that are in order are
     /// there twice.
     #[inline]
-    pub(crate) fn most_bytes(put: PutSize) -> u64 {
+    pub(crate) fn most_bytes(&mut self, put: PutSize) -> u64 {
         let bytes = put.bytes as u64;
-        if put.keyspace.is_ordered() { bytes + bytes.min(MAX_KEY_BYTES as u64) } else { bytes }
+        if !put.keyspace.is_ordered() {
+            return bytes;
+        }
+        self.contents.expect_order();
+        bytes + bytes.min(MAX_KEY_BYTES as u64)
     }
 
     /// Whether something was put into it.
@@ -331,7 +335,7 @@ impl Reads for Dram {
         self.contents.assert_sound();
         range.check_order()?;
         self.marks.check_age(as_of.at)?;
-        self.ranges.begin(RangeRead::new(token, range, limit, as_of), &self.marks);
+        self.ranges.begin(RangeWalk::new(token, range, limit, as_of), &self.marks);
         Ok(())
     }
 
@@ -421,9 +425,10 @@ impl Writes for Dram {
         self.contents.assert_sound();
         let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
             count: sum.count + 1,
-            bytes: sum.bytes + Self::most_bytes(put),
+            bytes: sum.bytes + self.most_bytes(put),
         };
-        self.admit_puts(puts.fold(PromisedPuts::default(), sum), promised)
+        let wanted = puts.fold(PromisedPuts::default(), sum);
+        self.admit_puts(wanted, promised)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::kit::ordered::{Walked, Wanted};
 use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 
 /// A read of a range that is under way.
-pub(super) struct RangeRead {
+pub(super) struct RangeWalk {
     token: ReadToken,
     keyspace: KeyspaceId,
     /// Where it goes on.
@@ -28,7 +28,7 @@ pub(super) struct RangeRead {
     found: RangeList,
 }
 
-impl RangeRead {
+impl RangeWalk {
     pub(super) fn new(
         token: ReadToken,
         range: KeyRange<'_>,
@@ -136,7 +136,7 @@ pub(super) fn first_above(
 /// All reads of ranges that are under way.
 #[derive(Default)]
 pub(super) struct RangeReads {
-    list: VecDeque<RangeRead>,
+    list: VecDeque<RangeWalk>,
 }
 
 impl RangeReads {
@@ -146,7 +146,7 @@ impl RangeReads {
     }
 
     /// Begins one, whose time may be asked.
-    pub(super) fn begin(&mut self, read: RangeRead, marks: &Watermarks) {
+    pub(super) fn begin(&mut self, read: RangeWalk, marks: &Watermarks) {
         debug_assert!(read.as_of.at >= marks.watermark(), "what it looks for is there");
         self.list.push_back(read);
     }

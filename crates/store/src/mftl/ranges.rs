@@ -53,7 +53,7 @@ pub(super) struct RangePlace {
     place: usize,
 }
 
-struct RangeRead {
+struct RangeWalk {
     id: u64,
     /// None: nobody wants the answer any more.
     token: Option<ReadToken>,
@@ -100,7 +100,7 @@ fn candidate(space: &Space, id: KeyId, at: Timestamp) -> Option<(Version, bool)>
     (is_shared || !location.tombstone()).then_some((version, is_shared || location.may_expire()))
 }
 
-impl RangeRead {
+impl RangeWalk {
     fn key(&self, place: usize) -> &[u8] {
         let start = place.checked_sub(1).map_or(0, |before| self.listed[before].0);
         &self.keys[start..self.listed[place].0]
@@ -302,7 +302,7 @@ pub(super) fn first_above(
 /// All reads of ranges under way.
 #[derive(Default)]
 pub(super) struct RangeReads {
-    list: VecDeque<RangeRead>,
+    list: VecDeque<RangeWalk>,
     next_id: u64,
 }
 
@@ -328,7 +328,7 @@ impl RangeReads {
         let id = self.next_id;
         self.next_id += 1;
         debug_assert!(self.list.iter().all(|read| read.id < id), "numbers rise");
-        self.list.push_back(RangeRead {
+        self.list.push_back(RangeWalk {
             id,
             token: Some(token),
             keyspace: range.keyspace,
@@ -358,7 +358,7 @@ impl RangeReads {
     ) {
         let mut left = RANGE_KEYS_PER_PUMP;
         while left > 0
-            && let Some(place) = self.list.iter().position(RangeRead::has_work)
+            && let Some(place) = self.list.iter().position(RangeWalk::has_work)
             && let Some(mut read) = self.list.remove(place)
         {
             let checked = spaces.marks.check_age(read.as_of.at);
@@ -376,13 +376,19 @@ impl RangeReads {
             }
             self.list.push_back(read);
         }
-        while let Some(place) = self.list.iter().position(RangeRead::is_over) {
-            events.extend(self.list.remove(place).and_then(RangeRead::finish));
+        while let Some(place) = self.list.iter().position(RangeWalk::is_over)
+            && let Some(mut read) = self.list.remove(place)
+        {
+            // While it waited for records, what it was to find may have been collected.
+            if let Err(error) = spaces.marks.check_age(read.as_of.at) {
+                read.fail(error);
+            }
+            events.extend(read.finish());
         }
     }
 
     /// A read that waits for a record, which has come.
-    fn arrived(&mut self, RangePlace { read, .. }: RangePlace) -> Option<&mut RangeRead> {
+    fn arrived(&mut self, RangePlace { read, .. }: RangePlace) -> Option<&mut RangeWalk> {
         let read = self.list.iter_mut().find(|one| one.id == read);
         debug_assert!(read.is_some(), "a read stays as long as it waits");
         let read = read?;

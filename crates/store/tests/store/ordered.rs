@@ -216,6 +216,32 @@ fn a_range_that_the_watermark_passes_is_refused() {
     assert!(driver.events.iter().any(refused), "{:?}", driver.events);
 }
 
+#[test]
+fn a_range_that_the_watermark_passes_while_it_waits_for_records_is_refused() {
+    let media = media(8, 400);
+    let mut driver = ordered(&media);
+    for key in 0..100u64 {
+        driver.put_expiring(&key.to_be_bytes(), 10, &[1; 900], 1000);
+    }
+    driver.sync();
+    driver.pumps(50);
+    for key in 0..100u64 {
+        driver.put_expiring(&key.to_be_bytes(), 30, &[2; 900], 1000);
+    }
+    driver.events.clear();
+    let limit = ScanLimit { keys: 50, bytes: usize::MAX };
+    let as_of = AsOf { at: at(20), judged: at(20) };
+    driver.store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(1)).expect("begins");
+    driver.pump();
+    assert!(driver.events.is_empty(), "it waits for records");
+    driver.store.advance_watermark(at(40));
+    driver.pumps(100);
+    let refused = |event: &StoreEvent| {
+        matches!(event, StoreEvent::ReadFailed { error: StoreError::TooOld { .. }, .. })
+    };
+    assert!(driver.events.iter().any(refused), "{:?}", driver.events);
+}
+
 /// Index and order together, and what is taken from the cache for them.
 #[test]
 fn the_order_counts_as_memory_of_the_index() {

@@ -404,8 +404,12 @@ pub(crate) fn small(cache_bytes: u64) -> MftlConfig {
     MftlConfig { cache_bytes, ..config() }
 }
 
-fn keep_cuts(name: &str, cuts: u64) {
-    let of = Score::Name("`store`: index, packing, collection, checkpoints");
+fn keep_cuts(name: &str, space: KeyspaceId, cuts: u64) {
+    let of = Score::Name(if space.is_ordered() {
+        "`store`: the same, with keys in order"
+    } else {
+        "`store`: index, packing, collection, checkpoints"
+    });
     keep(
         "crash points",
         &[("of", of), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))],
@@ -414,16 +418,16 @@ fn keep_cuts(name: &str, cuts: u64) {
 
 #[test]
 fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
-    sweep_cuts("cuts", (media(8, 18), SPACE));
+    sweep_cuts(&media(8, 18), SPACE);
 }
 
 /// The same where keys are in order, some of them longer than the heads of values have room for.
 #[test]
 fn sweep_a_power_cut_at_every_operation_of_a_store_in_order() {
-    sweep_cuts("cuts_in_order", (media(8, 20), ORDERED));
+    sweep_cuts(&media(8, 20), ORDERED);
 }
 
-fn sweep_cuts(name: &str, (media, space): (MemoryMedia, KeyspaceId)) {
+fn sweep_cuts(media: &MemoryMedia, space: KeyspaceId) {
     let shard = Shard::<Mftl> { space, ..Shard::default() };
     let plan = if full() {
         Plan {
@@ -444,18 +448,27 @@ fn sweep_cuts(name: &str, (media, space): (MemoryMedia, KeyspaceId)) {
         "everything happens: {stats:?}"
     );
     let cuts = every_cut(
-        (&media, &shard),
+        (media, &shard),
         &plan,
         |media, shard| _ = shard.live(media, small(0), steps, 7),
         |media, mut shard, cut| shard.replay_and_check(media, small(0), &format!("{cut:?}")),
     );
     assert!(cuts > 300, "{cuts} cuts");
-    keep_cuts(name, cuts);
+    keep_cuts("cuts", space, cuts);
 }
 
 #[test]
 fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
-    let (media, shard) = (media(8, 18), Shard::<Mftl>::default());
+    sweep_second_cuts(&media(8, 18), SPACE);
+}
+
+#[test]
+fn sweep_a_second_power_cut_at_every_operation_of_the_recovery_of_a_store_in_order() {
+    sweep_second_cuts(&media(8, 20), ORDERED);
+}
+
+fn sweep_second_cuts(media: &MemoryMedia, space: KeyspaceId) {
+    let shard = Shard::<Mftl> { space, ..Shard::default() };
     let (first, second, steps) = if full() {
         let first = Plan {
             sector: PAGE_BYTES / 2,
@@ -477,7 +490,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
     };
     let mut second_cuts = 0;
     every_cut(
-        (&media, &shard),
+        (media, &shard),
         &first,
         |media, shard| _ = shard.live(media, small(0), steps, 11),
         |media, shard, first| {
@@ -492,7 +505,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
         },
     );
     assert!(second_cuts > 300, "{second_cuts} cuts");
-    keep_cuts("recovery_cuts", second_cuts);
+    keep_cuts("recovery_cuts", space, second_cuts);
 }
 
 /// Two blocks are collected at once, one with the parts of a value, the other with its head: the

@@ -14,6 +14,7 @@ mod dram;
 mod ending;
 mod failover;
 mod protocol;
+mod ranges;
 mod recovery;
 mod redis;
 mod store;

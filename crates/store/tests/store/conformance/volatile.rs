@@ -5,7 +5,7 @@ use timestone_store::{Figure, StoreError};
 use timestone_types::{ClientId, Version};
 
 use super::Behaviour;
-use crate::driver::{Driver, Got, SPACE, at, version};
+use crate::driver::{Driver, Got, ORDERED, SPACE, at, version};
 
 pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
     vec![
@@ -15,6 +15,7 @@ pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
         ("memory is bounded, and deletes make room", memory),
         ("what was promised together finds room, each key once", promised_keys),
         ("what was promised together finds room, all for one key", promised_versions),
+        ("what was promised together finds room, with long keys in order", promised_in_order),
     ]
 }
 
@@ -82,17 +83,18 @@ fn memory<S: Store>(driver: &mut Driver<S>) {
 
 /// Promises until no more is admitted, then puts it all: however small the puts are, each takes an
 /// entry beside its bytes.
-fn promised<S: Store>(driver: &mut Driver<S>, key_of: impl Fn(u64) -> u64) {
+fn promised<S: Store>(driver: &mut Driver<S>, key_of: impl Fn(u64) -> Vec<u8>) {
+    let space = driver.space;
     for value in [vec![], vec![7; 100]] {
-        driver.store.fence(SPACE, version(driver.now)).expect("an empty keyspace");
+        driver.store.fence(space, version(driver.now)).expect("an empty keyspace");
         let count = driver.figure(Figure::Versions);
         let mut promised = 0;
-        while driver.admit(value.len() + 8, promised).is_ok() {
+        while driver.admit(value.len() + key_of(0).len(), promised).is_ok() {
             promised += 1;
         }
         assert!(promised > 10_000, "only {promised} puts of {} bytes", value.len());
         for n in 0..promised as u64 {
-            let put = driver.try_put(&key_of(n).to_be_bytes(), driver.now + 1 + n, &value);
+            let put = driver.try_put(&key_of(n), driver.now + 1 + n, &value);
             put.unwrap_or_else(|error| panic!("put {n} of {promised}: {error}"));
         }
         assert_eq!(driver.figure(Figure::Versions), count + promised as u64);
@@ -101,7 +103,7 @@ fn promised<S: Store>(driver: &mut Driver<S>, key_of: impl Fn(u64) -> u64) {
         assert!(taken <= limit, "{taken} of {limit} bytes");
         // The next round begins in an empty keyspace.
         driver.now += 2 * promised as u64;
-        driver.store.fence(SPACE, version(driver.now)).expect("a fence");
+        driver.store.fence(space, version(driver.now)).expect("a fence");
         driver.store.advance_watermark(at(driver.now));
         driver.store.advance_replay_floor(at(driver.now));
         driver.pumps(10_000);
@@ -109,9 +111,18 @@ fn promised<S: Store>(driver: &mut Driver<S>, key_of: impl Fn(u64) -> u64) {
 }
 
 fn promised_keys<S: Store>(driver: &mut Driver<S>) {
-    promised(driver, |n| n);
+    promised(driver, |n| n.to_be_bytes().to_vec());
 }
 
 fn promised_versions<S: Store>(driver: &mut Driver<S>) {
-    promised(driver, |_| 1);
+    promised(driver, |_| 1u64.to_be_bytes().to_vec());
+}
+
+/// Keys that have next to nothing in common are there twice.
+fn promised_in_order<S: Store>(driver: &mut Driver<S>) {
+    driver.space = ORDERED;
+    promised(driver, |n| {
+        let mixed = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed.to_be_bytes().repeat(100)
+    });
 }
