@@ -676,7 +676,7 @@ impl Upkeep for Skimpy {
         }
         let work = walks
             || self.core.kit.staging.has_work(writer)
-            || self.collector.has_work()
+            || self.collector.has_work(&self.core)
             || self.checkpointer.has_work();
         if work || !self.events.is_empty() {
             return Some(volume.now());

@@ -42,7 +42,8 @@ fn written(path: &Path) {
         ..FileConfig::new(path, BLOCKS)
     };
     let (store, _) = Mftl::open(Box::new(FileDevice::create(&shape).unwrap()), config()).unwrap();
-    let mut driver = Driver { store, now: 1_000_000_000, events: Vec::new(), same_hash: false };
+    let mut driver =
+        Driver { store, now: 1_000_000_000, events: Vec::new(), same_hash: false, space: SPACE };
     let seed = driver.store.seed();
     let key_of = |bytes: &'static [u8]| KeyRef::new(seed, SPACE, bytes);
     for round in 1..=2 {
