@@ -168,7 +168,10 @@ impl Told<'_> {
                 let mut figures = json!({ "series": point.series, "x": point.x });
                 if let Some(object) = figures.as_object_mut() {
                     object.extend(
-                        point.figures.iter().map(|(name, value)| ((*name).to_owned(), json!(value))),
+                        point
+                            .figures
+                            .iter()
+                            .map(|(name, value)| ((*name).to_owned(), json!(value))),
                     );
                 }
                 figures

@@ -9,7 +9,9 @@ pub enum ReproError {
     #[error("{0}")]
     Spec(String),
     /// There is no such experiment.
-    #[error("there is no experiment {name:?}; did you mean {nearest}? `timestone repro list` names all")]
+    #[error(
+        "there is no experiment {name:?}; did you mean {nearest}? `timestone repro list` names all"
+    )]
     Unknown {
         /// What was asked for.
         name: String,

@@ -192,10 +192,7 @@ fn panel<B: DrawingBackend>(
         _ => (0.0, 1.0),
     };
     let room = (last - first) * 0.04;
-    let x_axis = Places {
-        line: (first - room..last + room).into(),
-        places: chart.places.clone(),
-    };
+    let x_axis = Places { line: (first - room..last + room).into(), places: chart.places.clone() };
     let mut chart_area = ChartBuilder::on(area)
         .margin(14)
         .margin_left(MARGIN - 14)

@@ -126,8 +126,7 @@ impl Run<'_> {
         samples: &mut Vec<Sample>,
     ) -> Result<f64, ReproError> {
         let medium = Medium { clock: FlashClock::stopped(), compact: false };
-        let (kind, buckets, parts) =
-            (self.kind, self.part.keys_per_bucket, self.shares.len() + 1);
+        let (kind, buckets, parts) = (self.kind, self.part.keys_per_bucket, self.shares.len() + 1);
         let mut mix =
             prepared::<S>(kind, self.part, buckets, 1, medium, &mut progress.part(0, parts))?;
         for (number, &put_share) in self.shares.iter().enumerate() {

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use timestone_flash::{EmulatedMedium, PAGE_BYTES};
 use timestone_store::{Lookup, ReadOutcome, ReadToken, StoreError, StoreEvent};
-use timestone_types::{
-    ClientId, Expiry, GeneratedRun, KeyRef, KeyspaceId, Timestamp, Version,
-};
+use timestone_types::{ClientId, Expiry, GeneratedRun, KeyRef, KeyspaceId, Timestamp, Version};
 use timestone_workload::{KeyIndex, KeyShape, Random, Strewing, Zipf};
 
 use crate::error::ReproError;
@@ -234,7 +232,11 @@ impl<S: Subject> Mix<S> {
         }
     }
 
-    fn turn(&mut self, goal: &mut Goal, refused: &mut Option<Option<u64>>) -> Result<(), ReproError> {
+    fn turn(
+        &mut self,
+        goal: &mut Goal,
+        refused: &mut Option<Option<u64>>,
+    ) -> Result<(), ReproError> {
         self.batch += 1;
         self.store.begin_batch(self.batch);
         while self.under_way < self.limit && !goal.is_reached(self) {

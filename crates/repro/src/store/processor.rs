@@ -75,15 +75,7 @@ impl Work {
 
 impl Processor {
     fn prices(&self) -> [f64; Work::KINDS] {
-        [
-            self.turn,
-            self.get,
-            self.put,
-            self.read,
-            self.program,
-            self.move_record,
-            self.translate,
-        ]
+        [self.turn, self.get, self.put, self.read, self.program, self.move_record, self.translate]
     }
 
     /// Prices in the order of [`Work::counts`].

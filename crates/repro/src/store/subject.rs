@@ -55,11 +55,7 @@ fn layered(part: &StorePart) -> VftlConfig {
 }
 
 impl Subject for Mftl {
-    fn open_on(
-        device: Box<dyn FlashDevice>,
-        part: &StorePart,
-        _: u32,
-    ) -> Result<Self, StoreError> {
+    fn open_on(device: Box<dyn FlashDevice>, part: &StorePart, _: u32) -> Result<Self, StoreError> {
         Ok(Self::open(device, config(part))?.0)
     }
 
@@ -69,11 +65,7 @@ impl Subject for Mftl {
 }
 
 impl Subject for Vftl {
-    fn open_on(
-        device: Box<dyn FlashDevice>,
-        part: &StorePart,
-        _: u32,
-    ) -> Result<Self, StoreError> {
+    fn open_on(device: Box<dyn FlashDevice>, part: &StorePart, _: u32) -> Result<Self, StoreError> {
         Ok(Self::open(device, layered(part))?.0)
     }
 
@@ -88,11 +80,7 @@ impl Subject for Vftl {
 }
 
 impl Subject for Sftl {
-    fn open_on(
-        device: Box<dyn FlashDevice>,
-        part: &StorePart,
-        _: u32,
-    ) -> Result<Self, StoreError> {
+    fn open_on(device: Box<dyn FlashDevice>, part: &StorePart, _: u32) -> Result<Self, StoreError> {
         Ok(Self::open(device, layered(part))?.0)
     }
 
