@@ -39,7 +39,7 @@ use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, NO_PAGE, PageKind, Record, RecordKind};
+use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
@@ -604,13 +604,9 @@ impl TailCollector {
                 break;
             }
         }
-        let is_unchanged =
-            gathering.newest().map_or(core.buckets.head(bucket) == NO_PAGE, |newest| {
-                core.buckets.head(bucket) == newest.page
-            });
         if front.joined {
             gathering.put_in_front(&front);
-        } else if !is_unchanged || core.buckets.was_linked_after(bucket, gathering.began) {
+        } else if !gathering.is_all(&core.buckets) {
             let until = gathering.newest();
             let front = Gathering::new(bucket, until, &core.buckets);
             job.whole = until.map(|_| gathering);

@@ -25,7 +25,8 @@ use crate::kit::assembly::{Assemblies, Assembly};
 use crate::kit::cache::CacheKey;
 use crate::kit::page_reads::PageReads;
 use crate::kit::staging::Moved;
-use crate::layout::{LargeHead, Record, RecordKind};
+use crate::kit::volume::Volume;
+use crate::layout::{LargeHead, NO_PAGE, Record, RecordKind};
 
 /// Whom a bucket is gathered for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +226,10 @@ impl ServingWalks<'_> {
         self.begin(Task::Bucket(owner, gathering));
     }
 
-    fn begin(&mut self, task: Task) {
+    fn begin(&mut self, mut task: Task) {
+        if let Task::Bucket(_, gathering) = &mut task {
+            gathering.from_memory = is_in_memory(gathering.head, &self.core.kit.volume);
+        }
         let walk = PendingWalk { task, began: self.core.buckets.now(), anew: false };
         let slot = self.reads.keep(walk);
         self.advance(slot);
@@ -244,6 +248,7 @@ impl ServingWalks<'_> {
                 }
                 Task::Bucket(_, gathering) => {
                     *gathering = Gathering::new(gathering.bucket, None, buckets);
+                    gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
                 }
             }
         }
@@ -561,6 +566,11 @@ impl ServingWalks<'_> {
             }
         }
     }
+}
+
+/// Whether records may still come into a chain's first page.
+fn is_in_memory(head: u32, volume: &Volume) -> bool {
+    head != NO_PAGE && volume.page_in_group(PageId(head)).is_some()
 }
 
 fn key_of(parts: &PartsFor) -> &[u8] {
