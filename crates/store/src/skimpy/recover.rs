@@ -519,7 +519,8 @@ impl Recovery {
             .get(&bucket)
             .is_some_and(|copies| copies.last().is_some_and(|last| last.newest.page == links.next));
         let head = buckets.head(bucket);
-        let goes_on = head == links.next || (head == NO_PAGE && !self.copies.contains_key(&bucket));
+        let is_first = !self.copies.contains_key(&bucket) && !self.older.contains_key(&bucket);
+        let goes_on = head == links.next || (head == NO_PAGE && is_first);
         if !links.kind.begins() && !is_next && goes_on {
             return self.linked(bucket, place, links.next);
         }
