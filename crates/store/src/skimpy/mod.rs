@@ -643,6 +643,8 @@ impl Upkeep for Skimpy {
             let Self { core, reads, collector, checkpointer, .. } = self;
             for (block, bucket) in put::pump_staging(core) {
                 collector.moved(block, bucket);
+                // Who is behind the new head already would meet the old one alone, which is void soon.
+                reads.rewritten(bucket);
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });

@@ -6,8 +6,8 @@
 //!   collection  ─► bucket ─┘                      └─► collection
 //! ```
 //!
-//! A walk begins anew when its bucket is rewritten meanwhile: what it would go on to may be erased.
-//! The page that it waits for stays until then.
+//! A walk begins anew when its bucket is rewritten meanwhile, or when a large value of it gets a new
+//! head: what it would go on to may be erased. The page that it waits for stays until then.
 //!
 //! Invariant: every walk is answered once, served or failed.
 
@@ -431,14 +431,7 @@ impl ServingWalks<'_> {
         };
         let KeyWalk { name, key, at, judged, .. } = walk;
         let counted = u64::from(head.total);
-        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
-        if !self.reads.assemblies.has_room(counted) {
-            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
-                self.answer(token, ReadOutcome::Failed(StoreError::Busy));
-            }
-            return;
-        }
-        let inline = if head.key_outside > 0 { Vec::new() } else { key_of(&waiter).to_vec() };
+        let inline = if head.key_outside > 0 { Vec::new() } else { key.clone() };
         let record = Record {
             kind: best.kind,
             keyspace: name.keyspace,
@@ -449,6 +442,17 @@ impl ServingWalks<'_> {
             value: &best.value,
             links: None,
         };
+        if is_void(&record, &self.core.kit.volume.blocks) {
+            // Its parts have left their places since the walk was there.
+            return self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
+        }
+        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
+        if !self.reads.assemblies.has_room(counted) {
+            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
+                self.answer(token, ReadOutcome::Failed(StoreError::Busy));
+            }
+            return;
+        }
         self.assemble(waiter, (&record, head), counted);
     }
 
@@ -571,13 +575,6 @@ impl ServingWalks<'_> {
 /// Whether records may still come into a chain's first page.
 fn is_in_memory(head: u32, volume: &Volume) -> bool {
     head != NO_PAGE && volume.page_in_group(PageId(head)).is_some()
-}
-
-fn key_of(parts: &PartsFor) -> &[u8] {
-    match parts {
-        PartsFor::Get { key, .. } => key,
-        PartsFor::Scan(_) | PartsFor::Leaving(..) => &[],
-    }
 }
 
 fn look(
