@@ -238,11 +238,16 @@ impl ServingWalks<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let FrugalContents { kit, buckets, translations, .. } = &mut *self.core;
+        let FrugalContents { kit, buckets, translations, spaces, .. } = &mut *self.core;
         if core::mem::take(&mut walk.anew) {
             walk.began = buckets.now();
             match &mut walk.task {
                 Task::Key(key) => {
+                    // What it is to see may have gone with the rewriting.
+                    if let Err(error) = spaces.marks.check_age(key.at) {
+                        self.reads.free.push(slot);
+                        return self.failed(walk, error);
+                    }
                     let known = translations.peek(key.name);
                     key.search = Search::new(key.search.bucket, key.at, known, buckets);
                 }
@@ -444,6 +449,9 @@ impl ServingWalks<'_> {
         };
         if is_void(&record, &self.core.kit.volume.blocks) {
             // Its parts have left their places since the walk was there.
+            if let Err(error) = self.core.spaces.marks.check_age(at) {
+                return self.answer(token, ReadOutcome::Failed(error));
+            }
             return self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
         }
         let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
@@ -508,6 +516,10 @@ impl ServingWalks<'_> {
     pub(super) fn queued(&mut self) {
         for waiter in self.reads.assemblies.take_queued() {
             if let PartsFor::Get { token, name, key, at, judged, .. } = waiter {
+                if let Err(error) = self.core.spaces.marks.check_age(at) {
+                    self.answer(token, ReadOutcome::Failed(error));
+                    continue;
+                }
                 self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
             }
         }
