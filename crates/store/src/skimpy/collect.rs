@@ -350,6 +350,8 @@ impl TailCollector {
             if header.kind == PageKind::LargePart {
                 let (part, _) = layout::part_header(page);
                 victim.buckets.insert(core.buckets.of(part.hash));
+                // Nobody looks for values in the log: they stay.
+                victim.damaged |= victim.what == What::Records;
                 continue;
             }
             for raw in layout::records(page) {
