@@ -160,9 +160,13 @@ struct SetAside {
 }
 
 impl TailVictim {
+    /// Whether all its pages have been read.
+    fn is_read(&self, pages: u32) -> bool {
+        self.next_page >= pages && !self.reading
+    }
+
     fn is_empty(&self, pages: u32) -> bool {
-        self.next_page >= pages
-            && !self.reading
+        self.is_read(pages)
             && self.buckets.is_empty()
             && self.fences.is_empty()
             && self.under_way == 0
@@ -542,8 +546,12 @@ impl TailCollector {
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
         while self.jobs.len() < AT_ONCE {
             let blocks = &serving.core.kit.volume.blocks;
-            let in_tail =
-                || self.victim.as_ref()?.buckets.first().map(|&bucket| (bucket, Why::Tail));
+            // Not before all its pages are read: a bucket that is in several would leave it twice.
+            let read = |victim: &&TailVictim| victim.is_read(blocks.get(victim.block).readable);
+            let in_tail = || {
+                let victim = self.victim.as_ref().filter(read)?;
+                victim.buckets.first().map(|&bucket| (bucket, Why::Tail))
+            };
             let repair = self.next_repair(blocks);
             let in_pieces = || Some((self.repairs[repair?].bucket, Why::Repair));
             let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
@@ -566,7 +574,9 @@ impl TailCollector {
             serving.gather(Owner::Rewriting, gathering);
         }
         // The values of a block of large ones, one bucket at a time.
+        let blocks = &serving.core.kit.volume.blocks;
         if let Some(victim) = &mut self.large
+            && victim.is_read(blocks.get(victim.block).readable)
             && victim.under_way + victim.leaving < LEAVING_AT_ONCE
             && let Some(bucket) = victim.buckets.pop_first()
         {
