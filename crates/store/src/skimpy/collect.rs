@@ -773,7 +773,10 @@ impl TailCollector {
 
     /// There is no room to rewrite a bucket: only less that is kept helps.
     fn cramped(&mut self, later: u64, until: Timestamp, core: &mut FrugalContents) {
-        let idle = self.emptied.is_empty() && self.erasing.is_empty() && self.large.is_none();
+        let blocks = &core.kit.volume.blocks;
+        let idle = self.coming() == 0
+            && self.large.is_none()
+            && blocks.clean_count() == blocks.free_count();
         if idle && core.kit.room.may_grow(&core.kit.volume) == 0 {
             let hope = later > 0 && core.spaces.marks.collection() < until;
             core.kit.room.set_stuck(!hope);
