@@ -189,6 +189,12 @@ impl Writer {
                 && self.open_page(stream).is_some_and(|page| layout::room(page) >= bytes))
     }
 
+    /// Pages that a stream may begin without a new block.
+    pub(crate) fn pages_left(&self, stream: StreamId, blocks: &Blocks) -> u32 {
+        let block = self.streams[stream as usize].block;
+        block.map_or(0, |block| blocks.geometry.pages_per_block - blocks.get(block).pages)
+    }
+
     fn group_index(&self, id: u64) -> Option<usize> {
         self.groups.iter().rposition(|group| group.id == id)
     }

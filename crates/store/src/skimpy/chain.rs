@@ -328,6 +328,10 @@ pub(super) struct Gathered {
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) bucket: u32,
+    /// The bucket's head when it began.
+    pub(super) head: u32,
+    /// The head's page was in memory then: records that were linked since may lie there, too.
+    pub(super) from_memory: bool,
     cursor: ChainCursor,
     root: usize,
     finished: bool,
@@ -346,6 +350,8 @@ impl Gathering {
     pub(super) fn new(bucket: u32, until: Option<RecordPlace>, buckets: &Buckets) -> Self {
         Self {
             bucket,
+            head: buckets.head(bucket),
+            from_memory: true,
             cursor: ChainCursor::at(buckets.head(bucket)),
             root: 0,
             finished: false,
@@ -427,8 +433,15 @@ impl Gathering {
         Record::read(&self.bytes[gathered.begin..gathered.end]).expect("it was written here")
     }
 
+    /// Whether nothing was linked in front since it began.
+    pub(super) fn is_all(&self, buckets: &Buckets) -> bool {
+        let head = buckets.head(self.bucket);
+        self.head == head && (head == NO_PAGE || !self.from_memory)
+    }
+
     /// The records are behind those that `front` has gathered since.
     pub(super) fn put_in_front(&mut self, front: &Self) {
+        (self.head, self.from_memory) = (front.head, front.from_memory);
         let moved = self.bytes.len();
         self.bytes.extend_from_slice(&front.bytes);
         let front = front.records.iter().map(|one| Gathered {

@@ -36,12 +36,12 @@ use super::reads::{Owner, PartsFor, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
 use super::victim::{Emptied, SetAside, TailVictim, What};
-use crate::kit::blocks::BlockState;
+use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, NO_PAGE, PageKind, Record, RecordKind};
+use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
@@ -57,6 +57,31 @@ const MOST_FAILURES: u32 = 8;
 const LEAST_FREE: u32 = 5;
 /// Large values that leave blocks at once.
 const LEAVING_AT_ONCE: usize = 4;
+
+/// A bucket that is to be put together.
+#[derive(Clone, Copy, Debug)]
+struct Repair {
+    bucket: u32,
+    /// So many blocks were free, and so many of them clean, when there was no room for it.
+    refused: (u32, u32),
+}
+
+/// What decides whether buckets for which there is no room find some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Circumstances {
+    free: u32,
+    clean: u32,
+    /// Pages of the open block.
+    left: u32,
+    /// Blocks that are being emptied or erased, and whether the store may grow.
+    coming: u32,
+    empties_large: bool,
+    may_grow: bool,
+    mark: Timestamp,
+    floor: Timestamp,
+    waiting: usize,
+    leaving: usize,
+}
 
 /// A bucket that is being rewritten.
 #[derive(Debug, Default)]
@@ -112,7 +137,9 @@ pub(super) struct TailCollector {
     jobs: BTreeMap<u32, BucketJob>,
     /// Gathered, and there was no room yet.
     waiting: VecDeque<Gathering>,
-    repairs: VecDeque<u32>,
+    /// None of those found room then.
+    stalled: Option<Circumstances>,
+    repairs: VecDeque<Repair>,
     failed: FailedBlocks,
     round: Option<LogRound>,
     futile: Option<Futile>,
@@ -127,16 +154,61 @@ pub(super) struct TailCollector {
 impl TailCollector {
     /// Of a store with buckets in pieces, and blocks set aside.
     pub(super) fn opened(core: &FrugalContents) -> Self {
-        Self { repairs: core.buckets.in_pieces().collect(), ..Self::default() }
+        let repairs = core.buckets.in_pieces().map(|bucket| Repair { bucket, refused: (0, 0) });
+        Self { repairs: repairs.collect(), ..Self::default() }
     }
 
     /// Whether the next pump can do something.
-    pub(super) fn has_work(&self) -> bool {
-        let reads = |victim: &TailVictim| !victim.reading;
-        self.victim.as_ref().is_some_and(reads)
-            || self.large.as_ref().is_some_and(reads)
-            || !self.repairs.is_empty()
+    pub(super) fn has_work(&self, core: &FrugalContents) -> bool {
+        let blocks = &core.kit.volume.blocks;
+        let is_stalled = self.is_stalled(core);
+        let works = |victim: &TailVictim| {
+            let unread = victim.next_page < blocks.get(victim.block).readable;
+            !victim.reading && (!is_stalled || unread)
+        };
+        self.victim.as_ref().is_some_and(works)
+            || self.large.as_ref().is_some_and(|victim| !victim.reading)
+            || (!self.waiting.is_empty() && self.waiting.len() >= self.jobs.len() && !is_stalled)
+            || (self.jobs.len() < AT_ONCE && self.next_repair(blocks).is_some())
             || self.failed.has_work()
+    }
+
+    fn circumstances(&self, core: &FrugalContents) -> Circumstances {
+        let volume = &core.kit.volume;
+        Circumstances {
+            free: volume.blocks.free_count(),
+            clean: volume.blocks.clean_count(),
+            left: volume.writer.pages_left(StreamId::Hot, &volume.blocks),
+            coming: self.coming(),
+            empties_large: self.large.is_some(),
+            may_grow: core.kit.room.may_grow(volume) > 0,
+            mark: core.spaces.marks.collection(),
+            floor: core.spaces.marks.replay_floor(),
+            waiting: self.waiting.len(),
+            leaving: self.leaving.len(),
+        }
+    }
+
+    /// Whether no gathered bucket found room, and nothing has changed since.
+    fn is_stalled(&self, core: &FrugalContents) -> bool {
+        self.stalled.is_some_and(|then| then == self.circumstances(core))
+    }
+
+    /// The next bucket to put together: where there is room to spare, and more than when there was none
+    /// for it.
+    fn next_repair(&self, blocks: &Blocks) -> Option<usize> {
+        let (free, clean) = (blocks.free_count(), blocks.clean_count());
+        if free <= rewrite::spare(blocks) || clean == 0 {
+            return None;
+        }
+        let has_more = |repair: &Repair| free > repair.refused.0 || clean > repair.refused.1;
+        self.repairs.iter().position(has_more)
+    }
+
+    fn want_repair(&mut self, bucket: u32, refused: (u32, u32)) {
+        if !self.repairs.iter().any(|repair| repair.bucket == bucket) {
+            self.repairs.push_back(Repair { bucket, refused });
+        }
     }
 
     /// Whether something waits to become durable.
@@ -224,6 +296,8 @@ impl TailCollector {
             if header.kind == PageKind::LargePart {
                 let (part, _) = layout::part_header(page);
                 victim.buckets.insert(core.buckets.of(part.hash));
+                // Nobody looks for values in the log: they stay.
+                victim.damaged |= victim.what == What::Records;
                 continue;
             }
             for raw in layout::records(page) {
@@ -404,13 +478,14 @@ impl TailCollector {
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
         while self.jobs.len() < AT_ONCE {
             let blocks = &serving.core.kit.volume.blocks;
-            let has_spare = blocks.clean_count() > rewrite::spare(blocks);
-            let in_tail =
-                || self.victim.as_ref()?.buckets.first().map(|&bucket| (bucket, Why::Tail));
-            let in_pieces = || {
-                let repair = self.repairs.front().filter(|_| has_spare);
-                repair.map(|&bucket| (bucket, Why::Repair))
+            // Not before all its pages are read: a bucket that is in several would leave it twice.
+            let read = |victim: &&TailVictim| victim.is_read(blocks.get(victim.block).readable);
+            let in_tail = || {
+                let victim = self.victim.as_ref().filter(read)?;
+                victim.buckets.first().map(|&bucket| (bucket, Why::Tail))
             };
+            let repair = self.next_repair(blocks);
+            let in_pieces = || Some((self.repairs[repair?].bucket, Why::Repair));
             let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
             let next = displaced.or_else(in_tail).or_else(in_pieces);
             let Some((bucket, why)) = next else { break };
@@ -424,14 +499,16 @@ impl TailCollector {
                     victim.buckets.pop_first();
                     victim.under_way += 1;
                 }
-                _ => _ = self.repairs.pop_front(),
+                _ => _ = repair.and_then(|at| self.repairs.remove(at)),
             }
             self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
             let gathering = Gathering::new(bucket, None, &serving.core.buckets);
             serving.gather(Owner::Rewriting, gathering);
         }
         // The values of a block of large ones, one bucket at a time.
+        let blocks = &serving.core.kit.volume.blocks;
         if let Some(victim) = &mut self.large
+            && victim.is_read(blocks.get(victim.block).readable)
             && victim.under_way + victim.leaving < LEAVING_AT_ONCE
             && let Some(bucket) = victim.buckets.pop_first()
         {
@@ -471,13 +548,9 @@ impl TailCollector {
                 break;
             }
         }
-        let is_unchanged =
-            gathering.newest().map_or(core.buckets.head(bucket) == NO_PAGE, |newest| {
-                core.buckets.head(bucket) == newest.page
-            });
         if front.joined {
             gathering.put_in_front(&front);
-        } else if !is_unchanged || core.buckets.was_linked_after(bucket, gathering.began) {
+        } else if !gathering.is_all(&core.buckets) {
             let until = gathering.newest();
             let front = Gathering::new(bucket, until, &core.buckets);
             job.whole = until.map(|_| gathering);
@@ -523,13 +596,19 @@ impl TailCollector {
         if self.jobs.len() > self.waiting.len() && bytes < MOST_WAITING {
             return;
         }
-        for _ in 0..self.waiting.len() {
+        if self.is_stalled(serving.core) {
+            return;
+        }
+        let count = self.waiting.len();
+        for _ in 0..count {
             let Some(gathering) = self.waiting.pop_front() else { break };
             // Something may have been linked in front since.
             if let Some(gathering) = self.completed(gathering, serving) {
                 self.rewrite(gathering, serving);
             }
         }
+        let is_stalled = count > 0 && self.waiting.len() == count && self.jobs.len() == count;
+        self.stalled = is_stalled.then(|| self.circumstances(serving.core));
     }
 
     /// Appends what of a bucket lies in pages that could not be programmed.
@@ -544,8 +623,8 @@ impl TailCollector {
                 return self.waiting.push_back(gathering);
             }
             rewrite::append_displaced(&gathering, &verdict, is_displaced, core);
-            if !core.buckets.older(bucket).is_empty() && !self.repairs.contains(&bucket) {
-                self.repairs.push_back(bucket);
+            if !core.buckets.older(bucket).is_empty() {
+                self.want_repair(bucket, (0, 0));
             }
             serving.reads.rewritten(bucket);
         }
@@ -588,7 +667,8 @@ impl TailCollector {
             }
             (Way::Moved | Way::Waits, None) => {
                 // It is put together when there is room to spare.
-                self.repairs.push_back(bucket);
+                let refused = (blocks.free_count(), blocks.clean_count());
+                self.want_repair(bucket, refused);
                 _ = self.done(bucket);
                 return;
             }
@@ -630,7 +710,10 @@ impl TailCollector {
 
     /// There is no room to rewrite a bucket: only less that is kept helps.
     fn cramped(&mut self, later: u64, until: Timestamp, core: &mut FrugalContents) {
-        let idle = self.emptied.is_empty() && self.erasing.is_empty() && self.large.is_none();
+        let blocks = &core.kit.volume.blocks;
+        let idle = self.coming() == 0
+            && self.large.is_none()
+            && blocks.clean_count() == blocks.free_count();
         if idle && core.kit.room.may_grow(&core.kit.volume) == 0 {
             let hope = later > 0 && core.spaces.marks.collection() < until;
             core.kit.room.set_stuck(!hope);

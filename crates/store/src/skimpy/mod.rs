@@ -647,6 +647,8 @@ impl Upkeep for Skimpy {
             let Self { core, reads, collector, checkpointer, .. } = self;
             for (block, bucket) in put::pump_staging(core) {
                 collector.moved(block, bucket);
+                // Who is behind the new head already would meet the old one alone, which is void soon.
+                reads.rewritten(bucket);
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });
@@ -680,7 +682,7 @@ impl Upkeep for Skimpy {
         }
         let work = walks
             || self.core.kit.staging.has_work(writer)
-            || self.collector.has_work()
+            || self.collector.has_work(&self.core)
             || self.checkpointer.has_work();
         if work || !self.events.is_empty() {
             return Some(volume.now());

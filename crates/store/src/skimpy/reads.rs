@@ -6,8 +6,8 @@
 //!   collection  ─► bucket ─┘                      └─► collection
 //! ```
 //!
-//! A walk begins anew when its bucket is rewritten meanwhile: what it would go on to may be erased.
-//! The page that it waits for stays until then.
+//! A walk begins anew when its bucket is rewritten meanwhile, or when a large value of it gets a new
+//! head: what it would go on to may be erased. The page that it waits for stays until then.
 //!
 //! Invariant: every walk is answered once, served or failed.
 
@@ -25,7 +25,8 @@ use crate::kit::assembly::{Assemblies, Assembly};
 use crate::kit::cache::CacheKey;
 use crate::kit::page_reads::PageReads;
 use crate::kit::staging::Moved;
-use crate::layout::{LargeHead, Record, RecordKind};
+use crate::kit::volume::Volume;
+use crate::layout::{LargeHead, NO_PAGE, Record, RecordKind};
 
 /// Whom a bucket is gathered for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +226,10 @@ impl ServingWalks<'_> {
         self.begin(Task::Bucket(owner, gathering));
     }
 
-    fn begin(&mut self, task: Task) {
+    fn begin(&mut self, mut task: Task) {
+        if let Task::Bucket(_, gathering) = &mut task {
+            gathering.from_memory = is_in_memory(gathering.head, &self.core.kit.volume);
+        }
         let walk = PendingWalk { task, began: self.core.buckets.now(), anew: false };
         let slot = self.reads.keep(walk);
         self.advance(slot);
@@ -234,16 +238,22 @@ impl ServingWalks<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let FrugalContents { kit, buckets, translations, .. } = &mut *self.core;
+        let FrugalContents { kit, buckets, translations, spaces, .. } = &mut *self.core;
         if core::mem::take(&mut walk.anew) {
             walk.began = buckets.now();
             match &mut walk.task {
                 Task::Key(key) => {
+                    // What it is to see may have gone with the rewriting.
+                    if let Err(error) = spaces.marks.check_age(key.at) {
+                        self.reads.free.push(slot);
+                        return self.failed(walk, error);
+                    }
                     let known = translations.peek(key.name);
                     key.search = Search::new(key.search.bucket, key.at, known, buckets);
                 }
                 Task::Bucket(_, gathering) => {
                     *gathering = Gathering::new(gathering.bucket, None, buckets);
+                    gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
                 }
             }
         }
@@ -426,14 +436,7 @@ impl ServingWalks<'_> {
         };
         let KeyWalk { name, key, at, judged, .. } = walk;
         let counted = u64::from(head.total);
-        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
-        if !self.reads.assemblies.has_room(counted) {
-            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
-                self.answer(token, ReadOutcome::Failed(StoreError::Busy));
-            }
-            return;
-        }
-        let inline = if head.key_outside > 0 { Vec::new() } else { key_of(&waiter).to_vec() };
+        let inline = if head.key_outside > 0 { Vec::new() } else { key.clone() };
         let record = Record {
             kind: best.kind,
             keyspace: name.keyspace,
@@ -444,6 +447,20 @@ impl ServingWalks<'_> {
             value: &best.value,
             links: None,
         };
+        if is_void(&record, &self.core.kit.volume.blocks) {
+            // Its parts have left their places since the walk was there.
+            if let Err(error) = self.core.spaces.marks.check_age(at) {
+                return self.answer(token, ReadOutcome::Failed(error));
+            }
+            return self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
+        }
+        let waiter = PartsFor::Get { token, name, key, at, judged, page: best.place.page };
+        if !self.reads.assemblies.has_room(counted) {
+            if let Err(PartsFor::Get { token, .. }) = self.reads.assemblies.queue(waiter, counted) {
+                self.answer(token, ReadOutcome::Failed(StoreError::Busy));
+            }
+            return;
+        }
         self.assemble(waiter, (&record, head), counted);
     }
 
@@ -499,6 +516,10 @@ impl ServingWalks<'_> {
     pub(super) fn queued(&mut self) {
         for waiter in self.reads.assemblies.take_queued() {
             if let PartsFor::Get { token, name, key, at, judged, .. } = waiter {
+                if let Err(error) = self.core.spaces.marks.check_age(at) {
+                    self.answer(token, ReadOutcome::Failed(error));
+                    continue;
+                }
                 self.key(For::Get(token), SoughtKey { name, bytes: &key }, at, judged);
             }
         }
@@ -563,11 +584,9 @@ impl ServingWalks<'_> {
     }
 }
 
-fn key_of(parts: &PartsFor) -> &[u8] {
-    match parts {
-        PartsFor::Get { key, .. } => key,
-        PartsFor::Scan(_) | PartsFor::Leaving(..) => &[],
-    }
+/// Whether records may still come into a chain's first page.
+fn is_in_memory(head: u32, volume: &Volume) -> bool {
+    head != NO_PAGE && volume.page_in_group(PageId(head)).is_some()
 }
 
 fn look(

@@ -62,8 +62,8 @@ const MAX_PAGES: u64 = 1 << 30;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FirstPage {
     Empty,
-    /// Something that does not check out: the pages behind it decide.
-    Damaged,
+    /// Something that does not check out: the pages behind it decide, of this kind if one is sound.
+    Damaged(Option<PageKind>),
     Page(PageKind),
 }
 
@@ -182,7 +182,7 @@ impl Recovery {
             let at = block.0 as usize;
             self.first[at] = match (result, PageHeader::read(bytes)) {
                 (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
-                (Err(_), _) | (_, None) => FirstPage::Damaged,
+                (Err(_), _) | (_, None) => FirstPage::Damaged(None),
                 (_, Some(Err(found))) => {
                     return Err(StoreError::Format { found, expected: layout::FORMAT });
                 }
@@ -191,7 +191,7 @@ impl Recovery {
                     self.seed = Some(HashSeed(header.seed));
                     self.sequence = self.sequence.max(header.sequence);
                     if header.page != page {
-                        FirstPage::Damaged
+                        FirstPage::Damaged(None)
                     } else if header.generation < self.generations[at] {
                         FirstPage::Empty
                     } else {
@@ -220,7 +220,7 @@ impl Recovery {
         let geometry = self.geometry;
         let blocks = (0..geometry.blocks).map(BlockId).filter(|block| {
             let first = self.first[block.0 as usize];
-            first == FirstPage::Damaged
+            matches!(first, FirstPage::Damaged(_))
                 || (first == FirstPage::Empty && device.programmed(*block) != Some(0))
         });
         let jobs: VecDeque<PageRange> =
@@ -245,7 +245,7 @@ impl Recovery {
         for (at, header) in found {
             // An empty first page is damaged, or its program was lost, where others are there: a
             // power cut may have kept these by chance.
-            self.first[at] = FirstPage::Damaged;
+            self.first[at] = FirstPage::Damaged(Some(header.kind));
             self.generations[at] = header.generation;
             self.order[at] = self.order[at].min(header.sequence);
             self.sequence = self.sequence.max(header.sequence);
@@ -381,7 +381,7 @@ impl Recovery {
         for number in 0..geometry.blocks {
             let at = number as usize;
             if self.first[at] == FirstPage::Empty && from[at] > 0 {
-                self.first[at] = FirstPage::Damaged;
+                self.first[at] = FirstPage::Damaged(None);
             }
             let skipped =
                 matches!(self.first[at], FirstPage::Empty | FirstPage::Page(PageKind::Checkpoint));
@@ -451,7 +451,7 @@ impl Recovery {
         self.seed = Some(HashSeed(header.seed));
         self.pages[at] = self.pages[at].max(index + 1);
         self.sequence = self.sequence.max(header.sequence);
-        if self.first[at] == FirstPage::Damaged {
+        if matches!(self.first[at], FirstPage::Damaged(_)) {
             self.first[at] = FirstPage::Page(header.kind);
         }
         let Some(bytes) = bytes else { return Ok(()) };
@@ -519,7 +519,8 @@ impl Recovery {
             .get(&bucket)
             .is_some_and(|copies| copies.last().is_some_and(|last| last.newest.page == links.next));
         let head = buckets.head(bucket);
-        let goes_on = head == links.next || (head == NO_PAGE && !self.copies.contains_key(&bucket));
+        let is_first = !self.copies.contains_key(&bucket) && !self.older.contains_key(&bucket);
+        let goes_on = head == links.next || (head == NO_PAGE && is_first);
         if !links.kind.begins() && !is_next && goes_on {
             return self.linked(bucket, place, links.next);
         }
@@ -582,10 +583,17 @@ impl Recovery {
                 }
                 continue;
             }
-            let stream = match self.first[at] {
-                FirstPage::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
-                FirstPage::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
-                _ => StreamId::Hot,
+            // *Otherwise* a block of large values whose first page cannot be read once is one of the log,
+            // and is erased when nothing of the log is found there.
+            let kind = match self.first[at] {
+                FirstPage::Page(kind) => Some(kind),
+                FirstPage::Damaged(kind) => kind,
+                FirstPage::Empty => None,
+            };
+            let stream = match kind {
+                Some(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
+                Some(PageKind::Checkpoint) => StreamId::Checkpoint,
+                Some(PageKind::Records) | None => StreamId::Hot,
             };
             self.blocks.found_pages(block, stream, pages);
             // What was written before the restart is not written on.

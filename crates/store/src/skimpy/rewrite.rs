@@ -120,7 +120,9 @@ pub(super) fn spare(blocks: &Blocks) -> u32 {
     u32::midpoint(blocks.floor(), blocks.low_water())
 }
 
-/// Whether records of these lengths find room, and so many blocks stay.
+/// Whether records of these lengths find room, and so many blocks stay free. What the open block has
+/// left counts as well: *otherwise* the last blocks would never be used, though a block of the log could
+/// be emptied into them.
 fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalContents) -> bool {
     const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
     let volume = &core.kit.volume;
@@ -132,8 +134,9 @@ fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalConte
         }
         left -= length;
     }
-    let wanted = pages.div_ceil(volume.geometry().pages_per_block) + leave;
-    pages == 0 || volume.blocks.clean_count() > wanted
+    let pages = pages.saturating_sub(volume.writer.pages_left(StreamId::Hot, &volume.blocks));
+    let blocks = pages.div_ceil(volume.geometry().pages_per_block);
+    volume.blocks.clean_count() >= blocks && volume.blocks.free_count() >= blocks + leave
 }
 
 /// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one.

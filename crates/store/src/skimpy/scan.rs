@@ -186,6 +186,14 @@ impl BucketScan {
                         return false;
                     }
                     Some(Some(gathering)) => {
+                        // What it is to see may have been dropped before its bucket was gathered.
+                        let at = self.as_of.map(|as_of| as_of.at);
+                        let age = at.map_or(Ok(()), |at| serving.core.spaces.marks.check_age(at));
+                        if let Err(error) = age {
+                            let failed = |token| StoreEvent::ReadFailed { token, error };
+                            serving.events.extend(self.token.map(failed));
+                            return true;
+                        }
                         let visible = visible(gathering, self, serving.core);
                         self.pending = Some(visible);
                     }

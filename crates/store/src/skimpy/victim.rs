@@ -96,10 +96,14 @@ impl TailVictim {
         }
     }
 
+    /// Whether all its pages have been read.
+    pub(super) fn is_read(&self, pages: u32) -> bool {
+        self.next_page >= pages && !self.reading
+    }
+
     /// Whether nothing of it has to leave any more.
     pub(super) fn is_empty(&self, pages: u32) -> bool {
-        self.next_page >= pages
-            && !self.reading
+        self.is_read(pages)
             && self.buckets.is_empty()
             && self.fences.is_empty()
             && self.under_way == 0

@@ -165,12 +165,12 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
 }
 
 /// A store with few buckets, so that chains are long.
-fn open(media: &MemoryMedia) -> (Driver<Skimpy>, RecoveryReport) {
+pub(crate) fn open(media: &MemoryMedia) -> (Driver<Skimpy>, RecoveryReport) {
     open_for(media, 2)
 }
 
 /// A store for so many keys.
-fn open_for(media: &MemoryMedia, keys: u64) -> (Driver<Skimpy>, RecoveryReport) {
+pub(crate) fn open_for(media: &MemoryMedia, keys: u64) -> (Driver<Skimpy>, RecoveryReport) {
     let config = SkimpyConfig { keys, ..frugal(config()) };
     let (store, report) = Skimpy::open(Box::new(media.open()), config).expect("opens");
     (Driver::new(store), report)
@@ -184,7 +184,7 @@ fn fill(driver: &mut Driver<Skimpy>, keys: u64) {
 }
 
 /// The pages that were programmed.
-fn programmed(media: &MemoryMedia, blocks: u32) -> Vec<PageId> {
+pub(crate) fn programmed(media: &MemoryMedia, blocks: u32) -> Vec<PageId> {
     let is_programmed =
         |page: &PageId| media.page(*page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0));
     (0..blocks * 8).map(PageId).filter(is_programmed).collect()

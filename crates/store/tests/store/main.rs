@@ -10,6 +10,7 @@ mod emulated;
 mod faults;
 mod fence_traces;
 mod frugal;
+mod frugal_cuts;
 mod inspect;
 mod layered;
 mod lives;
