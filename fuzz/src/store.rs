@@ -3,12 +3,16 @@
 
 use timestone_flash::{Generation, MemoryConfig, MemoryMedia, PAGE_BYTES, PageId};
 use timestone_store::prelude::*;
-use timestone_store::{Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent, fuzz};
+use timestone_store::{
+    AsOf, KeyRange, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent, fuzz,
+};
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 const STORE: u64 = 1;
 const PAGES_PER_BLOCK: u32 = 4;
 const BLOCKS: u32 = 12;
+/// A keyspace whose keys are in order.
+const ORDERED: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
 /// Bytes of a page that an input gives: the others are zeros, so that inputs stay short.
 const GIVEN: usize = 700;
 
@@ -70,12 +74,18 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
         ReadToken(1),
     );
     let _ = store.count(KeyspaceId::DEFAULT, late, ReadToken(2));
+    let limit = ScanLimit { keys: 100, bytes: 3000 };
+    let as_of = AsOf { at: late, judged: late };
+    let _ = store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(8));
+    let _ = store.first_above(KeyRange::all(ORDERED), Timestamp::from_nanos(1 << 40), 100);
     store.scrub();
     for round in 0..3_u64 {
         let name = [b'k', round as u8];
         let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, &name);
         let version = Version::new(Timestamp::from_nanos(1 + round), ClientId::new(1));
         let _ = store.put(key, version, &[7; 3000], Expiry::NEVER);
+        let ordered = KeyRef::new(store.seed(), ORDERED, &name);
+        let _ = store.put(ordered, version, &[7; 30], Expiry::NEVER);
         let _ = store.get(key, late, ReadToken(3 + round));
         store.advance_watermark(Timestamp::from_nanos(1 << (round * 20)));
         store.advance_replay_floor(Timestamp::from_nanos(1 << (round * 20)));
@@ -122,6 +132,8 @@ pub fn store_seeds() -> Vec<(&'static str, Vec<u8>)> {
             .put(key, version(number), &vec![3; if number == 3 { 5000 } else { 20 }], expiry)
             .expect("room");
         store.delete(key, version(number + 10)).expect("room");
+        let ordered = KeyRef::new(store.seed(), ORDERED, &name);
+        store.put(ordered, version(number), &[3; 20], expiry).expect("room");
     }
     store
         .fence(KeyspaceId::DEFAULT, Version::new(Timestamp::from_nanos(2), ClientId::new(1)))

@@ -8,6 +8,7 @@
 //!                           ├─► bench/… ──► client + workload           bench
 //!                           ├─► command/check ─► workload               check
 //!                           ├─► sim/… ───► sim                          sim
+//!                           ├─► repro ───► repro                        repro
 //!                           └─► demo/… ──► serve (processes) + timestone   demo
 //! ```
 //! Everything that decides lives below; this crate parses, prints, and says what went wrong in
@@ -25,6 +26,7 @@ mod logging;
 mod moment;
 mod output;
 mod probe;
+mod repro;
 mod script;
 mod settings;
 mod signals;
@@ -87,6 +89,8 @@ enum Command {
     Check(command::check::CheckArgs),
     /// Run whole clusters under one virtual clock and one seed, with faults on purpose
     Sim(sim::SimArgs),
+    /// Reproduce the tables and figures of the papers that the store is built after
+    Repro(repro::ReproArgs),
     /// Look at a server's log
     Log(command::log::LogArgs),
     /// Look at a data directory without a server
@@ -124,6 +128,7 @@ impl Arguments {
             Command::Attached(args) => demo::attached::run(args),
             Command::Check(args) => command::check::run(args, text),
             Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),
+            Command::Repro(args) => repro::run(args, given.unwrap_or(Format::Table)),
             Command::Log(args) => command::log::run(args, text),
             Command::Data(args) => command::data::run(args, text),
             Command::Master(args) => command::master::run(args, text),

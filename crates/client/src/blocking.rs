@@ -227,7 +227,7 @@ impl Db {
             self.0.catch_up().wait()?;
         }
         let Transaction(transaction) = self.begin(&scanning(options))?;
-        Ok(Scan(crate::Scan::new(transaction, options)))
+        Ok(Scan(crate::Scan::new(transaction, options)?))
     }
 
     /// See [`crate::Db::transact`].
@@ -345,6 +345,14 @@ impl Transaction {
     #[must_use]
     pub fn begin_timestamp(&self) -> Timestamp {
         self.0.begin_timestamp()
+    }
+
+    /// See [`crate::Transaction::scan`].
+    ///
+    /// # Errors
+    /// As [`crate::Transaction::scan`].
+    pub fn scan(&self, options: &ScanOptions) -> Result<Scan> {
+        Ok(Scan(self.0.scan(options)?))
     }
 
     /// See [`crate::Transaction::get`].

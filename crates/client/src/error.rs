@@ -108,6 +108,15 @@ impl Error {
         error
     }
 
+    /// Ranges, and scans within transactions, need an order of keys.
+    pub(crate) fn not_ordered() -> Self {
+        Self::new(
+            ErrorCode::BadArgument,
+            "the keyspace keeps no order of its keys",
+            "create a keyspace with --index ordered to read ranges of it, or within transactions",
+        )
+    }
+
     fn not_retryable(mut self) -> Self {
         self.0.retryable = false;
         self

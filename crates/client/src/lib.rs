@@ -31,6 +31,7 @@ mod oneshot;
 mod operation;
 mod ops;
 mod owned;
+mod ranges;
 mod retry;
 mod scan;
 mod shared;

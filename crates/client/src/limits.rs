@@ -46,6 +46,8 @@ pub const MIN_CLOCK_BOUND_INTERVAL: Duration = Duration::from_millis(10);
 const _: () = assert!(CLOSE_TIMEOUT.as_nanos() < SHUTDOWN_TIMEOUT.as_nanos());
 /// Keys that a scan asks a shard for at a time.
 pub const SCAN_PAGE_KEYS: u32 = 512;
+/// Keys that a scan in the order of keys asks each shard for at first; twice as many with each further page.
+pub const FIRST_RANGE_KEYS: u32 = 32;
 /// Bytes of keys and values that a scan reads together, as far as those before tell.
 pub const SCAN_READ_BYTES: usize = 4 * 1024 * 1024;
 /// Values that a scan reads together at first, when nothing tells how long they are.

@@ -471,6 +471,21 @@ impl LocalTransaction {
         LocalDb { core: Rc::clone(&self.core), session, keyspace: self.keyspace, deadline: None }
     }
 
+    pub(crate) const fn keyspace(&self) -> KeyspaceId {
+        self.keyspace
+    }
+
+    pub(crate) const fn handle(&self) -> TxnHandle {
+        self.handle
+    }
+
+    /// Notes an error that a new attempt may not meet.
+    pub(crate) fn note_met(&self, error: &Error) {
+        if let Some(met) = self.met.as_ref().filter(|_| error.retryable()) {
+            met.borrow_mut().get_or_insert_with(|| error.clone());
+        }
+    }
+
     /// Reads a key.
     pub fn get(&self, key: &[u8]) -> Operation<Option<Value>> {
         self.get_in(self.keyspace, key)

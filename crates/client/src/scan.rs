@@ -6,10 +6,11 @@
 //! ```
 //! A scan begins above everything that was acknowledged before, by whomever and whatever clock. It
 //! lasts for as long as a transaction may stay open (5 min). The order is that of the keys' hashes,
-//! shard by shard: none that means anything. Values are read by further transactions of the same
+//! shard by shard: none that means anything; but in keyspaces whose keys are in order it is that of the keys
+//! (`ranges.rs`), also within transactions that write. Values are read by further transactions of the same
 //! snapshot, which end with them: a scan may find more keys and bytes than one transaction may
-//! hold. What it deliberately does not do: scan inside a transaction that writes; what others add
-//! meanwhile would go unnoticed there.
+//! hold. What it deliberately does not do: scan a keyspace without an order inside a transaction that writes; what
+//! others add meanwhile would go unnoticed there.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use timestone_wire::{
 use crate::event_loop::Core;
 use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
 use crate::local::{LocalDb, LocalTransaction, ask_shard};
+use crate::ranges::RangeProgress;
 use crate::{Db, Error, Key, Result, Transaction, TransactionOptions, Value};
 
 /// A key and its value.
@@ -47,20 +49,44 @@ pub(crate) struct Progress {
     keys: VecDeque<Vec<u8>>,
     /// How many values are read together.
     at_a_time: usize,
+    /// Entries that are still wanted.
+    left: usize,
+    /// Of a keyspace whose keys are in order.
+    pub(crate) ranges: Option<RangeProgress>,
 }
 
 impl Progress {
-    fn new(keyspace: KeyspaceId, prefix: &[u8]) -> Self {
-        let (prefix, place) = (prefix.to_vec(), Some(ScanPlace::default()));
-        Self { keyspace, prefix, place, keys: VecDeque::new(), at_a_time: FIRST_SCAN_READS }
+    fn new(keyspace: KeyspaceId, options: &ScanOptions) -> Result<Self> {
+        let ranges = keyspace.is_ordered().then(|| RangeProgress::new(keyspace, options));
+        if ranges.is_none() && (!options.from.is_empty() || options.to.is_some()) {
+            return Err(Error::not_ordered());
+        }
+        let (prefix, place) = (options.prefix.clone(), Some(ScanPlace::default()));
+        let (keys, at_a_time) = (VecDeque::new(), FIRST_SCAN_READS);
+        let left = options.limit.unwrap_or(usize::MAX);
+        Ok(Self { keyspace, prefix, place, keys, at_a_time, left, ranges })
+    }
+
+    /// Entries were found that are handed out.
+    fn hand_out(&mut self, mut entries: Vec<Entry>) -> Vec<Entry> {
+        entries.truncate(self.left);
+        self.left -= entries.len();
+        entries
     }
 }
 
 /// What a scan is to find.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanOptions {
-    /// Only keys that begin with these bytes. The others are passed over by the client.
+    /// Only keys that begin with these bytes. In a keyspace whose keys are in order the others are not looked
+    /// at; elsewhere the client passes over them.
     pub prefix: Vec<u8>,
+    /// Only keys from this one on. For keyspaces whose keys are in order.
+    pub from: Vec<u8>,
+    /// Only keys before this one. For keyspaces whose keys are in order.
+    pub to: Option<Vec<u8>>,
+    /// No more entries than this: in the order of keys the first ones, elsewhere any.
+    pub limit: Option<usize>,
     /// The state as of this point in time; `None`: as of now.
     pub at: Option<Timestamp>,
 }
@@ -96,7 +122,7 @@ impl Db {
             self.catch_up().await?;
         }
         let transaction = self.begin(&scanning(options)).await?;
-        Ok(Scan::new(transaction, options))
+        Scan::new(transaction, options)
     }
 }
 
@@ -106,9 +132,9 @@ pub(crate) fn scanning(options: &ScanOptions) -> TransactionOptions {
 }
 
 impl Scan {
-    pub(crate) fn new(transaction: Transaction, options: &ScanOptions) -> Self {
-        let progress = Progress::new(transaction.keyspace(), &options.prefix);
-        Self { transaction, progress, found: VecDeque::new() }
+    pub(crate) fn new(transaction: Transaction, options: &ScanOptions) -> Result<Self> {
+        let progress = Progress::new(transaction.keyspace(), options)?;
+        Ok(Self { transaction, progress, found: VecDeque::new() })
     }
 
     /// The point in time that it reads.
@@ -148,7 +174,7 @@ impl Scan {
 /// As [`Scan`], for tasks on the event loop. Made by [`LocalDb::scan`].
 #[derive(Debug)]
 pub struct LocalScan {
-    transaction: LocalTransaction,
+    transaction: Rc<LocalTransaction>,
     progress: Progress,
     found: VecDeque<Entry>,
 }
@@ -162,8 +188,8 @@ impl LocalDb {
         if options.at.is_none() {
             self.catch_up().await?;
         }
-        let transaction = self.begin(&scanning(options))?;
-        let progress = Progress::new(self.keyspace_of_handle(), &options.prefix);
+        let transaction = Rc::new(self.begin(&scanning(options))?);
+        let progress = Progress::new(self.keyspace_of_handle(), options)?;
         Ok(LocalScan { transaction, progress, found: VecDeque::new() })
     }
 
@@ -216,9 +242,71 @@ impl LocalScan {
     }
 }
 
+impl Transaction {
+    /// Reads keys of the transaction's keyspace in their order, at its snapshot, with what it writes itself.
+    /// What was read is validated at commit: no transaction that others commit adds a key to it, takes one
+    /// away or changes one, as far as it was read. For keyspaces that were created with `--index ordered`.
+    ///
+    /// ```no_run
+    /// # async fn example(db: timestone_client::Db) -> timestone_client::Result<()> {
+    /// use timestone_client::{ScanOptions, Transaction};
+    /// let orders = ScanOptions { prefix: b"order:".to_vec(), ..ScanOptions::default() };
+    /// let count = db.transact(async |tx: Transaction| {
+    ///     let (mut scan, mut count) = (tx.scan(&orders)?, 0_u64);
+    ///     while scan.next().await?.is_some() {
+    ///         count += 1;
+    ///     }
+    ///     tx.put(b"orders", &count.to_be_bytes()).await?;
+    ///     Ok(count)
+    /// });
+    /// println!("{} orders", count.await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A keyspace without an order, or options with a time of their own.
+    pub fn scan(&self, options: &ScanOptions) -> Result<Scan> {
+        check_inside(self.keyspace(), options)?;
+        Scan::new(self.clone(), options)
+    }
+}
+
+/// Whether a transaction may scan so.
+fn check_inside(keyspace: KeyspaceId, options: &ScanOptions) -> Result<()> {
+    if !keyspace.is_ordered() {
+        return Err(Error::not_ordered());
+    }
+    match options.at {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            ErrorCode::BadArgument,
+            "a transaction reads its own snapshot and no other",
+            "leave `at` out, or scan outside the transaction",
+        )),
+    }
+}
+
 impl LocalTransaction {
+    /// As [`Transaction::scan`].
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`].
+    pub fn scan(self: &Rc<Self>, options: &ScanOptions) -> Result<LocalScan> {
+        check_inside(self.keyspace(), options)?;
+        let progress = Progress::new(self.keyspace(), options)?;
+        Ok(LocalScan { transaction: Rc::clone(self), progress, found: VecDeque::new() })
+    }
+
     /// The next keys with their values; none at the end.
     pub(crate) async fn scan_further(&self, progress: &mut Progress) -> Result<Vec<Entry>> {
+        if progress.left == 0 {
+            return Ok(Vec::new());
+        }
+        if let Some(ranges) = &mut progress.ranges {
+            let found = self.range_further(ranges).await;
+            return found.inspect_err(|error| self.note_met(error));
+        }
         loop {
             while progress.keys.is_empty() {
                 let Some(place) = progress.place else { return Ok(Vec::new()) };
@@ -235,7 +323,7 @@ impl LocalTransaction {
                     progress.at_a_time = (SCAN_READ_BYTES / (bytes / count).max(1))
                         .clamp(1, SCAN_PAGE_KEYS as usize);
                     if !entries.is_empty() {
-                        return Ok(entries);
+                        return Ok(progress.hand_out(entries));
                     }
                 }
                 // These are larger than those before them.
@@ -250,18 +338,32 @@ impl LocalTransaction {
     /// The values of the first `count` keys that were found, and their bytes. A key is gone when it
     /// expires at this very moment.
     async fn read_some(&self, progress: &Progress, count: usize) -> Result<(Vec<Entry>, usize)> {
-        let reader = self.db().snapshot(self.begin_timestamp()?)?;
-        let keys = progress.keys.iter().take(count);
-        // All reads are under way before the first is waited for.
-        let reads: Vec<_> = keys.map(|key| (reader.get_in(progress.keyspace, key), key)).collect();
+        let keyspace = progress.keyspace;
+        let keys: Vec<&[u8]> = progress.keys.iter().take(count).map(Vec::as_slice).collect();
         let (mut entries, mut bytes) = (Vec::with_capacity(count), 0);
-        for (read, key) in reads {
-            if let Some(value) = read.await? {
+        for (key, value) in keys.iter().zip(self.read_values(keyspace, &keys).await?) {
+            if let Some(value) = value {
                 bytes += key.len() + value.len();
-                entries.push((Key::new(key.clone()), value));
+                entries.push((Key::new(key.to_vec()), value));
             }
         }
         Ok((entries, bytes))
+    }
+
+    /// The values of some keys in the transaction's snapshot, which do not become part of what it has read.
+    pub(crate) async fn read_values(
+        &self,
+        keyspace: KeyspaceId,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Value>>> {
+        let reader = self.db().snapshot(self.begin_timestamp()?)?;
+        // All reads are under way before the first is waited for.
+        let reads: Vec<_> = keys.iter().map(|key| reader.get_in(keyspace, key)).collect();
+        let mut values = Vec::with_capacity(keys.len());
+        for read in reads {
+            values.push(read.await?);
+        }
+        Ok(values)
     }
 
     /// Some keys, and where to go on.
@@ -297,7 +399,7 @@ impl LocalTransaction {
 }
 
 /// The shard in a place of the map, and the envelope of a request to it but for the number.
-fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
+pub(crate) fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
     let engine = core.engine.borrow();
     let routes = engine.shards().routes();
     let found: Option<&(ShardId, Epoch)> = routes.shards().get(place);
@@ -307,7 +409,7 @@ fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
 }
 
 /// Reads an answer, or the refusal that came instead.
-fn read_answer<T>(
+pub(crate) fn read_answer<T>(
     answer: &[u8],
     read: impl FnOnce(&Frame<'_>) -> Result<T, timestone_wire::WireError>,
 ) -> Result<T> {

@@ -16,6 +16,18 @@ const ODD: f64 = 2.5;
 /// In units of the quantity: errors below it do not count as relative ones.
 const SLACK: f64 = 500.0;
 
+/// What each feature of samples costs: the prices, none negative, that explain their quantities
+/// best. Samples are features, all as many, and a quantity in nanoseconds.
+#[must_use]
+pub fn prices(samples: &[(Vec<f64>, f64)]) -> Vec<f64> {
+    let width = samples.first().map_or(0, |(features, _)| features.len());
+    let mut regression = Regression::new(width, 1);
+    for (features, quantity) in samples {
+        regression.add(features, *quantity);
+    }
+    regression.solve(|_| None)
+}
+
 /// Samples: features, and a quantity each.
 #[derive(Clone, Debug)]
 pub(super) struct Regression {

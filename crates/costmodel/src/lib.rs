@@ -26,6 +26,7 @@ use timestone_server::Event;
 use timestone_wal::device::memory::DiskPace;
 use timestone_wire::Frames;
 
+pub use fit::prices;
 pub use measure::{Samples, Stopwatch};
 pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts, Varying};
 

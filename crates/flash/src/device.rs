@@ -275,6 +275,12 @@ pub trait FlashDevice: Send {
     /// `None` while it is unknown (opened again and not yet observed, or no such block).
     fn programmed(&self, block: BlockId) -> Option<u32>;
 
+    /// Whether its blocks wear out by being erased, so that an owner should wear them evenly. If
+    /// not, whatever lies below sees to that.
+    fn wears_out(&self) -> bool {
+        true
+    }
+
     /// Whether the device knows a block as bad: its pages can be read as far as they are there, but
     /// neither programs nor erases of it succeed any more, also after a restart. A device that keeps
     /// no such knowledge says no.
@@ -296,6 +302,12 @@ pub trait FlashDevice: Send {
         generation: Generation,
         programmed_pages: u32,
     ) -> Result<(), FlashError>;
+
+    /// The owner programs nothing more in this block before its erase: the device may give back what
+    /// it keeps for an open block. A device that keeps nothing ignores it.
+    fn seal(&mut self, block: BlockId) {
+        let _ = block;
+    }
 
     /// Accepts an operation; it starts at the next [`poll`](Self::poll) or [`wait`](Self::wait).
     ///

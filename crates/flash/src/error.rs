@@ -141,6 +141,12 @@ pub enum Misuse {
         /// The block.
         block: BlockId,
     },
+    /// Programming a block that its owner has sealed.
+    #[error("block {block} was sealed; erase it before programming it again")]
+    Sealed {
+        /// The block.
+        block: BlockId,
+    },
     /// Growing while growing, or by nothing.
     #[error("the device is already growing, or was asked to grow by no blocks")]
     Growing,

@@ -35,6 +35,8 @@ struct Block {
     erasing: bool,
     /// A program or an erase failed: no programs until an erase succeeds.
     failed: bool,
+    /// The owner programs nothing more here until an erase.
+    sealed: bool,
 }
 
 /// A run of pages of one block that passed the checks.
@@ -173,6 +175,9 @@ impl Ledger {
         if block.failed {
             return Err(Misuse::BlockFailed { block: id }.into());
         }
+        if block.sealed {
+            return Err(Misuse::Sealed { block: id }.into());
+        }
         let next = block.accepted;
         if extent.index < next {
             return Err(Misuse::ProgrammedTwice { page, next }.into());
@@ -202,6 +207,21 @@ impl Ledger {
         );
         block.readable += extent.pages;
         true
+    }
+
+    /// The block takes no programs until it is erased: its owner is done with it.
+    pub fn seal(&mut self, id: BlockId) {
+        if let Some(block) = self.blocks.get_mut(id.0 as usize) {
+            block.sealed = true;
+        }
+    }
+
+    /// The block takes no programs until it is erased: the medium cannot go on where its owner
+    /// would.
+    pub fn require_erase(&mut self, id: BlockId) {
+        if let Some(block) = self.blocks.get_mut(id.0 as usize) {
+            block.failed = true;
+        }
     }
 
     /// May this block be erased? From now on it accepts nothing.
@@ -294,6 +314,7 @@ impl Block {
             known,
             erasing: false,
             failed: false,
+            sealed: false,
         }
     }
 }

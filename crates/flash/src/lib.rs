@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   store ──FlashOp──► FlashDevice ──► FileDevice     (superblock, block table, pages in one file; io engine)
-//!     ▲                    │    ├────► MemoryDevice   (same rules; faults and power cuts on request)
+//!     ▲                    │    ├────► ZonedDevice    (zones of a block device: reset = erase; table in a log)
+//!     │                    │    ├────► MemoryDevice   (same rules; faults and power cuts on request)
 //!     │                    │    └────► EmulatedDevice (pages in memory, the time that flash takes, faults, wear)
 //!     └──FlashCompletion───┘
 //! ```
@@ -14,8 +15,10 @@
 //! obeyed.
 //!
 //! What is deliberately absent: what pages mean (headers, checksums, records), which block to write
-//! next, wear levelling and collection. The layout of the file is in `docs/formats/flash.md`.
+//! next, wear levelling and collection. The layout of the file is in `docs/formats/flash.md`, that of a zoned
+//! device in `docs/formats/zoned.md`.
 
+mod bytes;
 mod clock;
 mod device;
 mod dice;
@@ -27,6 +30,8 @@ pub mod ledger;
 pub mod limits;
 mod memory;
 mod pending;
+mod queued;
+mod zoned;
 
 pub use clock::FlashClock;
 pub use device::{
@@ -40,3 +45,8 @@ pub use file::layout::{self, DeviceId};
 pub use file::{FileConfig, FileDevice, FileImage};
 pub use memory::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, PowerCut, Unsettled};
 pub use timestone_io::AlignedBuffer;
+pub use zoned::layout as zoned_layout;
+pub use zoned::{
+    FakeConfig, FakeMedium, FakeZones, KernelZones, Overwrite, ZoneOp, ZonedConfig, ZonedDevice,
+    ZonedMedium,
+};

@@ -41,6 +41,22 @@ pub const TABLE_ROOM_FACTOR: u32 = 8;
 /// Pages of the block table that are read at once when a device is opened.
 pub const TABLE_READ_PAGES: u32 = 64;
 
+/// Most pages of a zoned device's metadata zone that are used (16 MiB): so much is read at opening.
+pub const METADATA_ZONE_PAGES: u32 = 4096;
+/// Pages of a metadata zone that are read at once when a device is opened.
+pub const METADATA_READ_PAGES: u32 = 64;
+/// Zones of a zoned device that are reset at once: each is a command that the device works on for
+/// milliseconds.
+pub const RESETS_IN_FLIGHT: usize = 8;
+/// Operations of its own that a zoned device may have in flight: resets before programs and after
+/// erases, one finish, one write or reset of its table, one sync.
+pub const ZONED_OPS_IN_FLIGHT: usize = 2 * RESETS_IN_FLIGHT + 3;
+/// Most data zones of a zoned device: what one batch of its table can record in a single write.
+pub const MAX_DATA_ZONES: u32 = 64_000;
+
+const _: () = assert!(
+    MAX_QUEUE_DEPTH as usize + ZONED_OPS_IN_FLIGHT <= timestone_io::limits::MAX_DEPTH as usize
+);
 const _: () = assert!(MAX_RUN_PAGES as usize <= timestone_io::limits::MAX_VECTORS);
 const _: () = assert!(
     MAX_QUEUE_DEPTH as usize + OWN_OPS_IN_FLIGHT <= timestone_io::limits::MAX_DEPTH as usize

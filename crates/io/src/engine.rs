@@ -226,7 +226,7 @@ fn well_formed(op: &IoOp) -> bool {
             }
             *offset
         }
-        IoOp::Allocate { offset, length, .. } => {
+        IoOp::Allocate { offset, length, .. } | IoOp::Zone { offset, length, .. } => {
             return offset.checked_add(*length).is_some_and(|end| i64::try_from(end).is_ok());
         }
         IoOp::Sync { .. } => 0,

@@ -14,8 +14,8 @@
 //!
 //! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an
 //! outcome; async runtimes. The only `unsafe` of the crate is in [`buffer`](AlignedBuffer),
-//! [`Region`], [`HugePageAllocator`], [`prefetch()`] and the io_uring engine; the API around it is
-//! safe, also when an engine is dropped while operations are in flight.
+//! [`Region`], [`HugePageAllocator`], [`prefetch()`], the zone commands and the io_uring engine; the
+//! API around it is safe, also when an engine is dropped while operations are in flight.
 
 mod allocator;
 mod buffer;
@@ -33,6 +33,7 @@ mod threads;
 mod timer;
 mod uring;
 mod wakeup;
+mod zones;
 
 pub use allocator::HugePageAllocator;
 pub use buffer::{ALIGNMENT, AlignedBuffer, BufferPool};
@@ -50,3 +51,7 @@ pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};
 pub use prefetch::{prefetch, prefetch_bytes, prefetch_lines};
 pub use region::Region;
 pub use timer::Timer;
+pub use zones::{
+    Zone, ZoneAction, ZoneCondition, ZoneKind, ZoneLimits, open_zoned, report_zones,
+    write_unit_bytes, zone_bytes, zone_count, zone_limits,
+};

@@ -25,6 +25,14 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a lock that is waited for is tried.
 pub const LOCK_RETRY: Duration = Duration::from_millis(2);
 
+/// The unit in which the kernel counts bytes of block devices, whatever their own unit is.
+pub const LINUX_SECTOR_BYTES: u64 = 512;
+/// Zones that are asked for at once: 16 KiB a report.
+pub const ZONES_PER_REPORT: usize = 256;
+/// Threads that carry out zone commands beside a ring: a device works on several, and none of them
+/// is urgent.
+pub const ZONE_THREADS: u32 = 2;
+
 const _: () = assert!(ZERO_FILL_BYTES.is_multiple_of(crate::ALIGNMENT));
 const _: () = assert!(MAX_VECTORS <= 1024);
 const _: () = assert!(MAX_TRANSFER_BYTES < i32::MAX as usize);

@@ -8,6 +8,7 @@ use std::io;
 
 use crate::buffer::AlignedBuffer;
 use crate::file::IoFile;
+use crate::zones::ZoneAction;
 
 /// Chosen by the caller of [`IoEngine::submit`](crate::IoEngine::submit), returned in the
 /// completion, never interpreted.
@@ -69,6 +70,17 @@ pub enum IoOp {
         /// Its length.
         length: u64,
     },
+    /// Does something to the zones of a zoned block device.
+    Zone {
+        /// The device.
+        file: IoFile,
+        /// What.
+        action: ZoneAction,
+        /// Where the first zone begins.
+        offset: u64,
+        /// Bytes up to the end of the last one.
+        length: u64,
+    },
 }
 
 impl IoOp {
@@ -80,7 +92,8 @@ impl IoOp {
             | Self::Write { file, .. }
             | Self::WriteMany { file, .. }
             | Self::Sync { file }
-            | Self::Allocate { file, .. } => file,
+            | Self::Allocate { file, .. }
+            | Self::Zone { file, .. } => file,
         }
     }
 
@@ -89,7 +102,7 @@ impl IoOp {
         match self {
             Self::Read { length, .. } | Self::Write { length, .. } => *length,
             Self::WriteMany { buffers, .. } => buffers.iter().map(|buffer| buffer.len()).sum(),
-            Self::Sync { .. } | Self::Allocate { .. } => 0,
+            Self::Sync { .. } | Self::Allocate { .. } | Self::Zone { .. } => 0,
         }
     }
 
@@ -98,7 +111,7 @@ impl IoOp {
         let (buffer, buffers) = match self {
             Self::Read { buffer, .. } | Self::Write { buffer, .. } => (Some(buffer), Vec::new()),
             Self::WriteMany { buffers, .. } => (None, buffers),
-            Self::Sync { .. } | Self::Allocate { .. } => (None, Vec::new()),
+            Self::Sync { .. } | Self::Allocate { .. } | Self::Zone { .. } => (None, Vec::new()),
         };
         IoCompletion { token, result, buffer, buffers }
     }
@@ -109,7 +122,7 @@ impl IoOp {
 pub struct IoCompletion {
     /// The token it was submitted under.
     pub token: IoToken,
-    /// Bytes transferred (0 for `Sync` and `Allocate`), or the system's error.
+    /// Bytes transferred (0 for `Sync`, `Allocate` and `Zone`), or the system's error.
     pub result: io::Result<usize>,
     /// The buffer of a `Read` or `Write`.
     pub buffer: Option<AlignedBuffer>,

@@ -21,6 +21,7 @@ use crate::file::{allocate, read_fully};
 use crate::limits::FALLBACK_THREADS;
 use crate::op::{IoCompletion, IoOp, IoToken};
 use crate::wakeup::Wakeup;
+use crate::zones;
 
 /// Engine on a pool of threads.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ struct PoolShared {
     job_added: Condvar,
     finished: Mutex<Vec<IoCompletion>>,
     finish_added: Condvar,
-    wakeup: Wakeup,
+    wakeup: Arc<Wakeup>,
 }
 
 #[derive(Debug, Default)]
@@ -49,16 +50,21 @@ struct Jobs {
 impl ThreadEngine {
     /// Starts `depth` threads, but not more than [`FALLBACK_THREADS`].
     pub(crate) fn new(depth: u32) -> Result<Self, IoError> {
+        Self::beside(depth, depth.min(FALLBACK_THREADS), Arc::new(Wakeup::new()?))
+    }
+
+    /// Starts so many threads, whose completions signal a descriptor that may be another engine's.
+    pub(crate) fn beside(depth: u32, threads: u32, wakeup: Arc<Wakeup>) -> Result<Self, IoError> {
         let shared = Arc::new(PoolShared {
             jobs: Mutex::new(Jobs::default()),
             job_added: Condvar::new(),
             finished: Mutex::new(Vec::with_capacity(depth as usize)),
             finish_added: Condvar::new(),
-            wakeup: Wakeup::new()?,
+            wakeup,
         });
         let mut engine =
             Self { shared, staged: VecDeque::new(), workers: Vec::new(), in_flight: 0 };
-        for index in 0..depth.min(FALLBACK_THREADS) {
+        for index in 0..threads {
             let shared = Arc::clone(&engine.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("file-io-{index}"))
@@ -127,6 +133,11 @@ impl ThreadEngine {
         }
     }
 
+    /// Whether a poll would find something.
+    pub(crate) fn has_finished(&self) -> bool {
+        !lock(&self.shared.finished).is_empty()
+    }
+
     /// Operations accepted and not yet polled.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
@@ -188,6 +199,9 @@ fn perform(token: IoToken, mut op: IoOp) -> IoCompletion {
         IoOp::WriteMany { file, offset, buffers } => write_many(file, *offset, buffers),
         IoOp::Sync { file } => file.file().sync_data().map(|()| 0),
         IoOp::Allocate { file, offset, length } => allocate(file, *offset, *length).map(|()| 0),
+        IoOp::Zone { file, action, offset, length } => {
+            zones::act(file, *action, *offset, *length).map(|()| 0)
+        }
     };
     op.into_completion(token, result)
 }

@@ -5,6 +5,9 @@
 //!   poll   ◄─ slot freed, buffers given back ◄─ CQE ◄────────────────────────┘
 //! ```
 //!
+//! Rings know no zone commands: those go to a few threads beside the ring, which are started with the
+//! first of them and signal the same descriptor.
+//!
 //! Invariants: an SQE points only into memory that its slot owns; a slot is emptied only by its
 //! CQE; at most `depth` slots are occupied, the submission ring has at least `depth` entries and
 //! the completion ring twice as many, so neither overflows; a slot whose CQE can never be fetched
@@ -18,6 +21,7 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -26,7 +30,9 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use crate::ALIGNMENT;
 use crate::error::IoError;
 use crate::file::{at_unaligned_end, extend};
+use crate::limits::ZONE_THREADS;
 use crate::op::{IoCompletion, IoOp, IoToken};
+use crate::threads::ThreadEngine;
 use crate::wakeup::Wakeup;
 
 /// `user_data` of the probe's no-op; slots are far below it.
@@ -35,9 +41,13 @@ const PROBE: u64 = u64::MAX;
 /// Engine on one ring.
 pub(crate) struct UringEngine {
     ring: IoUring,
-    wakeup: Wakeup,
+    wakeup: Arc<Wakeup>,
     slots: Vec<RingOp>,
     free: Vec<u32>,
+    /// Zone commands.
+    beside: Option<ThreadEngine>,
+    /// Zone commands for which no thread could be started.
+    refused: Vec<IoCompletion>,
 }
 
 /// One operation in flight. Its vectors are kept for reuse.
@@ -74,11 +84,12 @@ impl UringEngine {
             )));
         }
         check_features(&ring).map_err(unavailable)?;
-        let wakeup = Wakeup::new()?;
+        let wakeup = Arc::new(Wakeup::new()?);
         let slots = (0..depth)
             .map(|_| RingOp { token: IoToken(0), op: None, done: 0, vectors: Vec::new() })
             .collect();
-        let mut engine = Self { ring, wakeup, slots, free: (0..depth).rev().collect() };
+        let free = (0..depth).rev().collect();
+        let mut engine = Self { ring, wakeup, slots, free, beside: None, refused: Vec::new() };
         engine.round_trip().map_err(|error| unavailable(format!("a no-op failed: {error}")))?;
         engine.ring.submitter().register_eventfd(engine.wakeup.as_fd().as_raw_fd()).map_err(
             |error| unavailable(format!("registering an event descriptor failed: {error}")),
@@ -105,6 +116,9 @@ impl UringEngine {
 
     /// Accepts an operation; the facade has checked the depth.
     pub(crate) fn submit(&mut self, token: IoToken, op: IoOp) {
+        if matches!(op, IoOp::Zone { .. }) {
+            return self.submit_beside(token, op);
+        }
         let index = self.free.pop().expect("the facade keeps operations within the depth");
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.op.is_none());
@@ -112,6 +126,28 @@ impl UringEngine {
         slot.op = Some(op);
         slot.done = 0;
         self.push(index);
+    }
+
+    /// Hands an operation to the threads beside the ring.
+    fn submit_beside(&mut self, token: IoToken, op: IoOp) {
+        let beside = match self.beside.take() {
+            Some(beside) => Ok(beside),
+            None => ThreadEngine::beside(
+                self.slots.len() as u32,
+                ZONE_THREADS,
+                Arc::clone(&self.wakeup),
+            ),
+        };
+        match beside {
+            Ok(mut beside) => {
+                beside.submit(token, op);
+                self.beside = Some(beside);
+            }
+            Err(error) => {
+                self.refused.push(op.into_completion(token, Err(io::Error::other(error))));
+                self.wakeup.signal();
+            }
+        }
     }
 
     /// Describes what is left of a slot's operation to the kernel.
@@ -131,6 +167,9 @@ impl UringEngine {
 
     /// Hands pushed entries to the kernel.
     pub(crate) fn flush(&mut self) {
+        if let Some(beside) = &mut self.beside {
+            beside.flush();
+        }
         let (submitted, to_run) = {
             let queue = self.ring.submission();
             (queue.is_empty(), queue.taskrun())
@@ -148,7 +187,11 @@ impl UringEngine {
         if self.in_flight() == 0 {
             return 0;
         }
-        let count = self.reap(completions);
+        let mut count = self.reap(completions) + self.refused.len();
+        completions.append(&mut self.refused);
+        if let Some(beside) = &mut self.beside {
+            count += beside.poll(completions);
+        }
         // Continued transfers start right away.
         self.flush();
         count
@@ -179,13 +222,33 @@ impl UringEngine {
         if self.in_flight() == 0 || !self.ring.completion().is_empty() {
             return;
         }
+        if self.in_ring() < self.in_flight() {
+            return self.wait_for_both(timeout);
+        }
         let timespec = Timespec::from(timeout);
         // A timeout or a signal ends the wait, and so may anything else: the caller polls.
         let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec));
     }
 
+    /// The same while there are zone commands: the descriptor tells of them and of the ring.
+    fn wait_for_both(&mut self, timeout: Duration) {
+        // What was signalled before this is seen by looking; what is after it ends the wait.
+        self.wakeup.clear();
+        self.flush();
+        let finished = self.beside.as_ref().is_some_and(ThreadEngine::has_finished);
+        if !finished && self.refused.is_empty() && self.ring.completion().is_empty() {
+            self.wakeup.wait(timeout);
+        }
+    }
+
     /// Operations accepted and not yet polled.
     pub(crate) fn in_flight(&self) -> usize {
+        let beside = self.beside.as_ref().map_or(0, ThreadEngine::in_flight);
+        self.in_ring() + beside + self.refused.len()
+    }
+
+    /// Those of them that are in the ring.
+    fn in_ring(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
@@ -202,7 +265,7 @@ impl UringEngine {
     /// Waits for everything in flight; says whether it succeeded.
     fn drain(&mut self) -> bool {
         let mut scratch = Vec::new();
-        while self.in_flight() > 0 {
+        while self.in_ring() > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if is_transient(&error) => {}
@@ -220,7 +283,7 @@ impl Drop for UringEngine {
         if !self.drain() {
             // The kernel may still write into these buffers: they must outlive everything.
             tracing::error!(
-                operations = self.in_flight(),
+                operations = self.in_ring(),
                 "io_uring could not be drained; leaking its buffers"
             );
             mem::forget(mem::take(&mut self.slots));
@@ -292,6 +355,7 @@ impl RingOp {
             IoOp::Allocate { file, offset, length } => {
                 opcode::Fallocate::new(descriptor(file), *length).offset(*offset).build()
             }
+            IoOp::Zone { .. } => unreachable!("zone commands do not go into the ring"),
         }
     }
 

@@ -5,8 +5,10 @@
 //! as any other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::time::Timespec;
 
 use crate::error::IoError;
 
@@ -29,6 +31,16 @@ impl Wakeup {
     pub(crate) fn signal(&self) {
         // Only a full counter can refuse, and then the descriptor is readable already.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Blocks until the descriptor is readable, or `timeout` has passed, or a signal came.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // An error is a signal: whoever waits looks again.
+        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout));
     }
 
     /// Makes the descriptor unreadable until the next signal, for level-triggered pollers.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use timestone_io::{
     ALIGNMENT, Access, AlignedBuffer, EngineChoice, EngineKind, Interest, IoCompletion, IoConfig,
     IoEngine, IoError, IoFile, IoOp, IoToken, PollEvents, PollToken, Poller, RefusedReason,
-    open_direct, open_direct_synced, preallocate_zeroed, sync_parent,
+    ZoneAction, open_direct, open_direct_synced, preallocate_zeroed, sync_parent,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -251,6 +251,31 @@ fn an_engine_moves_between_threads(world: &mut World) {
     });
 }
 
+/// An ordinary file refuses zone commands; they complete all the same, also when nothing else is in
+/// flight, and among transfers.
+fn zone_commands_complete_beside_everything_else(world: &mut World) {
+    let file = world.file(8);
+    let reset = || IoOp::Zone {
+        file: file.clone(),
+        action: ZoneAction::Reset,
+        offset: 0,
+        length: ALIGNMENT as u64,
+    };
+    for round in 0..20 {
+        world.submit(0, reset());
+        assert!(world.drain().remove(&0).unwrap().result.is_err(), "round {round}");
+        for token in 0..6 {
+            let op = if token % 2 == 0 { reset() } else { read(&file, token, 1) };
+            world.submit(token, op);
+        }
+        assert_eq!(world.engine.in_flight(), 6);
+        for (token, done) in world.drain() {
+            assert_eq!(done.result.is_err(), token % 2 == 0, "round {round}, operation {token}");
+            assert_eq!(done.buffer.is_some(), token % 2 == 1);
+        }
+    }
+}
+
 fn the_wake_descriptor_ends_a_poll(world: &mut World) {
     let file = world.file(16);
     let mut poller = Poller::new().unwrap();
@@ -308,6 +333,7 @@ suite!(
     waiting_ends_by_itself,
     dropping_the_engine_finishes_what_is_in_flight,
     an_engine_moves_between_threads,
+    zone_commands_complete_beside_everything_else,
     the_wake_descriptor_ends_a_poll,
 );
 

@@ -33,6 +33,10 @@ pub enum LimitError {
     /// The transaction would touch too many keys.
     #[error("the transaction already touches {limit} keys, the most it may: commit in pieces", limit = limits::MAX_TXN_KEYS)]
     TooManyKeys,
+    /// The transaction would have read too many ranges.
+    #[error("the transaction has read {limit} ranges that do not touch each other, or ranges with very long \
+        ends: no more are kept", limit = limits::MAX_TXN_RANGES)]
+    TooManyRanges,
 }
 
 /// Why an operation failed. Nothing of the operation took place.
@@ -160,7 +164,9 @@ impl SessionError {
             Self::Limit(LimitError::KeyTooLong { .. }) => ErrorCode::KeyTooLong,
             Self::Limit(LimitError::ValueTooLong { .. }) => ErrorCode::ValueTooLong,
             Self::Limit(LimitError::TransactionTooLarge { .. }) => ErrorCode::TxnTooLarge,
-            Self::Limit(LimitError::TooManyKeys) => ErrorCode::TxnTooManyKeys,
+            Self::Limit(LimitError::TooManyKeys | LimitError::TooManyRanges) => {
+                ErrorCode::TxnTooManyKeys
+            }
             Self::Busy { .. } => ErrorCode::Busy,
             Self::ClockAhead { .. } => ErrorCode::ClockAhead,
             Self::ClockBehind { .. } => ErrorCode::ClientClockBehind,

@@ -16,7 +16,7 @@ use timestone_txn::limits::UNVOUCHED_CLOCK_ERROR;
 use timestone_txn::participant::{
     Collected, DirectAnswer, ExpiryRule, Input, Output, Participant, Token, View, Vote, Wait,
 };
-use timestone_types::{AbortKind, Timestamp, TxnId};
+use timestone_types::{AbortKind, KeyRef, Timestamp, TxnId};
 
 /// How the participant lets a key be read.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,17 @@ impl Driver {
     #[inline]
     pub(crate) const fn participant(&self) -> &Participant {
         &self.participant
+    }
+
+    /// When a range was read that a key lies in, at or above a commit timestamp; zero where there is no
+    /// order.
+    #[inline]
+    pub(crate) fn range_read_at(&self, key: KeyRef<'_>, commit: Timestamp) -> Timestamp {
+        if key.keyspace.is_ordered() {
+            self.participant.range_read_at(key.keyspace, key.bytes, commit)
+        } else {
+            Timestamp::ZERO
+        }
     }
 
     /// What it says of itself.

@@ -68,9 +68,9 @@ impl Timed {
         match kind {
             Kind::Get => Self::Get,
             Kind::Write => Self::Write,
-            Kind::Prepare => Self::Prepare,
+            Kind::Prepare | Kind::PrepareRanges => Self::Prepare,
             Kind::Decide => Self::Decide,
-            Kind::Scan => Self::Scan,
+            Kind::Scan | Kind::Range => Self::Scan,
             Kind::Count => Self::Count,
             _ => Self::Resolve,
         }

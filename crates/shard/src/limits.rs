@@ -38,6 +38,11 @@ pub const HELD_BATCH_BYTES: usize = 64 * 1024;
 pub const LOOK_AHEAD: usize = 32;
 /// Keys of those frames that are looked at, at most: a decision or a prepare may have many.
 pub const LOOK_AHEAD_KEYS: usize = 256;
+/// Keys that the ranges of one prepare may have looked at together, until one is found that was written to since:
+/// some milliseconds of work. Parts of a range that nothing was written to since count as one key.
+pub const MAX_RANGE_CHECK_KEYS: u32 = 16_384;
+/// The same for each of them by itself, at least.
+pub const MIN_RANGE_CHECK_KEYS: u32 = 256;
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;
 /// So many decided transactions of a backup may wait for room in its store before more batches wait.

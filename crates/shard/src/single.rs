@@ -427,7 +427,9 @@ impl SingleWrites {
             self.lay_out(key, &entry);
         }
         let participants = [self.shard];
-        let writes = [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }];
+        let range_read = parts.driver.range_read_at(key, write.commit);
+        let writes =
+            [WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest, range_read }];
         let mut prepare = Prepare {
             token,
             txn: write.txn,
@@ -437,6 +439,7 @@ impl SingleWrites {
             wait: goes_on.wait.unwrap_or(wait_of(write.wait)),
             participants: &participants,
             reads: &[],
+            ranges: &[],
             writes: &writes,
             condition,
             has_room: goes_on.has_room,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use timestone_flash::FlashError;
-use timestone_types::{Timestamp, Version};
+use timestone_types::{KeyspaceId, Timestamp, Version};
 
 /// Any failure of a store.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +105,12 @@ pub enum StoreError {
         /// The bound.
         limit: u64,
     },
+    /// A range of a keyspace was asked for whose keys are not in order.
+    #[error(
+        "keyspace {0} keeps no order of its keys; create the keyspace with --index ordered to read \
+         ranges of it"
+    )]
+    NotOrdered(KeyspaceId),
     /// The store is shutting down and takes no more writes.
     #[error("the store is shutting down; writes are no longer accepted")]
     ShuttingDown,

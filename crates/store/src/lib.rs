@@ -3,8 +3,7 @@
 //!
 //! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version
-//! retention. `Skimpy` is the one of SkimpyFTL, with its index on flash; it is not finished, and
-//! there with the feature `skimpy` alone. [`Dram`] keeps versions in memory only. [`Stores`] is
+//! retention. [`Skimpy`] is the one of SkimpyFTL, with its index on flash. [`Dram`] keeps versions in memory only. [`Stores`] is
 //! what a shard has: [`Mftl`] and [`Dram`], chosen by keyspace. [`Vftl`] and [`Sftl`] are what SEMEL is compared with: the split design, and one
 //! version of each key, both over a page-mapped translation layer, [`Ftl`]. One thread per store.
 //!
@@ -13,8 +12,6 @@
 //! `docs/formats/store.md` and asserted by tests.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
-// Parts of the kit are used by `skimpy` alone.
-#![cfg_attr(not(feature = "skimpy"), allow(dead_code, unused_imports))]
 
 mod api;
 mod dram;
@@ -28,15 +25,15 @@ mod layout;
 pub mod limits;
 mod mftl;
 mod sftl;
-#[cfg(feature = "skimpy")]
 mod skimpy;
 mod stores;
 mod vftl;
 
 pub use api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeysAhead, Latest,
-    LatestLookup, Lookup, PromisedPuts, PutSize, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor,
-    ScanLimit, ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeyRange,
+    KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck, RangeEntry,
+    RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, Store,
+    StoreEvent, Upkeep, Writes, prefix_end, prelude,
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;
@@ -46,7 +43,6 @@ pub use mftl::{
     RecoveryReport, SpaceStats, WriteStats,
 };
 pub use sftl::{Sftl, SftlFactory};
-#[cfg(feature = "skimpy")]
 pub use skimpy::{
     FrugalIndexStats, FrugalReadStats, Skimpy, SkimpyConfig, SkimpyFactory, SkimpyStats,
 };

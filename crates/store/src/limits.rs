@@ -42,3 +42,7 @@ pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(8);
 pub const PROMISE_MARGIN: u32 = 2;
 /// Idle bytes kept for reuse by [`crate::Reads::recycle`].
 pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;
+/// Keys that reads of ranges look at in one pump, dead ones included: some 400 µs of work.
+pub const RANGE_KEYS_PER_PUMP: u32 = 2048;
+/// Keys that one read of a range looks at before it is another one's turn.
+pub const RANGE_KEYS_AT_ONCE: u32 = 256;

@@ -16,8 +16,9 @@ use std::time::Duration;
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Figure, FigureValues, Figures, KeysAhead, Latest, LatestLookup, Lookup,
-    PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest, LatestLookup, Lookup,
+    PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep,
+    Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -145,6 +146,33 @@ impl Reads for Stores {
         self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
     }
 
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.assert_sound();
+        if range.keyspace.is_in_memory() {
+            return self.dram.range_as_of(range, limit, as_of, token);
+        }
+        self.flash.range_as_of(range, limit, as_of, token)
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        self.assert_sound();
+        if range.keyspace.is_in_memory() {
+            return self.dram.first_above(range, t, max_keys);
+        }
+        self.flash.first_above(range, t, max_keys)
+    }
+
     fn list_keys(
         &mut self,
         keyspace: KeyspaceId,
@@ -238,7 +266,7 @@ impl Writes for Stores {
                 let in_memory = put.keyspace.is_in_memory();
                 if in_memory {
                     in_memory_puts.count += 1;
-                    in_memory_puts.bytes += put.bytes as u64;
+                    in_memory_puts.bytes += Dram::most_bytes(*put);
                 }
                 !in_memory
             })

@@ -124,7 +124,7 @@ impl Bench {
         let written = [self.draw(), self.draw()];
         let writes = written.map(|key| {
             let (keyspace, key, latest) = (KeyspaceId::DEFAULT, self.keys[key], self.store(key));
-            WriteItem { keyspace, key, kind: WriteKind::Put, latest }
+            WriteItem { keyspace, key, kind: WriteKind::Put, latest, range_read: Timestamp::ZERO }
         });
         let participants: &[ShardId] = &[ShardId::new(0), ShardId::new(1)];
         let prepare = Prepare {
@@ -136,6 +136,7 @@ impl Bench {
             wait: Wait::No,
             participants,
             reads: &reads,
+            ranges: &[],
             writes: &writes,
             condition: Lookup::NotNeeded,
             has_room: true,

@@ -10,6 +10,10 @@ pub const MAX_VALUE_BYTES: usize = 16 * 1024 * 1024;
 pub const MAX_TXN_BYTES: usize = 64 * 1024 * 1024;
 /// Most keys that one transaction may read and write together.
 pub const MAX_TXN_KEYS: usize = 100_000;
+/// Most ranges that one transaction may have read; those that touch each other count as one.
+pub const MAX_TXN_RANGES: usize = 256;
+/// Most bytes of the keys at the ends of those ranges.
+pub const MAX_TXN_RANGE_BYTES: usize = 1024 * 1024;
 /// How long a read-write transaction may stay open.
 pub const MAX_TXN_AGE: Duration = Duration::from_secs(300);
 /// How far ahead of its own clock a server accepts a timestamp.

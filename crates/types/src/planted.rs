@@ -21,6 +21,16 @@ pub enum Bug {
     SkippedBlock,
     /// Reads of absent keys leave no access record.
     UnrecordedAbsence,
+    /// A range is read around a promise at or below the snapshot.
+    RangeAroundPromise,
+    /// A range is read, and nothing is noted of it.
+    UnmarkedRange,
+    /// A validated range is not marked as read at the commit timestamp.
+    UnraisedRange,
+    /// Validation does not look for what others have prepared in a range.
+    PreparedInRange,
+    /// Validation does not look for versions in a range that lie above begin.
+    NewerInRange,
     /// A commit is applied at the first promised timestamp instead of the decided one.
     AppliedAtPrepared,
     /// Outcomes are forgotten at once, so that a late prepare is accepted after its decision.
@@ -29,10 +39,26 @@ pub enum Bug {
     EarlyTombstone,
     /// A look-up in a chain takes the first record of its key for the youngest, whatever it says.
     TrustsFlagged,
+    /// A block of large values is emptied although a value that lies there has no head yet.
+    EmptiesBesideHeads,
+    /// A checkpoint does not know which pages a crash has taken.
+    ForgetsTornPages,
     /// A block is erased before the chains that were rewritten for it are durable.
     ErasesBeforeDurable,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
+    /// A page of a range leaves out the key that it has no room for, and the next one begins behind
+    /// it.
+    RangeSkips,
+    /// A checkpoint leaves out a key of an order wherever it pauses.
+    CheckpointSkipsKeys,
+    /// Recovery does not take keys that a scan finds into their order.
+    ScanMissesKeys,
+    /// A key leaves its order with any version of it that is collected, and not with the last one.
+    LeavesOrderEarly,
+    /// A write to a key that is in its order already does not show to those who pass over what is
+    /// old.
+    UnnotedRewrites,
     /// A write that is refused for want of room keeps the room from becoming free.
     KeepsRefusedWrites,
     /// Scans begin wherever the clock of whoever asks stands.

@@ -438,6 +438,10 @@ kinds! {
     ClosedAsk = 25,
     /// [`crate::GetAtBackup`].
     GetAtBackup = 26,
+    /// [`crate::Range`].
+    Range = 27,
+    /// [`crate::PrepareRanges`].
+    PrepareRanges = 28,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -482,4 +486,6 @@ kinds! {
     CheckpointPart = 148,
     /// [`crate::ClosedIs`].
     ClosedIs = 149,
+    /// [`crate::RangePage`].
+    RangePage = 150,
 }

@@ -241,6 +241,8 @@ macro_rules! bytes_codec {
 bytes_codec! {
     /// A key's bytes.
     KeyBytes: "a key's bytes", MAX_KEY_BYTES;
+    /// An end of a range.
+    EdgeBytes: "the end of a range", crate::limits::MAX_EDGE_BYTES;
     /// A value's bytes.
     ValueBytes: "a value's bytes", MAX_VALUE_BYTES;
     /// A map, command or answer in the cluster's own encoding.

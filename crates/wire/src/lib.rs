@@ -27,6 +27,7 @@ mod layout;
 pub mod limits;
 mod list;
 mod prepare;
+mod range;
 mod replica;
 mod reply;
 mod request;
@@ -40,10 +41,15 @@ pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
     check, count_frames, frame_length, recode, restamp, without_clock,
 };
-pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, Role, Welcome};
+pub use hello::{
+    Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role, Welcome,
+};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{
     PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,
+};
+pub use range::{
+    PrepareRanges, Range, RangeEntries, RangeEntry, RangeListWriter, RangePage, RangePageWriter,
 };
 pub use replica::{
     BatchBytes, ReplicaAnswer, ReplicaAsk, decode_replica_message, encode_replica_message,

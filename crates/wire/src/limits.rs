@@ -3,7 +3,10 @@
 
 use timestone_cluster::limits::{MAX_ENCODED_BYTES, MAX_SHARDS};
 use timestone_replication::limits::{MAX_LINEAGE, MAX_RUNS_TOLD};
-use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
+use timestone_types::limits::{
+    MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_TXN_RANGE_BYTES, MAX_TXN_RANGES,
+    MAX_VALUE_BYTES,
+};
 
 /// Bytes that one read or write of a prepare takes besides its key and value, at most.
 pub const ENTRY_OVERHEAD_BYTES: usize = 32;
@@ -22,6 +25,10 @@ pub const MAX_CURSOR_BYTES: usize = MAX_KEY_BYTES + 1024;
 /// longest promise with its participants.
 pub const MAX_CHECKPOINT_PART_BYTES: usize =
     1024 * 1024 + MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256;
+/// Longest end of a range, in bytes: a key, or what comes just behind the longest one.
+pub const MAX_EDGE_BYTES: usize = MAX_KEY_BYTES + 1;
+/// Bytes that one range of a prepare takes besides its ends.
+pub const RANGE_ENTRY_OVERHEAD_BYTES: usize = 21;
 /// Longest text of an error, in bytes; longer ones are cut when they are encoded.
 pub const MAX_ERROR_TEXT_BYTES: usize = 1024;
 /// Longest name of a client in its hello, in bytes; longer ones are cut when they are encoded.
@@ -38,8 +45,15 @@ pub const SCAN_ENTRY_OVERHEAD_BYTES: usize = 28;
 pub const MAX_STATUS_BYTES: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(MAX_FRAME_BYTES < u32::MAX as usize);
-// The longest prepare with all participants and its fixed fields.
-const _: () = assert!(MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256 <= MAX_FRAME_BYTES);
+// The longest prepare with all participants, ranges and its fixed fields.
+const _: () = assert!(
+    MAX_PREPARE_BODY_BYTES
+        + MAX_TXN_RANGE_BYTES
+        + MAX_TXN_RANGES * RANGE_ENTRY_OVERHEAD_BYTES
+        + MAX_PARTICIPANTS * 2
+        + 256
+        <= MAX_FRAME_BYTES
+);
 const _: () = assert!(MAX_CHECKPOINT_PART_BYTES + MAX_CURSOR_BYTES + 256 <= MAX_FRAME_BYTES);
 // The longest message of a replica without a batch has a lineage and two sets.
 const _: () = assert!(2 * MAX_RUNS_TOLD * 16 + MAX_LINEAGE * 12 + 256 < MAX_FRAME_BYTES);
@@ -48,6 +62,8 @@ const _: () = assert!(MAX_STATUS_BYTES + 256 < MAX_FRAME_BYTES);
 // A page of the most keys has room for keys.
 const _: () = assert!(MAX_SCAN_ENTRIES as usize * SCAN_ENTRY_OVERHEAD_BYTES < SCAN_PAGE_BYTES / 2);
 // A page that is full but for one byte, and then the longest entry.
-const _: () = assert!(SCAN_PAGE_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 256 < MAX_FRAME_BYTES);
+const _: () = assert!(
+    SCAN_PAGE_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + MAX_EDGE_BYTES + 256 < MAX_FRAME_BYTES
+);
 // A single-key write carries a key, a value and the value it expects.
 const _: () = assert!(MAX_KEY_BYTES + 2 * MAX_VALUE_BYTES + 256 < MAX_FRAME_BYTES);

@@ -138,6 +138,19 @@ fn split_scan_entry(bytes: &[u8]) -> Result<(ScanEntry<'_>, &[u8]), WireError> {
     Ok((ScanEntry { version, expires_at, key, value }, rest))
 }
 
+impl ScanEntry<'_> {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        let mut head = [0u8; SCAN_ENTRY_HEAD];
+        self.version.store(&mut head[0..12]);
+        self.expires_at.store(&mut head[12..20]);
+        (self.key.len() as u32).store(&mut head[20..24]);
+        (self.value.len() as u32).store(&mut head[24..28]);
+        out.extend_from_slice(&head);
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+    }
+}
+
 /// The entries of a page, in the order of the scan. The iterator is the list: copy it to iterate
 /// again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,15 +241,7 @@ impl<'v> ScanPageWriter<'v> {
         if full && self.count > 0 {
             return false;
         }
-        let mut head = [0u8; SCAN_ENTRY_HEAD];
-        entry.version.store(&mut head[0..12]);
-        entry.expires_at.store(&mut head[12..20]);
-        (entry.key.len() as u32).store(&mut head[20..24]);
-        (entry.value.len() as u32).store(&mut head[24..28]);
-        let out = self.frame.out();
-        out.extend_from_slice(&head);
-        out.extend_from_slice(entry.key);
-        out.extend_from_slice(entry.value);
+        entry.append(self.frame.out());
         self.count += 1;
         true
     }

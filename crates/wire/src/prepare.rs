@@ -16,6 +16,7 @@ use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 use crate::layout::{Codec, Fixed, bounded};
 use crate::limits::ENTRY_OVERHEAD_BYTES;
 use crate::list::{OpenFrame, Shards};
+use crate::range::{PrepareRanges, RangeEntries};
 use crate::request::Prepare;
 use crate::value::WriteKind;
 use crate::{Envelope, Message, WireError};
@@ -323,17 +324,31 @@ impl<'v> PrepareWriter<'v> {
     /// Opens a frame at the end of `out`.
     #[inline]
     pub fn begin(envelope: &Envelope, head: &PrepareHead<'_>, out: &'v mut Vec<u8>) -> Self {
+        Self::begin_with(envelope, head, RangeEntries::EMPTY, out)
+    }
+
+    /// Opens a frame at the end of `out`, of a transaction that has read ranges at this participant: a
+    /// [`PrepareRanges`], unless there are none.
+    #[inline]
+    pub fn begin_with(
+        envelope: &Envelope,
+        head: &PrepareHead<'_>,
+        ranges: RangeEntries<'_>,
+        out: &'v mut Vec<u8>,
+    ) -> Self {
         let start = out.len();
         let PrepareHead { txn, begin, commit, single, wait, participants } = *head;
-        let participants = Shards::new(participants);
-        Prepare { txn, begin, commit, single, wait, participants, body: PrepareBody::EMPTY }
-            .encode(envelope, out);
+        let (participants, body) = (Shards::new(participants), PrepareBody::EMPTY);
+        let fixed_bytes = if ranges.is_empty() {
+            Prepare { txn, begin, commit, single, wait, participants, body }.encode(envelope, out);
+            Prepare::FIXED_BYTES
+        } else {
+            PrepareRanges { txn, begin, commit, single, wait, participants, ranges, body }
+                .encode(envelope, out);
+            PrepareRanges::FIXED_BYTES
+        };
         let tail = out.len() - BODY_HEAD;
-        Self {
-            frame: OpenFrame::with_tail(out, start, Prepare::FIXED_BYTES, tail),
-            reads: 0,
-            writes: 0,
-        }
+        Self { frame: OpenFrame::with_tail(out, start, fixed_bytes, tail), reads: 0, writes: 0 }
     }
 
     /// Appends a read; every read comes before the first write.

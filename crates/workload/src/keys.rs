@@ -80,13 +80,15 @@ impl KeyShape {
 /// A fixed permutation of the key numbers below a count: rank → rank · m mod count, with m coprime
 /// to the count and near its golden section, so that neighbouring ranks land far apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Strewing {
+pub struct Strewing {
     count: u64,
     multiplier: u64,
 }
 
 impl Strewing {
-    pub(crate) fn new(count: u64) -> Self {
+    /// Of the numbers below `count`, at least 1.
+    #[must_use]
+    pub fn new(count: u64) -> Self {
         let count = count.max(1);
         let mut multiplier = ((count as f64 * 0.618_033_988_749_895) as u64).max(1);
         while greatest_common_divisor(multiplier, count) != 1 {
@@ -95,8 +97,10 @@ impl Strewing {
         Self { count, multiplier }
     }
 
+    /// The key of a rank, which must be below the count.
     #[inline]
-    pub(crate) fn key(self, rank: u64) -> KeyIndex {
+    #[must_use]
+    pub fn key(self, rank: u64) -> KeyIndex {
         // Up to 2³² keys, which is every realistic run, the product fits 64 bits and the division
         // is several times cheaper.
         if self.count <= u64::from(u32::MAX) {

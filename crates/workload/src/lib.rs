@@ -55,7 +55,7 @@ pub mod redis;
 
 pub use error::WorkloadError;
 pub use generate::Generator;
-pub use keys::{KeyIndex, KeyShape};
+pub use keys::{KeyIndex, KeyShape, Strewing};
 pub use plan::{Op, TxnPlan};
 pub use random::Random;
 pub use report::{CpuUsPerTxn, CpuUse, LatencyUs, ReadOnlyReport, Recorder, Report};

@@ -157,7 +157,7 @@ fn dump(args: &DumpArgs, out: impl Write) -> Result<(u64, DumpHead), DumpFailure
         Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
         None => None,
     };
-    let scan = db.scan(&ScanOptions { prefix: Vec::new(), at })?;
+    let scan = db.scan(&ScanOptions { at, ..ScanOptions::default() })?;
     let head = DumpHead { keyspace: args.place.keyspace.clone(), as_of: scan.timestamp() };
     let bar = progress::spinner("dumping");
     let mut writer = DumpWriter::begin(BufWriter::with_capacity(1 << 20, out), &head)?;

@@ -17,6 +17,12 @@ pub(crate) struct ScanArgs {
     /// Only keys that begin so [default: all].
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<OsString>,
+    /// Only keys from this one on; in keyspaces whose index is `ordered`.
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Only keys before this one; in keyspaces whose index is `ordered`.
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
     /// Stop after this many keys.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -27,17 +33,23 @@ pub(crate) struct ScanArgs {
     place: KeyspaceTarget,
 }
 
-/// Prints each key and its value as they come, in no particular order.
+/// Prints each key and its value as they come: in the order of keys where the keyspace keeps one, elsewhere in no
+/// particular order.
 pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
     let db = args.place.connect()?;
     let at = match args.at {
         Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
         None => None,
     };
-    let options =
-        ScanOptions { prefix: args.prefix.as_deref().map(key_bytes).unwrap_or_default(), at };
+    let options = ScanOptions {
+        prefix: args.prefix.as_deref().map(key_bytes).unwrap_or_default(),
+        from: args.from.as_deref().map(key_bytes).unwrap_or_default(),
+        to: args.to.as_deref().map(key_bytes),
+        limit: args.limit,
+        at,
+    };
     let mut rows = table(&["key", "value", "written"]);
-    for entry in db.scan(&options)?.take(args.limit.unwrap_or(usize::MAX)) {
+    for entry in db.scan(&options)? {
         let (key, value) = entry?;
         match format {
             Format::Text => write_line(&format!("{}\t{}", shown(&key), shown(&value)))?,

@@ -11,6 +11,7 @@
 
 use core::fmt;
 
+use crate::bytes::{crc_around, get_u32, get_u64, put_u32, put_u64};
 use crate::device::{Generation, PAGE_BYTES};
 use crate::limits::{MAX_PAGES_PER_BLOCK, MIN_PAGES_PER_BLOCK};
 
@@ -221,31 +222,6 @@ pub enum BadSuperblock {
     PageBytes(u32),
     /// Its checksum or its numbers are wrong.
     Damaged,
-}
-
-/// CRC-32C over a page without the four bytes at `hole`.
-fn crc_around(page: &[u8], hole: usize) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&page[..hole]), &page[hole + 4..])
-}
-
-fn put_u32(page: &mut [u8], at: usize, value: u32) {
-    page[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-fn put_u64(page: &mut [u8], at: usize, value: u64) {
-    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get_u32(page: &[u8], at: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&page[at..at + 4]);
-    u32::from_le_bytes(bytes)
-}
-
-fn get_u64(page: &[u8], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(bytes)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //!
 //! [`drive`](FileDevice::drive) moves whatever can move; `poll` drives, collects what the engine
 //! has finished, and drives again. The file's layout is in [`layout`], the rules in the ledger,
-//! each path's bookkeeping in its own file.
+//! each path's bookkeeping in its own file, here or in `queued`.
 //!
 //! Invariants: the engine has room for every operation that the queue depth admits plus the
 //! device's own; a failed sync ends all writing for good (what it covered may be lost, and asking
@@ -21,10 +21,6 @@ mod growth;
 mod image;
 pub mod layout;
 mod open;
-mod reads;
-mod requests;
-mod runs;
-mod syncs;
 mod table;
 
 use std::io;
@@ -42,15 +38,15 @@ use crate::device::{
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
 use crate::limits::{OWN_OPS_IN_FLIGHT, TABLE_WRITES_IN_FLIGHT};
+use crate::queued::reads::{ReadSlot, Reads};
+use crate::queued::requests::Requests;
+use crate::queued::runs::{RunId, Runs, same_error};
+use crate::queued::syncs::Syncs;
 use growth::{Growth, GrowthStep};
 pub use image::FileImage;
 use layout::{DeviceId, Layout};
 pub use open::FileConfig;
 use open::Opened;
-use reads::{ReadSlot, Reads};
-use requests::Requests;
-use runs::{RunId, Runs, same_error};
-use syncs::{Syncer, Syncs};
 use table::{BlockTable, TableChange, TableStep};
 
 /// A flash device in a file.
@@ -67,8 +63,16 @@ pub struct FileDevice {
     table: BlockTable,
     pages: BufferPool,
     growth: Option<Growth>,
-    syncs: Syncs,
+    syncs: Syncs<Syncer>,
     finished: Vec<IoCompletion>,
+}
+
+/// Who waits for a sync of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Syncer {
+    Caller(Token),
+    Table,
+    Growth,
 }
 
 /// What an operation of the engine is for; travels in its token.
@@ -197,7 +201,7 @@ impl FileDevice {
     }
 
     fn read(&mut self, token: Token, extent: Extent, buffer: AlignedBuffer) {
-        let index = self.reads.begin(ReadSlot { token, extent });
+        let index = self.reads.begin(ReadSlot { token, extent, asked: extent.pages });
         let length = extent.pages as usize * PAGE_BYTES;
         let op =
             IoOp::Read { file: self.file.clone(), offset: self.offset_of(extent), buffer, length };
@@ -303,7 +307,7 @@ impl FileDevice {
         buffer: Option<AlignedBuffer>,
         completions: &mut Vec<FlashCompletion>,
     ) {
-        let ReadSlot { token, extent } = self.reads.end(index);
+        let ReadSlot { token, extent, .. } = self.reads.end(index);
         self.ledger.end_read(extent.block);
         let bytes = extent.pages as usize * PAGE_BYTES;
         let result = match result {
@@ -550,6 +554,10 @@ impl FlashDevice for FileDevice {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.engine.wake_fd())
+    }
+
+    fn wears_out(&self) -> bool {
+        false
     }
 
     fn stats(&self) -> DeviceStats {

@@ -1,5 +1,5 @@
 //! One suite that every device passes ([`rules`]), and what is particular to the file
-//! ([`file`]), to the medium in memory ([`memory`]) and to the emulated device ([`emulated`]).
+//! ([`file`]), to the medium in memory ([`memory`]), to the emulated device ([`emulated`]) and to zones ([`zoned`]).
 
 #![expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
 
@@ -8,3 +8,4 @@ mod emulated;
 mod file;
 mod memory;
 mod rules;
+mod zoned;

@@ -1,14 +1,14 @@
 //! The suite: rules that hold for every device. Each device is tried with the same scenarios:
 //! fresh, and opened again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, EmulatedConfig, EmulatedMedium, FileConfig, FileDevice, FlashClock,
-    FlashError, FlashOp, Generation, Latencies, MemoryConfig, MemoryMedia, Misuse, PAGE_BYTES,
-    PageId, RejectedReason,
+    AlignedBuffer, BlockId, EmulatedConfig, EmulatedMedium, FakeConfig, FakeZones, FileConfig,
+    FileDevice, FlashClock, FlashError, FlashOp, Generation, Latencies, MemoryConfig, MemoryMedia,
+    Misuse, PAGE_BYTES, PageId, RejectedReason, ZonedConfig, ZonedDevice,
 };
-use timestone_io::EngineChoice;
+use timestone_io::{EngineChoice, ZoneLimits};
 use timestone_types::random::Seed;
 
 use crate::driver::Driver;
@@ -23,6 +23,42 @@ pub(crate) enum Bench {
     Memory(MemoryMedia),
     Emulated(EmulatedMedium),
     File { config: FileConfig, created: bool, _folder: tempfile::TempDir },
+    Zoned { zones: FakeZones, created: bool, _folder: tempfile::TempDir },
+}
+
+/// Zones of the suite's device: pages of 4 KiB, and less capacity than length.
+pub(crate) const ZONE_BYTES: u64 = 16 * PAGE_BYTES as u64;
+
+/// A fake of zoned devices with room for the suite's blocks.
+pub(crate) fn zones(conventional: u32, limits: ZoneLimits) -> (FakeZones, tempfile::TempDir) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let sequential = MAX_BLOCKS + if conventional < 2 { 2 } else { 0 };
+    let config = FakeConfig { conventional, sequential, limits, ..fake(folder.path()) };
+    (FakeZones::new(config).unwrap(), folder)
+}
+
+/// Its shape without conventional zones and limits.
+pub(crate) fn fake(folder: &Path) -> FakeConfig {
+    FakeConfig {
+        path: folder.join("zones"),
+        conventional: 0,
+        sequential: MAX_BLOCKS + 2,
+        zone_bytes: ZONE_BYTES,
+        capacity_bytes: u64::from(PAGES) * PAGE_BYTES as u64,
+        unit_bytes: 512,
+        limits: ZoneLimits::default(),
+        ops_per_poll: usize::MAX,
+        shuffle: None,
+    }
+}
+
+pub(crate) fn zoned_config() -> ZonedConfig {
+    ZonedConfig {
+        initial_blocks: Some(BLOCKS),
+        queue_depth: DEPTH,
+        open_blocks: BLOCKS,
+        ..ZonedConfig::default()
+    }
 }
 
 impl Bench {
@@ -60,6 +96,17 @@ impl Bench {
         Self::File { config, created: false, _folder: folder }
     }
 
+    fn zoned(conventional: u32, limits: ZoneLimits) -> Self {
+        let (zones, folder) = zones(conventional, limits);
+        Self::Zoned { zones, created: false, _folder: folder }
+    }
+
+    /// What reads behind the pages of a block that an erase has left: an erase of zones leaves
+    /// nothing.
+    fn leftover(&self, byte: u8) -> u8 {
+        if matches!(self, Self::Zoned { .. }) { 0 } else { byte }
+    }
+
     /// Opens the device (and before that creates it, the first time).
     fn open(&mut self) -> Driver {
         match self {
@@ -70,6 +117,21 @@ impl Bench {
                 assert_eq!(is_new, !std::mem::replace(created, true));
                 Driver::new(device)
             }
+            Self::Zoned { zones, created, .. } => {
+                let medium = Box::new(zones.open());
+                let (device, is_new) =
+                    ZonedDevice::open_or_format(medium, &zoned_config()).unwrap();
+                assert_eq!(is_new, !std::mem::replace(created, true));
+                Driver::new(device)
+            }
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let (Self::Zoned { zones, .. }, false) = (self, std::thread::panicking()) {
+            assert_eq!(zones.violations(), 0, "the rules of zones were broken");
         }
     }
 }
@@ -329,7 +391,8 @@ fn recovery_reads_everything_and_observes(bench: &mut Bench) {
         [1, 2, 3, 0, 0, 0, 0, 0],
         "unknown blocks can be read as a whole"
     );
-    assert_eq!(driver.read(1, 0, 3), [5, 9, 0], "what an older generation left is still there");
+    let leftover = bench.leftover(9);
+    assert_eq!(driver.read(1, 0, 3), [5, leftover, 0], "what an older generation left");
     let op = driver.program_op(0, 3, &[4]);
     assert_eq!(driver.misuse(op), Misuse::NotObserved { block: BlockId(0) });
 
@@ -444,6 +507,9 @@ macro_rules! suite {
         suite!(@ emulated_in_real_time, super::Bench::emulated(super::FlashClock::real(), 1, super::Latencies::PAPERS), $($name),*);
         suite!(@ emulated_without_latencies, super::Bench::emulated(super::FlashClock::real(), 1, super::Latencies::ZERO), $($name),*);
         suite!(@ file_by_uring_or_threads, super::Bench::file(super::EngineChoice::Auto), $($name),*);
+        suite!(@ zoned, super::Bench::zoned(0, super::ZoneLimits::default()), $($name),*);
+        suite!(@ zoned_with_conventional_zones, super::Bench::zoned(3, super::ZoneLimits::default()), $($name),*);
+        suite!(@ zoned_within_tight_limits, super::Bench::zoned(1, super::ZoneLimits { max_open: 3, max_active: 8 }), $($name),*);
         suite!(@ file_by_threads, super::Bench::file(super::EngineChoice::Threads), $($name),*);
     };
     (@ $kind:ident, $bench:expr, $($name:ident),*) => {

@@ -58,7 +58,7 @@ fn a_scan_finds_every_key_of_its_snapshot_once() {
     let then = ScanOptions { at: Some(at), ..ScanOptions::default() };
     for db in [&native, &running.inside] {
         assert_eq!(all(db, &then), expected, "as of the first scan");
-        let prefix = ScanOptions { prefix: b"2-".to_vec(), at: Some(at) };
+        let prefix = ScanOptions { prefix: b"2-".to_vec(), at: Some(at), ..ScanOptions::default() };
         assert_eq!(all(db, &prefix).len(), 1000);
     }
     let begun = block_on(async {

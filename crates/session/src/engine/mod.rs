@@ -50,6 +50,7 @@ mod unknown;
 mod upkeep;
 
 use timestone_types::{ClientId, Expiry, KeyspaceId, ShardId, Timestamp, TxnId};
+use timestone_wire::RangeEntry;
 
 use self::context::Context;
 use self::results::{Finished, ResultAt};
@@ -204,6 +205,36 @@ impl<M: Manager> Engine<M> {
     #[must_use]
     pub fn peek(&self, txn: TxnHandle, keyspace: KeyspaceId, key: &[u8]) -> Option<ValueView<'_>> {
         self.manager.peek(txn, KeyName { keyspace, key })
+    }
+
+    /// A range was read at a transaction's snapshot, at every shard and to its end, by requests of the
+    /// host's own ([`Engine::ask`]): it is validated at commit as what was read of single keys is.
+    /// Said before anything of the range is told to whoever reads it.
+    ///
+    /// # Errors
+    /// A finished transaction, or one that has read too many ranges.
+    pub fn read_range(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        read: &RangeEntry<'_>,
+    ) -> Result<(), SessionError> {
+        self.context.timing.advance(now);
+        self.context.assert_sound();
+        self.manager.read_range(&mut self.context, txn, read)
+    }
+
+    /// What a transaction is to write in a range, ascending by keys: values, or nothing where a key is
+    /// deleted.
+    ///
+    /// # Errors
+    /// A finished transaction.
+    pub fn writes_in(
+        &self,
+        txn: TxnHandle,
+        range: &RangeEntry<'_>,
+    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError> {
+        self.manager.writes_in(txn, range)
     }
 
     /// Writes a key at commit, or deletes it when there is no value. Checks the limits now.

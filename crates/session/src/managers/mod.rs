@@ -14,6 +14,7 @@
 use core::fmt;
 
 use timestone_types::{Expiry, KeyspaceId, Timestamp};
+use timestone_wire::RangeEntry;
 
 use crate::engine::context::{Again, Context};
 use crate::engine::number::Number;
@@ -57,6 +58,23 @@ pub(crate) trait Manager: fmt::Debug {
 
     /// What an open transaction knows of a key.
     fn peek(&self, txn: TxnHandle, key: KeyName<'_>) -> Option<ValueView<'_>>;
+
+    /// A range was read at the transaction's snapshot, at every shard and to its end: it is validated at
+    /// commit as what was read of single keys is.
+    fn read_range(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        read: &RangeEntry<'_>,
+    ) -> Result<(), SessionError>;
+
+    /// What an open transaction is to write in a range, ascending by keys: values, or nothing where a key
+    /// is deleted.
+    fn writes_in(
+        &self,
+        txn: TxnHandle,
+        range: &RangeEntry<'_>,
+    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError>;
 
     /// Puts a key at commit, or deletes it.
     fn write(

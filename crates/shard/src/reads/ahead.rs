@@ -73,8 +73,8 @@ impl LookAhead {
                     keys.push(HashedKey::new(seed, write.keyspace, write.key));
                 }
             }
-            Kind::Prepare => {
-                if let Ok(prepare) = wire::Prepare::decode(frame) {
+            Kind::Prepare | Kind::PrepareRanges => {
+                if let Ok((prepare, _)) = wire::Prepare::decode_any(frame) {
                     let body = prepare.body;
                     let reads = body.reads().map(|read| (read.keyspace, read.key));
                     let writes = body.writes().map(|write| (write.keyspace, write.key));
@@ -116,7 +116,7 @@ impl LookAhead {
         let keys = match frame.kind() {
             Kind::Get => &self.reads,
             Kind::Write => &self.puts,
-            Kind::Prepare => &self.validated,
+            Kind::Prepare | Kind::PrepareRanges => &self.validated,
             _ => return &[],
         };
         &keys[of.0.start as usize..of.0.end as usize]

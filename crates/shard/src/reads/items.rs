@@ -1,18 +1,23 @@
 //! The keys of a prepare, as the participant wants them: reused from one request to the next.
 
 use timestone_store::LatestLookup;
-use timestone_txn::participant::{LatestInStore, ReadItem, Token, Wait, WriteItem, WriteKind};
-use timestone_types::{HashSeed, HashedKey, ShardId};
+use timestone_txn::participant::{
+    LatestInStore, Participant, RangeItem, ReadItem, Token, Wait, WriteItem, WriteKind,
+};
+use timestone_types::{HashSeed, HashedKey, ShardId, Timestamp};
 use timestone_wire::limits::MAX_PARTICIPANTS;
 use timestone_wire::{self as wire, Frame, PrepareBody};
 
 use super::lookups::{Item, in_store};
-use crate::shard::Parts;
+use super::range::look_at_ranges;
+use crate::shard::{Parts, ShardStore};
+use crate::write_sets::payload::Payloads;
 
 /// The read set, the write set and the participants of one request.
 pub(crate) struct Items {
     seed: HashSeed,
     reads: Vec<ReadItem>,
+    ranges: Vec<RangeItem>,
     writes: Vec<WriteItem>,
     participants: Vec<ShardId>,
     /// Of the reads, then of the writes.
@@ -23,13 +28,20 @@ impl Items {
     /// None yet; their keys are hashed with this seed.
     pub(crate) fn new(seed: HashSeed) -> Self {
         let (reads, writes, participants) = (Vec::new(), Vec::new(), Vec::new());
-        Self { seed, reads, writes, participants, keys: Vec::new() }
+        let (ranges, keys) = (Vec::new(), Vec::new());
+        Self { seed, reads, ranges, writes, participants, keys }
     }
 
     /// The read set.
     #[inline]
     pub(crate) fn reads(&self) -> &[ReadItem] {
         &self.reads
+    }
+
+    /// The ranges that were read.
+    #[inline]
+    pub(crate) fn ranges(&self) -> &[RangeItem] {
+        &self.ranges
     }
 
     /// The write set.
@@ -56,6 +68,29 @@ impl Items {
         self.participants.clear();
         self.participants.extend(participants);
         debug_assert!(self.participants.len() <= MAX_PARTICIPANTS, "a frame names no more");
+    }
+
+    /// Finds out about the ranges of a prepare whose keys are here, and whether those that it writes lie in
+    /// ranges that others have read. All of it is as of now: the core is stepped next.
+    #[inline]
+    pub(crate) fn look_at_ranges(
+        &mut self,
+        (prepare, ranges): (&wire::Prepare<'_>, wire::RangeEntries<'_>),
+        participant: &Participant,
+        (store, payloads): (&ShardStore, &Payloads),
+    ) {
+        if !ranges.is_empty() || !self.ranges.is_empty() {
+            look_at_ranges(ranges, prepare.begin, (store, payloads), &mut self.ranges);
+        }
+        if self.writes.iter().all(|item| !item.keyspace.is_ordered()) {
+            return;
+        }
+        for (write, item) in prepare.body.writes().zip(&mut self.writes) {
+            if write.keyspace.is_ordered() {
+                item.range_read =
+                    participant.range_read_at(write.keyspace, write.key, prepare.commit);
+            }
+        }
     }
 
     /// Fills the read and write items of a body, whose keys may have been hashed; whether the
@@ -111,6 +146,7 @@ impl Items {
     pub(crate) fn list(&mut self, body: &PrepareBody<'_>, hashed: &[HashedKey]) {
         self.reads.clear();
         self.writes.clear();
+        self.ranges.clear();
         self.keys.clear();
         let seed = self.seed;
         let mut hashed = hashed.iter();
@@ -139,6 +175,7 @@ impl Items {
                 key: key.hash,
                 kind,
                 latest: LatestInStore::NONE,
+                range_read: Timestamp::ZERO,
             });
         }
         debug_assert_eq!(

@@ -6,4 +6,5 @@ pub(crate) mod expiry;
 pub(crate) mod items;
 pub(crate) mod lookups;
 pub(crate) mod lost;
+pub(crate) mod range;
 mod scan;

@@ -12,7 +12,7 @@ use timestone_txn::participant::Token;
 use timestone_types::{Expiry, Timestamp, Version};
 use timestone_wire::limits::{MAX_SCAN_ENTRIES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES};
 use timestone_wire::{
-    self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
+    self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, ScanEntry, ScanPageWriter,
 };
 
 use crate::requests::pending::{RequestPurpose, read_token};
@@ -63,7 +63,7 @@ impl Parts<'_> {
             .answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
     }
 
-    /// A scan or count may read its snapshot now.
+    /// A scan, a count or a range may read its snapshot now.
     pub(crate) fn scan_now(
         &mut self,
         ctx: &mut Turn<'_>,
@@ -81,8 +81,11 @@ impl Parts<'_> {
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         debug_assert!(
-            matches!(request.purpose, RequestPurpose::Scan | RequestPurpose::Count),
-            "only a scan or a count walks"
+            matches!(
+                request.purpose,
+                RequestPurpose::Scan | RequestPurpose::Count | RequestPurpose::Range
+            ),
+            "only a scan, a count or a range walks"
         );
         request.read.at = at;
         let kept = std::mem::take(&mut request.frame);
@@ -94,6 +97,9 @@ impl Parts<'_> {
         // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
         // has written: what expires between the two is alive to every other reader.
         let as_of = AsOf { at, judged };
+        if frame.kind() == Kind::Range {
+            return self.range_now(ctx, token, as_of, &frame);
+        }
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {
             if scan.with_values {
                 let words = "this version scans keys only; read the values by get";
@@ -129,7 +135,7 @@ impl Parts<'_> {
 }
 
 /// What fits one page of a scan that asked for so many keys.
-fn page_limit(keys: u32) -> ScanLimit {
+pub(super) fn page_limit(keys: u32) -> ScanLimit {
     let keys = keys.clamp(1, MAX_SCAN_ENTRIES);
     let limit =
         ScanLimit { keys, bytes: SCAN_PAGE_BYTES - keys as usize * SCAN_ENTRY_OVERHEAD_BYTES };

@@ -200,7 +200,9 @@ fn write_items(
             let version = Version::new(bound, ClientId::new(0));
             LatestInStore { version, absent: false }
         });
-        WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
+        // Whatever was read in earlier runs lies below where this one begins to write.
+        let range_read = Timestamp::ZERO;
+        WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest, range_read }
     });
     let items: Vec<WriteItem> = items.collect();
     assert_eq!(items.len(), count, "a body says how many writes it has");

@@ -378,6 +378,7 @@ impl Requests {
             StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
             StoreError::DeviceFull { .. } | StoreError::MemoryFull { .. } => ErrorCode::DeviceFull,
             StoreError::Busy => ErrorCode::Busy,
+            StoreError::NotOrdered(_) => ErrorCode::BadArgument,
             StoreError::Corrupt { .. } => ErrorCode::Corrupt,
             StoreError::KeyTooLong { .. } => ErrorCode::KeyTooLong,
             StoreError::ValueTooLarge { .. } => ErrorCode::ValueTooLong,

@@ -33,6 +33,8 @@ pub(crate) enum RequestPurpose {
     Scan,
     /// A count.
     Count,
+    /// A page of a range.
+    Range,
 }
 
 /// What a single-key write found before it was validated.

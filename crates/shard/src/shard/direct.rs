@@ -134,7 +134,8 @@ impl Shard {
             return DirectAnswer::Indirect;
         }
         let (keyspace, hash, latest) = (key.keyspace, key.hash, in_store(latest));
-        let item = WriteItem { keyspace, key: hash, kind: WriteKind::Put, latest };
+        let range_read = self.driver.range_read_at(key, commit);
+        let item = WriteItem { keyspace, key: hash, kind: WriteKind::Put, latest, range_read };
         let write = DirectWrite { item, client, begin, commit };
         match self.driver.call(now, Input::DirectWrite(write)) {
             participant::DirectAnswer::Put => {}

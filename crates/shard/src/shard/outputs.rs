@@ -254,6 +254,9 @@ impl Shard {
             StoreEvent::ScanDone { token, keys, next } => {
                 self.parts().2.scan_done(ctx, token_of(token), &keys, next)
             }
+            StoreEvent::RangeDone { token, entries, next } => {
+                self.parts().2.range_done(ctx, token_of(token), &entries, next.as_deref())
+            }
             StoreEvent::CountDone { token, keys } => {
                 self.parts().2.count_done(ctx, token_of(token), keys)
             }

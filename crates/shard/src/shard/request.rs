@@ -1,10 +1,11 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
 use timestone_seda::ReplyAddress;
-use timestone_store::{PutSize, StoreError};
+use timestone_store::{KeyRange, PutSize, StoreError};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
+    self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, RangeRef, ReadAt, Token,
+    Wait,
 };
 use timestone_types::{HashedKey, KeyRef, KeyspaceId, Timestamp, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
@@ -48,6 +49,7 @@ fn prepare_of<'a>(
         wait: wait.unwrap_or(wait_of(prepare.wait)),
         participants: items.participants(),
         reads: items.reads(),
+        ranges: items.ranges(),
         writes: items.writes(),
         condition: participant::Lookup::NotNeeded,
         has_room,
@@ -72,10 +74,11 @@ impl Shard {
         self.figures.gauges().count(frame.kind());
         let purpose = match frame.kind() {
             Kind::Get => RequestPurpose::Get,
-            Kind::Prepare => RequestPurpose::Prepare,
+            Kind::Prepare | Kind::PrepareRanges => RequestPurpose::Prepare,
             Kind::Write => RequestPurpose::Write,
             Kind::Scan => RequestPurpose::Scan,
             Kind::Count => RequestPurpose::Count,
+            Kind::Range => RequestPurpose::Range,
             Kind::Decide
             | Kind::Status
             | Kind::Terminate
@@ -110,7 +113,9 @@ impl Shard {
         self.driver.assert_carried_out();
         match frame.kind() {
             Kind::Get => self.submit_get(ctx, token, frame, keys.first(), wait),
-            Kind::Prepare => self.submit_prepare(ctx, token, frame, keys, wait),
+            Kind::Prepare | Kind::PrepareRanges => {
+                self.submit_prepare(ctx, token, frame, keys, wait)
+            }
             Kind::Write => self.submit_write(ctx, token, frame, keys.first(), wait),
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
@@ -132,9 +137,33 @@ impl Shard {
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
+            Kind::Range => self.submit_range(ctx, token, frame, wait),
             Kind::WriteSet => self.submit_write_set(ctx, token, frame),
             _ => self.submit_short(ctx, token, frame),
         }
+    }
+
+    fn submit_range(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        token: Token,
+        frame: &Frame<'_>,
+        wait: Option<Wait>,
+    ) -> Result<(), wire::WireError> {
+        let asked = wire::Range::decode(frame)?;
+        if !self.reads(ctx, token, asked.keyspace) {
+            return Ok(());
+        }
+        if !asked.keyspace.is_ordered() {
+            self.requests.fail(ctx, token, &StoreError::NotOrdered(asked.keyspace));
+            return Ok(());
+        }
+        let (keyspace, from, to) = (asked.keyspace, asked.from, asked.end());
+        let writers = self.write_sets.payloads().writers_in(KeyRange { keyspace, from, to });
+        let (wait, range) = (wait.unwrap_or(Wait::Yes), RangeRef { keyspace, from, to });
+        let input = Input::Range { token, range, at: asked.at, wait, writers: &writers };
+        self.step(ctx, input, Some((token, frame)));
+        Ok(())
     }
 
     /// Whether a keyspace is read at this server's time. If it is not, whoever asks is told so.
@@ -207,7 +236,7 @@ impl Shard {
         keys: &[HashedKey],
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
-        let prepare = wire::Prepare::decode(frame)?;
+        let (prepare, ranges) = wire::Prepare::decode_any(frame)?;
         let body = &prepare.body;
         let puts = || {
             let puts = body.writes().filter(|write| write.kind == wire::WriteKind::Put);
@@ -226,9 +255,9 @@ impl Shard {
         // Deletes and fences go on.
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
-        self.step_prepare(ctx, token, &prepare, goes_on);
+        self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
         if self.driver.is_to_put() {
-            self.put_prepare(ctx, token, &prepare, goes_on);
+            self.put_prepare(ctx, token, (&prepare, ranges), goes_on);
         }
         self.carry_out_prepare(ctx, token, frame, refused);
         self.driver.assert_carried_out();
@@ -241,11 +270,13 @@ impl Shard {
         &mut self,
         ctx: &Turn<'_>,
         token: Token,
-        prepare: &wire::Prepare<'_>,
+        (prepare, ranges): (&wire::Prepare<'_>, wire::RangeEntries<'_>),
         goes_on: GoesOn,
     ) {
         self.driver.assert_carried_out();
         self.items.set_participants(prepare.participants.iter());
+        let around = (&*self.store, self.write_sets.payloads());
+        self.items.look_at_ranges((prepare, ranges), self.driver.participant(), around);
         let input = Input::Prepare(prepare_of(token, prepare, &self.items, goes_on));
         self.driver.step(ctx.now(), input);
     }
@@ -261,7 +292,7 @@ impl Shard {
         &mut self,
         ctx: &Turn<'_>,
         token: Token,
-        prepare: &wire::Prepare<'_>,
+        (prepare, ranges): (&wire::Prepare<'_>, wire::RangeEntries<'_>),
         goes_on: GoesOn,
     ) {
         self.driver.clear();
@@ -272,7 +303,8 @@ impl Shard {
         let put = put_at_once(writes, version, &mut **store, lookups);
         if put.is_err() && !timestone_types::is_planted!(PutWithoutRoom) {
             // What was put of it is put again, which changes nothing.
-            return self.step_prepare(ctx, token, prepare, GoesOn { at_once: false, ..goes_on });
+            let goes_on = GoesOn { at_once: false, ..goes_on };
+            return self.step_prepare(ctx, token, (prepare, ranges), goes_on);
         }
         let prepare = prepare_of(token, prepare, &self.items, goes_on);
         self.driver.step(ctx.now(), Input::PutDone { prepare });
@@ -340,6 +372,7 @@ impl Shard {
             wait: Wait::No,
             participants: self.items.participants(),
             reads: self.items.reads(),
+            ranges: &[],
             writes: self.items.writes(),
             condition: participant::Lookup::NotNeeded,
             has_room: true,
@@ -524,8 +557,8 @@ impl Shard {
         let Ok(frame) = Frame::parse(&bytes) else { return self.requests.close(token) };
         let (txn, begin, commit) = match frame.kind() {
             Kind::Get => return self.requests.fail(ctx, token, error),
-            Kind::Prepare => match wire::Prepare::decode(&frame) {
-                Ok(one) => (one.txn, one.begin, one.commit),
+            Kind::Prepare | Kind::PrepareRanges => match wire::Prepare::decode_any(&frame) {
+                Ok((one, _)) => (one.txn, one.begin, one.commit),
                 Err(_) => return self.requests.close(token),
             },
             Kind::Write => match wire::Write::decode(&frame) {
@@ -553,13 +586,16 @@ impl Shard {
     /// Hands a prepare or a write that is not new to the core, which answers it from what it keeps:
     /// the youngest versions of its keys are not looked at.
     fn repeat_without_look_up(&mut self, ctx: &mut Turn<'_>, token: Token, frame: &Frame<'_>) {
-        debug_assert!(matches!(frame.kind(), Kind::Prepare | Kind::Write), "others look up afresh");
+        debug_assert!(
+            matches!(frame.kind(), Kind::Prepare | Kind::PrepareRanges | Kind::Write),
+            "others look up afresh"
+        );
         // It is not let in if it is new after all.
         let goes_on = GoesOn { wait: None, has_room: false, at_once: false };
         let refused = Some(AdmissionError::Store(StoreError::Busy));
-        if let Ok(prepare) = wire::Prepare::decode(frame) {
+        if let Ok((prepare, ranges)) = wire::Prepare::decode_any(frame) {
             self.items.list(&prepare.body, &[]);
-            self.step_prepare(ctx, token, &prepare, goes_on);
+            self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
             self.carry_out_prepare(ctx, token, frame, refused);
         } else if let Ok(write) = wire::Write::decode(frame) {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);

@@ -120,8 +120,8 @@ impl WriteSets {
     ) {
         let participants = items.participants();
         match frame.kind() {
-            wire::Kind::Prepare => {
-                if let Ok(prepare) = wire::Prepare::decode(frame) {
+            wire::Kind::Prepare | wire::Kind::PrepareRanges => {
+                if let Ok((prepare, _)) = wire::Prepare::decode_any(frame) {
                     let body = (prepare.body, items.write_keys());
                     self.payloads.keep(txn, begin, single, participants, body);
                 }

@@ -3,12 +3,15 @@
 //! The participant's core knows keys as hashes; key bytes and values stay here, as a body of a prepare
 //! that has no reads any more, copied once into a pooled buffer. The same bytes go to the log.
 
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use timestone_store::PromisedPuts;
-use timestone_types::{HashedKey, ShardId, Timestamp, TxnId};
+use timestone_store::{KeyRange, PromisedPuts};
+use timestone_types::{HashedKey, KeyspaceId, ShardId, Timestamp, TxnId};
 use timestone_wal::BatchNumber;
-use timestone_wire::PrepareBody;
+use timestone_wire::{PrepareBody, WriteEntry, WriteKind};
 
 /// What a prepare brought.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct Payload {
     pub(crate) commit: Timestamp,
     /// The batch that holds the latest prepare record; none before it is logged.
     pub(crate) batch: Option<BatchNumber>,
+    /// Whether any of its keys are among those in order.
+    is_in_order: bool,
 }
 
 /// Payloads by transaction, with a free list so that the steady state allocates nothing.
@@ -35,6 +40,8 @@ pub(crate) struct Payloads {
     by_txn: HashMap<TxnId, Payload, FixedState>,
     /// Of all bodies: their writes, deletes among them, and their bytes.
     sum: PromisedPuts,
+    /// What they write to keyspaces whose keys are in order.
+    in_order: BTreeSet<(KeyspaceId, Vec<u8>, TxnId)>,
     free: Vec<Payload>,
 }
 
@@ -57,7 +64,8 @@ impl Payloads {
         let payload = self.open(txn, begin, single, participants, (size, keys));
         payload.body.clear();
         body.append_writes(&mut payload.body);
-        payload
+        self.put_in_order(txn);
+        self.by_txn.entry(txn).or_default()
     }
 
     /// The same of a single write, whose body is taken; another buffer is left in its place.
@@ -72,6 +80,7 @@ impl Payloads {
         let size = (body.len(), PrepareBody::write_count(body) as usize);
         let payload = self.open(txn, begin, true, participants, (size, keys));
         std::mem::swap(&mut payload.body, body);
+        self.put_in_order(txn);
         debug_assert!(self.by_txn.contains_key(&txn), "it is kept");
     }
 
@@ -100,6 +109,38 @@ impl Payloads {
         payload
     }
 
+    /// Notes what a payload writes to keyspaces whose keys are in order. Every round of a transaction writes
+    /// the same.
+    fn put_in_order(&mut self, txn: TxnId) {
+        let Some(payload) = self.by_txn.get_mut(&txn) else { return };
+        let is_out_of_order = |key: &HashedKey| !key.keyspace.is_ordered();
+        if !payload.keys.is_empty() && payload.keys.iter().all(is_out_of_order) {
+            return;
+        }
+        for write in keys_in_order(&payload.body) {
+            payload.is_in_order = true;
+            self.in_order.insert((write.keyspace, write.key.to_vec(), txn));
+        }
+    }
+
+    /// Whose payloads write a key of a range, in the order of those keys, each at least once.
+    pub(crate) fn writers_in(&self, range: KeyRange<'_>) -> Vec<TxnId> {
+        if range.is_empty() || self.in_order.is_empty() {
+            return Vec::new();
+        }
+        let first = TxnId::default();
+        let from = Included((range.keyspace, range.from.to_vec(), first));
+        let to = match range.to {
+            Some(to) => Excluded((range.keyspace, to.to_vec(), first)),
+            None => Unbounded,
+        };
+        let inside = self.in_order.range((from, to));
+        let mut writers: Vec<TxnId> =
+            inside.take_while(|one| one.0 == range.keyspace).map(|one| one.2).collect();
+        writers.dedup();
+        writers
+    }
+
     /// What a transaction brought, if it is still kept.
     pub(crate) fn get_mut(&mut self, txn: TxnId) -> Option<&mut Payload> {
         self.by_txn.get_mut(&txn)
@@ -115,6 +156,12 @@ impl Payloads {
         let payload = self.by_txn.remove(&txn)?;
         self.sum.bytes -= payload.body.len() as u64;
         self.sum.count -= u64::from(PrepareBody::write_count(&payload.body));
+        if payload.is_in_order {
+            for write in keys_in_order(&payload.body) {
+                self.in_order.remove(&(write.keyspace, write.key.to_vec(), txn));
+            }
+        }
+        debug_assert!(!self.by_txn.is_empty() || self.in_order.is_empty());
         debug_assert!(!self.by_txn.is_empty() || self.sum == PromisedPuts::default());
         Some(payload)
     }
@@ -128,7 +175,7 @@ impl Payloads {
 
     /// Takes back what was taken out, for its memory.
     pub(crate) fn recycle(&mut self, mut payload: Payload) {
-        (payload.commit, payload.batch) = (Timestamp::ZERO, None);
+        (payload.commit, payload.batch, payload.is_in_order) = (Timestamp::ZERO, None, false);
         payload.body.clear();
         if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
             self.free.push(payload);
@@ -174,12 +221,17 @@ impl Payloads {
     }
 }
 
+/// The writes of a body to keyspaces whose keys are in order.
+fn keys_in_order(body: &[u8]) -> impl Iterator<Item = WriteEntry<'_>> {
+    let body = PrepareBody::parse(body).ok();
+    let writes = body.into_iter().flat_map(|body| body.writes());
+    writes.filter(|write| write.keyspace.is_ordered() && write.kind != WriteKind::Fence)
+}
+
 #[cfg(test)]
 mod tests {
-    use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence};
-    use timestone_wire::{WriteEntry, WriteKind};
-
     use super::*;
+    use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence};
 
     #[test]
     fn the_bytes_that_are_kept_are_counted_by_whatever_way_they_go() {
@@ -214,5 +266,50 @@ mod tests {
         assert_eq!((payloads.len(), payloads.bytes()), (2, 200));
         keep(&mut payloads, txn(5), 37);
         assert_eq!(payloads.bytes(), 237);
+    }
+
+    #[test]
+    fn whoever_writes_a_key_of_a_range_is_found_by_whatever_way_it_came() {
+        let txn = |n| TxnId::new(ClientId::new(1), Sequence::new(n));
+        let keyspace = KeyspaceId::numbered(3, false).ordered();
+        let mut payloads = Payloads::default();
+        let body = |key: &[u8], keyspace, kind| {
+            let (expires_at, value) = (Expiry::NEVER, &b""[..]);
+            let mut body = Vec::new();
+            PrepareBody::of_one_write(
+                &WriteEntry { keyspace, kind, expires_at, key, value },
+                &mut body,
+            );
+            body
+        };
+        let keep = |payloads: &mut Payloads, n, key: &[u8], space, kind| {
+            let bytes = body(key, space, kind);
+            let body = PrepareBody::parse(&bytes).unwrap();
+            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], (body, &[]));
+        };
+        keep(&mut payloads, 1, b"b", keyspace, WriteKind::Put);
+        keep(&mut payloads, 1, b"b", keyspace, WriteKind::Put);
+        keep(&mut payloads, 2, b"d", keyspace, WriteKind::Delete);
+        keep(&mut payloads, 3, b"c", KeyspaceId::DEFAULT, WriteKind::Put);
+        keep(&mut payloads, 4, b"", keyspace, WriteKind::Fence);
+        let key = HashedKey::new(timestone_types::HashSeed::default(), keyspace, b"c");
+        let mut whole = body(b"c", keyspace, WriteKind::Put);
+        payloads.keep_whole(txn(5), Timestamp::ZERO, &[ShardId::ZERO], (&mut whole, &[key]));
+        let range =
+            |from: &'static [u8], to: Option<&'static [u8]>| KeyRange { keyspace, from, to };
+        let writers = |payloads: &Payloads, range| {
+            let found = payloads.writers_in(range);
+            found.iter().map(|txn| txn.sequence.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(writers(&payloads, range(b"b", Some(b"d"))), [1, 5]);
+        assert_eq!(writers(&payloads, range(b"bb", None)), [5, 2]);
+        assert_eq!(writers(&payloads, range(b"", Some(b"b"))), [0_u64; 0]);
+        assert_eq!(writers(&payloads, KeyRange::all(KeyspaceId::DEFAULT)), [0_u64; 0]);
+        payloads.forget(txn(1));
+        keep(&mut payloads, 6, b"x", KeyspaceId::DEFAULT, WriteKind::Put);
+        payloads.forget(txn(5));
+        assert_eq!(writers(&payloads, KeyRange::all(keyspace)), [2]);
+        (2..7).for_each(|n| payloads.forget(txn(n)));
+        assert!(payloads.in_order.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What a store reports when it is pumped.
 
-use super::found::{KeyList, Latest, ReadOutcome, ReadToken, ScanCursor};
+use super::found::{KeyList, Latest, RangeList, ReadOutcome, ReadToken, ScanCursor};
 #[allow(unused_imports, reason = "for the documentation")]
 use super::upkeep::Upkeep;
 use crate::error::StoreError;
@@ -44,9 +44,18 @@ pub enum StoreEvent {
         /// Where to go on: no key before it is missing. `None` at the end.
         next: Option<ScanCursor>,
     },
-    /// A scan or count could not be completed.
+    /// A read of a range is answered.
+    RangeDone {
+        /// The token of the read.
+        token: ReadToken,
+        /// The keys of the range that are visible at its time, ascending, within the limit.
+        entries: RangeList,
+        /// The first key that was not looked at: the read goes on from there. `None` at the end.
+        next: Option<Vec<u8>>,
+    },
+    /// A scan, a read of a range or a count could not be completed.
     ReadFailed {
-        /// The token of the scan or count.
+        /// The token of the scan, read or count.
         token: ReadToken,
         /// Why.
         error: StoreError,
@@ -76,6 +85,7 @@ impl StoreEvent {
             Self::ReadDone { .. }
             | Self::LatestDone { .. }
             | Self::ScanDone { .. }
+            | Self::RangeDone { .. }
             | Self::ReadFailed { .. }
             | Self::CountDone { .. } => true,
             Self::ScrubDone(_) | Self::CheckpointDone | Self::DeviceFailed(_) | Self::ShutDown => {

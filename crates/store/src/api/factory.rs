@@ -14,6 +14,10 @@ pub struct Capabilities {
     /// youngest version only: a put of an older one is dropped, and a read below the youngest is
     /// refused with [`StoreError::TooOld`].
     pub keeps_versions: bool,
+    /// Ranges of keyspaces whose keys are in order can be read
+    /// ([`KeyspaceId::is_ordered`](timestone_types::KeyspaceId::is_ordered)). If not, they are
+    /// refused with [`StoreError::NotOrdered`].
+    pub reads_ranges: bool,
 }
 
 /// Makes stores of one kind.

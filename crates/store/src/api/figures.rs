@@ -38,6 +38,7 @@ figures! {
     Keys "keys" "Keys with a version in the index, deleted ones included until they are collected.",
     Versions "versions" "Versions in the index, of all keys.",
     IndexBytes "index_bytes" "Memory of the index.",
+    OrderBytes "order_bytes" "Memory of the orders of keys, which is part of that of the index.",
     CacheBytes "cache_bytes" "Memory of the record cache.",
     CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: less what the index, page buffers and access records take above their share.",
     BufferBytes "buffer_bytes" "Memory of pages and large values on their way to the device and from it.",

@@ -1,6 +1,6 @@
 //! What is asked of a store and what it finds: tokens, versions, keys of a scan.
 
-use timestone_types::{Expiry, Timestamp, Version};
+use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 #[allow(unused_imports, reason = "for the documentation")]
 use super::Reads;
@@ -114,6 +114,12 @@ impl KeyList {
         self.ends.push(self.bytes.len());
     }
 
+    /// The key that was added last.
+    fn last(&self) -> Option<&[u8]> {
+        let start = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before]);
+        self.ends.last().map(|&end| &self.bytes[start..end])
+    }
+
     /// How many keys.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -133,6 +139,142 @@ impl KeyList {
     }
 }
 
+/// Keys of one keyspace that follow each other in the order of their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyRange<'a> {
+    /// The keyspace, whose keys are in order ([`KeyspaceId::is_ordered`]).
+    pub keyspace: KeyspaceId,
+    /// The first key that is part of it, whether or not that is there.
+    pub from: &'a [u8],
+    /// The first key behind it; `None`: it goes on to the end of the keyspace.
+    pub to: Option<&'a [u8]>,
+}
+
+impl<'a> KeyRange<'a> {
+    /// All keys of a keyspace.
+    #[must_use]
+    pub const fn all(keyspace: KeyspaceId) -> Self {
+        Self { keyspace, from: &[], to: None }
+    }
+
+    /// The keys that begin with `prefix`; `end` is its [`prefix_end`].
+    ///
+    /// ```
+    /// use timestone_store::{KeyRange, prefix_end};
+    /// use timestone_types::KeyspaceId;
+    /// let keyspace = KeyspaceId::numbered(1, false).ordered();
+    /// let end = prefix_end(b"user:");
+    /// let users = KeyRange::prefix(keyspace, b"user:", end.as_deref());
+    /// assert!(users.contains(b"user:7") && !users.contains(b"user;"));
+    /// ```
+    #[must_use]
+    pub fn prefix(keyspace: KeyspaceId, prefix: &'a [u8], end: Option<&'a [u8]>) -> Self {
+        debug_assert_eq!(end, prefix_end(prefix).as_deref(), "where the keys with the prefix end");
+        Self { keyspace, from: prefix, to: end }
+    }
+
+    /// That its keyspace has an order.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOrdered`].
+    pub(crate) fn check_order(&self) -> Result<(), StoreError> {
+        if self.keyspace.is_ordered() { Ok(()) } else { Err(StoreError::NotOrdered(self.keyspace)) }
+    }
+
+    /// Whether a key lies in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.from && self.to.is_none_or(|to| key < to)
+    }
+
+    /// Whether no key can lie in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.to.is_some_and(|to| to <= self.from)
+    }
+}
+
+/// The first key behind all those that begin with `prefix`; `None` when nothing lies behind them:
+/// the prefix is empty, or made of 0xff alone.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// A key that was found in a range, with its version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RangeEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version that is visible.
+    pub version: Version,
+    /// When that stops being visible.
+    pub expires_at: Expiry,
+}
+
+/// What was found in a range, ascending by keys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RangeList {
+    keys: KeyList,
+    versions: Vec<(Version, Expiry)>,
+}
+
+impl RangeList {
+    /// Adds an entry, whose key lies behind all that are here.
+    pub fn push(&mut self, RangeEntry { key, version, expires_at }: RangeEntry<'_>) {
+        debug_assert!(self.keys.last().is_none_or(|last| last < key), "entries ascend");
+        self.keys.push(key);
+        self.versions.push((version, expires_at));
+    }
+
+    /// How many entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// Bytes of the keys.
+    #[must_use]
+    pub fn key_bytes(&self) -> usize {
+        self.keys.bytes.len()
+    }
+
+    /// The entries, ascending by keys.
+    pub fn iter(&self) -> impl Iterator<Item = RangeEntry<'_>> {
+        let versions = self.versions.iter();
+        self.keys.iter().zip(versions).map(|(key, &(version, expires_at))| RangeEntry {
+            key,
+            version,
+            expires_at,
+        })
+    }
+}
+
+/// Whether something was written to a range after a time, as far as was looked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RangeCheck {
+    /// Nothing was.
+    None,
+    /// Something was: this version is above the time.
+    Above {
+        /// The key that was written to; `None`: a fence, of the whole keyspace.
+        key: Option<Vec<u8>>,
+        /// The youngest version of the key, or the fence.
+        version: Version,
+    },
+    /// Nothing was written to keys before this one, which is the first one that was not looked at.
+    More(Vec<u8>),
+}
+
 /// The answer to a count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
@@ -149,4 +291,34 @@ pub struct AsOf {
     pub at: Timestamp,
     /// Those whose expiry lies after it.
     pub judged: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_behind_its_keys_and_not_behind_others() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b""), None);
+        assert_eq!(prefix_end(b"\xff\xff"), None);
+        let range = KeyRange { keyspace: KeyspaceId::new(1), from: b"b", to: Some(b"b") };
+        assert!(range.is_empty() && !range.contains(b"b"));
+        assert!(KeyRange::all(KeyspaceId::new(1)).contains(b""));
+    }
+
+    #[test]
+    fn a_list_gives_back_what_was_put_in() {
+        let mut list = RangeList::default();
+        let entry = |key, nanos| RangeEntry {
+            key,
+            version: Version::new(Timestamp::from_nanos(nanos), timestone_types::ClientId::ZERO),
+            expires_at: Expiry::NEVER,
+        };
+        let entries = [entry(b"".as_slice(), 3), entry(b"a", 1), entry(b"ab", 2)];
+        assert!(list.is_empty());
+        entries.iter().for_each(|&entry| list.push(entry));
+        assert!(list.iter().eq(entries) && list.len() == 3 && list.key_bytes() == 3);
+    }
 }

@@ -33,8 +33,8 @@ pub use event::{ScrubReport, StoreEvent};
 pub use factory::{Capabilities, Factory};
 pub use figures::{Figure, FigureValues, Figures, Ratio};
 pub use found::{
-    AsOf, Count, KeyList, Latest, LatestLookup, Lookup, ReadOutcome, ReadToken, ScanCursor,
-    ScanLimit,
+    AsOf, Count, KeyList, KeyRange, Latest, LatestLookup, Lookup, RangeCheck, RangeEntry,
+    RangeList, ReadOutcome, ReadToken, ScanCursor, ScanLimit, prefix_end,
 };
 pub use reads::{KeysAhead, Reads};
 pub use upkeep::Upkeep;

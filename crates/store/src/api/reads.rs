@@ -23,7 +23,10 @@
 
 use timestone_types::{HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::found::{AsOf, Count, Latest, LatestLookup, Lookup, ReadToken, ScanCursor, ScanLimit};
+use super::found::{
+    AsOf, Count, KeyRange, Latest, LatestLookup, Lookup, RangeCheck, ReadToken, ScanCursor,
+    ScanLimit,
+};
 #[allow(unused_imports, reason = "for the documentation")]
 use super::{ReadOutcome, StoreEvent};
 use crate::error::StoreError;
@@ -142,6 +145,48 @@ pub trait Reads {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError>;
+
+    /// The keys of a range that are visible at `as_of`, ascending by their bytes, as many as `limit`
+    /// allows; with their versions, and without their values. Answered by
+    /// [`StoreEvent::RangeDone`], or by [`StoreEvent::ReadFailed`] when the watermark passes
+    /// `as_of` meanwhile. Each pump looks at a bounded number of keys, dead ones included.
+    ///
+    /// What was written at or below `as_of` since the call may be missing, as for a scan: whoever
+    /// asks sees to it that nothing is (rule 1 of the module).
+    ///
+    /// # Errors
+    /// [`StoreError::NotOrdered`], [`StoreError::TooOld`].
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        let _ = (limit, as_of, token);
+        Err(StoreError::NotOrdered(range.keyspace))
+    }
+
+    /// Whether anything was written to a range after `t`: the first key of the range whose youngest
+    /// version lies above, tombstones included and expiry not considered, or a fence of the
+    /// keyspace. From memory alone. Looks at `max_keys` keys at most, at least at one; parts of the
+    /// range that nothing was written to since count as one key, however large they are.
+    ///
+    /// When two keys share all their hashes, the version may be the other one's: a write may be seen
+    /// where there was none, and never the reverse.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOrdered`]; [`StoreError::TooOld`] below the watermark, where what was
+    /// deleted may be forgotten.
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        let _ = (t, max_keys);
+        Err(StoreError::NotOrdered(range.keyspace))
+    }
 
     /// As [`scan`](Self::scan), of every key that has any version that a reader at or above the
     /// watermark may need: deleted and expired ones included, and those behind a fence. For whoever

@@ -2,9 +2,10 @@
 //! place for keyspaces that need not survive a restart.
 //!
 //! ```text
-//!   put ─► Contents ─┬► Spaces ─► Space: Table (hash ─► Entry: youngest version, older ones), fences
+//!   put ─► Contents ─┬► Spaces ─► Space: Table (hash ─► Entry: youngest version, older ones), order, fences
 //!                    └► Collector: what a younger version, a tombstone or a fence makes superfluous
 //!   get, latest ─► at once        scan, count ─► Walks, some segments at every pump
+//!                                 range ─► RangeReads, some keys of the order at every pump
 //!   Watermarks: what may be asked for, what may go, what an earlier run has lost
 //! ```
 //! Nothing waits for a device: all single look-ups are answered at once. Nothing is durable:
@@ -24,6 +25,7 @@
 mod chain;
 mod collect;
 mod contents;
+mod ranges;
 mod space;
 mod table;
 mod walk;
@@ -36,13 +38,14 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeysAhead, Latest, Lookup,
-    PromisedPuts, PutSize, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, StoreEvent,
-    Upkeep, Writes,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest,
+    Lookup, PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit,
+    ScrubReport, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use chain::Stored;
 use contents::Contents;
+use ranges::{RangeRead, RangeReads};
 use walk::{Walk, Walks};
 use watermarks::Watermarks;
 
@@ -62,8 +65,12 @@ impl Factory for DramConfig {
     type Store = Dram;
     type Report = ();
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: false, answers_at_once: true, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: false,
+        answers_at_once: true,
+        keeps_versions: true,
+        reads_ranges: true,
+    };
 
     fn open(self) -> Result<(Dram, ()), StoreError> {
         Ok((Dram::new(self), ()))
@@ -98,6 +105,7 @@ pub struct Dram {
     seed: HashSeed,
     contents: Contents,
     walks: Walks,
+    ranges: RangeReads,
     marks: Watermarks,
     batch: u64,
     now: Timestamp,
@@ -114,6 +122,7 @@ impl Dram {
             seed: config.seed,
             contents: Contents::new(config.memory_bytes),
             walks: Walks::default(),
+            ranges: RangeReads::default(),
             marks: Watermarks::new(),
             batch: 0,
             now: Timestamp::ZERO,
@@ -155,6 +164,14 @@ impl Dram {
         self.contents.admit(wanted, promised)
     }
 
+    /// Bytes of key and value of a put, as they count in an admission: keys that are in order are
+    /// there twice.
+    #[inline]
+    pub(crate) fn most_bytes(put: PutSize) -> u64 {
+        let bytes = put.bytes as u64;
+        if put.keyspace.is_ordered() { bytes + bytes.min(MAX_KEY_BYTES as u64) } else { bytes }
+    }
+
     /// Whether something was put into it.
     #[inline]
     pub(crate) fn has_puts(&self) -> bool {
@@ -194,7 +211,8 @@ impl Dram {
             self.counted.duplicates += 1;
             return Ok(());
         }
-        if value.is_some() && !self.contents.has_room(bytes) {
+        let in_order = if key.keyspace.is_ordered() { key.bytes.len() } else { 0 };
+        if value.is_some() && !self.contents.has_room(bytes + in_order) {
             return Err(self.contents.full());
         }
         let stored = Stored { version, expires_at, value: value.map(Box::from) };
@@ -303,6 +321,35 @@ impl Reads for Dram {
         Ok(())
     }
 
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.contents.assert_sound();
+        range.check_order()?;
+        self.marks.check_age(as_of.at)?;
+        self.ranges.begin(RangeRead::new(token, range, limit, as_of), &self.marks);
+        Ok(())
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        range.check_order()?;
+        self.marks.check_age(t)?;
+        Ok(match self.contents.get(range.keyspace) {
+            Some(space) => ranges::first_above(self.seed, space, range, t, max_keys),
+            // What was lost lies at or below what may be asked for.
+            None => RangeCheck::None,
+        })
+    }
+
     fn list_keys(
         &mut self,
         keyspace: KeyspaceId,
@@ -374,7 +421,7 @@ impl Writes for Dram {
         self.contents.assert_sound();
         let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
             count: sum.count + 1,
-            bytes: sum.bytes + put.bytes as u64,
+            bytes: sum.bytes + Self::most_bytes(put),
         };
         self.admit_puts(puts.fold(PromisedPuts::default(), sum), promised)
     }
@@ -390,6 +437,7 @@ impl Upkeep for Dram {
     fn begin_life(&mut self) {
         self.contents = Contents::new(self.contents.limit_bytes());
         self.walks = Walks::default();
+        self.ranges = RangeReads::default();
         self.marks.begin_recovery();
         self.events.clear();
         self.batch = 0;
@@ -444,13 +492,14 @@ impl Upkeep for Dram {
         self.now = self.now.max(now);
         // Walks first: what they look for may be collected right after.
         self.walks.pump(&self.contents, &mut self.events);
+        self.ranges.pump(self.seed, &self.contents, &self.marks, &mut self.events);
         self.contents.collect(self.now, &self.marks);
         debug_assert!(self.now >= now, "time never runs backwards");
         events.append(&mut self.events);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.walks.is_empty() || !self.events.is_empty() {
+        if !self.walks.is_empty() || !self.ranges.is_empty() || !self.events.is_empty() {
             return Some(self.now);
         }
         self.contents.next_deadline(self.now, &self.marks)
@@ -478,11 +527,13 @@ impl Figures for Dram {
         let mut figures = FigureValues::default();
         let keys: usize = self.contents.spaces().map(|space| space.table.len()).sum();
         let versions: u64 = self.contents.spaces().map(|space| space.versions).sum();
-        let tables: usize = self.contents.spaces().map(|space| space.table.bytes()).sum();
+        let tables: usize = self.contents.spaces().map(space::Space::index_bytes).sum();
+        let orders: usize = self.contents.spaces().map(space::Space::order_bytes).sum();
         let told = [
             (Figure::Keys, keys as u64),
             (Figure::Versions, versions),
             (Figure::IndexBytes, tables as u64),
+            (Figure::OrderBytes, orders as u64),
             (Figure::Puts, self.counted.puts),
             (Figure::DuplicatePuts, self.counted.duplicates),
             (Figure::PutBytes, self.counted.put_bytes),

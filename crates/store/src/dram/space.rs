@@ -10,11 +10,14 @@ use timestone_types::{KeyspaceId, Timestamp, Version, is_planted};
 
 use super::chain::{Added, Collected, Entry, Stored};
 use super::table::Table;
+use crate::kit::ordered::OrderedKeys;
 
 /// One keyspace.
 pub(super) struct Space {
     pub(super) id: KeyspaceId,
     pub(super) table: Table,
+    /// The keys of the table in their order, where the keyspace has one.
+    pub(super) order: Option<OrderedKeys>,
     /// Ascending.
     fences: Vec<Version>,
     /// The youngest version ever put.
@@ -40,6 +43,7 @@ impl Space {
         Self {
             id,
             table: Table::new(),
+            order: id.is_ordered().then(OrderedKeys::new),
             fences: Vec::new(),
             youngest: Version::ZERO,
             versions: 0,
@@ -120,6 +124,9 @@ impl Space {
                 Added::Youngest
             }
         };
+        if let Some(order) = &mut self.order {
+            order.insert(key, version.timestamp);
+        }
         self.youngest = self.youngest.max(version);
         assert!(self.versions >= self.table.len() as u64, "each key has a version");
         added
@@ -151,6 +158,7 @@ impl Space {
         {
             self.versions -= entry.count() as u64;
             self.heap_bytes -= entry.heap_bytes();
+            self.leave_order(&entry.key);
         }
         assert!(self.versions >= self.table.len() as u64, "each key has a version");
         let tombstones = self.table.with_hash(hash).filter(|entry| entry.newest.value.is_none());
@@ -191,7 +199,7 @@ impl Space {
     fn trim_segment(&mut self, from: u64, by: &Collected) -> Option<u64> {
         debug_assert!(self.versions >= self.table.len() as u64, "each key has a version");
         let (heap_bytes, versions) = (&mut self.heap_bytes, &mut self.versions);
-        let met_expiry = &mut self.met_expiry;
+        let (met_expiry, order) = (&mut self.met_expiry, &mut self.order);
         self.table.retain_segment(from, |entry| {
             let (bytes, count) = (entry.heap_bytes(), entry.count());
             let (_, is_needed) = entry.trim(by);
@@ -200,8 +208,30 @@ impl Space {
             *heap_bytes -= bytes - bytes_left;
             *versions -= (count - count_left) as u64;
             *met_expiry |= is_needed && entry.versions().any(|one| !one.expires_at.is_never());
+            if let Some(order) = order.as_mut().filter(|_| !is_needed) {
+                order.remove(&entry.key);
+            }
             is_needed
         })
+    }
+
+    /// A key has left the table.
+    fn leave_order(&mut self, key: &[u8]) {
+        if let Some(order) = &mut self.order {
+            let was_there = order.remove(key);
+            assert!(was_there, "each key of the table is in its place in the order");
+        }
+    }
+
+    /// What holds between calls.
+    #[inline]
+    pub(super) fn assert_sound(&self) {
+        let keys = self.table.len() as u64;
+        debug_assert!(self.versions >= keys, "each key has a version");
+        debug_assert!(
+            self.order.as_ref().is_none_or(|order| order.len() == keys),
+            "each key has its place in the order"
+        );
     }
 
     /// Whether a fence waits to be swept for.
@@ -209,9 +239,19 @@ impl Space {
         self.fence_at(watermark) > self.swept
     }
 
+    /// Bytes of the table and of the order.
+    pub(super) fn index_bytes(&self) -> usize {
+        self.table.bytes() + self.order_bytes()
+    }
+
+    /// Bytes of the order.
+    pub(super) fn order_bytes(&self) -> usize {
+        self.order.as_ref().map_or(0, OrderedKeys::bytes)
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes()
+        self.index_bytes()
             + self.heap_bytes
             + self.fences.capacity() * size_of::<Version>()
             + size_of::<Self>()

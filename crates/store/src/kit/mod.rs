@@ -14,7 +14,7 @@
 //!   page_reads  who waits for which page
 //!   assembly    large values that are put together for a read
 //!   scrub       reads everything once        bulk_read  the same for recovery, and faster
-//!   buffers     bytes for answers
+//!   buffers     bytes for answers       ordered    keys in the order of their bytes, in memory
 //! ```
 //!
 //! Dependencies go downwards only: a part gets the parts that it needs as arguments, and keeps no
@@ -31,6 +31,7 @@ pub(crate) mod cache;
 pub(crate) mod key_id;
 pub(crate) mod ledger;
 pub(crate) mod life;
+pub(crate) mod ordered;
 pub(crate) mod page_reads;
 pub(crate) mod port;
 pub(crate) mod room;

@@ -6,7 +6,7 @@
 //!   write ─► queue ────────────────────────┘      └─ refused for good ─┘
 //! ```
 //!
-//! Writes (programs, erases, syncs, growth) leave in the order in which they were asked for; reads
+//! Writes (programs, erases, syncs, growth, and the ends of blocks) leave in the order in which they were asked for; reads
 //! have a queue of their own, so that a get never waits behind a burst of programs. A quarter of
 //! the device's queue may hold writes, the rest is for reads.
 //!
@@ -16,8 +16,8 @@
 use std::collections::VecDeque;
 
 use timestone_flash::{
-    AlignedBuffer, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES, RejectedReason,
-    Token,
+    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES,
+    RejectedReason, Token,
 };
 
 use crate::limits::{GROUP_PAGES, MAX_READS_IN_FLIGHT};
@@ -76,10 +76,18 @@ impl Purpose {
     }
 }
 
+/// What leaves in the order in which it was asked for.
+#[derive(Debug)]
+enum Write {
+    Op(FlashOp),
+    /// The block gets no programs behind these.
+    Seal(BlockId),
+}
+
 /// The device with its queues.
 pub(crate) struct Port {
     pub(crate) device: Box<dyn FlashDevice>,
-    writes: VecDeque<FlashOp>,
+    writes: VecDeque<Write>,
     reads: VecDeque<FlashOp>,
     reads_in_flight: usize,
     pages: Vec<AlignedBuffer>,
@@ -118,10 +126,10 @@ impl Port {
 
     /// Bytes of the buffers that are kept, and of those that wait to be written.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let waiting = self
-            .writes
-            .iter()
-            .map(|op| if let FlashOp::Program { buffer, .. } = op { buffer.capacity() } else { 0 });
+        let waiting = self.writes.iter().map(|write| match write {
+            Write::Op(FlashOp::Program { buffer, .. }) => buffer.capacity(),
+            Write::Op(_) | Write::Seal(_) => 0,
+        });
         let kept = self.pages.iter().chain(&self.groups).map(AlignedBuffer::capacity);
         waiting.chain(kept).map(|bytes| bytes as u64).sum()
     }
@@ -142,7 +150,13 @@ impl Port {
     /// Asks for a program, erase, sync or growth.
     pub(crate) fn write(&mut self, op: FlashOp) {
         debug_assert!(!matches!(op, FlashOp::Read { .. }), "reads wait apart");
-        self.writes.push_back(op);
+        self.writes.push_back(Write::Op(op));
+    }
+
+    /// Tells the device, when it has all programs of a block, that there are no more.
+    pub(crate) fn seal(&mut self, block: BlockId) {
+        debug_assert!(block.0 < self.device.geometry().blocks, "a block that is there");
+        self.writes.push_back(Write::Seal(block));
     }
 
     /// Asks for a read.
@@ -169,12 +183,19 @@ impl Port {
                 },
             }
         }
-        while let Some(op) = self.writes.pop_front() {
+        while let Some(write) = self.writes.pop_front() {
+            let op = match write {
+                Write::Op(op) => op,
+                Write::Seal(block) => {
+                    self.device.seal(block);
+                    continue;
+                }
+            };
             match self.device.submit(op) {
                 Ok(()) => {}
                 Err(rejected) => match rejected.reason {
                     RejectedReason::QueueFull => {
-                        self.writes.push_front(rejected.op);
+                        self.writes.push_front(Write::Op(rejected.op));
                         break;
                     }
                     RejectedReason::Refused(error) => {

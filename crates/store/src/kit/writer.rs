@@ -32,14 +32,20 @@ pub(crate) const MAX_GROUPS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum StreamId {
+    /// Puts.
     Hot = 0,
+    /// What collection has moved.
     Cold = 1,
     Large = 2,
     Checkpoint = 3,
+    /// What collection has moved although a younger version is there: it dies when the watermark
+    /// passes that one.
+    Superseded = 4,
 }
 
 impl StreamId {
-    pub(crate) const ALL: [Self; 4] = [Self::Hot, Self::Cold, Self::Large, Self::Checkpoint];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Hot, Self::Cold, Self::Large, Self::Checkpoint, Self::Superseded];
 
     fn records(self) -> PageKind {
         if self == Self::Large { PageKind::LargeHeads } else { PageKind::Records }
@@ -98,7 +104,7 @@ pub(crate) struct Writer {
     batch: u64,
     now: Timestamp,
     programmed_pages: u64,
-    streams: [Stream; 4],
+    streams: [Stream; StreamId::ALL.len()],
     groups: Vec<Group>,
     next_group: u64,
     spare: Vec<Box<[u8]>>,
@@ -216,7 +222,9 @@ impl Writer {
     ) -> Option<PageId> {
         let held = match stream {
             StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
-            StreamId::Cold | StreamId::Large | StreamId::Checkpoint => Held::NOTHING,
+            StreamId::Cold | StreamId::Superseded | StreamId::Large | StreamId::Checkpoint => {
+                Held::NOTHING
+            }
         };
         self.append_held(stream, (record, held), check, leave, (blocks, port))
     }
@@ -454,6 +462,7 @@ impl Writer {
         state.group = None;
         if let Some(block) = state.block.take() {
             blocks.seal(block);
+            port.seal(block);
         }
         self.retire();
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   begin: block table (generation, first page to scan)
-//!     ─► segments of the index, a few at every pump
+//!     ─► per keyspace: segments of the index, a few at every pump; then its keys, if they are in order
 //!     ─► barrier: everything written so far is durable
 //!     ─► end page, synced: the checkpoint counts ─► the one before is erased
 //! ```
@@ -12,6 +12,10 @@
 //! another generation is void, and its record, if it still lives, was moved to a page that is
 //! scanned. At the end, everything that the entries name is durable. Blocks that collection was
 //! emptying are listed in the end page and scanned whole, so that copies left behind are known.
+//!
+//! The keys of a keyspace that is ordered change meanwhile, too. What was put since the beginning is
+//! scanned. Any other key with a version that recovery will find was there at the beginning, and has
+//! stayed in its place, so that the stream, which goes by the order of keys, does not miss it.
 //!
 //! What it deliberately does not hold: values that are being staged (their puts are not stable; the
 //! log has them).
@@ -23,28 +27,39 @@
 //! the last complete one are erased only when the next one is durable.
 
 use timestone_flash::{BlockId, Generation};
-use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
+use timestone_types::limits::MAX_KEY_BYTES;
+use timestone_types::{ClientId, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::collect::victims::Victims;
 use super::index::{Index, KeyId, Location, SEGMENTS};
-use super::space::{Fence, Spaces};
+use super::order::Order;
+use super::space::{Fence, Space, Spaces};
 use crate::kit::blocks::BlockState;
+use crate::kit::ordered::{Walked, Wanted, common};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::layout::{
-    CHECKPOINT_FIXED as PAGE_FIXED, CHECKPOINT_PAYLOAD as PAYLOAD, PageKind, u32_at, u64_at,
-    write_checkpoint_page as write_page,
+    CHECKPOINT_FIXED as PAGE_FIXED, CHECKPOINT_PAYLOAD as PAYLOAD, PageKind, u16_at, u32_at,
+    u64_at, write_checkpoint_page as write_page,
 };
 
 /// What a key takes in the stream at least.
 const KEY_BYTES: usize = 16;
 /// Segments that one pump writes.
 const SEGMENTS_PER_PUMP: u16 = 2;
+/// Keys in their order that one pump writes.
+const KEYS_PER_PUMP: u32 = 1024;
+/// Bytes of them, about.
+const KEY_BYTES_PER_PUMP: usize = 64 * 1024;
+/// What a key in its order takes in the stream beside its bytes.
+const ORDERED_BYTES: usize = 6;
 
 const BLOCKS: u8 = b'B';
 const SPACE: u8 = b'K';
 const FENCE: u8 = b'F';
 const SEGMENT: u8 = b'G';
+const ORDERED: u8 = b'O';
+const ORDER_END: u8 = b'P';
 const END: u8 = b'E';
 
 /// How far the buffered bytes got.
@@ -59,14 +74,15 @@ enum Emitted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CheckpointPhase {
     Idle,
-    /// From this segment of this keyspace on; `None` when all were written. By its id: keyspaces
-    /// that are written for the first time meanwhile take places before it.
+    /// From this segment of this keyspace on, and behind the last one from the key `next_key` on;
+    /// `None` when all were written. By its id: keyspaces that are written for the first time
+    /// meanwhile take places before it.
     Streaming {
         space: Option<KeyspaceId>,
         segment: u16,
     },
     Barrier {
-        ordinals: [u64; 4],
+        ordinals: [u64; StreamId::ALL.len()],
     },
     /// The end page is being written.
     Closing,
@@ -91,6 +107,7 @@ pub(super) struct Checkpointer {
     number: u64,
     page: u32,
     buffer: Vec<u8>,
+    next_key: Vec<u8>,
     emptied: Vec<BlockId>,
     /// Blocks of the last complete checkpoint, and of the one being written.
     complete: Vec<BlockId>,
@@ -112,6 +129,7 @@ impl Checkpointer {
             number,
             page: 0,
             buffer: Vec::new(),
+            next_key: Vec::new(),
             emptied: Vec::new(),
             complete,
             writing: Vec::new(),
@@ -202,6 +220,7 @@ impl Checkpointer {
         self.emptied.clear();
         volume.end_block(StreamId::Checkpoint);
         self.buffer.clear();
+        self.next_key.clear();
         write_blocks(&mut self.buffer, volume, spaces.marks.watermark());
         for space in &spaces.list {
             self.buffer.push(SPACE);
@@ -253,9 +272,11 @@ impl Checkpointer {
             let Some(entry) = spaces.get(id) else {
                 unreachable!("keyspace {id} goes on while it is written")
             };
-            write_segment(&mut self.buffer, id, &entry.index, segment);
-            segment += 1;
-            if usize::from(segment) == SEGMENTS {
+            if usize::from(segment) < SEGMENTS {
+                write_segment(&mut self.buffer, id, &entry.index, segment);
+                segment += 1;
+            }
+            if usize::from(segment) == SEGMENTS && self.stream_order(entry) {
                 let mut ids = spaces.list.iter().map(|space| space.id);
                 (space, segment) = (ids.find(|&next| next > id), 0);
             }
@@ -268,6 +289,26 @@ impl Checkpointer {
             volume.flush_all();
             let ordinals = StreamId::ALL.map(|stream| volume.writer.ordinal(stream));
             self.phase = CheckpointPhase::Barrier { ordinals };
+        }
+    }
+
+    /// Writes further keys of a keyspace in their order; true when there are none (any more).
+    fn stream_order(&mut self, space: &Space) -> bool {
+        let Some(order) = &space.order else { return true };
+        let from = core::mem::take(&mut self.next_key);
+        match write_keys(&mut self.buffer, space.id, order, &from) {
+            Some(next) => {
+                debug_assert!(next > from, "a checkpoint goes on");
+                self.next_key = next;
+                false
+            }
+            None => {
+                // Without its end, recovery knows that keys may be missing, and scans everything.
+                if order.check_whole().is_ok() {
+                    write_order_end(&mut self.buffer, space.id, order);
+                }
+                true
+            }
         }
     }
 
@@ -430,6 +471,58 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
     }
 }
 
+/// Writes some keys of an order, from one on; the first one that is left.
+fn write_keys(
+    out: &mut Vec<u8>,
+    keyspace: KeyspaceId,
+    order: &Order,
+    from: &[u8],
+) -> Option<Vec<u8>> {
+    out.push(ORDERED);
+    out.extend_from_slice(&keyspace.get().to_le_bytes());
+    let (begin, mut count, mut next) = (out.len(), 0u32, None);
+    out.extend_from_slice(&count.to_le_bytes());
+    let mut before: Vec<u8> = Vec::new();
+    let wanted = Wanted { from, to: None, above: None };
+    let walked = order.walk(wanted, &mut KEYS_PER_PUMP.clone(), |key| {
+        if count > 0 && out.len() - begin > KEY_BYTES_PER_PUMP {
+            next = Some(key.to_vec());
+            return false;
+        }
+        // What a key has in common with the one before it is not written again.
+        let shared = common(&before, key).min(usize::from(u16::MAX));
+        out.extend_from_slice(&(shared as u16).to_le_bytes());
+        out.extend_from_slice(&((key.len() - shared) as u32).to_le_bytes());
+        out.extend_from_slice(&key[shared..]);
+        before.clear();
+        before.extend_from_slice(key);
+        count += 1;
+        true
+    });
+    out[begin..begin + 4].copy_from_slice(&count.to_le_bytes());
+    if let Walked::UpTo(key) = walked {
+        next = Some(key);
+    }
+    if is_planted!(CheckpointSkipsKeys)
+        && let Some(next) = &mut next
+    {
+        next.push(0);
+    }
+    next
+}
+
+/// All keys of an order were written: entries of the index that several of them share.
+fn write_order_end(out: &mut Vec<u8>, keyspace: KeyspaceId, order: &Order) {
+    out.push(ORDER_END);
+    out.extend_from_slice(&keyspace.get().to_le_bytes());
+    out.extend_from_slice(&(order.shared().len() as u32).to_le_bytes());
+    for id in order.shared() {
+        for word in [u32::from(id.segment), id.tag, id.check] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
 /// As the payloads of a checkpoint lie in its pages, for images made by hand.
 #[cfg(feature = "fuzz")]
 pub(crate) fn pages_of(stream: &[u8]) -> Vec<Vec<u8>> {
@@ -461,35 +554,61 @@ pub(super) struct Content {
     pub(super) blocks: Vec<BlockMark>,
     pub(super) spaces: Vec<(KeyspaceId, Version)>,
     pub(super) fences: Vec<(KeyspaceId, Fence)>,
+    /// Keyspaces all of whose keys came in their order, with the entries of the index that several
+    /// of them share.
+    pub(super) orders: Vec<(KeyspaceId, Vec<KeyId>)>,
     pub(super) emptied: Vec<BlockId>,
+}
+
+/// A key that the index of a checkpoint names.
+pub(super) struct NamedKey<'a> {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) id: KeyId,
+    /// Youngest first.
+    pub(super) versions: &'a [(Version, Location)],
+    /// Its dead records.
+    pub(super) dead: u32,
+    /// How many keys its segment has from it on.
+    pub(super) left: u32,
+}
+
+/// What goes to whoever reads a checkpoint, piece by piece.
+pub(super) enum StreamItem<'a> {
+    /// A key of the index.
+    Key(NamedKey<'a>),
+    /// The bytes of a key, ascending.
+    Ordered(KeyspaceId, &'a [u8]),
 }
 
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
+    fn bytes(&mut self, count: usize) -> Option<&[u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
     fn u8(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16_at(self.bytes(2)?, 0))
+    }
+
     fn u32(&mut self) -> Option<u32> {
-        let (head, rest) = self.0.split_at_checked(4)?;
-        self.0 = rest;
-        Some(u32_at(head, 0))
+        Some(u32_at(self.bytes(4)?, 0))
     }
 
     fn u64(&mut self) -> Option<u64> {
-        let (head, rest) = self.0.split_at_checked(8)?;
-        self.0 = rest;
-        Some(u64_at(head, 0))
+        Some(u64_at(self.bytes(8)?, 0))
     }
 
     /// The keys of a segment, with what [`read`] tells of them.
-    fn segment(
-        &mut self,
-        mut key: impl FnMut(KeyspaceId, KeyId, &[(Version, Location)], u32, u32),
-    ) -> Option<()> {
+    fn segment(&mut self, mut key: impl FnMut(NamedKey<'_>)) -> Option<()> {
         let keyspace = KeyspaceId::new(self.u32()?);
         let segment = u16::try_from(self.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
         let keys = self.u32()?;
@@ -507,9 +626,42 @@ impl Cursor<'_> {
                 let version = self.version()?;
                 versions.push((version, Location::from_raw(self.u32()?)?));
             }
-            key(keyspace, id, &versions, dead, keys - done);
+            key(NamedKey { keyspace, id, versions: &versions, dead, left: keys - done });
         }
         Some(())
+    }
+
+    /// Keys in their order.
+    fn ordered(&mut self, mut take: impl FnMut(KeyspaceId, &[u8])) -> Option<()> {
+        let keyspace = Some(KeyspaceId::new(self.u32()?)).filter(|id| id.is_ordered())?;
+        let keys = self.u32()?;
+        if keys as usize > self.0.len() / ORDERED_BYTES {
+            return None;
+        }
+        let mut key = Vec::new();
+        for _ in 0..keys {
+            let shared = usize::from(self.u16()?);
+            let rest = self.u32()? as usize;
+            if shared > key.len() || shared + rest > MAX_KEY_BYTES {
+                return None;
+            }
+            key.truncate(shared);
+            key.extend_from_slice(self.bytes(rest)?);
+            take(keyspace, &key);
+        }
+        Some(())
+    }
+
+    /// The end of an order.
+    fn order_end(&mut self) -> Option<(KeyspaceId, Vec<KeyId>)> {
+        let keyspace = Some(KeyspaceId::new(self.u32()?)).filter(|id| id.is_ordered())?;
+        let mut shared = Vec::new();
+        for _ in 0..self.u32()? {
+            let segment =
+                u16::try_from(self.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
+            shared.push(KeyId { segment, tag: self.u32()?, check: self.u32()? });
+        }
+        Some((keyspace, shared))
     }
 
     fn version(&mut self) -> Option<Version> {
@@ -518,12 +670,11 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads the joined payloads of a checkpoint. `key` gets every key, its versions (youngest first),
-/// its dead records, and how many keys its segment has from it on. `None`: it makes no
-/// sense, and what `key` got so far must be thrown away.
+/// Reads the joined payloads of a checkpoint. `take` gets every key of its indexes, and every key in
+/// its order. `None`: it makes no sense, and what `take` got so far must be thrown away.
 pub(super) fn read(
     bytes: &[u8],
-    mut key: impl FnMut(&[BlockMark], KeyspaceId, KeyId, &[(Version, Location)], u32, u32),
+    mut take: impl FnMut(&[BlockMark], StreamItem<'_>),
 ) -> Option<Content> {
     let mut cursor = Cursor(bytes);
     let mut content = Content::default();
@@ -549,10 +700,12 @@ pub(super) fn read(
                 content.fences.push((id, Fence { version, page: cursor.u32()? }));
             }
             SEGMENT => {
-                cursor.segment(|keyspace, id, versions, dead, left| {
-                    key(&content.blocks, keyspace, id, versions, dead, left);
-                })?;
+                cursor.segment(|key| take(&content.blocks, StreamItem::Key(key)))?;
             }
+            ORDERED => {
+                cursor.ordered(|id, key| take(&content.blocks, StreamItem::Ordered(id, key)))?;
+            }
+            ORDER_END => content.orders.push(cursor.order_end()?),
             END => {
                 for _ in 0..cursor.u32()? {
                     content.emptied.push(BlockId(cursor.u32()?));

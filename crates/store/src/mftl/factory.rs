@@ -18,8 +18,12 @@ impl Factory for MftlFactory {
     type Store = Mftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: true,
+        reads_ranges: true,
+    };
 
     fn open(self) -> Result<(Mftl, RecoveryReport), StoreError> {
         Mftl::open(self.device, self.config)

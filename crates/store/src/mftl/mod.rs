@@ -5,6 +5,7 @@
 //!   put ─────────┐  ┌───────── locate ◄─ get          kit: cache, staging, room,
 //!                ▼  ▼                                      volume (writer, blocks, port)
 //!   watermarks ► space ► index ◄── walk  (scan, count)     reads in flight
+//!                          order ◄── ranges
 //!                ▲  ▲
 //!   collect ─────┘  └───────── checkpoint             large: heads of large values
 //!                                                     recover: once, at opening
@@ -26,7 +27,9 @@ mod factory;
 mod index;
 mod large;
 mod locate;
+mod order;
 mod put;
+mod ranges;
 mod reads;
 mod recover;
 mod space;
@@ -42,8 +45,8 @@ use timestone_types::{
 };
 
 use crate::api::{
-    AsOf, Count, FigureValues, Figures, KeysAhead, Latest, Lookup, PromisedPuts, PutSize,
-    ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    AsOf, Count, FigureValues, Figures, KeyRange, KeysAhead, Latest, Lookup, PromisedPuts, PutSize,
+    RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -59,6 +62,7 @@ pub use factory::MftlFactory;
 use index::{Ahead, Index, KeyId, NODES_OF_PUT};
 use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
+use ranges::RangeReads;
 use reads::{PendingReads, Serving, Waiter};
 use space::{Space, Spaces};
 pub use stats::{
@@ -67,13 +71,15 @@ pub use stats::{
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
+use checkpoint::StreamItem;
+#[cfg(feature = "fuzz")]
 pub(crate) use checkpoint::pages_of as checkpoint_pages;
 
 /// Decodes the stream of a checkpoint; how many keys it names.
 #[cfg(feature = "fuzz")]
 pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<u64> {
     let mut keys = 0;
-    checkpoint::read(bytes, |_, _, _, _, _, _| keys += 1)?;
+    checkpoint::read(bytes, |_, item| keys += u64::from(matches!(item, StreamItem::Key(_))))?;
     Some(keys)
 }
 
@@ -109,6 +115,7 @@ pub struct Mftl {
     spaces: Spaces,
     reads: PendingReads,
     walks: Walks,
+    ranges: RangeReads,
     scrubber: Scrubber,
     collector: Collector,
     checkpointer: Checkpointer,
@@ -155,6 +162,12 @@ impl Mftl {
         self.spaces.marks.keep_expired(after);
     }
 
+    /// What collection came to so far: the part of [`stats`](Self::stats) that costs nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> CollectionStats {
+        self.collector.victims.counts()
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> MftlStats {
@@ -169,6 +182,7 @@ impl Mftl {
                 versions: sum(|space| space.index.versions()),
                 dead_records: sum(|space| space.index.dead()),
                 bytes: self.index_bytes(),
+                order_bytes: sum(Space::order_bytes),
             },
             reads: ReadStats {
                 cache_hits: self.gets.cache_hits,
@@ -207,7 +221,7 @@ impl Mftl {
     }
 
     fn index_bytes(&self) -> u64 {
-        self.spaces.list.iter().map(|space| space.index.bytes()).sum()
+        self.spaces.list.iter().map(Space::index_bytes).sum()
     }
 
     fn buffer_bytes(&self) -> u64 {
@@ -446,6 +460,33 @@ impl Reads for Mftl {
         Ok(())
     }
 
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        range.check_order()?;
+        self.spaces.marks.check_age(as_of.at)?;
+        self.assert_sound();
+        self.ranges.begin(range, limit, as_of, token);
+        Ok(())
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        range.check_order()?;
+        self.spaces.marks.check_age(t)?;
+        let Some(space) = self.spaces.get(range.keyspace) else { return Ok(RangeCheck::None) };
+        space.order.as_ref().map_or(Ok(()), |order| order.check_whole())?;
+        Ok(ranges::first_above(self.spaces.seed, space, range, t, max_keys))
+    }
+
     fn list_keys(
         &mut self,
         keyspace: KeyspaceId,
@@ -539,6 +580,7 @@ impl Upkeep for Mftl {
         if !is_planted!(AnswersEarlierLife) {
             self.reads.abandon_gets();
             self.walks.abandon();
+            self.ranges.abandon();
             self.events.retain(|event| !event.answers_a_read());
         }
         if !is_planted!(OldBatchNumbers) {
@@ -607,6 +649,7 @@ impl Upkeep for Mftl {
             if spaces.sweep(&mut kit.volume.blocks) {
                 collector.much_died();
             }
+            spaces.tidy_orders();
             let (volume, victims) = (&mut kit.volume, &collector.victims);
             if checkpointer.pump(self.writes.bytes, volume, spaces, victims) {
                 self.events.push(StoreEvent::CheckpointDone);
@@ -621,6 +664,7 @@ impl Upkeep for Mftl {
         serving.queued();
         serving.group_pages();
         self.walks.pump(&self.spaces, &mut self.kit, &mut self.reads, &mut self.events);
+        self.ranges.pump(&self.spaces, &mut self.kit, &mut self.reads, &mut self.events);
         if let Some(report) = self.scrubber.pump(&mut self.kit.volume) {
             self.events.push(StoreEvent::ScrubDone(report));
         }
@@ -630,8 +674,10 @@ impl Upkeep for Mftl {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let (volume, writer) = (&self.kit.volume, &self.kit.volume.writer);
-        let walks =
-            self.walks.has_work() || self.reads.pages.has_work() || self.scrubber.has_work();
+        let walks = self.walks.has_work()
+            || self.ranges.has_work()
+            || self.reads.pages.has_work()
+            || self.scrubber.has_work();
         if self.life.has_failed() {
             // Only what reads goes on; everything else waits for a restart, and must not keep the
             // thread awake.

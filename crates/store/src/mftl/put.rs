@@ -134,6 +134,7 @@ pub(super) fn write(
         let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
         kit.cache.superseded(older, record.value.len());
     }
+    spaces.list[space].note_key(id, key.bytes, version.timestamp, spot != Spot::NewKey);
     debug_assert!(spaces.list[space].index.chain(id).any(|(known, _)| known == version));
     if record.kind == RecordKind::Value {
         let filed = CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };

@@ -5,7 +5,7 @@
 //!                │                    │                         a walk   ─► its key
 //!                │                    └► large head ─► assembly collection ─► staging
 //!                │                          of its parts ─► …   dead parts ─► blocks hear of them
-//!                └◄─ not there: a get goes on down its chain
+//!                └◄─ not there: a get goes on down its chain      a range  ─► version, expiry
 //! ```
 //!
 //! Large values are put together only as far as there is memory for them; further gets of them
@@ -28,6 +28,7 @@ use super::Mftl;
 use super::collect::victims::Victims;
 use super::index::{KeyId, Location};
 use super::locate::{Found, Sought, head_is_void, locate, record_in_group};
+use super::ranges::{RangePlace, RangeReads, in_memory};
 use super::space::Spaces;
 use super::walk::Walks;
 use crate::api::{ReadOutcome, ReadToken, StoreEvent};
@@ -46,6 +47,10 @@ use crate::layout::{self, LargeHead, Record, RecordKind};
 pub(super) enum For {
     /// A get of the caller; none: of an earlier life, and nobody wants its answer any more.
     Get(Option<ReadToken>),
+    /// A read of a range: whether a key that it listed is visible. As a get, without the value.
+    Range(RangePlace),
+    /// Recovery: the key of a large value, which is not in its head; so many asked before.
+    Key(usize),
     /// A scan or count: the key and expiry of one version.
     Walk(u64),
     /// Collection moves a large value out of this block.
@@ -84,6 +89,18 @@ impl Waiter {
         Self { who, keyspace: key.keyspace, id, key: bytes, at, judged, version, page }
     }
 
+    /// For a read of a range, which judges expiry as of another time than it reads at.
+    pub(super) fn range(
+        who: RangePlace,
+        (keyspace, id, key): (KeyspaceId, KeyId, &[u8]),
+        (at, judged): (Timestamp, Timestamp),
+        version: Version,
+        page: PageId,
+    ) -> Self {
+        let who = For::Range(who);
+        Self { who, keyspace, id, key: key.to_vec(), at, judged, version, page }
+    }
+
     /// For whoever knows the version but not the key.
     pub(super) fn keyless(
         who: For,
@@ -97,7 +114,13 @@ impl Waiter {
     }
 
     fn wants_key(&self) -> bool {
-        !matches!(self.who, For::Get(_))
+        !matches!(self.who, For::Get(_) | For::Range(_))
+    }
+
+    /// Whether the head of a large value is all that it asks for: a range needs no value, and the key
+    /// that is in the head was compared.
+    fn asks_head_only(&self, record: &Record<'_>) -> bool {
+        matches!(self.who, For::Range(_)) && !(record.kind.is_large() && record.key.is_empty())
     }
 
     fn wants(&self, record: &Record<'_>) -> bool {
@@ -120,12 +143,18 @@ impl Waiter {
 pub(super) struct PendingReads {
     pub(super) pages: PageReads<Waiter>,
     pub(super) assemblies: Assemblies<Waiter>,
+    /// Keys that recovery has asked for, with their numbers; none: it could not be read.
+    pub(super) keys: Vec<(usize, Option<Vec<u8>>)>,
 }
 
 impl PendingReads {
     /// None; `assembled_bytes` of large values may be put together at once.
     pub(super) fn new(assembled_bytes: u64) -> Self {
-        Self { pages: PageReads::new(), assemblies: Assemblies::new(assembled_bytes) }
+        Self {
+            pages: PageReads::new(),
+            assemblies: Assemblies::new(assembled_bytes),
+            keys: Vec::new(),
+        }
     }
 
     /// Nobody wants the answers to the gets under way any more.
@@ -174,6 +203,7 @@ pub(super) struct Serving<'a> {
     pub(super) spaces: &'a Spaces,
     pub(super) reads: &'a mut PendingReads,
     pub(super) walks: &'a mut Walks,
+    pub(super) ranges: &'a mut RangeReads,
     pub(super) victims: &'a mut Victims,
     pub(super) events: &'a mut Vec<StoreEvent>,
 }
@@ -182,8 +212,8 @@ impl<'a> Serving<'a> {
     /// The parts of a store that serve.
     pub(super) fn of(store: &'a mut Mftl) -> Self {
         store.assert_sound();
-        let Mftl { kit, spaces, reads, walks, collector, events, .. } = store;
-        Self { kit, spaces, reads, walks, victims: &mut collector.victims, events }
+        let Mftl { kit, spaces, reads, walks, ranges, collector, events, .. } = store;
+        Self { kit, spaces, reads, walks, ranges, victims: &mut collector.victims, events }
     }
 
     /// Serves waiters whose pages were in groups when they asked.
@@ -258,6 +288,9 @@ impl<'a> Serving<'a> {
             return;
         }
         match resolved {
+            Resolved::Record(record) if waiter.asks_head_only(&record) => {
+                self.record_of_range(waiter.who, &record);
+            }
             Resolved::Record(record) if record.kind.is_large() => self.assemble(waiter, &record),
             Resolved::Record(record) if waiter.wants_key() => {
                 self.key_found(waiter.who, waiter.id, record.key, record.expires_at);
@@ -304,11 +337,21 @@ impl<'a> Serving<'a> {
         self.answer(waiter, record.expires_at, value);
     }
 
+    /// A read of a range has the record of a key.
+    fn record_of_range(&mut self, who: For, record: &Record<'_>) {
+        debug_assert!(matches!(who, For::Range(_)), "others need more");
+        if let For::Range(place) = who {
+            let has_value = !record.kind.is_tombstone();
+            let found = has_value.then_some((record.version, record.expires_at));
+            self.ranges.answered(place, found);
+        }
+    }
+
     /// Looks further down a waiter's chain. (A walk looks its version up anew.)
     fn go_on(&mut self, waiter: Waiter) {
         debug_assert!(!matches!(waiter.who, For::DeadParts(_)), "it looks at one page only");
         match waiter.who {
-            For::Get(_) => {
+            For::Get(_) | For::Range(_) => {
                 let after = Some((waiter.version, waiter.page));
                 self.locate(waiter, after);
             }
@@ -317,6 +360,7 @@ impl<'a> Serving<'a> {
                 self.walks.skipped(walk, &waiter, self.spaces, self.kit, pages);
             }
             For::Restage(victim) => self.victims.restaged(victim),
+            For::Key(number) => self.reads.keys.push((number, None)),
             For::DeadParts(_) => {}
         }
     }
@@ -329,10 +373,17 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Finds what a get is to be told, behind `after` in its chain.
+    /// Finds what a get or a range is to be told, behind `after` in its chain.
     fn locate(&mut self, mut waiter: Waiter, after: Option<(Version, PageId)>) {
-        debug_assert!(matches!(waiter.who, For::Get(_)), "only gets look further");
-        match locate(self.spaces, self.kit, waiter.sought(), waiter.at, after) {
+        debug_assert!(!waiter.wants_key(), "only gets and ranges look further");
+        let found = locate(self.spaces, self.kit, waiter.sought(), waiter.at, after);
+        if let (For::Range(place), false) = (waiter.who, matches!(found, Found::OnFlash { .. })) {
+            return match in_memory(found, self.kit) {
+                Ok(found) => self.ranges.answered(place, found),
+                Err(error) => self.ranges.failed(place, error),
+            };
+        }
+        match found {
             Found::Absent { version, expires_at } => {
                 self.finish(waiter.who, ReadOutcome::Absent { version, expires_at });
             }
@@ -392,11 +443,12 @@ impl<'a> Serving<'a> {
     /// A walk has its key. (What collection moves is no large value any more: it has been moved
     /// already.)
     fn key_found(&mut self, who: For, id: KeyId, key: &[u8], expires_at: Expiry) {
-        debug_assert!(matches!(who, For::Walk(_) | For::Restage(_)), "others know their key");
+        debug_assert!(!matches!(who, For::Get(_) | For::Range(_)), "those know their key");
         match who {
             For::Walk(walk) => self.walks.found(walk, id, key, expires_at),
             For::Restage(victim) => self.victims.restaged(victim),
-            For::Get(_) | For::DeadParts(_) => {}
+            For::Key(number) => self.reads.keys.push((number, Some(key.to_vec()))),
+            For::Get(_) | For::Range(_) | For::DeadParts(_) => {}
         }
     }
 
@@ -408,7 +460,9 @@ impl<'a> Serving<'a> {
         match who {
             For::Get(_) => self.finish(who, ReadOutcome::Failed(error)),
             For::Walk(walk) => self.walks.failed(walk, error),
+            For::Range(place) => self.ranges.failed(place, error),
             For::Restage(victim) => self.victims.restage_failed(victim),
+            For::Key(number) => self.reads.keys.push((number, None)),
             For::DeadParts(_) => {}
         }
     }
@@ -461,9 +515,15 @@ impl<'a> Serving<'a> {
             return self.failed(waiter.who, StoreError::Corrupt { page: waiter.page.0, reason });
         }
         match assembly.waiter.who {
-            For::Get(_) if assembly.key() != assembly.waiter.key => {
+            For::Get(_) | For::Range(_) if assembly.key() != assembly.waiter.key => {
                 self.go_on(assembly.waiter);
             }
+            For::Range(place) => {
+                let has_value = !assembly.kind.is_tombstone();
+                let found = has_value.then_some((assembly.version, assembly.expires_at));
+                self.ranges.answered(place, found);
+            }
+            For::Key(number) => self.reads.keys.push((number, Some(assembly.key().to_vec()))),
             For::Get(_) => {
                 let (waiter, expires_at, value) = assembly.into_value();
                 self.answer(&waiter, expires_at, value);

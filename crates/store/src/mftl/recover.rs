@@ -22,13 +22,14 @@ use std::time::Duration;
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
-use super::checkpoint::{self, BlockMark, Checkpointer, Content};
+use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
 use super::index::{KeyId, Location};
 use super::locate::head_is_void;
 use super::put::WriteCounts;
-use super::reads::PendingReads;
-use super::space::{Fence, Spaces, id_of_record};
+use super::ranges::RangeReads;
+use super::reads::{For, PendingReads, Serving, Waiter};
+use super::space::{Fence, Space, Spaces, id_of_record};
 use super::walk::Walks;
 use super::{GetCounts, Mftl, MftlConfig, RecoveryReport};
 use crate::error::StoreError;
@@ -50,6 +51,8 @@ use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
+/// Values whose keys are read together.
+const KEYS_READ_TOGETHER: usize = 16;
 /// First pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
 
@@ -72,6 +75,18 @@ struct Invalid {
     unreadable: bool,
 }
 
+/// A key that is not in the head of its value.
+#[derive(Clone, Copy, Debug)]
+struct OutsideKey {
+    keyspace: KeyspaceId,
+    id: KeyId,
+    version: Version,
+    /// Where the head is.
+    page: PageId,
+    /// The index had an entry for it before.
+    is_known: bool,
+}
+
 struct Recovery {
     config: MftlConfig,
     seed: Option<HashSeed>,
@@ -92,6 +107,8 @@ struct Recovery {
     /// Superseded records: those of large values let the blocks of their parts know, once it is
     /// clear which blocks those are.
     superseded: Vec<(KeyspaceId, KeyId, Version, Location, Timestamp)>,
+    /// Keys in keyspaces that are ordered that are not in the heads of their values.
+    outside: Vec<OutsideKey>,
     /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
     /// them.
     emptied: Vec<BlockId>,
@@ -122,6 +139,7 @@ pub(super) fn open(
         invalid: Vec::new(),
         orphans: Vec::new(),
         superseded: Vec::new(),
+        outside: Vec::new(),
         emptied: Vec::new(),
         report: RecoveryReport::default(),
     };
@@ -277,7 +295,11 @@ impl Recovery {
         let (orphans, named) = (&mut self.orphans, &mut self.named);
         named.fill(false);
         let (mut kept, mut twice) = (Vec::new(), false);
-        let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
+        let content = checkpoint::read(bytes, |marks, item| {
+            let NamedKey { keyspace, id, versions, dead, left } = match item {
+                StreamItem::Key(key) => key,
+                StreamItem::Ordered(keyspace, key) => return restore_key(spaces, keyspace, key),
+            };
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {
                 let block = geometry.block_of(PageId(place.page())).0 as usize;
@@ -290,19 +312,23 @@ impl Recovery {
                 is_there
             }));
             let space = spaces.ensure(keyspace);
-            let index = &mut spaces.list[space].index;
+            let Space { index, order, .. } = &mut spaces.list[space];
             if index.latest(id).is_some() {
                 twice = true;
                 return;
             }
             index.expect_keys(id.segment, left);
             index.restore(id, &kept, dead);
+            if let (Some(order), Some((youngest, _))) = (order, kept.first()) {
+                order.are_older_than(youngest.timestamp);
+            }
             if kept.is_empty() && dead > 0 {
                 orphans.push((keyspace, id, dead));
             }
         })?;
         let beyond = |mark: &BlockMark| mark.scan_from > geometry.pages_per_block;
         if twice
+            || !restore_orders(spaces, &content)
             || content.blocks.iter().any(beyond)
             || content.largest > self.blocks.blocks_of(layout::MAX_PARTS)
         {
@@ -492,6 +518,9 @@ impl Recovery {
             self.blocks.note_large(head.parts());
         }
         let id = id_of_record(seed, record, head.as_ref());
+        self.note_key(page, id, record, head.as_ref());
+        let space = self.spaces.ensure(record.keyspace);
+        let space = &mut self.spaces.list[space];
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
         if let Some((version, old)) = space.index.put_found(id, record.version, location) {
@@ -507,6 +536,27 @@ impl Recovery {
         if location.tombstone() {
             self.blocks.superseded(page, record.version.timestamp, Timestamp::ZERO);
         }
+    }
+
+    /// A record was found: its key takes its place in the order, where there is one.
+    fn note_key(
+        &mut self,
+        page: PageId,
+        id: KeyId,
+        record: &Record<'_>,
+        head: Option<&LargeHead<'_>>,
+    ) {
+        let Some(space) = self.spaces.get_mut(record.keyspace) else { return };
+        if space.order.is_none() || is_planted!(ScanMissesKeys) {
+            return;
+        }
+        let is_known = space.index.latest(id).is_some();
+        if head.is_some_and(|head| head.key_outside > 0) {
+            let (keyspace, version) = (record.keyspace, record.version);
+            self.outside.push(OutsideKey { keyspace, id, version, page, is_known });
+            return;
+        }
+        space.note_key(id, record.key, record.version.timestamp, is_known);
     }
 
     /// Completes the block table and tells the device where each block's write pointer is.
@@ -546,6 +596,8 @@ impl Recovery {
                 _ => StreamId::Hot,
             };
             self.blocks.found_pages(block, stream, pages);
+            // What was written before the restart is not written on.
+            device.seal(block);
         }
         Ok(())
     }
@@ -581,6 +633,7 @@ impl Recovery {
         volume.clean_blocks();
         let checkpointer = Checkpointer::resume(newest, complete, config.checkpoint_bytes);
         let mut store = assemble(config, volume, spaces, reads, checkpointer);
+        read_keys(&mut store, &self.outside);
         // A store that was used before begins with a few clean blocks.
         let lacks_blocks = |store: &Mftl| {
             let blocks = &store.kit.volume.blocks;
@@ -593,6 +646,54 @@ impl Recovery {
         tracing::debug!(?report, "store recovered");
         (store, report)
     }
+}
+
+/// Reads the keys that are not in the heads of their values, which only the orders of keys need.
+fn read_keys(store: &mut Mftl, outside: &[OutsideKey]) {
+    for few in outside.chunks(KEYS_READ_TOGETHER) {
+        for (number, key) in few.iter().enumerate() {
+            let &OutsideKey { keyspace, id, version, page, .. } = key;
+            let waiter = Waiter::keyless(For::Key(number), keyspace, id, version, page);
+            store.reads.wait(waiter, &mut store.kit.volume);
+        }
+        while store.reads.keys.len() < few.len() {
+            store.poll();
+            Serving::of(store).group_pages();
+            if store.reads.keys.len() < few.len() {
+                store.kit.volume.wait(Duration::from_millis(10));
+            }
+        }
+        for (number, key) in core::mem::take(&mut store.reads.keys) {
+            let OutsideKey { keyspace, id, version, page, is_known } = few[number];
+            let Some(space) = store.spaces.get_mut(keyspace) else { continue };
+            match key {
+                Some(key) => space.note_key(id, &key, version.timestamp, is_known),
+                None => space.order.iter_mut().for_each(|order| order.lose(page)),
+            }
+        }
+    }
+}
+
+/// A checkpoint has a key in its order.
+fn restore_key(spaces: &mut Spaces, keyspace: KeyspaceId, key: &[u8]) {
+    let space = spaces.ensure(keyspace);
+    if let Some(order) = &mut spaces.list[space].order {
+        order.restore(key);
+    }
+}
+
+/// Completes the orders that a checkpoint has; false when an index has keys whose order it has not:
+/// only a scan finds those.
+fn restore_orders(spaces: &mut Spaces, content: &Content) -> bool {
+    for (keyspace, shared) in &content.orders {
+        let space = spaces.ensure(*keyspace);
+        if let Some(order) = &mut spaces.list[space].order {
+            shared.iter().for_each(|&id| order.share(id));
+        }
+    }
+    let is_whole = |id| content.orders.iter().any(|&(whole, _)| whole == id);
+    let mut spaces = spaces.list.iter();
+    spaces.all(|space| space.order.is_none() || space.index.keys() == 0 || is_whole(space.id))
 }
 
 /// A store whose parts recovery has filled.
@@ -615,6 +716,7 @@ fn assemble(
         spaces,
         reads,
         walks: Walks::default(),
+        ranges: RangeReads::default(),
         scrubber: Scrubber::default(),
         collector: Collector::default(),
         checkpointer,
@@ -629,4 +731,29 @@ fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item =
     (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
         (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::Spot;
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_with_an_index_and_without_its_order_is_not_gone_by() {
+        let id = KeyspaceId::numbered(1, false).ordered();
+        let mut spaces = Spaces::default();
+        let place = spaces.ensure(id);
+        let none = Content::default();
+        assert!(restore_orders(&mut spaces, &none), "an empty index needs no order");
+        let key = super::super::order::id_of(HashSeed(0), id, b"key");
+        let location = Location::new(1, false, false);
+        let version = Version::new(Timestamp::from_nanos(1), timestone_types::ClientId::ZERO);
+        let index = &mut spaces.list[place].index;
+        index.put(key, Spot::NewKey, version, location, Timestamp::ZERO);
+        assert!(!restore_orders(&mut spaces, &none));
+        let whole = Content { orders: vec![(id, vec![key])], ..Content::default() };
+        assert!(restore_orders(&mut spaces, &whole));
+        let order = spaces.list[place].order.as_ref().expect("it has one");
+        assert!(order.is_shared(key));
+    }
 }

@@ -17,6 +17,7 @@ use timestone_flash::{BlockId, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
+use super::order::Order;
 use crate::kit::blocks::Blocks;
 use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
@@ -33,6 +34,8 @@ pub(crate) struct Fence {
 pub(crate) struct Space {
     pub(crate) id: KeyspaceId,
     pub(crate) index: Index,
+    /// The keys in their order, where the keyspace has one.
+    pub(crate) order: Option<Box<Order>>,
     /// Ascending by version.
     pub(crate) fences: Vec<Fence>,
     /// The youngest version ever put.
@@ -54,6 +57,7 @@ impl Space {
         Self {
             id,
             index: Index::new(),
+            order: id.is_ordered().then(|| Box::new(Order::new())),
             fences: Vec::new(),
             youngest: Version::ZERO,
             epoch: 0,
@@ -95,6 +99,34 @@ impl Space {
         for fence in self.fences.iter_mut().filter(|fence| fence.version == version) {
             fence.page = page;
         }
+    }
+
+    /// A key has a version of this time. `is_known`: the index had an entry for it before.
+    #[inline]
+    pub(super) fn note_key(&mut self, id: KeyId, key: &[u8], at: Timestamp, is_known: bool) {
+        if let Some(order) = &mut self.order {
+            order.note(id, key, at, is_known);
+        }
+    }
+
+    /// The last version of a key may have left the index; `key` is none where its bytes are not at
+    /// hand.
+    pub(super) fn key_left(&mut self, id: KeyId, key: Option<&[u8]>) {
+        if let (Some(order), Some(key)) = (&mut self.order, key)
+            && self.index.latest(id).is_none()
+        {
+            order.gone(key);
+        }
+    }
+
+    /// Bytes of memory of the index and of the order of keys.
+    pub(super) fn index_bytes(&self) -> u64 {
+        self.index.bytes() + self.order_bytes()
+    }
+
+    /// Bytes of memory of the order of keys.
+    pub(super) fn order_bytes(&self) -> u64 {
+        self.order.as_ref().map_or(0, |order| order.bytes())
     }
 
     /// Adds a fence; false when it is there already.
@@ -165,7 +197,19 @@ impl Spaces {
     pub(super) fn has_work(&self) -> bool {
         let collection = self.marks.collection();
         let unswept = |space: &Space| space.fence_at(collection) > space.swept;
-        !self.dropped.is_empty() || self.list.iter().any(unswept)
+        let untidy =
+            |space: &Space| space.order.as_ref().is_some_and(|order| order.has_work(&space.index));
+        !self.dropped.is_empty() || self.list.iter().any(|one| unswept(one) || untidy(one))
+    }
+
+    /// Takes a little of what the indexes do not know any more out of the orders of keys.
+    pub(super) fn tidy_orders(&mut self) {
+        let seed = self.seed;
+        for Space { id, index, order, .. } in &mut self.list {
+            if let Some(order) = order {
+                order.tidy(seed, *id, index);
+            }
+        }
     }
 
     /// The position of a keyspace.
@@ -227,6 +271,9 @@ impl Spaces {
             if space.youngest <= fence {
                 let index = core::mem::replace(&mut space.index, Index::new());
                 space.epoch += 1;
+                if let Some(order) = &mut space.order {
+                    order.all_gone();
+                }
                 assert!(space.index.keys() == 0 && space.sweep_next < SEGMENTS as u16);
                 space.swept = fence;
                 space.sweep_next = 0;

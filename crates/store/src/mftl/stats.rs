@@ -13,6 +13,8 @@ pub struct IndexStats {
     pub dead_records: u64,
     /// Bytes of memory, all in.
     pub bytes: u64,
+    /// Those of them that orders of keys take.
+    pub order_bytes: u64,
 }
 
 /// How gets were answered.
@@ -145,6 +147,7 @@ impl MftlStats {
             (Figure::Keys, index.keys),
             (Figure::Versions, index.versions),
             (Figure::IndexBytes, index.bytes),
+            (Figure::OrderBytes, index.order_bytes),
             (Figure::CacheBytes, memory.cache_bytes),
             (Figure::CacheLimitBytes, memory.cache_limit_bytes),
             (Figure::BufferBytes, memory.buffer_bytes),

@@ -23,7 +23,8 @@ use crate::api::{
     ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
 };
 use crate::error::StoreError;
-use crate::mftl::RecoveryReport;
+use crate::ftl::FtlStats;
+use crate::mftl::{CollectionStats, RecoveryReport};
 use crate::vftl::{Vftl, VftlConfig, VftlStats};
 
 /// The store. See the module.
@@ -49,6 +50,13 @@ impl Sftl {
         store.keep_expired(Timestamp::ZERO);
         let zero = Timestamp::ZERO;
         Ok((Self { store, watermark: zero, replay_floor: zero, dropped: 0 }, report))
+    }
+
+    /// What collection of the upper layer, and what the lower layer, came to so far: the parts of
+    /// [`stats`](Self::stats) that cost nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> (CollectionStats, FtlStats) {
+        self.store.collection_stats()
     }
 
     /// What both layers count.
@@ -241,8 +249,12 @@ impl Factory for SftlFactory {
     type Store = Sftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: false };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: false,
+        reads_ranges: false,
+    };
 
     fn open(self) -> Result<(Sftl, RecoveryReport), StoreError> {
         Sftl::open(self.device, self.config)

@@ -7,7 +7,8 @@
 //!
 //! A pointer names a page: it means the last record of the bucket in that page, or the last one
 //! before the record that points, where that lies in the same page. Records of all buckets go into
-//! one stream, so a chain always leads back in the log.
+//! one stream, so a chain always leads back in the log. Where a pointer's block was erased since, the
+//! chain ends: the block is used anew, or not at all, and its *life* began after the pointer was written.
 //!
 //! Neighbouring buckets share a group, which tells the highest timestamp that was ever linked there:
 //! a put above it is its key's youngest version. It also tells when something was last linked, so
@@ -18,12 +19,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use timestone_flash::BlockId;
 use timestone_types::{KeyHash, Timestamp};
 
 use crate::layout::NO_PAGE;
 
 /// The logarithm of the buckets of a group.
 const GROUP_BITS: u8 = 6;
+/// The life of a block that is not of the log.
+const NOT_LOG: u64 = u64::MAX;
 /// The logarithms that a record has room for.
 const BITS: core::ops::RangeInclusive<u8> = 1..=31;
 
@@ -49,6 +53,9 @@ pub(super) struct Buckets {
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
     /// is believed.
     scars: BTreeSet<u32>,
+    /// By block: the sequence number of the page with which its life in the log began; [`NOT_LOG`]
+    /// for others.
+    lives: Vec<u64>,
     clock: u64,
     /// When the head of a staged value was linked last.
     large_linked: u64,
@@ -65,6 +72,7 @@ impl Buckets {
             groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
             older: BTreeMap::new(),
             scars: BTreeSet::new(),
+            lives: Vec::new(),
             clock: 1,
             large_linked: 0,
         }
@@ -94,7 +102,8 @@ impl Buckets {
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let older: usize = self.older.values().map(|roots| 32 + roots.capacity() * 8).sum();
-        (self.heads.len() * 4 + self.groups.len() * size_of::<Group>() + older) as u64
+        let blocks = self.lives.len() * 8;
+        (self.heads.len() * 4 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
     }
 
     /// The bucket of a key.
@@ -132,8 +141,27 @@ impl Buckets {
         self.scars.iter().copied()
     }
 
-    /// Pages are erased.
-    pub(super) fn erased(&mut self, first: u32, pages: u32) {
+    /// A block of the log begins with a page of this sequence number.
+    pub(super) fn begun(&mut self, block: BlockId, sequence: u64) {
+        let at = block.0 as usize;
+        if self.lives.len() <= at {
+            self.lives.resize(at + 1, NOT_LOG);
+        }
+        debug_assert!(self.lives[at] == NOT_LOG, "a block is filled once");
+        self.lives[at] = sequence;
+    }
+
+    /// Whether a block is the one that somebody meant who wrote at this sequence number.
+    pub(super) fn was_begun_by(&self, block: BlockId, sequence: u64) -> bool {
+        let began = self.lives.get(block.0 as usize).copied().unwrap_or(NOT_LOG);
+        began != NOT_LOG && began <= sequence
+    }
+
+    /// A block with these pages is erased.
+    pub(super) fn erased(&mut self, block: BlockId, first: u32, pages: u32) {
+        if let Some(life) = self.lives.get_mut(block.0 as usize) {
+            *life = NOT_LOG;
+        }
         while let Some(&page) = self.scars.range(first..first + pages).next() {
             self.scars.remove(&page);
         }
@@ -154,6 +182,31 @@ impl Buckets {
         self.heads[bucket as usize] = page;
         self.older.remove(&bucket);
         debug_assert!(self.older(bucket).is_empty(), "it is in one piece");
+    }
+
+    /// Copies of a bucket's records were put in front: it begins in `page` now. Beginnings among `gone`
+    /// pages have been copied.
+    pub(super) fn moved(&mut self, bucket: u32, page: u32, gone: core::ops::Range<u32>) {
+        self.heads[bucket as usize] = page;
+        if let Some(older) = self.older.get_mut(&bucket) {
+            older.retain(|place| !gone.contains(&place.page));
+            if older.is_empty() {
+                self.older.remove(&bucket);
+            }
+        }
+    }
+
+    /// Copies of what could not be programmed were put in front: a bucket begins in `page` now, and goes
+    /// on at `behind`.
+    pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: Option<RecordPlace>) {
+        self.heads[bucket as usize] = page;
+        let older = self.older.entry(bucket).or_default();
+        if let Some(behind) = behind.filter(|behind| !older.contains(behind)) {
+            older.insert(0, behind);
+        }
+        if older.is_empty() {
+            self.older.remove(&bucket);
+        }
     }
 
     /// All heads, and the youngest timestamp of each group, for a checkpoint.

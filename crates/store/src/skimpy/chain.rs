@@ -13,7 +13,7 @@
 //! What must not happen: a damaged record is taken for one of another bucket, so that what is behind
 //! it is lost without a word.
 
-use timestone_flash::PageId;
+use timestone_flash::{BlockId, PageId};
 use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
 
 use super::buckets::{Buckets, RecordPlace, bucket_of};
@@ -21,11 +21,14 @@ use super::translations::{Name, Youngest};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
 
-/// Whether a page holds something that was written in this life of its block.
-pub(super) fn is_there(page: u32, blocks: &Blocks) -> bool {
+/// Whether a page is the one that was meant by whoever wrote at sequence number `from`: its block was
+/// not erased since, and no crash has taken it.
+fn is_there(page: u32, from: u64, buckets: &Buckets, blocks: &Blocks) -> bool {
     let id = PageId(page);
-    let Some(block) = blocks.find(blocks.of(id)) else { return false };
-    !matches!(block.state, BlockState::Free | BlockState::Dirty | BlockState::Erasing)
+    let home = blocks.of(id);
+    let Some(block) = blocks.find(home) else { return false };
+    buckets.was_begun_by(home, from)
+        && !matches!(block.state, BlockState::Free | BlockState::Dirty | BlockState::Erasing)
         && blocks.geometry.index_of(id) < block.pages
         && !blocks.is_hole(id)
 }
@@ -182,7 +185,9 @@ impl Search {
     /// The page to look at next; `None` at the end.
     pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
         while !self.finished {
-            if self.cursor.page != NO_PAGE && is_there(self.cursor.page, blocks) {
+            if self.cursor.page != NO_PAGE
+                && is_there(self.cursor.page, self.cursor.from, buckets, blocks)
+            {
                 return Some(self.cursor.page);
             }
             self.cut(buckets);
@@ -355,7 +360,9 @@ impl Gathering {
     /// The page to look at next; `None` at the end.
     pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
         while !self.finished {
-            if self.cursor.page != NO_PAGE && is_there(self.cursor.page, blocks) {
+            if self.cursor.page != NO_PAGE
+                && is_there(self.cursor.page, self.cursor.from, buckets, blocks)
+            {
                 return Some(self.cursor.page);
             }
             self.cut(buckets);
@@ -430,6 +437,16 @@ impl Gathering {
             place: one.place,
         });
         self.records.splice(0..0, front);
+    }
+
+    /// Bytes of its records.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether a record lies in a block.
+    pub(super) fn is_in(&self, at: usize, block: Option<BlockId>, blocks: &Blocks) -> bool {
+        Some(blocks.of(PageId(self.records[at].place.page))) == block
     }
 
     /// The newest of its records.

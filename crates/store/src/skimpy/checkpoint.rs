@@ -13,7 +13,7 @@
 //! Invariants: one checkpoint is written at a time, to blocks of its own; those of the last complete
 //! one are erased only when the next one is durable.
 
-use timestone_flash::{BlockId, Generation};
+use timestone_flash::{BlockId, Generation, PageId};
 use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
 
 use super::buckets::{Buckets, RecordPlace};
@@ -27,7 +27,7 @@ use crate::layout::{
 };
 
 /// "This is of a skimpy store", and the version of the stream.
-const MAGIC: u32 = u32::from_le_bytes(*b"SKM1");
+const MAGIC: u32 = u32::from_le_bytes(*b"SKM2");
 const END: u8 = b'E';
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Checkpointer {
     buffer: Vec<u8>,
     /// How much of it is written.
     written: usize,
-    ordinals: [u64; 4],
+    ordinals: [u64; StreamId::ALL.len()],
     complete: Vec<BlockId>,
     writing: Vec<BlockId>,
 }
@@ -81,7 +81,7 @@ impl Checkpointer {
             page: 0,
             buffer: Vec::new(),
             written: 0,
-            ordinals: [0; 4],
+            ordinals: [0; StreamId::ALL.len()],
             complete,
             writing: Vec::new(),
         }
@@ -199,6 +199,20 @@ impl Checkpointer {
         self.final_done |= core::mem::take(&mut self.wanted_final);
     }
 
+    /// A program of a block has failed, which is set aside: the checkpoint that lies there is written
+    /// again from its beginning.
+    pub(super) fn block_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        if self.phase == CheckpointStage::Idle {
+            return;
+        }
+        volume.end_block(StreamId::Checkpoint);
+        self.phase = CheckpointStage::Idle;
+        self.wanted = true;
+        let mut writing = core::mem::take(&mut self.writing);
+        writing.retain(|&other| other != block);
+        self.erase(writing, volume);
+    }
+
     fn erase(&mut self, blocks: Vec<BlockId>, volume: &mut Volume) {
         for block in blocks {
             let entry = volume.blocks.get(block);
@@ -306,6 +320,9 @@ fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
     let scars = buckets.scars();
     put_u32(out, scars.len() as u32);
     scars.for_each(|page| put_u32(out, page));
+    let holes = volume.blocks.holes();
+    put_u32(out, holes.len() as u32);
+    holes.for_each(|page| put_u32(out, page));
     out.push(END);
 }
 
@@ -328,6 +345,8 @@ pub(super) struct CheckpointContent {
     pub(super) blocks: Vec<BlockMark>,
     pub(super) spaces: Vec<(KeyspaceId, Version, Vec<Fence>)>,
     pub(super) buckets: Buckets,
+    /// Pages that a crash took: what points there points nowhere.
+    pub(super) holes: Vec<PageId>,
 }
 
 struct StreamReader<'a>(&'a [u8]);
@@ -419,6 +438,10 @@ pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
     for _ in 0..reader.count(4)? {
         buckets.add_scar(reader.u32()?);
     }
+    let mut holes = Vec::new();
+    for _ in 0..reader.count(4)? {
+        holes.push(PageId(reader.u32()?));
+    }
     (reader.u8()? == END && reader.0.is_empty()).then_some(CheckpointContent {
         sound,
         watermark,
@@ -428,5 +451,6 @@ pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
         blocks,
         spaces,
         buckets,
+        holes,
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   free blocks run short ─► tail of the log ─► its pages ─► buckets that have a record there
-//!        ─► each: gather its chain ─► keep what the watermark keeps ─► append, all pointers filled in
+//!        ─► each: gather its chain ─► keep what the watermark keeps ─► append it whole, or move its end
 //!        ─► all of that durable ─► erase
 //! ```
 //!
@@ -25,26 +25,34 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
-use timestone_types::{Timestamp, is_planted};
+use timestone_types::{KeyspaceId, Timestamp, is_planted};
 
 use super::chain::{Gathering, is_void};
 use super::contents::{FrugalContents, fence_record};
-use super::keep::{self, KeepVerdict};
+use super::displaced::FailedBlocks;
+use super::keep::{self, Kept};
 use super::reads::{Owner, PartsFor, ServingWalks};
+use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
-use super::translations::{Name, Youngest};
 use crate::kit::blocks::BlockState;
 use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
-use crate::kit::volume::block_bytes;
+use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, PageKind, Record, RecordKind};
+use crate::layout::{self, LargeHead, NO_PAGE, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
-const AT_ONCE: usize = 64;
-/// Bytes of gathered buckets that wait to be written.
-const MOST_WAITING: usize = 4;
+const AT_ONCE: usize = 256;
+/// With so many bytes of gathered buckets, what is there is written; else they are written together
+/// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
+/// puts are made durable all the time.
+const MOST_WAITING: usize = 1 << 20;
+/// How often what cannot be read is tried again: a device may fail to read once.
+const MOST_FAILURES: u32 = 8;
+/// Below this many free blocks one block is emptied at a time: what is moved out of it may take two
+/// others, and deletes may leave two.
+const LEAST_FREE: u32 = 5;
 /// Large values that leave blocks at once.
 const LEAVING_AT_ONCE: usize = 4;
 
@@ -53,12 +61,22 @@ const LEAVING_AT_ONCE: usize = 4;
 struct BucketJob {
     /// What was gathered before something was linked in front.
     whole: Option<Gathering>,
-    of_victim: bool,
+    why: Why,
+    /// How often it could not be gathered.
+    failures: u32,
 }
 
-/// Free blocks that puts leave beside the common reserve, at least: one block's buckets may fill
-/// several.
-const MORE_RESERVE: u32 = 4;
+/// Why a bucket is gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Why {
+    /// It has records in pages that could not be programmed.
+    Displaced,
+    /// It has records in the log's tail.
+    Tail,
+    /// It is in pieces.
+    #[default]
+    Repair,
+}
 
 /// What a victim is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +99,39 @@ struct TailVictim {
     under_way: usize,
     /// Values that are read or staged.
     leaving: usize,
+    /// Fences that lie there and are to be moved.
+    fences: Vec<Fenced>,
+    /// All buckets that have a record there.
+    all_buckets: BTreeSet<u32>,
+    /// A tombstone was dropped that is forgotten with the block.
+    forgets: bool,
+    /// How often its pages could not be read.
+    failures: u32,
     /// Something in it, or in a chain that leads there, is damaged: the block is kept.
     damaged: bool,
+}
+
+/// A fence of a keyspace, and the page of its record.
+type Fenced = (KeyspaceId, Fence);
+
+/// A block that nobody needs when the log's ordinal is durable.
+#[derive(Debug)]
+struct Emptied {
+    block: BlockId,
+    ordinal: u64,
+    /// Tombstones went with it whose values lay in this block or in one that was emptied before.
+    forgets: bool,
+    /// The buckets that had records there.
+    buckets: BTreeSet<u32>,
+}
+
+/// Blocks that were emptied and stay: what lies there may be found after a crash.
+#[derive(Debug, Default)]
+struct SetAside {
+    /// Something there could not be read.
+    unknown: bool,
+    /// The buckets of what is there.
+    buckets: BTreeSet<u32>,
 }
 
 impl TailVictim {
@@ -90,6 +139,7 @@ impl TailVictim {
         self.next_page >= pages
             && !self.reading
             && self.buckets.is_empty()
+            && self.fences.is_empty()
             && self.under_way == 0
             && self.leaving == 0
     }
@@ -121,17 +171,19 @@ pub(super) struct TailCollector {
     victim: Option<TailVictim>,
     large: Option<TailVictim>,
     /// Blocks that are empty when the log's ordinal is durable.
-    emptied: Vec<(BlockId, u64)>,
-    erasing: Vec<BlockId>,
+    emptied: Vec<Emptied>,
+    erasing: Vec<Emptied>,
     /// Buckets that are being rewritten.
     jobs: BTreeMap<u32, BucketJob>,
     /// Gathered, and there was no room yet.
     waiting: VecDeque<Gathering>,
     repairs: VecDeque<u32>,
+    failed: FailedBlocks,
     round: Option<LogRound>,
     futile: Option<Futile>,
-    /// Blocks with damage that were set aside: tombstones stay while there are any.
-    aside: u32,
+    aside: SetAside,
+    /// By bucket: large values on their way out of a block, which will be linked anew.
+    leaving: BTreeMap<u32, u32>,
     pub(super) damaged_buckets: BTreeSet<u32>,
 }
 
@@ -147,11 +199,32 @@ impl TailCollector {
         self.victim.as_ref().is_some_and(reads)
             || self.large.as_ref().is_some_and(reads)
             || !self.repairs.is_empty()
+            || self.failed.has_work()
     }
 
     /// Whether something waits to become durable.
     pub(super) fn waits(&self) -> bool {
-        !self.emptied.is_empty()
+        !self.emptied.is_empty() || self.failed.has_work()
+    }
+
+    /// A block of the log could not be programmed.
+    pub(super) fn begin_failed(&mut self, block: BlockId, core: &FrugalContents) {
+        self.failed.begin(block, core);
+    }
+
+    /// A block could not be erased: it is set aside, with those that were emptied since and have
+    /// forgotten tombstones of what lies there.
+    pub(super) fn erase_failed(&mut self, block: BlockId, volume: &mut Volume) {
+        volume.erase_failed(block);
+        let Some(at) = self.erasing.iter().position(|other| other.block == block) else { return };
+        self.aside.buckets.extend(self.erasing.remove(at).buckets);
+        let (stay, go) =
+            core::mem::take(&mut self.emptied).into_iter().partition(|one| one.forgets);
+        self.emptied = go;
+        for Emptied { block, buckets, .. } in stay {
+            volume.blocks.quarantine(block);
+            self.aside.buckets.extend(buckets);
+        }
     }
 
     /// Blocks that are being emptied or erased.
@@ -161,7 +234,7 @@ impl TailCollector {
 
     /// A block is erased.
     pub(super) fn erased(&mut self, block: BlockId) {
-        self.erasing.retain(|&other| other != block);
+        self.erasing.retain(|other| other.block != block);
     }
 
     /// Pages of a victim have been read.
@@ -182,7 +255,12 @@ impl TailCollector {
         let Some(victim) = victim else { return };
         victim.reading = false;
         if !readable {
-            victim.damaged = true;
+            victim.failures += 1;
+            if victim.failures < MOST_FAILURES {
+                victim.next_page = first;
+            } else {
+                victim.damaged = true;
+            }
             return;
         }
         let geometry = core.kit.volume.geometry();
@@ -205,9 +283,14 @@ impl TailCollector {
             for raw in layout::records(page) {
                 match raw.and_then(Record::read_intact) {
                     Some(record) if record.kind == RecordKind::Fence => {
-                        move_fence(id, &record, victim, core);
+                        let fence = Fence { version: record.version, page: id.0 };
+                        victim.fences.push((record.keyspace, fence));
                     }
-                    Some(record) => _ = victim.buckets.insert(core.buckets.of(record.hash)),
+                    Some(record) => {
+                        let bucket = core.buckets.of(record.hash);
+                        victim.buckets.insert(bucket);
+                        victim.all_buckets.insert(bucket);
+                    }
                     None => {
                         core.kit.volume.corrupt += 1;
                         victim.damaged = true;
@@ -222,24 +305,28 @@ impl TailCollector {
         let core = &mut *serving.core;
         let mark = core.spaces.marks.collection();
         core.spaces.list.iter_mut().for_each(|space| space.prune_fences(mark));
-        keep_back(core);
         let asked = core.kit.room.take_asked();
         let blocks = &core.kit.volume.blocks;
-        let (free, low) = (blocks.free_count(), low_water(core));
+        let (free, low) = (blocks.free_count(), blocks.low_water());
         let short = free <= blocks.reserve() || free < asked;
         let ahead = free + self.coming();
         if free > blocks.floor() && free >= asked {
             core.kit.room.set_stuck(false);
         }
-        if ahead < low.max(asked) && self.may_try(core) {
-            self.choose(core);
+        let urgent = ahead < (blocks.floor() + 1).max(asked);
+        if ahead < low.max(asked) {
             self.choose_large(short, core);
+        }
+        if (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core) {
+            self.choose(core);
         }
         let can_grow = core.kit.room.may_grow(&core.kit.volume) > 0;
         if ahead < low.max(asked) && can_grow && (short || self.victim.is_none()) {
             core.kit.room.grow(&mut core.kit.volume);
         }
+        self.failed.pump(&mut self.aside.buckets, core);
         self.read_victims(core);
+        self.move_fences(core);
         self.write_waiting(serving);
         self.gather_more(serving);
         self.finish_victims(serving.core);
@@ -272,14 +359,17 @@ impl TailCollector {
     }
 
     fn choose(&mut self, core: &mut FrugalContents) {
-        if self.victim.is_some() {
+        // The room of those that are being emptied comes back first, where it is scarce.
+        let is_scarce = core.kit.volume.blocks.free_count() < LEAST_FREE && self.coming() > 0;
+        if self.victim.is_some() || is_scarce {
             return;
         }
+        let block_bytes = block_bytes(core.kit.volume.geometry());
         let round = self
             .round
             .get_or_insert(LogRound { left: core.log.len() as u32 + 1, ..LogRound::default() });
-        if round.left == 0 {
-            let won = round.won >= block_bytes(core.kit.volume.geometry()) as i64;
+        if round.left == 0 || round.won < -2 * block_bytes as i64 {
+            let won = round.won >= block_bytes as i64;
             let (later, until) = (round.later, round.until);
             self.round = None;
             if !won {
@@ -289,7 +379,7 @@ impl TailCollector {
                     floor: marks.replay_floor(),
                     youngest: core.spaces.youngest(),
                     until,
-                    hope: later >= block_bytes(core.kit.volume.geometry()),
+                    hope: later >= block_bytes,
                 });
             }
             return;
@@ -304,7 +394,8 @@ impl TailCollector {
     }
 
     /// A block of large values, if half of it is dead; when it is urgent, the one with the most that is
-    /// dead.
+    /// dead. None that somebody reads, or that has parts of a value whose head is not written yet:
+    /// who looks for its values in the chains would not find that one.
     fn choose_large(&mut self, short: bool, core: &mut FrugalContents) {
         if self.large.is_some() {
             return;
@@ -313,7 +404,8 @@ impl TailCollector {
         let dead = (0..blocks.count()).map(BlockId).filter_map(|id| {
             let block = blocks.get(id);
             let is_large = block.stream == StreamId::Large && block.state == BlockState::Sealed;
-            (is_large && block.readable == block.pages)
+            let is_read = block.readers > 0 && !is_planted!(EmptiesBesideHeads);
+            (is_large && block.readable == block.pages && !is_read)
                 .then(|| (block.counts()[3], block.counts()[0].max(1), id))
         });
         let Some((dead, written, block)) = dead.max() else { return };
@@ -332,6 +424,10 @@ impl TailCollector {
             buckets: BTreeSet::new(),
             under_way: 0,
             leaving: 0,
+            fences: Vec::new(),
+            all_buckets: BTreeSet::new(),
+            forgets: false,
+            failures: 0,
             damaged: false,
         };
         match what {
@@ -355,22 +451,46 @@ impl TailCollector {
         }
     }
 
+    /// Moves fences out of the log's tail, as far as there is room.
+    fn move_fences(&mut self, core: &mut FrugalContents) {
+        let Some(victim) = &mut self.victim else { return };
+        while let Some(&(keyspace, known)) = victim.fences.last() {
+            // Others have been moved before, or a younger one stands for them.
+            if core.spaces.get(keyspace).is_some_and(|space| space.fences.contains(&known)) {
+                let record = fence_record(keyspace, known.version);
+                let Some(to) = core.append(&record, 0, Held::NOTHING, 0) else { return };
+                core.spaces.ensure(keyspace).add_fence(Fence { page: to.0, ..known });
+            }
+            victim.fences.pop();
+        }
+    }
+
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
-        while self.jobs.len() < AT_ONCE && self.waiting.len() < MOST_WAITING {
-            let next = self.victim.as_ref().and_then(|victim| victim.buckets.first().copied());
-            let Some(bucket) = next.or_else(|| self.repairs.front().copied()) else { break };
+        while self.jobs.len() < AT_ONCE {
+            let blocks = &serving.core.kit.volume.blocks;
+            let has_spare = blocks.clean_count() > rewrite::spare(blocks);
+            let in_tail =
+                || self.victim.as_ref()?.buckets.first().map(|&bucket| (bucket, Why::Tail));
+            let in_pieces = || {
+                let repair = self.repairs.front().filter(|_| has_spare);
+                repair.map(|&bucket| (bucket, Why::Repair))
+            };
+            let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
+            let next = displaced.or_else(in_tail).or_else(in_pieces);
+            let Some((bucket, why)) = next else { break };
             if self.jobs.contains_key(&bucket) {
-                // It is being rewritten for the other reason: after that.
+                // It is being rewritten for another reason: after that.
                 break;
             }
-            match &mut self.victim {
-                Some(victim) if next.is_some() => {
+            match (why, &mut self.victim) {
+                (Why::Displaced, _) => self.failed.take(bucket),
+                (Why::Tail, Some(victim)) => {
                     victim.buckets.pop_first();
                     victim.under_way += 1;
                 }
                 _ => _ = self.repairs.pop_front(),
             }
-            self.jobs.insert(bucket, BucketJob { whole: None, of_victim: next.is_some() });
+            self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
             let gathering = Gathering::new(bucket, None, &serving.core.buckets);
             serving.gather(Owner::Rewriting, gathering);
         }
@@ -385,11 +505,21 @@ impl TailCollector {
         }
     }
 
-    /// A bucket is gathered: it is rewritten, if nothing was linked in front meanwhile that the device
-    /// has to be asked for.
-    pub(super) fn gathered(&mut self, mut gathering: Gathering, serving: &mut ServingWalks<'_>) {
+    /// A bucket is gathered.
+    pub(super) fn gathered(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        let gathering = self.completed(gathering, serving);
+        self.waiting.extend(gathering);
+    }
+
+    /// What was gathered, with what was linked in front meanwhile. Where the device has to be asked for
+    /// that, nothing: it comes back.
+    fn completed(
+        &mut self,
+        mut gathering: Gathering,
+        serving: &mut ServingWalks<'_>,
+    ) -> Option<Gathering> {
         let bucket = gathering.bucket;
-        let Some(job) = self.jobs.get_mut(&bucket) else { return };
+        let job = self.jobs.get_mut(&bucket)?;
         if let Some(mut whole) = job.whole.take()
             && gathering.joined
         {
@@ -415,17 +545,28 @@ impl TailCollector {
             let until = gathering.newest();
             let front = Gathering::new(bucket, until, &core.buckets);
             job.whole = until.map(|_| gathering);
-            return serving.gather(Owner::Rewriting, front);
+            serving.gather(Owner::Rewriting, front);
+            return None;
         }
-        self.rewrite(gathering, serving);
+        Some(gathering)
     }
 
-    /// A bucket cannot be gathered: the blocks that have a part of it stay.
-    pub(super) fn damaged(&mut self, owner: Owner, bucket: u32) {
+    /// A bucket cannot be gathered. After some more trials the blocks that have a part of it stay; what
+    /// could not be programmed stays in memory.
+    pub(super) fn damaged(&mut self, owner: Owner, bucket: u32, serving: &mut ServingWalks<'_>) {
         match owner {
             Owner::Rewriting => {
+                let Some(job) = self.jobs.get_mut(&bucket) else { return };
+                job.failures += 1;
+                if job.failures < MOST_FAILURES {
+                    job.whole = None;
+                    let again = Gathering::new(bucket, None, &serving.core.buckets);
+                    return serving.gather(Owner::Rewriting, again);
+                }
                 self.damaged_buckets.insert(bucket);
-                if self.done(bucket)
+                if job.why == Why::Displaced {
+                    self.jobs.remove(&bucket);
+                } else if self.done(bucket)
                     && let Some(victim) = &mut self.victim
                 {
                     victim.damaged = true;
@@ -442,60 +583,108 @@ impl TailCollector {
     }
 
     fn write_waiting(&mut self, serving: &mut ServingWalks<'_>) {
+        let bytes: usize = self.waiting.iter().map(Gathering::bytes).sum();
+        if self.jobs.len() > self.waiting.len() && bytes < MOST_WAITING {
+            return;
+        }
         for _ in 0..self.waiting.len() {
             let Some(gathering) = self.waiting.pop_front() else { break };
             // Something may have been linked in front since.
-            self.gathered(gathering, serving);
+            if let Some(gathering) = self.completed(gathering, serving) {
+                self.rewrite(gathering, serving);
+            }
         }
     }
 
-    /// Rewrites a bucket whose records are all here.
-    fn rewrite(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+    /// Appends what of a bucket lies in pages that could not be programmed.
+    fn move_displaced(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
-        let tail = self.victim.as_ref().map(|victim| victim.block);
-        let geometry = core.kit.volume.geometry();
-        let in_tail = |page: u32| Some(geometry.block_of(PageId(page))) == tail;
-        let is_in_tail = gathering.records.iter().any(|one| in_tail(one.place.page));
-        let is_whole = core.buckets.older(bucket).is_empty();
-        if is_in_tail || !is_whole {
-            // Only then nothing older than what was gathered is in a block that is not erased.
-            let nothing_behind = is_in_tail && is_whole;
-            let may_drop = nothing_behind && self.aside == 0 && self.damaged_buckets.is_empty();
-            let verdict = keep::judge(&gathering, tail, may_drop, core);
-            let lengths = verdict.kept.iter().map(|&(at, ..)| {
-                gathering.record(&gathering.records[at]).bytes() + layout::SLOT_BYTES
-            });
-            let bytes: usize = lengths.clone().sum();
-            let all = gathering.records.iter().map(|one| gathering.record(one).bytes());
-            // What wins nothing leaves room for deletes: only they help a store that is full.
-            let wins = bytes * 2 <= all.sum();
-            if !has_room(
-                lengths,
-                if wins { 0 } else { 2 + core.kit.volume.blocks.count() / 32 },
-                core,
-            ) {
-                let (later, until) = (verdict.later, verdict.until);
-                self.waiting.push_back(gathering);
-                return self.cramped(later, until, serving.core);
+        let in_memory: Vec<bool> =
+            gathering.records.iter().map(|one| self.failed.has(one.place.page, core)).collect();
+        if in_memory.contains(&true) {
+            let verdict = keep::judge(&gathering, None, false, core);
+            let is_displaced = |at: usize| in_memory[at];
+            if !rewrite::has_room_for(&gathering, &verdict, is_displaced, core) {
+                return self.waiting.push_back(gathering);
             }
-            append_all(&gathering, &verdict, core);
-            if let Some(round) = &mut self.round {
-                round.won -= bytes as i64;
-                round.later += verdict.later;
-                round.until = round.until.max(verdict.until);
+            rewrite::append_displaced(&gathering, &verdict, is_displaced, core);
+            if !core.buckets.older(bucket).is_empty() && !self.repairs.contains(&bucket) {
+                self.repairs.push_back(bucket);
             }
             serving.reads.rewritten(bucket);
         }
-        self.done(bucket);
+        _ = self.done(bucket);
+    }
+
+    /// Appends what is kept of a bucket whose records are all here.
+    fn rewrite(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        if self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Displaced) {
+            return self.move_displaced(gathering, serving);
+        }
+        let (core, bucket) = (&mut *serving.core, gathering.bucket);
+        let tail = self.victim.as_ref().map(|victim| victim.block);
+        let blocks = &core.kit.volume.blocks;
+        let in_tail = |at: usize| gathering.is_in(at, tail, blocks);
+        let tail = tail.filter(|_| (0..gathering.records.len()).any(in_tail));
+        let is_whole = core.buckets.older(bucket).is_empty();
+        if tail.is_none() && is_whole {
+            _ = self.done(bucket);
+            return;
+        }
+        // Only then nothing older than what was gathered is in a block that is not erased.
+        let nothing_behind = tail.is_some() && is_whole && !self.aside.may_have(bucket);
+        let comes_back = self.leaving.contains_key(&bucket) || !self.damaged_buckets.is_empty();
+        let verdict = keep::judge(&gathering, tail, nothing_behind && !comes_back, core);
+        let weight = Weight::of(&gathering, &verdict, tail, blocks);
+        let before = core.kit.volume.writer.ordinal(StreamId::Hot);
+        let dead_parts = core.counts.dead_part_bytes;
+        let way = rewrite::choose(&gathering, &verdict, weight, tail, core);
+        match (way, tail) {
+            (Way::Whole, _) => rewrite::append_whole(&gathering, &verdict, core),
+            (Way::Moved, Some(block)) => {
+                rewrite::append_moved(&gathering, &verdict, block, core);
+            }
+            (Way::Waits, Some(_)) => {
+                let later = verdict.kept.iter().map(|kept| kept.later).sum();
+                self.waiting.push_back(gathering);
+                return self.cramped(later, verdict.until, serving.core);
+            }
+            (Way::Moved | Way::Waits, None) => {
+                // It is put together when there is room to spare.
+                self.repairs.push_back(bucket);
+                _ = self.done(bucket);
+                return;
+            }
+        }
+        if let Some(victim) = self.victim.as_mut().filter(|_| tail.is_some()) {
+            victim.forgets |= !verdict.tombstones.is_empty();
+        }
+        if let Some(round) = self.round.as_mut().filter(|_| tail.is_some()) {
+            let own = verdict
+                .kept
+                .iter()
+                .filter(|kept| gathering.is_in(kept.at, tail, &core.kit.volume.blocks));
+            // Whatever a whole bucket takes beside is an investment.
+            let grown = rewrite::grown_since(before, core);
+            round.won -= if way == Way::Whole { weight.share(grown) } else { grown } as i64;
+            round.won += (core.counts.dead_part_bytes - dead_parts) as i64;
+            round.later += own.map(|kept| kept.later).sum::<u64>();
+            round.until = round.until.max(verdict.until);
+        }
+        serving.reads.rewritten(bucket);
+        _ = self.done(bucket);
     }
 
     /// A bucket is done with; whether that was for the victim's sake.
     fn done(&mut self, bucket: u32) -> bool {
-        let of_victim = self.jobs.remove(&bucket).is_some_and(|job| job.of_victim);
-        if let Some(victim) = self.victim.as_mut().filter(|_| of_victim) {
+        let why = self.jobs.remove(&bucket).map(|job| job.why);
+        if why == Some(Why::Displaced) {
+            self.failed.done(bucket);
+        }
+        if let Some(victim) = self.victim.as_mut().filter(|_| why == Some(Why::Tail)) {
             victim.under_way -= 1;
         }
-        of_victim
+        why == Some(Why::Tail)
     }
 
     /// There is no room to rewrite a bucket: only less that is kept helps.
@@ -517,16 +706,19 @@ impl TailCollector {
                 debug_assert_eq!(core.log.front(), Some(&victim.block), "the log's tail");
                 core.log.pop_front();
             }
-            if victim.damaged {
-                core.kit.volume.blocks.quarantine(victim.block);
-                self.aside += 1;
+            let block = victim.block;
+            if victim.damaged || core.kit.volume.is_bad(block) {
+                core.kit.volume.blocks.quarantine(block);
+                self.aside.unknown |= victim.damaged;
+                self.aside.buckets.extend(victim.all_buckets);
                 continue;
             }
-            core.kit.volume.flush(StreamId::Hot);
+            // The open page is not ended for it: that would cost a page for every block.
             let ordinal = core.kit.volume.writer.ordinal(StreamId::Hot);
-            self.emptied.push((victim.block, ordinal));
+            let (forgets, buckets) = (victim.forgets, victim.all_buckets);
+            self.emptied.push(Emptied { block, ordinal, forgets, buckets });
             core.counts.collected_blocks += 1;
-            if let Some(round) = &mut self.round {
+            if let Some(round) = self.round.as_mut().filter(|_| victim.what == What::Records) {
                 round.won += block_bytes(core.kit.volume.geometry()) as i64;
             }
         }
@@ -536,12 +728,13 @@ impl TailCollector {
         let volume = &mut core.kit.volume;
         let mut at = 0;
         while at < self.emptied.len() {
-            let (block, ordinal) = self.emptied[at];
+            let Emptied { block, ordinal, forgets, .. } = self.emptied[at];
             let durable = volume.writer.ledger.is_durable(StreamId::Hot, ordinal)
                 || is_planted!(ErasesBeforeDurable);
-            if durable && volume.blocks.get(block).readers == 0 {
-                self.emptied.remove(at);
-                self.erasing.push(block);
+            // What a tombstone hid has to go before it.
+            let in_order = !forgets || (at == 0 && self.erasing.is_empty());
+            if durable && in_order && volume.blocks.get(block).readers == 0 {
+                self.erasing.push(self.emptied.remove(at));
                 volume.erase(block);
             } else {
                 at += 1;
@@ -561,7 +754,7 @@ impl TailCollector {
         };
         victim.under_way -= 1;
         let verdict = keep::judge(gathering, None, false, serving.core);
-        for (at, name, _) in verdict.kept {
+        for Kept { at, name, .. } in verdict.kept {
             let gathered = &gathering.records[at];
             let record = gathering.record(gathered);
             let Some(head) =
@@ -573,145 +766,46 @@ impl TailCollector {
             let is_here = head.extents.iter().any(|extent| blocks.of(extent.page) == block);
             if is_here && !is_void(&record, blocks) {
                 victim.leaving += 1;
+                *self.leaving.entry(gathering.bucket).or_default() += 1;
                 let parts = PartsFor::Leaving(block, name, gathered.place.page);
                 serving.assemble(parts, (&record, head), 0);
             }
         }
     }
 
-    /// A value that leaves a block could not be read: `staged` says whether it could.
-    pub(super) fn left(&mut self, block: BlockId, staged: bool) {
-        if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block)
-            && !staged
-        {
+    /// A value of a bucket that leaves a block could not be read: `staged` says whether it could.
+    pub(super) fn left(&mut self, block: BlockId, bucket: u32, staged: bool) {
+        if staged {
+            return;
+        }
+        self.no_more_leaves(bucket);
+        if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) {
             victim.damaged = true;
             victim.leaving -= 1;
         }
     }
 
     /// The new head of a value that leaves a block is linked.
-    pub(super) fn moved(&mut self, block: BlockId) {
+    pub(super) fn moved(&mut self, block: BlockId, bucket: u32) {
+        self.no_more_leaves(bucket);
         if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) {
             victim.leaving -= 1;
         }
     }
-}
 
-/// Puts leave what the rewriting of a log takes that was written at random: see [`low_water`].
-fn keep_back(core: &mut FrugalContents) {
-    let blocks = &mut core.kit.volume.blocks;
-    let live = core.record_bytes.saturating_sub(core.superseded_bytes);
-    let wanted = live * 3 / 10 / block_bytes(blocks.geometry);
-    let most = blocks.count() / 6;
-    let least = MORE_RESERVE.min(blocks.count() / 8);
-    blocks.keep_back(u32::try_from(wanted).unwrap_or(most).clamp(least, most.max(least)));
-}
-
-/// Below this many free blocks collection begins. A block's buckets have most of their records
-/// elsewhere, and each is rewritten whole: until the chains of a log that was written at random are
-/// rewritten, that takes up to half of what lives beside. So where much is dead, it begins early.
-fn low_water(core: &FrugalContents) -> u32 {
-    let blocks = &core.kit.volume.blocks;
-    let used = blocks.count() - blocks.free_count();
-    let worthwhile = u64::from(used / 10) * block_bytes(blocks.geometry);
-    let early = if core.superseded_bytes > worthwhile { used * 2 / 5 } else { 0 };
-    blocks.low_water().max(early.min(blocks.count() / 2))
-}
-
-/// Whether records of these lengths find room, and so many blocks stay.
-fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalContents) -> bool {
-    const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
-    let volume = &core.kit.volume;
-    // The open page may have room for none of them.
-    let (mut pages, mut left) = (0u32, 0);
-    for length in lengths {
-        if length > left {
-            (pages, left) = (pages + 1, ROOM);
-        }
-        left -= length;
-    }
-    let wanted = pages.div_ceil(volume.geometry().pages_per_block) + leave;
-    pages == 0 || volume.blocks.clean_count() > wanted
-}
-
-fn move_fence(
-    page: PageId,
-    record: &Record<'_>,
-    victim: &mut TailVictim,
-    core: &mut FrugalContents,
-) {
-    let (keyspace, version) = (record.keyspace, record.version);
-    let known = Fence { version, page: page.0 };
-    if core.spaces.get(keyspace).is_none_or(|space| !space.fences.contains(&known)) {
-        return;
-    }
-    match core.append(&fence_record(keyspace, version), 0, Held::NOTHING, 0) {
-        Some(to) => core.spaces.ensure(keyspace).add_fence(Fence { version, page: to.0 }),
-        None => victim.damaged = true,
-    }
-}
-
-/// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one.
-fn append_all(gathering: &Gathering, verdict: &KeepVerdict, core: &mut FrugalContents) {
-    let bucket = gathering.bucket;
-    let mut newest: BTreeMap<Name, Youngest> =
-        verdict.names.iter().map(|&name| (name, Youngest::NONE)).collect();
-    let mut head = NO_PAGE;
-    let count = verdict.kept.len();
-    for (number, &(at, name, shrinks)) in verdict.kept.iter().enumerate() {
-        let mut record = gathering.record(&gathering.records[at]);
-        if shrinks {
-            (record.kind, record.value) = (RecordKind::Tombstone, &[]);
-        }
-        record.links = Some(Links {
-            next: head,
-            prior: newest.get(&name).map_or(NO_PAGE, |known| known.page),
-            kind: LinkKind::of_copy(number, count),
-            bits: core.buckets.bits(),
-        });
-        let page = core.append(&record, name.check, Held::NOTHING, 0);
-        let page = page.expect("there was room for all of them");
-        head = page.0;
-        newest.insert(
-            name,
-            Youngest {
-                version: record.version,
-                page: page.0,
-                tombstone: record.kind.is_tombstone(),
-                may_expire: !record.expires_at.is_never(),
-                exact: true,
-            },
-        );
-        core.record_bytes += record.bytes() as u64;
-    }
-    core.buckets.rewritten(bucket, head);
-    for (name, youngest) in newest {
-        core.translations.update(name, youngest);
-    }
-    for gathered in &gathering.records {
-        core.record_bytes -= (gathering.record(gathered).bytes() as u64).min(core.record_bytes);
-    }
-    let blocks = &mut core.kit.volume.blocks;
-    let dropped = verdict.dropped.iter().copied();
-    let shrunk = verdict.kept.iter().filter(|(_, _, shrinks)| *shrinks).map(|&(at, ..)| at);
-    for at in dropped.chain(shrunk) {
-        let record = gathering.record(&gathering.records[at]);
-        if record.kind.is_large()
-            && !is_void(&record, blocks)
-            && let Some(head) = LargeHead::read(record.value)
-        {
-            for extent in &head.extents {
-                blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
+    fn no_more_leaves(&mut self, bucket: u32) {
+        if let Some(values) = self.leaving.get_mut(&bucket) {
+            *values -= 1;
+            if *values == 0 {
+                self.leaving.remove(&bucket);
             }
         }
     }
-    let dropped =
-        verdict.dropped.iter().map(|&at| gathering.record(&gathering.records[at]).bytes());
-    let dropped: u64 = dropped.map(|bytes| bytes as u64).sum();
-    core.superseded_bytes -= dropped.min(core.superseded_bytes);
-    core.records = core.records + count as u64 - gathering.records.len() as u64;
-    core.counts.moved += count as u64;
-    core.counts.dropped_records += verdict.dropped.len() as u64;
-    core.counts.rewritten_buckets += 1;
-    core.counts.dropped_tombstones += verdict.tombstones;
+}
+
+impl SetAside {
+    /// Whether records of a bucket may lie there.
+    fn may_have(&self, bucket: u32) -> bool {
+        self.unknown || self.buckets.contains(&bucket)
+    }
 }

@@ -52,6 +52,8 @@ pub(super) struct FrugalCounts {
     pub(super) collected_blocks: u64,
     pub(super) dropped_tombstones: u64,
     pub(super) dropped_records: u64,
+    /// Of parts of large values that rewriting has let go.
+    pub(super) dead_part_bytes: u64,
 }
 
 /// See the module.
@@ -162,7 +164,8 @@ impl FrugalContents {
     }
 
     /// Appends a record to the log and puts it in front of its chain; its page. `None`: there is no
-    /// room.
+    /// room, as fewer than `leave` blocks would stay free. The open block may be one that collection
+    /// took out of what is left: that is not filled with others.
     pub(super) fn link(
         &mut self,
         record: &Record<'_>,
@@ -170,6 +173,9 @@ impl FrugalContents {
         held: Held,
         leave: u32,
     ) -> Option<PageId> {
+        if self.kit.volume.blocks.free_count() < leave {
+            return None;
+        }
         let bucket = self.buckets.of(record.hash);
         let known = self.translations.peek(name);
         let version = record.version;
@@ -231,6 +237,8 @@ impl FrugalContents {
         if self.log.back() != Some(&block) {
             debug_assert!(!self.log.contains(&block), "a block is filled once");
             self.log.push_back(block);
+            let bytes = self.kit.volume.page_in_group(page).expect("it was just begun");
+            self.buckets.begun(block, layout::sequence(bytes));
         }
         Some(page)
     }

@@ -19,8 +19,12 @@ impl Factory for SkimpyFactory {
     type Store = Skimpy;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: true,
+        reads_ranges: false,
+    };
 
     fn open(self) -> Result<(Skimpy, RecoveryReport), StoreError> {
         Skimpy::open(self.device, self.config)

@@ -6,10 +6,9 @@
 //! ```
 //!
 //! A tombstone (or what has expired for every reader) goes only when nothing older of its key can
-//! come back: no write at or below it arrives any more (the replay floor), and whatever else of its
-//! key is in the chain lies in the block that is erased next. *Otherwise* a scan after a crash finds
-//! a value whose tombstone is gone: the new chain may be empty, and then nothing tells the scan that
-//! the old one is void.
+//! come back: no write at or below it arrives any more (the replay floor), and it lies in the block
+//! that is erased next, with whatever else of its key is in the chain. *Otherwise* a scan after a
+//! crash finds a value whose tombstone is gone.
 
 use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::{Timestamp, is_planted};
@@ -22,18 +21,26 @@ use crate::layout::{LargeHead, RecordKind};
 /// What becomes of the records of a bucket.
 #[derive(Debug, Default)]
 pub(super) struct KeepVerdict {
-    /// Kept ones by their places in the gathering, the oldest first, with their key, and whether
-    /// only the tombstone of what has expired is kept.
-    pub(super) kept: Vec<(usize, Name, bool)>,
-    /// Dropped ones.
-    pub(super) dropped: Vec<usize>,
-    /// Tombstones that are dropped.
-    pub(super) tombstones: u64,
-    /// Bytes of kept records that go when the watermark has passed `until`.
-    pub(super) later: u64,
+    /// Kept ones, the oldest first.
+    pub(super) kept: Vec<Kept>,
+    /// The places of tombstones that are dropped.
+    pub(super) tombstones: Vec<usize>,
+    /// When the watermark will have passed what lets kept ones go later.
     pub(super) until: Timestamp,
     /// All keys that the bucket had.
     pub(super) names: Vec<Name>,
+}
+
+/// A record that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// Its place in the gathering.
+    pub(super) at: usize,
+    pub(super) name: Name,
+    /// Only the tombstone of what has expired is kept.
+    pub(super) shrinks: bool,
+    /// Bytes that go when the watermark has passed [`KeepVerdict::until`].
+    pub(super) later: u64,
 }
 
 /// Decides; `erased` is the block that goes when the bucket is rewritten.
@@ -64,7 +71,6 @@ pub(super) fn judge(
             let record = gathering.record(&gathering.records[at]);
             let is_copy = last == Some(record.version);
             if decided || is_copy || record.version <= fence || is_void(&record, blocks) {
-                verdict.dropped.push(at);
                 continue;
             }
             last = Some(record.version);
@@ -72,35 +78,33 @@ pub(super) fn judge(
             let expired = below && record.expires_at.has_passed(mark);
             decided = below;
             if below && (expired || record.kind.is_tombstone()) {
-                let is_alone = versions[place + 1..].iter().all(|&(_, older)| {
-                    let page = timestone_flash::PageId(gathering.records[older].place.page);
-                    Some(blocks.of(page)) == erased
-                });
+                let goes = |&(_, at): &(Name, usize)| gathering.is_in(at, erased, blocks);
+                let is_alone = versions[place..].iter().all(goes);
                 let droppable = (is_alone || is_planted!(EarlyTombstone))
                     && may_drop_tombstones
                     && record.version.timestamp <= floor;
                 if droppable {
-                    verdict.tombstones += 1;
-                    verdict.dropped.push(at);
+                    verdict.tombstones.push(at);
                     continue;
                 }
             }
             let parts = record.kind.is_large().then(|| LargeHead::read(record.value)).flatten();
             let parts = parts.map_or(0, |head| u64::from(head.parts()) * PAGE_BYTES as u64);
+            let mut later = 0;
             if let Some(by) = younger {
-                verdict.later += record.bytes() as u64 + parts;
+                later = record.bytes() as u64 + parts;
                 verdict.until = verdict.until.max(by);
             } else if record.kind.is_tombstone() {
-                verdict.later += record.bytes() as u64;
+                later = record.bytes() as u64;
                 verdict.until = verdict.until.max(record.version.timestamp);
             }
             younger = Some(record.version.timestamp);
             let has_key = !record.kind.is_large()
                 || LargeHead::read(record.value).is_some_and(|head| head.key_outside == 0);
             let shrinks = expired && has_key && record.kind != RecordKind::Tombstone;
-            verdict.kept.push((at, name, shrinks));
+            verdict.kept.push(Kept { at, name, shrinks, later });
         }
     }
-    verdict.kept.sort_by_key(|&(at, ..)| (version(at), core::cmp::Reverse(at)));
+    verdict.kept.sort_by_key(|kept| (version(kept.at), core::cmp::Reverse(kept.at)));
     verdict
 }

@@ -22,11 +22,13 @@ mod checkpoint;
 mod collect;
 mod config;
 mod contents;
+mod displaced;
 mod factory;
 mod keep;
 mod put;
 mod reads;
 mod recover;
+mod rewrite;
 mod scan;
 mod spaces;
 mod stats;
@@ -35,7 +37,7 @@ mod translations;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
@@ -50,6 +52,7 @@ use crate::kit::port::Purpose;
 use crate::kit::scrub::Scrubber;
 use crate::kit::staging::max_value_bytes;
 use crate::kit::volume::block_bytes;
+use crate::kit::writer::StreamId;
 use crate::layout::RecordKind;
 use crate::mftl::{CollectionStats, MemoryStats, RecoveryReport, SpaceStats, WriteStats};
 use buckets::RecordPlace;
@@ -111,6 +114,17 @@ impl Skimpy {
         max_value_bytes(self.core.kit.volume.geometry())
     }
 
+    /// What collection came to so far: the part of [`stats`](Self::stats) that costs nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> CollectionStats {
+        let counts = &self.core.counts;
+        CollectionStats {
+            moved_records: counts.moved,
+            collected_blocks: counts.collected_blocks,
+            dropped_tombstones: counts.dropped_tombstones,
+        }
+    }
+
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> SkimpyStats {
@@ -142,11 +156,7 @@ impl Skimpy {
                 put_bytes: counts.put_bytes,
                 programmed_bytes: kit.volume.writer.programmed_pages() * PAGE_BYTES as u64,
             },
-            collection: CollectionStats {
-                moved_records: counts.moved,
-                collected_blocks: counts.collected_blocks,
-                dropped_tombstones: counts.dropped_tombstones,
-            },
+            collection: self.collection_stats(),
             rewritten_buckets: counts.rewritten_buckets,
             dropped_records: counts.dropped_records,
             space: SpaceStats {
@@ -190,7 +200,7 @@ impl Skimpy {
         self.take_answers();
     }
 
-    /// Hands a completion to whoever asked for it. The first failure of a write ends writing.
+    /// Hands a completion to whoever asked for it. A failed sync ends writing.
     fn complete(&mut self, FlashCompletion { token, result, buffer }: FlashCompletion) {
         let Some((purpose, number)) = Purpose::of(token) else { return };
         if purpose.is_read() {
@@ -216,21 +226,57 @@ impl Skimpy {
         match (purpose, result) {
             (Purpose::Grow, Ok(())) => room.grown(volume),
             (Purpose::Grow, Err(error)) => room.growth_failed(volume.now(), &error),
+            (Purpose::Program, Err(error)) if self.life.is_of_block(&error) => {
+                self.program_failed(number, error);
+            }
+            (Purpose::Erase, Err(error)) if self.life.is_of_block(&error) => {
+                self.collector.erase_failed(BlockId(number as u32), volume);
+                self.life.block_failed(error, &mut self.events);
+            }
             (_, Err(error)) => self.life.fail(error.into(), &mut self.events),
-            (Purpose::Program, Ok(())) => volume.writer.programmed(number, &mut volume.blocks),
+            (Purpose::Program, Ok(())) => {
+                self.life.block_succeeded();
+                volume.writer.programmed(number, &mut volume.blocks);
+            }
             (Purpose::Sync, Ok(())) => {
                 volume.writer.ledger.synced();
                 self.core.spaces.marks.follow(&volume.writer, staging);
             }
             (Purpose::Erase, Ok(())) => {
+                self.life.block_succeeded();
                 let block = BlockId(number as u32);
                 let first = volume.geometry().page(block, 0).0;
-                self.core.buckets.erased(first, volume.geometry().pages_per_block);
+                self.core.buckets.erased(block, first, volume.geometry().pages_per_block);
                 self.collector.erased(block);
                 volume.erased(block);
             }
             _ => {}
         }
+    }
+
+    /// A program has failed: its stream goes on elsewhere, and what the block has in memory alone is
+    /// written again. What was programmed of a block of the log stays there until it is the tail.
+    fn program_failed(&mut self, number: u64, error: FlashError) {
+        let Kit { volume, staging, .. } = &mut self.core.kit;
+        let Some(block) = volume.writer.program_failed(number, &mut volume.blocks) else { return };
+        tracing::warn!(
+            block = block.0,
+            "a program failed; what was to be in its block is written elsewhere"
+        );
+        staging.block_failed(block, &mut volume.blocks);
+        match volume.blocks.get(block).stream {
+            StreamId::Large => {
+                volume.writer.relocated(block);
+                volume.blocks.cut_to_readable(block);
+            }
+            StreamId::Checkpoint => {
+                volume.writer.relocated(block);
+                volume.blocks.quarantine(block);
+                self.checkpointer.block_failed(block, volume);
+            }
+            _ => self.collector.begin_failed(block, &self.core),
+        }
+        self.life.block_failed(error, &mut self.events);
     }
 
     /// Hands what reads have come to to whoever asked for it.
@@ -254,12 +300,16 @@ impl Skimpy {
                 WalkResult::Damaged(Owner::Scan(scan), _, error) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
-                WalkResult::Damaged(owner, bucket, _) => self.collector.damaged(owner, bucket),
+                WalkResult::Damaged(owner, bucket, _) => {
+                    self.collector.damaged(owner, bucket, &mut serving);
+                }
                 WalkResult::LargeKey(scan, Ok(key)) => self.scans.large_key(scan, key),
                 WalkResult::LargeKey(scan, Err(error)) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
-                WalkResult::Left(block, staged) => self.collector.left(block, staged),
+                WalkResult::Left(block, bucket, staged) => {
+                    self.collector.left(block, bucket, staged);
+                }
             }
         }
     }
@@ -591,8 +641,8 @@ impl Upkeep for Skimpy {
         self.poll();
         if !self.life.has_failed() {
             let Self { core, reads, collector, checkpointer, .. } = self;
-            for block in put::pump_staging(core) {
-                collector.moved(block);
+            for (block, bucket) in put::pump_staging(core) {
+                collector.moved(block, bucket);
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });

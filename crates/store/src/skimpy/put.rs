@@ -137,8 +137,9 @@ fn stage(
     Ok(())
 }
 
-/// Writes heads whose parts are durable, then parts. Gives the blocks whose values have moved.
-pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<timestone_flash::BlockId> {
+/// Writes heads whose parts are durable, then parts. Gives the blocks whose values have moved, and the
+/// values' buckets.
+pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<(timestone_flash::BlockId, u32)> {
     let (mut at, mut budget, mut moved) = (0, PARTS_PER_PUMP, Vec::new());
     while let Some((slot, staged)) =
         core.kit.staging.next_head(&mut at, &mut budget, &mut core.kit.volume)
@@ -167,7 +168,8 @@ pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<timestone_flash::Bl
             blocks.unpin(blocks.of(extent.page));
         }
         core.kit.staging.finish(at, &staged, 0);
-        moved.extend(staged.moved.map(|moved| moved.victim));
+        let bucket = core.buckets.of(name.hash);
+        moved.extend(staged.moved.map(|moved| (moved.victim, bucket)));
     }
     moved
 }

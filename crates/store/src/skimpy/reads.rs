@@ -114,8 +114,8 @@ pub(super) enum WalkResult {
     Damaged(Owner, u32, StoreError),
     /// The key of a large value, for a scan.
     LargeKey(u64, Result<Vec<u8>, StoreError>),
-    /// A large value that leaves a block is staged, or cannot be read.
-    Left(BlockId, bool),
+    /// A large value of a bucket that leaves a block is staged, or cannot be read.
+    Left(BlockId, u32, bool),
 }
 
 /// All reads under way.
@@ -518,8 +518,9 @@ impl ServingWalks<'_> {
                     let error = StoreError::Corrupt { page: 0, reason };
                     self.reads.answers.push_back(WalkResult::LargeKey(scan, Err(error)));
                 }
-                PartsFor::Leaving(block, ..) => {
-                    self.reads.answers.push_back(WalkResult::Left(block, false));
+                PartsFor::Leaving(block, name, _) => {
+                    let bucket = self.core.buckets.of(name.hash);
+                    self.reads.answers.push_back(WalkResult::Left(block, bucket, false));
                 }
             };
         }
@@ -555,7 +556,8 @@ impl ServingWalks<'_> {
                 let moved = Moved { victim, from: PageId(page), extents };
                 let batch = self.core.kit.volume.writer.batch();
                 self.core.kit.staging.accept(&record, key_id(name), batch, Some(moved));
-                self.reads.answers.push_back(WalkResult::Left(victim, true));
+                let bucket = self.core.buckets.of(name.hash);
+                self.reads.answers.push_back(WalkResult::Left(victim, bucket, true));
             }
         }
     }

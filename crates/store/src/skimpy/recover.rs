@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
-use timestone_types::{HashSeed, Timestamp};
+use timestone_types::{HashSeed, Timestamp, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
 use super::chain::is_void;
@@ -336,6 +336,15 @@ impl Recovery {
                 }
             }
         }
+        // What a scan would find again is noted there.
+        for &hole in content.holes.iter().filter(|page| is_there(page.0)) {
+            let at = geometry.block_of(hole).0 as usize;
+            if geometry.index_of(hole) < content.blocks[at].scan_from
+                && !is_planted!(ForgetsTornPages)
+            {
+                self.blocks.add_hole(hole);
+            }
+        }
         // A head of the checkpoint is the last of its bucket in its page.
         self.chains = vec![Chain { slot: u16::MAX - 1, records: 0 }; buckets.count() as usize];
         self.buckets = Some(buckets);
@@ -503,6 +512,17 @@ impl Recovery {
         if links.kind.is_put() {
             return self.linked(bucket, place, links.next);
         }
+        // A run of copies without its beginning, and nothing before it: collection has moved what was
+        // there, and erased its blocks.
+        let is_next = self
+            .copies
+            .get(&bucket)
+            .is_some_and(|copies| copies.last().is_some_and(|last| last.newest.page == links.next));
+        let head = buckets.head(bucket);
+        let goes_on = head == links.next || (head == NO_PAGE && !self.copies.contains_key(&bucket));
+        if !links.kind.begins() && !is_next && goes_on {
+            return self.linked(bucket, place, links.next);
+        }
         let copies = self.copies.entry(bucket).or_default();
         match copies.last_mut().filter(|last| last.newest.page == links.next) {
             Some(last) if !links.kind.begins() => {
@@ -553,7 +573,9 @@ impl Recovery {
                 device.observe(block, generation, pages)?;
             }
             if pages == 0 {
-                if fresh {
+                if device.is_bad(block) {
+                    self.blocks.quarantine(block);
+                } else if fresh {
                     self.blocks.release(block, generation);
                 } else {
                     self.blocks.set_dirty(block);
@@ -603,7 +625,7 @@ impl Recovery {
         complete: Vec<BlockId>,
         old: &[BlockId],
     ) -> (Skimpy, RecoveryReport) {
-        let buckets = self.beginnings();
+        let mut buckets = self.beginnings();
         let config = self.config;
         let seed = self.seed.unwrap_or(config.seed);
         let mut report = self.report;
@@ -617,9 +639,16 @@ impl Recovery {
             .filter(|&block| self.blocks.get(block).stream == StreamId::Hot)
             .collect();
         log.sort_by_key(|block| self.order[block.0 as usize]);
+        log.iter().for_each(|&block| buckets.begun(block, self.order[block.0 as usize]));
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
-        old.iter().for_each(|&block| volume.erase(block));
+        for &block in old {
+            if volume.is_bad(block) {
+                volume.blocks.quarantine(block);
+            } else {
+                volume.erase(block);
+            }
+        }
         volume.clean_blocks();
         let core = FrugalContents {
             kit: Kit {

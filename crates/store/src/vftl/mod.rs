@@ -24,12 +24,12 @@ use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::forward::{forward_reads, forward_upkeep};
 use crate::api::{
-    AsOf, Capabilities, Count, Factory, FigureValues, Figures, Lookup, PromisedPuts, PutSize,
-    ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
+    AsOf, Capabilities, Count, Factory, FigureValues, Figures, KeyRange, Lookup, PromisedPuts,
+    PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, Upkeep, Writes,
 };
 use crate::error::StoreError;
-use crate::ftl::{Ftl, FtlConfig, FtlMonitor};
-use crate::mftl::{Mftl, MftlConfig, RecoveryReport};
+use crate::ftl::{Ftl, FtlConfig, FtlMonitor, FtlStats};
+use crate::mftl::{CollectionStats, Mftl, MftlConfig, RecoveryReport};
 pub use stats::VftlStats;
 
 /// How a [`Vftl`] is to be.
@@ -60,6 +60,13 @@ impl Vftl {
         let ftl = layer.monitor();
         let (store, report) = Mftl::open(Box::new(layer), config.store)?;
         Ok((Self { store, ftl }, report))
+    }
+
+    /// What collection of the upper layer, and what the lower layer, came to so far: the parts of
+    /// [`stats`](Self::stats) that cost nothing.
+    #[must_use]
+    pub fn collection_stats(&self) -> (CollectionStats, FtlStats) {
+        (self.store.collection_stats(), self.ftl.stats())
     }
 
     /// What it counts.
@@ -109,6 +116,25 @@ impl Reads for Vftl {
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.store.scan_as_of(keyspace, cursor, limit, as_of, token)
+    }
+
+    fn range_as_of(
+        &mut self,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.store.range_as_of(range, limit, as_of, token)
+    }
+
+    fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+    ) -> Result<RangeCheck, StoreError> {
+        self.store.first_above(range, t, max_keys)
     }
 
     fn count_as_of(
@@ -195,8 +221,12 @@ impl Factory for VftlFactory {
     type Store = Vftl;
     type Report = RecoveryReport;
 
-    const CAPABILITIES: Capabilities =
-        Capabilities { survives_restart: true, answers_at_once: false, keeps_versions: true };
+    const CAPABILITIES: Capabilities = Capabilities {
+        survives_restart: true,
+        answers_at_once: false,
+        keeps_versions: true,
+        reads_ranges: true,
+    };
 
     fn open(self) -> Result<(Vftl, RecoveryReport), StoreError> {
         Vftl::open(self.device, self.config)

@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt;
 
 use timestone_flash::{FileConfig, FileDevice, FlashDevice, MemoryMedia, PAGE_BYTES, PageId};
 use timestone_store::prelude::*;
-use timestone_store::{Mftl, StoreError};
-use timestone_types::Version;
+use timestone_store::{Mftl, ScanLimit, StoreError};
+use timestone_types::{KeyspaceId, Version};
 
-use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+use crate::driver::{Driver, Got, ORDERED, SPACE, at, config, media, open, version};
 use crate::scores::{Score, keep, sweep_is_full as full};
 
 const PAGE_BITS: usize = PAGE_BYTES * 8;
@@ -79,16 +79,29 @@ impl Outcomes {
 }
 
 /// Opens the damaged store and reads everything.
-fn probe(device: Box<dyn FlashDevice>, model: &Model, outcomes: &mut Outcomes, what: &str) {
+fn probe(
+    device: Box<dyn FlashDevice>,
+    (model, space): (&Model, KeyspaceId),
+    outcomes: &mut Outcomes,
+    what: &str,
+) {
     let (store, report) = match Mftl::open(device, config()) {
         Ok(opened) => opened,
         Err(_) => return outcomes.refused += 1,
     };
     let mut driver = Driver::new(store);
+    driver.space = space;
     let (mut wrong, mut errors) = (0, 0);
+    for nanos in [15, 25].into_iter().filter(|_| space.is_ordered()) {
+        match range_is_right(&mut driver, model, nanos, what) {
+            Ok(is_right) => wrong += u32::from(!is_right),
+            Err(StoreError::Corrupt { .. }) => errors += 1,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
     for key in 0..KEYS {
         for nanos in [15, 25] {
-            match driver.try_get_in(SPACE, &key.to_be_bytes(), nanos) {
+            match driver.try_get_in(space, &key.to_be_bytes(), nanos) {
                 Ok(got) if got == expected(model, key, nanos) => {}
                 Ok(Got::Value(found, value)) => {
                     let time = found.timestamp.as_nanos();
@@ -125,6 +138,29 @@ fn probe(device: Box<dyn FlashDevice>, model: &Model, outcomes: &mut Outcomes, w
     }
 }
 
+/// Whether a range finds what gets should find; whatever it finds was written.
+fn range_is_right(
+    driver: &mut Driver<Mftl>,
+    model: &Model,
+    nanos: u64,
+    what: &str,
+) -> Result<bool, StoreError> {
+    let limit = ScanLimit { keys: 1000, bytes: usize::MAX };
+    let (entries, next) = driver.try_range((&[], None), nanos, limit)?;
+    assert_eq!(next, None, "{what}: all of it");
+    let found: Vec<_> = entries.iter().map(|entry| (entry.key.to_vec(), entry.version)).collect();
+    for (key, version) in &found {
+        let key = u64::from_be_bytes(key.as_slice().try_into().expect("a key that was written"));
+        let written = model.get(&(key, version.timestamp.as_nanos()));
+        assert!(written.is_some_and(Option::is_some), "{what}: an entry that nobody wrote");
+    }
+    let all = (0..KEYS).filter_map(|key| match expected(model, key, nanos) {
+        Got::Value(version, _) => Some((key.to_be_bytes().to_vec(), version)),
+        Got::Absent(_) => None,
+    });
+    Ok(found.into_iter().eq(all))
+}
+
 /// Bits of a page to be flipped: all of them, or those of the header and the slots and some of the
 /// rest.
 fn bits(page: u32) -> impl Iterator<Item = usize> {
@@ -135,7 +171,7 @@ fn bits(page: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-fn sweep(media: &MemoryMedia, model: &Model, pages: u32) -> Outcomes {
+fn sweep(media: &MemoryMedia, model: (&Model, KeyspaceId), pages: u32) -> Outcomes {
     let mut outcomes = Outcomes::default();
     let mut sound = Outcomes::default();
     probe(Box::new(media.copy().open()), model, &mut sound, "undamaged");
@@ -166,7 +202,7 @@ fn bits_of_a_store_that_was_synced_and_died() {
     write(&mut driver, &mut model, 20);
     driver.sync();
     drop(driver);
-    let outcomes = sweep(&media, &model, 96);
+    let outcomes = sweep(&media, (&model, SPACE), 96);
     assert!(outcomes.reported > 1000 && outcomes.harmless > 100, "{outcomes:?}");
     outcomes.keep();
 }
@@ -180,7 +216,7 @@ fn bits_of_a_store_that_was_shut_down() {
     write(&mut driver, &mut model, 20);
     driver.shut_down();
     drop(driver);
-    let outcomes = sweep(&media, &model, 96);
+    let outcomes = sweep(&media, (&model, SPACE), 96);
     assert!(outcomes.reported > 100 && outcomes.read_errors > 1000, "{outcomes:?}");
     outcomes.keep();
 }
@@ -195,7 +231,23 @@ fn bits_of_a_store_that_died_behind_its_checkpoint() {
     write(&mut driver, &mut model, 20);
     driver.sync();
     drop(driver);
-    let outcomes = sweep(&media, &model, 96);
+    let outcomes = sweep(&media, (&model, SPACE), 96);
+    assert!(outcomes.reported > 1000 && outcomes.read_errors > 100, "{outcomes:?}");
+    outcomes.keep();
+}
+
+#[test]
+fn bits_of_a_store_in_order_that_died_behind_its_checkpoint() {
+    let media = media(4, 24);
+    let mut model = Model::new();
+    let (mut driver, _) = open(&media, config());
+    driver.space = ORDERED;
+    write(&mut driver, &mut model, 10);
+    driver.checkpoint();
+    write(&mut driver, &mut model, 20);
+    driver.sync();
+    drop(driver);
+    let outcomes = sweep(&media, (&model, ORDERED), 96);
     assert!(outcomes.reported > 1000 && outcomes.read_errors > 100, "{outcomes:?}");
     outcomes.keep();
 }
@@ -233,7 +285,7 @@ fn bits_of_a_device_file() {
             drop(handle);
             let what = format!("page {page} of the file, bit {bit}");
             match FileDevice::open_or_create(&file) {
-                Ok((device, _)) => probe(Box::new(device), &model, &mut outcomes, &what),
+                Ok((device, _)) => probe(Box::new(device), (&model, SPACE), &mut outcomes, &what),
                 Err(_) => outcomes.refused += 1,
             }
         }

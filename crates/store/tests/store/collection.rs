@@ -661,6 +661,26 @@ fn wear_is_spread() {
 }
 
 #[test]
+fn what_never_dies_does_not_keep_its_blocks_from_wear() {
+    let (mut driver, _) = open(&media(4, 40), config());
+    // Three quarters of the blocks hold what nobody overwrites.
+    let cold = 30 * 4 * 5;
+    for n in 0..cold {
+        driver.put(&u64::to_be_bytes(1 << 40 | n), 1 + n, &[1; 700]);
+    }
+    for n in cold..120_000 {
+        driver.put(&(n % 4).to_be_bytes(), 10 + n, &[6; 700]);
+        driver.store.advance_watermark(at(n));
+        driver.pump();
+    }
+    let stats = driver.store.device().stats();
+    // Without it, ten blocks would have been erased a thousand times, and thirty never.
+    let spread = stats.wear_max - stats.wear_min;
+    assert!(stats.erases > 40 * 250 && spread <= 280, "{stats:?}");
+    assert_eq!(driver.count(SPACE, 200_000), cold + 4);
+}
+
+#[test]
 fn expired_records_give_their_space_back() {
     let (mut driver, _) = open(&media(8, 40), config());
     for n in 0..20_000u64 {

@@ -5,15 +5,20 @@ use std::time::Duration;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
-    Count, Figure, Ftl, FtlConfig, KeyList, Latest, LatestLookup, Lookup, Mftl, MftlConfig,
-    PromisedPuts, PutSize, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit,
-    StoreError, StoreEvent,
+    AsOf, Count, Figure, Ftl, FtlConfig, KeyList, KeyRange, Latest, LatestLookup, Lookup, Mftl,
+    MftlConfig, PromisedPuts, PutSize, RangeCheck, RangeList, ReadOutcome, ReadToken,
+    RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
 };
 
 pub(crate) const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
+/// A keyspace whose keys are in order.
+pub(crate) const ORDERED: KeyspaceId = KeyspaceId::numbered(5, false).ordered();
+
+/// What a read of a range found: keys with their versions.
+pub(crate) type Entries = Vec<(Vec<u8>, Version)>;
 
 /// What a get answered: version and value, or absence with its version.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Driver<S: Store = Mftl> {
     pub(crate) now: u64,
     pub(crate) events: Vec<StoreEvent>,
     pub(crate) same_hash: bool,
+    /// The keyspace of what is put and read without saying where.
+    pub(crate) space: KeyspaceId,
 }
 
 pub(crate) fn at(nanos: u64) -> Timestamp {
@@ -116,7 +123,7 @@ pub(crate) fn open(media: &MemoryMedia, config: MftlConfig) -> (Driver, Recovery
 
 impl<S: Store> Driver<S> {
     pub(crate) fn new(store: S) -> Self {
-        Self { store, now: 1, events: Vec::new(), same_hash: false }
+        Self { store, now: 1, events: Vec::new(), same_hash: false, space: SPACE }
     }
 
     pub(crate) fn key<'a>(&self, space: KeyspaceId, bytes: &'a [u8]) -> KeyRef<'a> {
@@ -130,7 +137,7 @@ impl<S: Store> Driver<S> {
         nanos: u64,
         value: &[u8],
     ) -> Result<(), StoreError> {
-        let key = self.key(SPACE, key);
+        let key = self.key(self.space, key);
         self.store.put(key, version(nanos), value, Expiry::NEVER)
     }
 
@@ -139,13 +146,20 @@ impl<S: Store> Driver<S> {
         self.patiently(|driver| driver.try_put(key, nanos, value));
     }
 
+    /// Puts into another keyspace, waiting while the store is busy.
+    pub(crate) fn put_in(&mut self, space: KeyspaceId, key: &[u8], nanos: u64, value: &[u8]) {
+        let here = core::mem::replace(&mut self.space, space);
+        self.put(key, nanos, value);
+        self.space = here;
+    }
+
     pub(crate) fn put_expiring(&mut self, key: &[u8], nanos: u64, value: &[u8], expires: u64) {
-        let key = self.key(SPACE, key);
+        let key = self.key(self.space, key);
         self.store.put(key, version(nanos), value, Expiry::at(at(expires))).expect("accepted");
     }
 
     pub(crate) fn try_delete(&mut self, key: &[u8], nanos: u64) -> Result<(), StoreError> {
-        let key = self.key(SPACE, key);
+        let key = self.key(self.space, key);
         self.store.delete(key, version(nanos))
     }
 
@@ -177,7 +191,7 @@ impl<S: Store> Driver<S> {
 
     /// Whether a put of so many bytes would be admitted after so many promised ones of its size.
     pub(crate) fn admit(&mut self, bytes: usize, promised: usize) -> Result<(), StoreError> {
-        let put = PutSize { keyspace: SPACE, bytes };
+        let put = PutSize { keyspace: self.space, bytes };
         let promised = PromisedPuts { count: promised as u64, bytes: (promised * bytes) as u64 };
         self.store.admit(&mut core::iter::once(put), promised)
     }
@@ -189,7 +203,7 @@ impl<S: Store> Driver<S> {
 
     /// The youngest version of a key.
     pub(crate) fn latest(&mut self, key: &[u8]) -> Latest {
-        let key = self.key(SPACE, key);
+        let key = self.key(self.space, key);
         let token = ReadToken(self.now + 11);
         match self.store.latest(key, token) {
             LatestLookup::Known(latest) => latest,
@@ -255,7 +269,7 @@ impl<S: Store> Driver<S> {
     }
 
     pub(crate) fn get(&mut self, key: &[u8], nanos: u64) -> Got {
-        self.try_get_in(SPACE, key, nanos).expect("readable")
+        self.try_get_in(self.space, key, nanos).expect("readable")
     }
 
     pub(crate) fn value(&mut self, key: &[u8], nanos: u64) -> Option<Vec<u8>> {
@@ -307,6 +321,78 @@ impl<S: Store> Driver<S> {
             }
             _ => None,
         })
+    }
+
+    /// One page of a range of the driver's keyspace.
+    pub(crate) fn try_range(
+        &mut self,
+        (from, to): (&[u8], Option<&[u8]>),
+        nanos: u64,
+        limit: ScanLimit,
+    ) -> Result<(RangeList, Option<Vec<u8>>), StoreError> {
+        let token = ReadToken(self.now + 13);
+        let range = KeyRange { keyspace: self.space, from, to };
+        let as_of = AsOf { at: at(nanos), judged: at(nanos) };
+        self.store.range_as_of(range, limit, as_of, token)?;
+        self.until(|event| match event {
+            StoreEvent::RangeDone { token: found, entries, next } if *found == token => {
+                Some(Ok((core::mem::take(entries), next.take())))
+            }
+            StoreEvent::ReadFailed { token: found, error } if *found == token => {
+                Some(Err(core::mem::replace(error, StoreError::Busy)))
+            }
+            _ => None,
+        })
+    }
+
+    /// A whole range of the driver's keyspace, gathered in steps of `limit`.
+    pub(crate) fn range_within(
+        &mut self,
+        (from, to): (&[u8], Option<&[u8]>),
+        nanos: u64,
+        limit: ScanLimit,
+    ) -> Entries {
+        let (mut found, mut from) = (Entries::new(), from.to_vec());
+        loop {
+            let page = self.try_range((&from, to), nanos, limit);
+            let (entries, next) = page.expect("a page of a range");
+            assert!(entries.len() <= limit.keys.max(1) as usize, "{} entries", entries.len());
+            assert!(entries.key_bytes() <= limit.bytes || entries.len() == 1, "{limit:?}");
+            found.extend(entries.iter().map(|entry| (entry.key.to_vec(), entry.version)));
+            let Some(next) = next else { break };
+            assert!(next > from || (next == from && !entries.is_empty()), "a range goes on");
+            assert!(to.is_none_or(|to| next.as_slice() < to), "inside the range");
+            from = next;
+        }
+        assert!(found.is_sorted_by(|one, other| one.0 < other.0), "ascending, each key once");
+        found
+    }
+
+    /// The same, in steps of so many keys.
+    pub(crate) fn range(&mut self, from: &[u8], to: Option<&[u8]>, nanos: u64) -> Entries {
+        self.range_within((from, to), nanos, ScanLimit { keys: 7, bytes: usize::MAX })
+    }
+
+    /// What was written first in a range above a time, in steps of so many keys: the key, if it was
+    /// not a fence, and the version.
+    pub(crate) fn above(
+        &mut self,
+        (from, to): (&[u8], Option<&[u8]>),
+        nanos: u64,
+        step: u32,
+    ) -> Option<(Option<Vec<u8>>, Version)> {
+        let mut from = from.to_vec();
+        loop {
+            let range = KeyRange { keyspace: self.space, from: &from, to };
+            match self.store.first_above(range, at(nanos), step).expect("checked") {
+                RangeCheck::None => return None,
+                RangeCheck::Above { key, version } => return Some((key, version)),
+                RangeCheck::More(next) => {
+                    assert!(next > from, "a check goes on");
+                    from = next;
+                }
+            }
+        }
     }
 
     pub(crate) fn count(&mut self, space: KeyspaceId, nanos: u64) -> u64 {

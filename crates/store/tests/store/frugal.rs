@@ -9,7 +9,7 @@ use timestone_store::{
     StoreError,
 };
 
-use crate::collection::{Churn, seeds};
+use crate::collection::{Churn, Dice, seeds};
 use crate::conformance;
 use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, unruly_media};
 use crate::model::{Made, Op, ops, run};
@@ -32,7 +32,7 @@ impl Survives for Skimpy {
 }
 
 /// The same for a store with its index on flash, for some hundred keys.
-fn frugal(config: MftlConfig) -> SkimpyConfig {
+pub(crate) fn frugal(config: MftlConfig) -> SkimpyConfig {
     SkimpyConfig {
         store_id: config.store_id,
         seed: config.seed,
@@ -118,7 +118,7 @@ fn has_collected(figures: &FigureValues) -> bool {
 }
 
 fn sweep(steps: u64, plan: &Plan) -> u64 {
-    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let (media, shard) = (media(8, 18), Shard::<Skimpy>::default());
     let figures = shard.clone().live(&media.copy(), small(0), steps, 7);
     assert!(has_collected(&figures), "everything happens: {figures:?}");
     every_cut(
@@ -142,7 +142,7 @@ fn sweep_a_power_cut_at_every_operation() {
 
 #[test]
 fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
-    let (media, shard) = (media(8, 24), Shard::<Skimpy>::default());
+    let (media, shard) = (media(8, 18), Shard::<Skimpy>::default());
     let first = Plan { sector: 3 * PAGE_BYTES + 512, fates: &[Unsettled::Lost], stride: 9 };
     let second = Plan { sector: 2 * PAGE_BYTES + 1536, fates: &[Unsettled::Drawn(4)], stride: 1 };
     let mut cuts = 0;
@@ -368,6 +368,168 @@ fn a_full_device_refuses_puts_goes_on_reading_and_recovers_by_deletes() {
     assert_eq!(driver.value(b"again", 60), Some(value.to_vec()));
 }
 
+/// A history in which a block of large values is chosen while one of them has no head.
+fn staged_beside_garbage() -> Vec<Op> {
+    vec![
+        Op::Fence { nanos: 133 },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 21, nanos: 1, size: 0, expires: None },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 18, nanos: 1, size: 0, expires: None },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 4, nanos: 1, size: 0, expires: None },
+        Op::Checkpoint,
+        Op::Put { key: 1, nanos: 184, size: 29413, expires: None },
+        Op::Put { key: 12, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Read { key: 0, ahead: 0 },
+        Op::Put { key: 2, nanos: 134, size: 4000, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Read { key: 0, ahead: 0 },
+        Op::Put { key: 3, nanos: 1, size: 0, expires: None },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 0, nanos: 2, size: 21381, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 14, nanos: 134, size: 9333, expires: None },
+        Op::Read { key: 0, ahead: 0 },
+        Op::Watermark { by: 1 },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 3, size: 0, expires: None },
+        Op::SyncAndCrash { seed: 0 },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 4, size: 21381, expires: None },
+        Op::Put { key: 0, nanos: 180, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 181, size: 17365, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Put { key: 0, nanos: 5, size: 21381, expires: None },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Watermark { by: 1 },
+        Op::Put { key: 0, nanos: 1, size: 0, expires: None },
+        Op::Delete { key: 19, nanos: 150 },
+        Op::Pump { times: 30 },
+        Op::CountAndScan,
+        Op::Read { key: 22, ahead: 115 },
+        Op::Fence { nanos: 391 },
+        Op::CountAndScan,
+        Op::Pump { times: 39 },
+        Op::Delete { key: 10, nanos: 313 },
+        Op::Checkpoint,
+        Op::Delete { key: 18, nanos: 92 },
+        Op::SyncAndCrash { seed: 16850806340619277352 },
+        Op::Watermark { by: 33 },
+        Op::Put { key: 1, nanos: 184, size: 2412, expires: None },
+        Op::SyncAndCrash { seed: 1362122463055230799 },
+        Op::Watermark { by: 11 },
+        Op::Watermark { by: 38 },
+        Op::Watermark { by: 11 },
+        Op::Put { key: 17, nanos: 312, size: 11691, expires: None },
+        Op::Watermark { by: 30 },
+        Op::ShutDownAndRestart,
+        Op::Put { key: 18, nanos: 255, size: 2046, expires: None },
+        Op::ShutDownAndRestart,
+        Op::Watermark { by: 20 },
+        Op::Put { key: 0, nanos: 246, size: 7825, expires: None },
+        Op::SyncAndCrash { seed: 7086476184796170305 },
+        Op::Watermark { by: 14 },
+        Op::Watermark { by: 21 },
+        Op::Delete { key: 19, nanos: 295 },
+        Op::SyncAndCrash { seed: 667095868449243173 },
+        Op::Put { key: 6, nanos: 353, size: 182, expires: None },
+        Op::SyncAndCrash { seed: 1293135678103264722 },
+        Op::ShutDownAndRestart,
+        Op::Put { key: 16, nanos: 284, size: 20, expires: None },
+        Op::Read { key: 15, ahead: 297 },
+        Op::Put { key: 13, nanos: 163, size: 11, expires: Some(476) },
+        Op::Put { key: 8, nanos: 136, size: 108, expires: None },
+        Op::Delete { key: 12, nanos: 214 },
+        Op::Watermark { by: 34 },
+        Op::Read { key: 0, ahead: 303 },
+        Op::Put { key: 21, nanos: 226, size: 285, expires: Some(532) },
+        Op::Put { key: 9, nanos: 177, size: 209, expires: None },
+        Op::SyncAndCrash { seed: 3361369784829558963 },
+        Op::Checkpoint,
+        Op::Read { key: 23, ahead: 72 },
+        Op::Read { key: 0, ahead: 51 },
+        Op::Delete { key: 13, nanos: 224 },
+        Op::Read { key: 14, ahead: 96 },
+        Op::Read { key: 9, ahead: 175 },
+        Op::Put { key: 8, nanos: 217, size: 7, expires: None },
+        Op::LatePut { key: 20, before: 11 },
+        Op::Watermark { by: 7 },
+        Op::Put { key: 0, nanos: 81, size: 82, expires: Some(232) },
+        Op::Put { key: 5, nanos: 392, size: 186, expires: None },
+        Op::Put { key: 7, nanos: 287, size: 61, expires: Some(482) },
+        Op::LatePut { key: 3, before: 44 },
+        Op::Delete { key: 17, nanos: 376 },
+        Op::Read { key: 11, ahead: 374 },
+    ]
+}
+
+/// Values of keys that are put together from a chain in pieces, after a restart from a checkpoint that
+/// was written before that was done. The pieces are where a crash has taken a page.
+fn values_behind_a_torn_page() -> usize {
+    let media = media(8, 32);
+    let (mut driver, _) = open(&media);
+    // So full that there is no room to spare for putting buckets together.
+    let mut stored = 0u64;
+    while driver.figure(Figure::FreeBlocks) > 9 {
+        driver.put(&stored.to_be_bytes(), 10, &[stored as u8; 500]);
+        stored += 1;
+        driver.pump();
+    }
+    driver.sync();
+    drop(driver);
+    let pages = programmed(&media, 32);
+    media.set_page(pages[pages.len() / 2], &[0; 4096]);
+    let (mut driver, _) = open(&media);
+    driver.shut_down();
+    drop(driver);
+    let (mut driver, report) = open(&media);
+    assert!(report.checkpoint.is_some(), "{report:?}");
+    (0..stored).filter(|n| driver.value(&n.to_be_bytes(), 20).is_none()).count()
+}
+
+#[test]
+fn a_torn_page_is_known_after_a_checkpoint() {
+    let lost = values_behind_a_torn_page();
+    assert!((1..8).contains(&lost), "{lost} values were on the page");
+}
+
+/// Live data takes four fifths of the device, written at random and overwritten at random.
+#[test]
+fn a_device_that_is_nearly_full_takes_puts_for_ever() {
+    let media = media(16, 100);
+    let keys = 100 * 16 * 4 * 4 / 5;
+    let (mut driver, _) = open_for(&media, keys);
+    let mut dice = Dice(3);
+    for n in 0..keys * 4 {
+        let key = if n < keys { n.wrapping_mul(7919) % keys } else { dice.below(keys) };
+        let mut waited = 0;
+        while let Err(error) = driver.try_put(&key.to_be_bytes(), n + 1, &[n as u8; 900]) {
+            assert!(matches!(error, StoreError::Busy), "put {n} of {keys} keys: {error}");
+            driver.store.advance_watermark(at(n));
+            driver.store.advance_replay_floor(at(n));
+            driver.pump();
+            waited += 1;
+            assert!(waited < 20_000, "put {n}: {:?}", driver.store.stats());
+        }
+    }
+    let stats = driver.store.stats();
+    let amplification = stats.writes.programmed_bytes as f64 / stats.writes.put_bytes as f64;
+    assert!(amplification < 8.0, "{amplification}: {stats:?}");
+    driver.store.advance_watermark(at(keys * 4));
+    assert_eq!(driver.count(SPACE, keys * 4), keys);
+}
+
 /// Deletions that lie in the log before the older values that they hide, and a power cut as soon as
 /// the first is forgotten: how many values are there afterwards.
 fn deleted_values_that_come_back() -> usize {
@@ -443,6 +605,22 @@ mod planted {
         let found = std::panic::catch_unwind(sweep).is_err();
         set(None);
         assert!(found);
+    }
+
+    #[test]
+    fn a_block_that_is_emptied_beside_a_value_without_a_head_is_found() {
+        let lives = |_| frugally::<true>(staged_beside_garbage(), 18, 0, 44);
+        assert!(is_found(Some(Bug::EmptiesBesideHeads), lives));
+    }
+
+    #[test]
+    fn a_torn_page_that_a_checkpoint_forgets_is_found() {
+        let found = std::panic::catch_unwind(|| {
+            set(Some(Bug::ForgetsTornPages));
+            values_behind_a_torn_page()
+        });
+        set(None);
+        assert!(found.is_err(), "a chain leads to the page");
     }
 
     #[test]

@@ -43,7 +43,8 @@ fn written(path: &Path) {
     };
     let (store, _) = Mftl::open(Box::new(FileDevice::create(&shape).expect("a device")), config())
         .expect("a store");
-    let mut driver = Driver { store, now: 1_000_000_000, events: Vec::new(), same_hash: false };
+    let mut driver =
+        Driver { store, now: 1_000_000_000, events: Vec::new(), same_hash: false, space: SPACE };
     let seed = driver.store.seed();
     let key_of = |bytes: &'static [u8]| KeyRef::new(seed, SPACE, bytes);
     for round in 1..=2 {

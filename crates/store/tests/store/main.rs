@@ -9,14 +9,15 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
-#[cfg(feature = "skimpy")]
 mod frugal;
 mod inspect;
 mod layered;
 mod lives;
 mod model;
+mod ordered;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod sweep;
 mod unlogged;
 mod walks;
+mod zoned;

@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use timestone_flash::FlashDevice;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Dram, Mftl, MftlConfig, RecoveryReport, SftlFactory, StoreError, VftlConfig, VftlFactory,
+    Dram, Mftl, MftlConfig, RecoveryReport, ScanLimit, SftlFactory, StoreError, VftlConfig,
+    VftlFactory,
 };
-use timestone_types::{ClientId, Expiry, Version};
+use timestone_types::{ClientId, Expiry, KeyspaceId, Version};
 
 use crate::conformance::dram;
-use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+use crate::driver::{Driver, Entries, Got, ORDERED, SPACE, at, config, media, open, version};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -37,6 +38,12 @@ pub(crate) enum Op {
         ahead: u64,
     },
     CountAndScan,
+    /// Between two of the keys, in steps of so many; in order where there is an order.
+    Range {
+        keys: (u8, u8),
+        ahead: u64,
+        step: u32,
+    },
     Pump {
         times: usize,
     },
@@ -82,6 +89,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Op> {
         2 => (1u64..40).prop_map(|by| Op::Watermark { by }),
         8 => (key, 0u64..400).prop_map(|(key, ahead)| Op::Read { key, ahead }),
         1 => Just(Op::CountAndScan),
+        3 => ((0u8..24, 0u8..26), 0u64..400, 1u32..30).prop_map(|(keys, ahead, step)| Op::Range { keys, ahead, step }),
         4 => (1usize..40).prop_map(|times| Op::Pump { times }),
         1 => Just(Op::Checkpoint),
         1 => any::<u64>().prop_map(|seed| Op::SyncAndCrash { seed }),
@@ -103,6 +111,8 @@ pub(crate) struct Model {
     lost: u64,
     /// A key has its youngest version only.
     single: bool,
+    /// The keyspace keeps its keys in order.
+    ordered: bool,
 }
 
 impl Op {
@@ -160,10 +170,36 @@ impl Model {
     }
 
     fn present(&self, nanos: u64) -> Vec<Vec<u8>> {
-        (0..24)
-            .filter(|&key| matches!(self.get(key, nanos), Got::Value(..)))
-            .map(|key| vec![key])
-            .collect()
+        self.entries(nanos).into_iter().map(|(key, _)| key).collect()
+    }
+
+    fn entries(&self, nanos: u64) -> Entries {
+        let version = |key| match self.get(key, nanos) {
+            Got::Value(version, _) => Some(version),
+            Got::Absent(_) => None,
+        };
+        (0..24).filter_map(|key| Some((self.name(key), version(key)?))).collect()
+    }
+
+    /// The bytes of a key: in an ordered keyspace some are too long for the head of a large value.
+    fn name(&self, key: u8) -> Vec<u8> {
+        let length = if self.ordered && key % 6 == 5 { 1500 } else { 1 };
+        let mut name = vec![key];
+        name.resize(length, b'.');
+        name
+    }
+
+    /// Whether a version of a key, or a fence, lies above a time: the first key, or none for a
+    /// fence, and the youngest version.
+    fn above(&self, (from, to): (&[u8], &[u8]), nanos: u64) -> Option<(Option<Vec<u8>>, Version)> {
+        let fence = self.fences.iter().copied().max().filter(|&fence| fence > nanos);
+        if from < to && fence.is_some() {
+            return fence.map(|fence| (None, version(fence)));
+        }
+        let newest = |key: u8| self.versions.range((key, 0)..=(key, u64::MAX)).next_back();
+        let mut keys = (0..24).filter_map(|key| Some((self.name(key), newest(key)?.0.1)));
+        let first = keys.find(|(name, newest)| (from..to).contains(&&name[..]) && *newest > nanos);
+        first.map(|(name, newest)| (Some(name), version(newest)))
     }
 }
 
@@ -180,16 +216,38 @@ fn writable(model: &Model, key: u8, nanos: u64) -> bool {
 }
 
 /// What a store answers; `None` where it refuses.
-fn answer<S: Store>(driver: &mut Driver<S>, key: u8, nanos: u64) -> Option<Got> {
-    match driver.try_get_in(SPACE, &[key], nanos) {
+fn answer<S: Store>(driver: &mut Driver<S>, key: &[u8], nanos: u64) -> Option<Got> {
+    match driver.try_get_in(driver.space, key, nanos) {
         Ok(got) => Some(got),
         Err(StoreError::TooOld { .. }) => None,
         Err(error) => panic!("{error}"),
     }
 }
 
+/// A range finds what the model says, and so does a check of it.
+fn check_range<S: Store>(
+    driver: &mut Driver<S>,
+    model: &Model,
+    (from, to): (u8, u8),
+    nanos: u64,
+    step: u32,
+) {
+    let range: (&[u8], &[u8]) = (&[from], &[to]);
+    let inside = |(key, _): &(Vec<u8>, Version)| (range.0..range.1).contains(&&key[..]);
+    let mut expected = model.entries(nanos);
+    expected.retain(inside);
+    let bytes = if step.is_multiple_of(3) { 1600 } else { usize::MAX };
+    let limit = ScanLimit { keys: step, bytes };
+    let found = driver.range_within((range.0, Some(range.1)), nanos, limit);
+    assert_eq!(found, expected, "{from}..{to} at {nanos}");
+    let above = driver.above((range.0, Some(range.1)), nanos, step);
+    assert_eq!(above, model.above(range, nanos), "{from}..{to} above {nanos}");
+}
+
 pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut life: L) {
-    let mut model = Model { single: L::SINGLE, ..Model::default() };
+    let space = driver.space;
+    let ordered = space.is_ordered();
+    let mut model = Model { single: L::SINGLE, ordered, ..Model::default() };
     for op in history {
         // Time goes on behind what was lost.
         let op = op.after(model.lost);
@@ -197,8 +255,8 @@ pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut l
             Op::Put { key, nanos, size, expires } if writable(&model, key, nanos) => {
                 let value = value_of(key, nanos, size);
                 let expires = expires.map_or(u64::MAX, |after| nanos + after);
-                let name = [key];
-                let place = driver.key(SPACE, &name);
+                let name = model.name(key);
+                let place = driver.key(space, &name);
                 let expiry = Expiry::at(at(expires));
                 let mut put = driver.store.put(place, version(nanos), &value, expiry);
                 for _ in 0..if L::CRAMPED { 300 } else { 0 } {
@@ -206,7 +264,7 @@ pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut l
                         break;
                     }
                     driver.pump();
-                    let place = driver.key(SPACE, &name);
+                    let place = driver.key(space, &name);
                     put = driver.store.put(place, version(nanos), &value, expiry);
                 }
                 if put.is_err() && L::CRAMPED {
@@ -217,18 +275,18 @@ pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut l
                 model.written.insert((key, nanos), ());
             }
             Op::Delete { key, nanos } if writable(&model, key, nanos) => {
-                driver.delete(&[key], nanos);
+                driver.delete(&model.name(key), nanos);
                 model.versions.insert((key, nanos), None);
                 model.written.insert((key, nanos), ());
             }
             Op::Fence { nanos }
                 if nanos > model.watermark && !model.written.keys().any(|&(_, at)| at == nanos) =>
             {
-                driver.store.fence(SPACE, version(nanos)).expect("fence");
+                driver.store.fence(space, version(nanos)).expect("fence");
                 model.fences.push(nanos);
             }
             Op::LatePut { key, before } if model.lost > before => {
-                driver.put(&[key], model.lost - before, b"late");
+                driver.put(&model.name(key), model.lost - before, b"late");
             }
             Op::Put { .. } | Op::Delete { .. } | Op::Fence { .. } | Op::LatePut { .. } => {}
             Op::Watermark { by } => {
@@ -238,7 +296,7 @@ pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut l
             Op::Read { key, ahead } => {
                 let nanos = model.floor() + ahead;
                 assert_eq!(
-                    answer(&mut driver, key, nanos),
+                    answer(&mut driver, &model.name(key), nanos),
                     model.answer(key, nanos),
                     "key {key} at {nanos}"
                 );
@@ -246,25 +304,34 @@ pub(crate) fn run<L: Life>(history: Vec<Op>, mut driver: Driver<L::Store>, mut l
             Op::CountAndScan => {
                 let nanos = model.walk_time(model.floor() + 50);
                 let expected = model.present(nanos);
-                assert_eq!(driver.count(SPACE, nanos), expected.len() as u64);
-                assert_eq!(driver.keys(SPACE, nanos, 5), expected);
+                assert_eq!(driver.count(space, nanos), expected.len() as u64);
+                assert_eq!(driver.keys(space, nanos, 5), expected);
             }
+            Op::Range { keys, ahead, step } if ordered => {
+                check_range(&mut driver, &model, keys, model.floor() + ahead, step);
+            }
+            Op::Range { .. } => {}
             Op::Pump { times } => driver.pumps(times),
             Op::Checkpoint => driver.checkpoint(),
             Op::SyncAndCrash { seed } => {
                 driver.sync();
                 driver = life.restart(driver, &mut model, Some(seed));
+                driver.space = space;
             }
             Op::ShutDownAndRestart => {
                 driver.shut_down();
                 driver = life.restart(driver, &mut model, None);
+                driver.space = space;
             }
         }
+    }
+    for nanos in (model.floor()..model.floor() + 450).step_by(90).filter(|_| ordered) {
+        check_range(&mut driver, &model, (0, 25), nanos, 10);
     }
     for key in 0..24 {
         for nanos in model.floor()..model.floor() + 450 {
             assert_eq!(
-                answer(&mut driver, key, nanos),
+                answer(&mut driver, &model.name(key), nanos),
                 model.answer(key, nanos),
                 "key {key} at {nanos} in the end"
             );
@@ -341,7 +408,8 @@ impl Life for InMemory {
     fn restart(&mut self, _: Driver<Dram>, model: &mut Model, _: Option<u64>) -> Driver<Dram> {
         let youngest = model.written.keys().map(|&(_, nanos)| nanos);
         let bound = youngest.chain(model.fences.iter().copied()).max().unwrap_or(0);
-        *model = Model { lost: bound.max(model.floor()) + 1, ..Model::default() };
+        let lost = bound.max(model.floor()) + 1;
+        *model = Model { lost, ordered: model.ordered, ..Model::default() };
         let mut driver = Driver::new(Dram::in_recovery(dram()));
         driver.put(b"replayed", 10, b"from a log");
         driver.store.recovered(at(model.lost));
@@ -349,9 +417,10 @@ impl Life for InMemory {
     }
 }
 
-fn on_flash(history: Vec<Op>, config: MftlConfig) {
+fn on_flash(history: Vec<Op>, config: MftlConfig, space: KeyspaceId) {
     let media = media(8, 400);
-    let (driver, _) = open(&media, config);
+    let (mut driver, _) = open(&media, config);
+    driver.space = space;
     run(history, driver, OnFlash { media, config });
 }
 
@@ -366,8 +435,10 @@ fn layered<F: Factory<Report = RecoveryReport>>(
     run(history, life.open(), life);
 }
 
-fn in_memory(history: Vec<Op>) {
-    run(history, Driver::new(Dram::new(dram())), InMemory);
+fn in_memory(history: Vec<Op>, space: KeyspaceId) {
+    let mut driver = Driver::new(Dram::new(dram()));
+    driver.space = space;
+    run(history, driver, InMemory);
 }
 
 proptest! {
@@ -375,12 +446,12 @@ proptest! {
 
     #[test]
     fn a_store_behaves_like_an_ordered_map(history in proptest::collection::vec(ops(), 1..150)) {
-        on_flash(history, config());
+        on_flash(history, config(), SPACE);
     }
 
     #[test]
     fn so_does_one_with_a_cache(history in proptest::collection::vec(ops(), 1..150)) {
-        on_flash(history, MftlConfig { cache_bytes: 2 << 20, ..config() });
+        on_flash(history, MftlConfig { cache_bytes: 2 << 20, ..config() }, SPACE);
     }
 
     #[test]
@@ -400,13 +471,27 @@ proptest! {
 
     #[test]
     fn so_does_one_in_memory(history in proptest::collection::vec(ops(), 1..150)) {
-        in_memory(history);
+        in_memory(history, SPACE);
+    }
+
+    #[test]
+    fn one_in_order_behaves_like_an_ordered_map(
+        history in proptest::collection::vec(ops(), 1..150),
+        cached: bool,
+    ) {
+        let cache_bytes = if cached { 2 << 20 } else { 0 };
+        on_flash(history, MftlConfig { cache_bytes, ..config() }, ORDERED);
+    }
+
+    #[test]
+    fn so_does_one_in_order_in_memory(history in proptest::collection::vec(ops(), 1..150)) {
+        in_memory(history, ORDERED);
     }
 }
 
 /// Whether some history shows a planted bug of the store in memory.
 #[cfg(feature = "planted-bugs")]
-fn is_found(bug: Option<timestone_types::planted::Bug>) -> bool {
+fn is_found(bug: Option<timestone_types::planted::Bug>, try_out: fn(Vec<Op>)) -> bool {
     use proptest::test_runner::{Config, TestRunner};
 
     timestone_types::planted::set(bug);
@@ -414,7 +499,7 @@ fn is_found(bug: Option<timestone_types::planted::Bug>) -> bool {
     let mut runner = TestRunner::new(config);
     let histories = proptest::collection::vec(ops(), 1..150);
     let result = runner.run(&histories, |history| {
-        in_memory(history);
+        try_out(history);
         Ok(())
     });
     timestone_types::planted::set(None);
@@ -426,8 +511,21 @@ fn is_found(bug: Option<timestone_types::planted::Bug>) -> bool {
 fn bugs_of_the_store_in_memory_are_found() {
     use timestone_types::planted::Bug;
 
-    assert!(!is_found(None));
+    let try_out = |history| in_memory(history, SPACE);
+    assert!(!is_found(None, try_out));
     for bug in [Bug::OneVersionTooFew, Bug::ServesBehindFences, Bug::ForgottenMemoryLoss] {
-        assert!(is_found(Some(bug)), "{bug:?} is found");
+        assert!(is_found(Some(bug), try_out), "{bug:?} is found");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn bugs_of_the_order_of_keys_are_found() {
+    use timestone_types::planted::Bug;
+
+    let try_out = |history| on_flash(history, config(), ORDERED);
+    assert!(!is_found(None, try_out));
+    for bug in [Bug::ScanMissesKeys, Bug::RangeSkips] {
+        assert!(is_found(Some(bug), try_out), "{bug:?} is found");
     }
 }

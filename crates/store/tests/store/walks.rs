@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use timestone_store::prelude::*;
-use timestone_store::{KeyList, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent};
-use timestone_types::Expiry;
+use timestone_store::{
+    AsOf, KeyList, KeyRange, Mftl, MftlConfig, RangeList, ReadToken, ScanCursor, ScanLimit,
+    StoreEvent,
+};
+use timestone_types::{Expiry, KeyspaceId};
 
-use crate::driver::{Driver, SPACE, at, config, open, unruly_media, version};
+use crate::driver::{Driver, Entries, ORDERED, SPACE, at, config, open, unruly_media, version};
 
 const KEYS: u16 = 120;
 
@@ -77,9 +80,10 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, cache_bytes: u64) -> Self {
+    fn new(seed: u64, cache_bytes: u64, space: KeyspaceId) -> Self {
         let media = unruly_media(8, 80, seed);
-        let driver = open(&media, MftlConfig { cache_bytes, ..config() }).0;
+        let mut driver = open(&media, MftlConfig { cache_bytes, ..config() }).0;
+        driver.space = space;
         let mut world =
             Self { driver, truth: Truth::default(), time: 10, watermark: 0, batch: 1, pages: 0 };
         for key in 0..KEYS {
@@ -88,8 +92,8 @@ impl World {
         world
     }
 
-    fn after(before: &[Op], seed: u64, cached: bool) -> Self {
-        let mut world = Self::new(seed, if cached { 2 << 20 } else { 0 });
+    fn after(before: &[Op], seed: u64, cached: bool, space: KeyspaceId) -> Self {
+        let mut world = Self::new(seed, if cached { 2 << 20 } else { 0 }, space);
         before.iter().for_each(|op| world.act(op, u64::MAX));
         world
     }
@@ -99,7 +103,7 @@ impl World {
         let (bytes, time) = (name(key), self.time);
         let value = vec![key as u8; size];
         for _ in 0..100_000 {
-            let place = self.driver.key(SPACE, &bytes);
+            let place = self.driver.key(self.driver.space, &bytes);
             if self.driver.store.put(place, version(time), &value, Expiry::at(at(expires))).is_ok()
             {
                 self.truth.0.entry(key).or_default().insert(time, Some(expires));
@@ -164,6 +168,37 @@ impl World {
     }
 }
 
+impl World {
+    /// One page of a range from a key on, likewise.
+    fn range_page(
+        &mut self,
+        from: &[u8],
+        limit: ScanLimit,
+        nanos: u64,
+        meanwhile: &mut impl Iterator<Item = Op>,
+    ) -> (RangeList, Option<Vec<u8>>) {
+        self.pages += 1;
+        let token = ReadToken(self.pages << 20);
+        let range = KeyRange { keyspace: ORDERED, from, to: None };
+        let as_of = AsOf { at: at(nanos), judged: at(nanos) };
+        self.driver.store.range_as_of(range, limit, as_of, token).expect("begins");
+        for _ in 0..100_000 {
+            let of_page = |event: &StoreEvent| matches!(event, StoreEvent::RangeDone { token: found, .. } if *found == token);
+            if let Some(place) = self.driver.events.iter().position(of_page)
+                && let StoreEvent::RangeDone { entries, next, .. } =
+                    self.driver.events.swap_remove(place)
+            {
+                return (entries, next);
+            }
+            if let Some(op) = meanwhile.next() {
+                self.act(&op, nanos);
+            }
+            self.driver.pump();
+        }
+        panic!("no page");
+    }
+}
+
 fn limits() -> impl Strategy<Value = ScanLimit> {
     (prop_oneof![1u32..8, 8u32..200], prop_oneof![1usize..500, 500usize..20_000])
         .prop_map(|(keys, bytes)| ScanLimit { keys, bytes })
@@ -181,7 +216,7 @@ proptest! {
         seed in any::<u64>(),
         cached in any::<bool>(),
     ) {
-        let mut world = World::after(&before, seed, cached);
+        let mut world = World::after(&before, seed, cached, SPACE);
         let nanos = world.time;
         let expected = world.truth.present_at(nanos);
         let (mut cursor, mut found, mut meanwhile) = (ScanCursor::START, Vec::new(), meanwhile.into_iter());
@@ -196,6 +231,36 @@ proptest! {
         prop_assert_eq!(once, expected);
     }
 
+    /// Page by page, with the versions that were visible then.
+    #[test]
+    fn a_range_at_one_point_in_time_finds_exactly_what_was_there(
+        before in proptest::collection::vec(ops(), 0..200),
+        meanwhile in proptest::collection::vec(ops(), 0..600),
+        limit in limits(),
+        seed in any::<u64>(),
+        cached in any::<bool>(),
+    ) {
+        let mut world = World::after(&before, seed, cached, ORDERED);
+        let nanos = world.time;
+        let newest = |world: &World, key| {
+            let versions = world.truth.0.get(&key).and_then(|all| all.range(..=nanos).next_back());
+            version(versions.map_or(0, |(&at, _)| at))
+        };
+        let present = (0..KEYS).filter(|&key| world.truth.is_present(key, nanos));
+        let mut expected: Entries = present.map(|key| (name(key), newest(&world, key))).collect();
+        expected.sort();
+        let (mut from, mut found, mut meanwhile) = (Vec::new(), Entries::new(), meanwhile.into_iter());
+        loop {
+            let (entries, next) = world.range_page(&from, limit, nanos, &mut meanwhile);
+            prop_assert!(entries.len() <= limit.keys as usize);
+            prop_assert!(entries.key_bytes() <= limit.bytes || entries.len() == 1);
+            found.extend(entries.iter().map(|entry| (entry.key.to_vec(), entry.version)));
+            let Some(next) = next else { break };
+            from = next;
+        }
+        prop_assert_eq!(found, expected);
+    }
+
     /// As SCAN does it: each page at the time at which it is asked for.
     #[test]
     fn a_scan_page_by_page_finds_what_was_there_throughout_and_nothing_that_never_was(
@@ -205,7 +270,7 @@ proptest! {
         seed in any::<u64>(),
         cached in any::<bool>(),
     ) {
-        let mut world = World::after(&before, seed, cached);
+        let mut world = World::after(&before, seed, cached, SPACE);
         let begin = world.time;
         let (mut cursor, mut found, mut meanwhile) = (ScanCursor::START, BTreeSet::new(), meanwhile.into_iter());
         let end = loop {

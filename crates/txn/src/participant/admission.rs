@@ -4,12 +4,14 @@
 //! A read that meets a prepared version waits for its decision, and is noted only when it is
 //! answered. What may not be served yet waits until a bound above it is durable.
 
-use timestone_types::{AbortKind, AbortReason, KeyspaceId, Timestamp, TxnOutcome, is_planted};
+use timestone_types::{
+    AbortKind, AbortReason, KeyspaceId, Timestamp, TxnId, TxnOutcome, is_planted,
+};
 
 use super::Participant;
 use super::decisions::Decision;
 use super::horizon::Horizon;
-use super::input::{DecidedBy, Lookup, Prepare, ReadAt, Token, Vote, Wait};
+use super::input::{DecidedBy, Lookup, Prepare, RangeRef, ReadAt, Token, Vote, Wait};
 use super::output::Output;
 use super::promises::{Repetition, vote};
 use super::table::{Holder, TxnPlace};
@@ -25,13 +27,15 @@ pub(super) struct ReadAsked {
     pub(super) wait: Wait,
 }
 
-/// A read of a whole keyspace, as it came.
+/// A read of a whole keyspace or of a range, as it came.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScanAsked {
+pub(super) struct ScanAsked<'a> {
     pub(super) token: Token,
     pub(super) keyspace: KeyspaceId,
     pub(super) at: Timestamp,
     pub(super) wait: Wait,
+    /// Of a range: which one, and who writes in it.
+    pub(super) range: Option<(RangeRef<'a>, &'a [TxnId])>,
 }
 
 const fn too_old(watermark: Timestamp) -> AbortReason {
@@ -307,10 +311,11 @@ impl<V: Validation> Participant<V> {
         }
     }
 
-    /// A scan at `at`: no write of the keyspace commits at or below it from now on.
-    pub(super) fn scan(&mut self, now: Timestamp, scan: ScanAsked, out: &mut Vec<Output>) {
+    /// A scan at `at`: no write of the keyspace, or of the range, commits at or below it from now on. It is
+    /// never answered around a writer: that one would commit below what was read.
+    pub(super) fn scan(&mut self, now: Timestamp, scan: &ScanAsked<'_>, out: &mut Vec<Output>) {
         self.assert_serving();
-        let ScanAsked { token, keyspace, at, wait } = scan;
+        let &ScanAsked { token, keyspace, at, wait, range } = scan;
         let watermark = self.horizon.watermark.pledged();
         if at < watermark {
             return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark } });
@@ -329,12 +334,25 @@ impl<V: Validation> Participant<V> {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         let others = self.life.txns.table.others();
-        let blocker = others.writers_in(keyspace).find(|&one| others.may_commit_at(one) <= at);
+        let is_below = |one: &Holder| others.may_commit_at(*one) <= at;
+        let blocker = match range {
+            None => others.writers_in(keyspace).find(is_below),
+            Some((range, writers)) => {
+                let mut inside = others.writers_of(range, writers);
+                inside.find(is_below).filter(|_| !is_planted!(RangeAroundPromise))
+            }
+        };
         if let (Some(holder), Some(deadline)) = (blocker, self.life.may_wait(now, wait)) {
             return self.life.park_read(token, holder, deadline, out);
         }
-        self.life.validation.scanned(keyspace, at);
         let prepared_before = blocker.is_some();
+        match range {
+            None => self.life.validation.scanned(keyspace, at),
+            Some((range, _)) if !prepared_before && !is_planted!(UnmarkedRange) => {
+                self.life.validation.range_read(range, at);
+            }
+            Some(_) => {}
+        }
         out.push(Output::ScanNow { token, at, as_of: judged, prepared_before });
     }
 

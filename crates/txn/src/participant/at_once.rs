@@ -112,7 +112,13 @@ mod tests {
 
     fn write(key: u64) -> WriteItem {
         let (key, kind) = (KeyHash(key), WriteKind::Put);
-        WriteItem { keyspace: KEYSPACE, key, kind, latest: LatestInStore::NONE }
+        WriteItem {
+            keyspace: KEYSPACE,
+            key,
+            kind,
+            latest: LatestInStore::NONE,
+            range_read: Timestamp::ZERO,
+        }
     }
 
     fn prepare<'a>(
@@ -130,6 +136,7 @@ mod tests {
             wait: Wait::Yes,
             participants: &[SHARD],
             reads,
+            ranges: &[],
             writes,
             condition: Lookup::NotNeeded,
             has_room: true,

@@ -101,6 +101,7 @@ fn prepare_of<'a>(write: &DirectWrite, items: &'a [super::WriteItem; 1]) -> Prep
         wait: Wait::No,
         participants: &[],
         reads: &[],
+        ranges: &[],
         writes: items,
         condition: Lookup::NotNeeded,
         has_room: true,

@@ -100,6 +100,69 @@ pub struct ReadItem {
     pub latest: LatestInStore,
 }
 
+/// Keys of one keyspace that follow each other in the order of their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RangeRef<'a> {
+    /// The keyspace, whose keys are in order.
+    pub keyspace: KeyspaceId,
+    /// The first key that is part of it, whether or not that is there.
+    pub from: &'a [u8],
+    /// The first key behind it; `None`: it goes on to the end of the keyspace.
+    pub to: Option<&'a [u8]>,
+}
+
+impl RangeRef<'_> {
+    /// Whether a key of the keyspace lies in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.from && self.to.is_none_or(|to| key < to)
+    }
+
+    /// Whether no key can lie in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.to.is_some_and(|to| to <= self.from)
+    }
+
+    /// Whether every key of another one lies in it.
+    #[must_use]
+    pub fn covers(&self, other: &RangeRef<'_>) -> bool {
+        let ends_behind = match (self.to, other.to) {
+            (None, _) => true,
+            (Some(own), Some(theirs)) => own >= theirs,
+            (Some(_), None) => false,
+        };
+        self.keyspace == other.keyspace && self.from <= other.from && ends_behind
+    }
+}
+
+/// A range that a transaction read at its begin, to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RangeItem {
+    /// The keyspace of its keys.
+    pub keyspace: KeyspaceId,
+    /// The first key that is part of it.
+    pub from: Vec<u8>,
+    /// The first key behind it; `None`: it goes on to the end of the keyspace.
+    pub to: Option<Vec<u8>>,
+    /// When the first of the values in it expires.
+    pub expires_at: Expiry,
+    /// A version in it that lies above begin, as far as the store knows now, deletions included. What
+    /// cannot be found out counts as one.
+    pub newer: Option<Timestamp>,
+    /// Whose write sets have a key in it, as far as they are not in the store. Those of transactions that
+    /// are not in flight do not count.
+    pub writers: Vec<TxnId>,
+}
+
+impl RangeItem {
+    /// The range.
+    #[must_use]
+    pub fn range(&self) -> RangeRef<'_> {
+        RangeRef { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
+    }
+}
+
 /// What a write does, as far as validation cares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
@@ -122,6 +185,9 @@ pub struct WriteItem {
     pub kind: WriteKind,
     /// What the store knows now.
     pub latest: LatestInStore,
+    /// When a range was read that the key lies in: what [`super::Participant::range_read_at`] says now. Zero
+    /// for a fence, and in keyspaces without an order.
+    pub range_read: Timestamp,
 }
 
 /// The condition of a single-key write (compare-and-set, only-if-absent, only-if-present), as the
@@ -165,6 +231,8 @@ pub struct Prepare<'a> {
     pub participants: &'a [ShardId],
     /// The keys of this shard that it read.
     pub reads: &'a [ReadItem],
+    /// The ranges that it read here.
+    pub ranges: &'a [RangeItem],
     /// The keys of this shard that it writes.
     pub writes: &'a [WriteItem],
     /// For single-key writes that depend on what is there, or return it.
@@ -477,6 +545,20 @@ pub enum Input<'a> {
         at: Timestamp,
         /// Whether it may wait for decisions.
         wait: Wait,
+    },
+    /// A range of a keyspace is to be read at a snapshot: no write may commit at or below `at` in it from
+    /// now on. Answered by `ScanNow`, `Again` or `Refuse`.
+    Range {
+        /// Recognises the answer.
+        token: Token,
+        /// Which range.
+        range: RangeRef<'a>,
+        /// The snapshot.
+        at: Timestamp,
+        /// Whether it may wait for decisions.
+        wait: Wait,
+        /// Whose write sets have a key in it, as far as they are not in the store.
+        writers: &'a [TxnId],
     },
     /// How new a keyspace is here, for a scan that must not miss what was acknowledged. Answered by
     /// `NewestIs` or `Refuse`.

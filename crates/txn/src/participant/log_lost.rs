@@ -143,6 +143,7 @@ mod tests {
                 key: KeyHash(key),
                 kind,
                 latest: LatestInStore::NONE,
+                range_read: Timestamp::ZERO,
             }];
             let participants = if single { &SHARDS[..1] } else { &SHARDS[..] };
             self.step(Input::Prepare(Prepare {
@@ -154,6 +155,7 @@ mod tests {
                 wait: Wait::Yes,
                 participants,
                 reads: &[],
+                ranges: &[],
                 writes: &writes,
                 condition: Lookup::NotNeeded,
                 has_room: true,

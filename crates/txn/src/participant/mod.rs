@@ -53,11 +53,11 @@ pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
     DecidedBy, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogRange,
-    LogSequence, Lookup, Prepare, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote, Wait,
-    WriteItem, WriteKind,
+    LogSequence, Lookup, Prepare, RangeItem, RangeRef, ReadAt, ReadItem, Recovered, Token,
+    TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{DirectAnswer, LogIntent, Output};
-use timestone_types::{KeyHash, ShardId, Timestamp, is_planted, limits as shared};
+use timestone_types::{KeyHash, KeyspaceId, ShardId, Timestamp, is_planted, limits as shared};
 
 use self::admission::{ReadAsked, ScanAsked};
 use self::decisions::Decision;
@@ -205,7 +205,11 @@ impl<V: Validation> Participant<V> {
             }
             Input::Tick => self.tick(now, out),
             Input::Scan { token, keyspace, at, wait } => {
-                self.scan(now, ScanAsked { token, keyspace, at, wait }, out)
+                self.scan(now, &ScanAsked { token, keyspace, at, wait, range: None }, out)
+            }
+            Input::Range { token, range, at, wait, writers } => {
+                let (keyspace, range) = (range.keyspace, Some((range, writers)));
+                self.scan(now, &ScanAsked { token, keyspace, at, wait, range }, out);
             }
             Input::Newest { token, keyspace, latest } => {
                 self.newest(now, (token, keyspace, latest), out)
@@ -226,6 +230,14 @@ impl<V: Validation> Participant<V> {
             | Input::Recognise { .. }
             | Input::CopyForward => self.step_to_the_end(now, input, out),
         }
+    }
+
+    /// When a range was read that a key lies in, if that was at or above a timestamp; else zero. Whoever
+    /// hands in a write says this of its key, in the same turn.
+    #[inline]
+    #[must_use]
+    pub fn range_read_at(&self, keyspace: KeyspaceId, key: &[u8], above: Timestamp) -> Timestamp {
+        self.life.validation.range_read_at(keyspace, key, above)
     }
 
     /// What holds whenever something is served. Not before the log was read to its end: what it
@@ -330,6 +342,7 @@ impl<V: Validation> Participant<V> {
             | Input::Terminate { token, .. }
             | Input::Freeze { token, .. }
             | Input::Scan { token, .. }
+            | Input::Range { token, .. }
             | Input::Recognise { token, .. }
             | Input::Newest { token, .. } => token,
             Input::Prepare(prepare)

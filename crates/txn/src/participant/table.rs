@@ -19,7 +19,7 @@ use timestone_types::{
     TxnOutcome,
 };
 
-use super::input::{Token, WriteItem, WriteKind};
+use super::input::{RangeRef, Token, WriteItem, WriteKind};
 use crate::ShardList;
 
 /// A transaction in flight, as a validation knows it: where its record lies in the slab.
@@ -620,6 +620,26 @@ impl InFlight<'_> {
     #[must_use]
     pub fn writer_in(self, keyspace: KeyspaceId, except: Holder) -> Option<Holder> {
         self.writers_in(keyspace).find(|&holder| holder != except)
+    }
+
+    /// Those of some transactions that hold what they write, and whoever holds the range's whole keyspace.
+    pub(crate) fn writers_of(
+        self,
+        range: RangeRef<'_>,
+        writers: &[TxnId],
+    ) -> impl Iterator<Item = Holder> {
+        let table = self.0;
+        let keyspace = range.keyspace;
+        let in_flight = writers.iter().filter_map(move |&txn| match table.find(txn) {
+            Some(TxnPlace::Flight(slot)) => Some(slot),
+            Some(TxnPlace::Kept(_)) | None => None,
+        });
+        let holding = in_flight.filter(move |&slot| !table.record(slot).writes.is_empty());
+        let fences = table.live().filter(move |(_, record)| {
+            let is_fence = |one: &Written| one.kind == WriteKind::Fence && one.keyspace == keyspace;
+            record.writes.iter().any(is_fence)
+        });
+        holding.chain(fences.map(|(holder, _)| holder))
     }
 
     /// Everybody who writes in the keyspace.

@@ -27,7 +27,7 @@ pub use local::LocalValidation;
 pub use timestamps::Timestamps;
 use timestone_types::{AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
 
-use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, Written};
+use crate::participant::{Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, Written};
 
 /// What is to be waited for before a validation can say more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,8 +131,15 @@ pub trait Validation: core::fmt::Debug {
     /// A whole keyspace is read at a timestamp.
     fn scanned(&mut self, keyspace: KeyspaceId, at: Timestamp);
 
-    /// The highest timestamp at which something happened to a whole keyspace: a scan, or that it
-    /// was emptied.
+    /// A range is read at a timestamp.
+    fn range_read(&mut self, range: RangeRef<'_>, at: Timestamp);
+
+    /// When a range was read that a key lies in, if that was at or above a timestamp; else zero. Where
+    /// ranges count for whole keyspaces it need not say so.
+    fn range_read_at(&self, keyspace: KeyspaceId, key: &[u8], above: Timestamp) -> Timestamp;
+
+    /// The highest timestamp at which something happened to a whole keyspace or to a range of it: a scan,
+    /// or that it was emptied.
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp;
 
     /// Forgets what is old, if it is time, but for the keys that are written in flight.

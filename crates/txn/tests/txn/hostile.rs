@@ -68,7 +68,13 @@ impl Bench {
 
     fn prepare(&mut self, commit: Timestamp, single: bool, writes: usize) -> Vec<Output> {
         let kind = WriteKind::Put;
-        let write = WriteItem { keyspace: SPACE, key: KeyHash(7), kind, latest: self.latest };
+        let write = WriteItem {
+            keyspace: SPACE,
+            key: KeyHash(7),
+            kind,
+            latest: self.latest,
+            range_read: Timestamp::ZERO,
+        };
         let writes = &[write][..writes];
         self.step(Input::Prepare(prepare(commit, single, writes)))
     }
@@ -90,6 +96,7 @@ fn prepare(commit: Timestamp, single: bool, writes: &[WriteItem]) -> Prepare<'_>
         wait: Wait::Yes,
         participants: &SHARDS,
         reads: &[],
+        ranges: &[],
         writes,
         condition: Lookup::NotNeeded,
         has_room: true,
@@ -141,7 +148,13 @@ fn a_write_set_at_an_impossible_timestamp_is_refused() {
         for writes in [0, 1] {
             let mut bench = Bench::new();
             let kind = WriteKind::Put;
-            let write = WriteItem { keyspace: SPACE, key: KeyHash(7), kind, latest: bench.latest };
+            let write = WriteItem {
+                keyspace: SPACE,
+                key: KeyHash(7),
+                kind,
+                latest: bench.latest,
+                range_read: Timestamp::ZERO,
+            };
             let writes = &[write][..writes];
             let prepare = prepare(commit, false, writes);
             // The watermark is at zero, so that nothing counts as carried out.

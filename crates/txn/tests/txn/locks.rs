@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use timestone_txn::participant::{Holder, InFlight, Prepare, ReadItem, WriteItem, Written};
+use timestone_txn::participant::{
+    Holder, InFlight, Prepare, RangeRef, ReadItem, WriteItem, Written,
+};
 use timestone_txn::validation::{Case, KeyRead, ReadVerdict, Until, Validation, Verdict};
 use timestone_types::{AbortKind, AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
 
@@ -151,6 +153,12 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
     fn read_around(&mut self, _: &KeyRead, _: Timestamp) {}
 
     fn scanned(&mut self, _: KeyspaceId, _: Timestamp) {}
+
+    fn range_read(&mut self, _: RangeRef<'_>, _: Timestamp) {}
+
+    fn range_read_at(&self, _: KeyspaceId, _: &[u8], _: Timestamp) -> Timestamp {
+        Timestamp::ZERO
+    }
 
     fn newest(&self, _: KeyspaceId) -> Timestamp {
         Timestamp::ZERO

@@ -303,6 +303,7 @@ impl<V: Validation + Default> World<V> {
             expires_at: Expiry::NEVER,
         };
         Part {
+            ranges: Vec::new(),
             txn,
             begin: one.begin,
             commit,

@@ -18,7 +18,7 @@ use timestone_types::{
     TxnOutcome, Version,
 };
 
-use crate::stage::{Event, Part, Read, Request, Stage, Write};
+use crate::stage::{Event, Part, Range, Read, Request, Stage, Write};
 
 struct World {
     now: Timestamp,
@@ -66,6 +66,15 @@ fn key(text: &str) -> (KeyspaceId, String) {
         Some((keyspace, key)) => (KeyspaceId::new(keyspace.parse().unwrap()), key.into()),
         None => (KeyspaceId::DEFAULT, text.into()),
     }
+}
+
+/// `1/b..d`, perhaps with when the first of its values expires: `1/b..d<1050`.
+fn range(text: &str) -> Range {
+    let (text, expires_at) =
+        text.split_once('<').map_or((text, Expiry::NEVER), |(a, b)| (a, Expiry::at(ms(b))));
+    let (from, to) = text.split_once("..").unwrap();
+    let (keyspace, from) = key(from);
+    Range { keyspace, from, to: (!to.is_empty()).then(|| to.into()), expires_at }
 }
 
 fn show_outcome(outcome: TxnOutcome) -> String {
@@ -319,6 +328,7 @@ impl<'a> Words<'a> {
             wait: self.wait(),
             participants: self.shards(),
             reads: list("reads").iter().map(read).collect(),
+            ranges: list("ranges").iter().map(|text| range(text)).collect(),
             writes: list("writes").iter().map(write).collect(),
             expect: self.value("expect").map(|text| (text != "-").then(|| text.into())),
             looked: self.value("looked").map(ms),
@@ -620,6 +630,11 @@ impl World {
                     wait: words.wait(),
                 }
             }
+            "range" => Request::Range {
+                range: range(words.0[0]),
+                at: ms(words.0[1].trim_start_matches('@')),
+                wait: words.wait(),
+            },
             "newest" => Request::Newest { keyspace: KeyspaceId::new(words.0[0].parse().unwrap()) },
             other => panic!("no such command: {other}"),
         };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use timestone_txn::participant::{
     Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition,
-    LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant, Prepare, ReadAt,
-    ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
+    LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant, Prepare,
+    RangeItem, RangeRef, ReadAt, ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
@@ -34,6 +34,29 @@ pub struct Write {
     pub expires_at: Expiry,
 }
 
+/// A range that was read.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub keyspace: KeyspaceId,
+    pub from: String,
+    pub to: Option<String>,
+    pub expires_at: Expiry,
+}
+
+impl Range {
+    fn as_ref(&self) -> RangeRef<'_> {
+        RangeRef {
+            keyspace: self.keyspace,
+            from: self.from.as_bytes(),
+            to: self.to.as_ref().map(String::as_bytes),
+        }
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        key.0 == self.keyspace && self.as_ref().contains(key.1.as_bytes())
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Part {
     pub txn: TxnId,
@@ -43,6 +66,7 @@ pub struct Part {
     pub wait: Wait,
     pub participants: Vec<ShardId>,
     pub reads: Vec<Read>,
+    pub ranges: Vec<Range>,
     pub writes: Vec<Write>,
     /// The value that the key must have; `Some(None)` = must be absent.
     pub expect: Option<Option<String>>,
@@ -69,6 +93,11 @@ pub enum Request {
         acked: Sequence,
         clock: Timestamp,
         closing: bool,
+    },
+    Range {
+        range: Range,
+        at: Timestamp,
+        wait: Wait,
     },
     Status {
         txn: TxnId,
@@ -467,8 +496,31 @@ impl<V: Validation + Default> Stage<V> {
             key: hash(&write.key),
             kind: write.kind,
             latest: self.latest(&write.key),
+            range_read: self.core.range_read_at(write.key.0, write.key.1.as_bytes(), part.commit),
         };
         part.writes.iter().map(item).collect()
+    }
+
+    /// Whose write sets have a key in a range.
+    fn writers(&self, range: &Range) -> Vec<TxnId> {
+        let writes = |part: &Part| part.writes.iter().any(|write| range.contains(&write.key));
+        let mut writers: Vec<TxnId> =
+            self.payloads.values().filter(|part| writes(part)).map(|part| part.txn).collect();
+        writers.sort_unstable();
+        writers
+    }
+
+    fn range_item(&self, range: &Range, begin: Timestamp) -> RangeItem {
+        let inside = self.store.iter().filter(|(key, _)| range.contains(key));
+        let versions = inside.flat_map(|(_, versions)| versions.keys());
+        RangeItem {
+            keyspace: range.keyspace,
+            from: range.from.clone().into_bytes(),
+            to: range.to.clone().map(String::into_bytes),
+            expires_at: range.expires_at,
+            newer: versions.map(|one| one.timestamp).filter(|&at| at > begin).max(),
+            writers: self.writers(range),
+        }
     }
 
     fn submit(
@@ -494,6 +546,8 @@ impl<V: Validation + Default> Stage<V> {
                 self.payloads.entry(part.txn).or_insert_with(|| part.clone());
                 let reads: Vec<ReadItem> =
                     part.reads.iter().map(|read| self.read_item(read)).collect();
+                let ranges: Vec<RangeItem> =
+                    part.ranges.iter().map(|range| self.range_item(range, part.begin)).collect();
                 let writes = self.write_items(part);
                 let condition = part.expect.as_ref().map(|expected| {
                     let looked = part.looked.filter(|_| wait.is_none()).unwrap_or(Timestamp::MAX);
@@ -519,6 +573,7 @@ impl<V: Validation + Default> Stage<V> {
                     wait: wait.unwrap_or(part.wait),
                     participants: &part.participants,
                     reads: &reads,
+                    ranges: &ranges,
                     writes: &writes,
                     condition: match condition {
                         None => Lookup::NotNeeded,
@@ -569,6 +624,12 @@ impl<V: Validation + Default> Stage<V> {
             Request::RaiseFloor { keyspace, at, wait: asked } => {
                 let wait = wait.unwrap_or(asked);
                 self.core.step(now, Input::Scan { token, keyspace, at, wait }, &mut out);
+            }
+            Request::Range { ref range, at, wait: asked } => {
+                let writers = self.writers(range);
+                let (wait, range) = (wait.unwrap_or(asked), range.as_ref());
+                let input = Input::Range { token, range, at, wait, writers: &writers };
+                self.core.step(now, input, &mut out);
             }
             Request::Newest { keyspace } => {
                 let latest = self.newest(keyspace);

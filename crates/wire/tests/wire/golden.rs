@@ -63,6 +63,52 @@ fn value() {
 }
 
 #[test]
+fn ranges() {
+    let mut out = Vec::new();
+    let (keyspace, client) = (KeyspaceId::new(5), ClientId::new(7));
+    let range =
+        Range { keyspace, at: at(6), client, limit: 8, has_end: true, from: b"a", to: b"bc" };
+    range.encode(&TO, &mut out);
+    let fixed = "05000000 0600000000000000 07000000 08000000 01";
+    assert_bytes(&out, "1b00", &format!("{fixed} 01000000 02000000 61 6263"));
+    assert_eq!((range.end(), Range { has_end: false, ..range }.end()), (Some(&b"bc"[..]), None));
+
+    out.clear();
+    let mut page = RangePageWriter::begin(&TO, Some(b"n"), &mut out);
+    let version = Version::new(at(1), ClientId::new(2));
+    assert!(page.push(&ScanEntry { version, expires_at: Expiry::NEVER, key: b"k", value: b"" }));
+    page.finish();
+    let entry = "0100000000000000 02000000 ffffffffffffffff 01000000 00000000 6b";
+    assert_bytes(&out, "9600", &format!("00 01000000 1d000000 6e {entry}"));
+
+    out.clear();
+    let mut list = RangeListWriter::default();
+    list.push(&RangeEntry { keyspace, expires_at: Expiry::at(at(9)), from: b"", to: Some(b"x") });
+    let head = PrepareHead {
+        txn: TXN,
+        begin: at(3),
+        commit: at(4),
+        single: true,
+        wait: false,
+        participants: &[ShardId::new(1)],
+    };
+    PrepareWriter::begin_with(&TO, &head, list.entries(), &mut out).finish();
+    let fixed = format!("{TXN_HEX} 0300000000000000 0400000000000000 01 00");
+    let range = "05000000 0900000000000000 01 00000000 01000000 78";
+    let tail = format!("02000000 16000000 08000000 0100 {range} 00000000 00000000");
+    assert_bytes(&out, "1c00", &format!("{fixed} {tail}"));
+    let frame = Frame::parse(&out).unwrap();
+    let (prepare, ranges) = Prepare::decode_any(&frame).unwrap();
+    assert_eq!((prepare.txn, prepare.commit, prepare.single), (TXN, at(4), true));
+    assert!(ranges.eq([RangeEntry {
+        keyspace,
+        expires_at: Expiry::at(at(9)),
+        from: b"",
+        to: Some(b"x")
+    }]));
+}
+
+#[test]
 fn prepare() {
     let mut out = Vec::new();
     let participants = [ShardId::new(1), ShardId::new(0x0302)];
@@ -198,7 +244,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0300 0400 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0500 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -232,7 +278,7 @@ fn welcome() {
     assert_bytes(
         &out,
         "8000",
-        "0400 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+        "0500 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
          04000000 03000000 0100 0300 6d6170",
     );
 }

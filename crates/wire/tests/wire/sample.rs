@@ -151,7 +151,17 @@ impl Sets {
     }
 
     pub(crate) fn write(&self, envelope: &Envelope, head: &PrepareHead<'_>, out: &mut Vec<u8>) {
-        let mut writer = PrepareWriter::begin(envelope, head, out);
+        self.write_with(envelope, head, RangeEntries::EMPTY, out);
+    }
+
+    fn write_with(
+        &self,
+        envelope: &Envelope,
+        head: &PrepareHead<'_>,
+        ranges: RangeEntries<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut writer = PrepareWriter::begin_with(envelope, head, ranges, out);
         for (keyspace, version, absent, expires_at, key) in &self.reads {
             let (keyspace, version, absent, expires_at) =
                 (*keyspace, *version, *absent, *expires_at);
@@ -193,6 +203,17 @@ fn prepare(source: &mut Source, envelope: &Envelope, out: &mut Vec<u8>) -> Sets 
     };
     sets.write(envelope, &head, out);
     sets
+}
+
+/// At least one range.
+fn ranges(source: &mut Source) -> RangeListWriter {
+    let mut list = RangeListWriter::default();
+    for _ in 0..1 + source.below(3) {
+        let (from, to) = (source.bytes(20), source.flag().then(|| source.bytes(20)));
+        let (keyspace, expires_at) = (source.keyspace(), Expiry::at(source.time()));
+        list.push(&RangeEntry { keyspace, expires_at, from: &from, to: to.as_deref() });
+    }
+    list
 }
 
 /// A random message of a kind, encoded as one frame at the end of `out`.
@@ -288,6 +309,35 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         }
         Kind::ClosedAsk => ClosedAsk { from: ServerId::new(source.next() as u32) }.encode(to, out),
         Kind::GetAtBackup => GetAtBackup { keyspace, at, key: &short }.encode(to, out),
+        Kind::Range => {
+            let end = if flag { source.bytes(20) } else { Vec::new() };
+            Range { keyspace, at, client, limit: 10, has_end: flag, from: &short, to: &end }
+                .encode(to, out);
+        }
+        Kind::PrepareRanges => {
+            let ranges = ranges(source);
+            let sets = Sets::random(source);
+            let participants = source.shards();
+            let head = PrepareHead {
+                txn,
+                begin: at,
+                commit: source.time(),
+                single: flag,
+                wait: source.flag(),
+                participants: &participants,
+            };
+            sets.write_with(to, &head, ranges.entries(), out);
+        }
+        Kind::RangePage => {
+            let next = source.flag().then(|| source.bytes(30));
+            let mut page = RangePageWriter::begin(to, next.as_deref(), out);
+            for _ in 0..source.below(5) {
+                let (key, version) = (source.bytes(30), source.version());
+                let expires_at = Expiry::at(source.time());
+                assert!(page.push(&ScanEntry { version, expires_at, key: &key, value: &[] }));
+            }
+            page.finish();
+        }
         Kind::ClosedIs => ClosedIs { through: source.next(), at }.encode(to, out),
         Kind::HeartbeatAck => HeartbeatAck {}.encode(to, out),
         Kind::CheckpointPart => {

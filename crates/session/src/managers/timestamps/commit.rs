@@ -42,7 +42,11 @@ impl<C: Cache> Timestamps<C> {
         let txn = self.txns.at_mut(index);
         let writes = txn.keys.writes() > 0;
         let must_be_latest = txn.options.strict || txn.options.external_wait;
-        let local = txn.keys.validate_locally(must_be_latest);
+        let mut local = txn.keys.validate_locally(must_be_latest);
+        if !txn.ranges.is_empty() {
+            // A range is never read around a promise.
+            local.observe(0, false);
+        }
         let uncertain = local.uncertain();
         if !writes && local.commits() {
             let begin = txn.begin;
@@ -61,7 +65,8 @@ impl<C: Cache> Timestamps<C> {
             self.txns.close(context, index, Some(aborted));
             return Ok(Step::Pending(ticket));
         }
-        if txn.keys.shards().any(|shard| context.is_full(shard)) {
+        let of_ranges = context.shards().filter(|_| !txn.ranges.is_empty());
+        if txn.keys.shards().chain(of_ranges).any(|shard| context.is_full(shard)) {
             // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
             txn.op = None;
             self.txns.close(context, index, None);
@@ -80,7 +85,9 @@ impl<C: Cache> Timestamps<C> {
         txn.commit.id = id;
         txn.commit.is_owing = true;
         let mut participants = mem::take(&mut txn.commit.participants);
-        for shard in txn.keys.shards() {
+        let of_ranges =
+            context.shards().filter(|&shard| !txn.ranges.is_empty() && context.has(shard));
+        for shard in txn.keys.shards().chain(of_ranges) {
             let shard = context.id_of(shard);
             if !participants.contains(&shard) {
                 participants.push(shard);

@@ -53,7 +53,8 @@ pub(crate) fn prepare(route: Route, txn: &Txn, how: &PrepareAs, out: &mut Vec<u8
         wait: how.wait,
         participants,
     };
-    let mut writer = PrepareWriter::begin(&route.into(), &head, out);
+    let ranges = txn.ranges.list();
+    let mut writer = PrepareWriter::begin_with(&route.into(), &head, ranges.entries(), out);
     for (at, entry) in txn.keys.reads_of(how.shard) {
         writer.read(&ReadEntry {
             keyspace: entry.keyspace,
@@ -86,8 +87,8 @@ pub(crate) fn write_set(route: Route, txn: &Txn, how: &PrepareAs, out: &mut Vec<
     let mut scratch = Vec::new();
     prepare(route, txn, how, &mut scratch);
     let body = Frame::parse(&scratch)
-        .and_then(|frame| Prepare::decode(&frame))
-        .map(|prepare| prepare.body);
+        .and_then(|frame| Prepare::decode_any(&frame))
+        .map(|(prepare, _)| prepare.body);
     // What was just written reads back; were it not so, the participant would ask again and find
     // out elsewhere.
     if let Ok(body) = body {

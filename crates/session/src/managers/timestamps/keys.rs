@@ -14,6 +14,7 @@
 use hashbrown::HashTable;
 use timestone_txn::validation::LocalValidation;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
+use timestone_wire::RangeEntry;
 
 use crate::engine::backups::BackupIndex;
 use crate::engine::replies::ReadAnswer;
@@ -179,6 +180,24 @@ impl KeySet {
         self.entries
             .iter()
             .filter(|entry| entry.read == ReadState::Known || entry.write != PendingWrite::None)
+    }
+
+    /// The writes in a range, in no order.
+    pub(crate) fn writes_in(
+        &self,
+        range: &RangeEntry<'_>,
+    ) -> impl Iterator<Item = (Vec<u8>, Option<ValueView<'_>>)> {
+        let RangeEntry { keyspace, from, to, .. } = *range;
+        let inside = (0u32..).zip(&self.entries).filter(move |(_, entry)| {
+            let key = self.bytes(entry.key);
+            let is_written = matches!(entry.write, PendingWrite::Put | PendingWrite::Delete);
+            let is_inside = key >= from && to.is_none_or(|to| key < to);
+            entry.keyspace == keyspace && is_written && is_inside
+        });
+        inside.map(|(at, entry)| {
+            let is_put = entry.write == PendingWrite::Put;
+            (self.bytes(entry.key).to_vec(), self.view(at).filter(|_| is_put))
+        })
     }
 
     /// The shards that take part, with repetitions.

@@ -22,6 +22,7 @@
 mod commit;
 mod frames;
 mod keys;
+mod ranges;
 mod reads;
 mod record;
 mod refusals;
@@ -31,6 +32,7 @@ use timestone_txn::coordinator::Output;
 use timestone_types::{
     AbortKind, Expiry, HashSeed, KeyspaceId, Timestamp, TxnId, hash_key, is_planted,
 };
+use timestone_wire::RangeEntry;
 
 use self::keys::{PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
@@ -138,6 +140,28 @@ impl<C: Cache> Manager for Timestamps<C> {
     fn peek(&self, txn: TxnHandle, key: KeyName<'_>) -> Option<ValueView<'_>> {
         let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open())?;
         txn.keys.view(txn.keys.find(self.hash(key), key.keyspace, key.key)?)
+    }
+
+    fn read_range(
+        &mut self,
+        context: &mut Context,
+        txn: TxnHandle,
+        read: &RangeEntry<'_>,
+    ) -> Result<(), SessionError> {
+        let slot = self.txns.open(context, txn)?;
+        Ok(self.txns.at_mut(slot.index).ranges.add(read)?)
+    }
+
+    fn writes_in(
+        &self,
+        txn: TxnHandle,
+        range: &RangeEntry<'_>,
+    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError> {
+        let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
+        let keys = &txn.ok_or(SessionError::NoTransaction)?.keys;
+        let mut writes: Vec<_> = keys.writes_in(range).collect();
+        writes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(writes)
     }
 
     fn write(

@@ -13,6 +13,7 @@ use timestone_txn::coordinator::Coordinator;
 use timestone_types::{AbortReason, ShardId, Timestamp, TxnId};
 
 use super::keys::{KeySet, ReadState};
+use super::ranges::Ranges;
 use crate::engine::slab::SlabKey;
 use crate::{OpId, SessionError, TxnOptions, limits};
 
@@ -107,6 +108,7 @@ pub(crate) struct Txn {
     pub(crate) begin: Timestamp,
     pub(crate) opened: Timestamp,
     pub(crate) keys: KeySet,
+    pub(crate) ranges: Ranges,
     /// Reads under way.
     pub(crate) asked: u32,
     /// Further operations that wait for a read that another one asked.
@@ -136,6 +138,7 @@ impl Txn {
         self.begin = begin;
         self.opened = now;
         self.keys.clear();
+        self.ranges.clear();
         self.asked = 0;
         self.waiters.clear();
         self.op = None;

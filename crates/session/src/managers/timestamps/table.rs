@@ -151,6 +151,7 @@ impl Txns {
         let txn = self.0.at_mut(index);
         assert!(!txn.commit.is_owing, "some participant is owed something");
         txn.keys.close();
+        txn.ranges.clear();
         self.0.release(index);
     }
 }

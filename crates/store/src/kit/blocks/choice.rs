@@ -10,7 +10,8 @@
 use timestone_flash::BlockId;
 use timestone_types::Timestamp;
 
-use super::Blocks;
+use super::{BlockState, Blocks};
+use crate::kit::writer::StreamId;
 
 /// What a search for a block to collect came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +41,11 @@ pub(crate) fn choose_victim(
         }
         let live = block.live_share(watermark, pages_per_block).min(1000);
         let busy = block.readable < block.pages || block.readers > 0;
-        if live >= limit || busy {
+        // What is superseded dies by itself, soon: nothing of it has to be moved then.
+        let dies = !urgent
+            && block.stream == StreamId::Superseded
+            && block.usage.superseded_until() > watermark;
+        if live >= limit || busy || dies {
             later |= block.live_share_later(watermark, pages_per_block) < limit;
             continue;
         }
@@ -74,18 +79,35 @@ pub(crate) fn worth_waiting_for(
     later.map(|block| block.usage.superseded_until()).max()
 }
 
+/// A block that is worn less than another by more than this holds what does not die: it is collected
+/// although nothing is won, so that puts wear it as well. Each block of such data is moved once for so
+/// many erases of the others: that costs a few thousandths of what is written.
+const MAX_WEAR_SPREAD: u32 = 256;
+
+/// The least worn block that can be collected, if wear is spread too far.
+pub(crate) fn choose_least_worn(blocks: &Blocks) -> Option<BlockId> {
+    let idle = |block: &&super::Block| {
+        block.is_collectable() && block.readable == block.pages && block.readers == 0
+    };
+    let in_use = blocks.list.iter().filter(|block| block.state != BlockState::Quarantined);
+    let most = in_use.map(|block| block.generation.0).max()?;
+    let numbered = blocks.list.iter().zip(0..).filter(|(block, _)| idle(block));
+    let (least, number) = numbered.map(|(block, number)| (block.generation.0, number)).min()?;
+    debug_assert!(least <= most, "the least is no more than the most");
+    (most - least > MAX_WEAR_SPREAD).then_some(BlockId(number))
+}
+
 #[cfg(test)]
 mod tests {
-    use timestone_flash::PageId;
+    use timestone_flash::{Generation, PageId};
 
-    use super::super::super::writer::StreamId;
     use super::super::tests::table;
     use super::*;
 
     /// A table with one sealed block of ten records, and its first page.
-    fn one_sealed() -> (Blocks, BlockId, PageId) {
+    fn one_sealed(stream: StreamId) -> (Blocks, BlockId, PageId) {
         let mut blocks = table();
-        let block = blocks.take(StreamId::Hot, 0).expect("free");
+        let block = blocks.take(stream, 0).expect("free");
         for _ in 0..10 {
             blocks.usage(block).wrote(1000, None);
         }
@@ -98,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_superseded_above_the_watermark_counts_later() {
-        let (mut blocks, block, page) = one_sealed();
+        let (mut blocks, block, page) = one_sealed(StreamId::Hot);
         for _ in 0..9 {
             blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
         }
@@ -119,5 +141,28 @@ mod tests {
             None,
             "it is worth it now"
         );
+    }
+
+    #[test]
+    fn what_dies_by_itself_soon_is_not_moved_unless_it_is_urgent() {
+        let (mut blocks, block, page) = one_sealed(StreamId::Superseded);
+        let [early, between, late] = [10, 40, 50].map(Timestamp::from_nanos);
+        for by in 41..=50 {
+            blocks.superseded(page, Timestamp::from_nanos(by), early);
+        }
+        assert_eq!(choose_victim(&blocks, between, 1001, false), Search::Later);
+        assert_eq!(choose_victim(&blocks, between, 1001, true), Search::Found(block));
+        assert_eq!(choose_victim(&blocks, late, 1001, false), Search::Found(block));
+    }
+
+    #[test]
+    fn a_block_is_chosen_for_its_little_wear_when_the_spread_is_too_large() {
+        let (mut blocks, block, _) = one_sealed(StreamId::Cold);
+        let other = blocks.take(StreamId::Hot, 0).expect("free");
+        for (wear, chosen) in [(MAX_WEAR_SPREAD, None), (MAX_WEAR_SPREAD + 1, Some(block))] {
+            let generation = Generation(blocks.get(block).generation.0 + wear);
+            blocks.list[other.0 as usize].generation = generation;
+            assert_eq!(choose_least_worn(&blocks), chosen);
+        }
     }
 }

@@ -41,12 +41,14 @@ impl FreeBlocks {
         assert!(is_new, "a block is free once");
     }
 
-    /// Takes the least worn one, if more than `leave` are free.
-    pub(super) fn take(&mut self, leave: u32) -> Option<(BlockId, Generation)> {
+    /// Takes one, if more than `leave` are free: the least worn one, or the most worn one for what
+    /// stays long.
+    pub(super) fn take(&mut self, leave: u32, stays: bool) -> Option<(BlockId, Generation)> {
         if self.count() <= leave {
             return None;
         }
-        let (generation, block) = self.clean.pop_first()?;
+        let (generation, block) =
+            if stays { self.clean.pop_last() } else { self.clean.pop_first() }?;
         debug_assert!(self.count() >= leave, "what is left for others stays");
         Some((BlockId(block), Generation(generation)))
     }
@@ -83,12 +85,13 @@ mod tests {
     #[test]
     fn the_least_worn_block_is_taken_first_and_some_are_left_alone() {
         let mut free = FreeBlocks::default();
-        for (block, generation) in [(0, 3), (1, 1), (2, 2)] {
+        for (block, generation) in [(0, 3), (1, 1), (2, 2), (3, 4)] {
             free.add(BlockId(block), Generation(generation));
         }
-        assert_eq!(free.take(0), Some((BlockId(1), Generation(1))));
-        assert_eq!(free.take(1), Some((BlockId(2), Generation(2))));
-        assert_eq!(free.take(1), None);
+        assert_eq!(free.take(1, true), Some((BlockId(3), Generation(4))));
+        assert_eq!(free.take(0, false), Some((BlockId(1), Generation(1))));
+        assert_eq!(free.take(1, false), Some((BlockId(2), Generation(2))));
+        assert_eq!(free.take(1, false), None);
     }
 
     #[test]
@@ -104,7 +107,7 @@ mod tests {
     fn dirty_blocks_count_as_free_and_are_cleaned_a_few_ahead() {
         let mut free = FreeBlocks::default();
         (0..10).for_each(|block| free.add_dirty(BlockId(block)));
-        assert_eq!((free.count(), free.clean_count(), free.take(0)), (10, 0, None));
+        assert_eq!((free.count(), free.clean_count(), free.take(0, false)), (10, 0, None));
         let cleaning: Vec<_> = core::iter::from_fn(|| free.next_to_clean(|_| false)).collect();
         assert_eq!(cleaning.len(), 8);
         for block in cleaning {

@@ -113,10 +113,10 @@ pub(crate) struct Blocks {
     quarantined: u32,
     /// Blocks that the largest value takes.
     largest: u32,
-    /// Free blocks that puts leave alone beside the common reserve.
-    kept_back: u32,
     /// Pages begun since opening: the clock by which blocks age.
     clock: u64,
+    /// The next block of this stream is the most worn free one.
+    rests_next: Option<StreamId>,
 }
 
 impl Blocks {
@@ -129,8 +129,8 @@ impl Blocks {
             holes: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
-            kept_back: 0,
             clock: 1,
+            rests_next: None,
         }
     }
 
@@ -208,6 +208,11 @@ impl Blocks {
         self.holes.contains(&page.0)
     }
 
+    /// All pages that recovery found torn.
+    pub(crate) fn holes(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.holes.iter().copied()
+    }
+
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
         self.free.cleaned();
@@ -222,16 +227,7 @@ impl Blocks {
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR)
-            + LEAST_RESERVE
-            + self.largest
-            + self.kept_back
-    }
-
-    /// Puts leave so many free blocks more alone: collection needs them at once.
-    pub(crate) fn keep_back(&mut self, blocks: u32) {
-        self.kept_back = blocks;
-        self.assert_sound();
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
     }
 
     /// Pages begun since opening.
@@ -358,6 +354,13 @@ impl Blocks {
         self.assert_sound();
     }
 
+    /// What of a block could not be programmed is durable elsewhere: what was programmed stays.
+    pub(crate) fn cut_to_readable(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        debug_assert!(!matches!(entry.state, BlockState::Free | BlockState::Open(_)));
+        entry.pages = entry.readable;
+    }
+
     /// Blocks that are left alone.
     pub(crate) fn quarantined_count(&self) -> u32 {
         self.quarantined
@@ -383,9 +386,20 @@ impl Blocks {
         (entry.stream, entry.state) = (stream, BlockState::Sealed);
     }
 
+    /// What collection moves out of a block with such contents stays long: it gets the most worn
+    /// free block next, which rests then.
+    pub(crate) fn rest_next(&mut self, contents: StreamId) {
+        let moved = if contents == StreamId::Large { contents } else { StreamId::Cold };
+        self.rests_next = Some(moved);
+    }
+
     /// Takes the least worn free block, if more than `leave` are free.
     pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
-        let (block, generation) = self.free.take(leave)?;
+        let rests = self.rests_next == Some(stream);
+        let (block, generation) = self.free.take(leave, rests)?;
+        if rests {
+            self.rests_next = None;
+        }
         let entry = self.get_mut(block);
         assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
         *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };

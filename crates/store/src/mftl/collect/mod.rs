@@ -35,7 +35,7 @@ use super::index::{Ahead, NODES_OF_DEAD};
 use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
-use crate::kit::blocks::choice::{Search, choose_victim};
+use crate::kit::blocks::choice::{Search, choose_least_worn, choose_victim};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::limits::MAX_VICTIMS;
@@ -53,6 +53,8 @@ const NEARLY_DEAD: u32 = 100;
 const EASY: u32 = 500;
 /// Without growth, and with no room for puts, blocks up to this live share are collected.
 const HARD: u32 = 970;
+/// Blocks that are collected between two looks at the spread of wear.
+const BLOCKS_PER_LEVELLING: u64 = 16;
 /// Keys whose entries are fetched together when a block has been erased.
 const ERASED_TOGETHER: usize = 32;
 
@@ -67,6 +69,8 @@ pub(super) struct Collector {
     credit: u64,
     /// Free blocks that were asked for last in vain.
     short_of: u32,
+    /// How many blocks will have been collected when the spread of wear is looked at next.
+    levelling_at: u64,
     /// What the last search looked for, if it found nothing; and what is to be expected.
     fruitless: Option<(SearchKey, Search)>,
 }
@@ -77,6 +81,7 @@ struct SearchKey {
     clock: u64,
     watermark: Timestamp,
     limit: u32,
+    short: bool,
 }
 
 /// How scarce free blocks are.
@@ -180,7 +185,9 @@ impl Collector {
     /// blocks as were asked for last.
     fn judge(&mut self, enough: bool, kit: &mut Kit, spaces: &Spaces) {
         self.assert_sound();
-        let taken = kit.volume.writer.ordinal(StreamId::Cold) + kit.staging.moved_pages();
+        let moved =
+            [StreamId::Cold, StreamId::Superseded].map(|one| kit.volume.writer.ordinal(one));
+        let taken = moved.iter().sum::<u64>() + kit.staging.moved_pages();
         if enough {
             kit.room.set_stuck(false);
             self.trial.begin(taken);
@@ -230,12 +237,16 @@ impl Collector {
         if full || (crowded && self.victims.len() > 0) {
             return;
         }
+        if !short && self.level(kit) {
+            return;
+        }
+        let blocks = &kit.volume.blocks;
         let roomy = can_grow && blocks.count() < blocks.geometry.max_blocks / 2;
         let limit = live_share_limit(scarcity, can_grow, roomy);
         let watermark = spaces.marks.collection();
         // On a large device a search takes a while, and one page more in use makes no difference.
         let step = u64::from(blocks.count() / 4).max(8);
-        let key = SearchKey { clock: blocks.clock() / step, watermark, limit };
+        let key = SearchKey { clock: blocks.clock() / step, watermark, limit, short };
         let outcome = match self.fruitless {
             Some((last, outcome)) if last == key => outcome,
             _ => choose_victim(blocks, watermark, limit, short),
@@ -255,6 +266,22 @@ impl Collector {
             }
             Search::Later | Search::Nothing => {}
         }
+    }
+}
+
+impl Collector {
+    /// Begins to empty a block that is worn far less than others, now and then. True when it did.
+    fn level(&mut self, kit: &mut Kit) -> bool {
+        let collected = self.victims.counts().collected_blocks;
+        if collected < self.levelling_at || !kit.volume.device().wears_out() {
+            return false;
+        }
+        self.levelling_at = collected + BLOCKS_PER_LEVELLING;
+        let Some(block) = choose_least_worn(&kit.volume.blocks) else { return false };
+        self.victims.begin(block, &mut kit.volume);
+        let stream = kit.volume.blocks.get(block).stream;
+        kit.volume.blocks.rest_next(stream);
+        true
     }
 }
 

@@ -43,6 +43,11 @@ const MAX_RESTAGING: u32 = 4;
 /// restart, and what it holds is not stable: the log has it.
 const MAX_RESTAGE_FAILURES: u32 = 16;
 
+/// Where survivors go.
+const SURVIVORS: [StreamId; 3] = [StreamId::Cold, StreamId::Superseded, StreamId::Large];
+/// With fewer blocks superseded survivors have none of their own: it would be too large a part.
+const LEAST_BLOCKS_TO_SEPARATE: u32 = 64;
+
 /// A key of a keyspace's epoch.
 pub(super) type KeyOfEpoch = (KeyspaceId, u32, KeyId);
 /// A version of a key.
@@ -78,8 +83,8 @@ struct Victim {
     failures: u32,
     /// All of them are tried again.
     again: bool,
-    /// Ordinals of the cold and the large stream that must be durable, once everything is moved.
-    barrier: Option<(u64, u64)>,
+    /// Ordinals of the streams of survivors that must be durable, once everything is moved.
+    barrier: Option<[u64; SURVIVORS.len()]>,
     erasing: bool,
 }
 
@@ -107,7 +112,7 @@ impl Victim {
 
     /// Whether everything that moved out of it is durable.
     fn is_durable(&self, writer: &Writer) -> bool {
-        let Some((cold, large)) = self.barrier else { return false };
+        let Some(ordinals) = self.barrier else { return false };
         let durable = |stream, ordinal| {
             if self.failed && !is_planted!(ForgetsDisplaced) {
                 writer.ledger.is_durable_out_of(self.block, stream, ordinal)
@@ -115,7 +120,7 @@ impl Victim {
                 writer.ledger.is_durable(stream, ordinal)
             }
         };
-        durable(StreamId::Cold, cold) && durable(StreamId::Large, large)
+        SURVIVORS.into_iter().zip(ordinals).all(|(stream, ordinal)| durable(stream, ordinal))
     }
 }
 
@@ -352,12 +357,9 @@ impl MoveOut<'_> {
         }
         let volume = &mut self.kit.volume;
         if victim.barrier.is_none() {
-            let writer = &volume.writer;
-            victim.barrier =
-                Some((writer.ordinal(StreamId::Cold), writer.ordinal(StreamId::Large)));
+            victim.barrier = Some(SURVIVORS.map(|stream| volume.writer.ordinal(stream)));
             if volume.blocks.free_count() < volume.blocks.low_water() {
-                volume.flush(StreamId::Cold);
-                volume.flush(StreamId::Large);
+                SURVIVORS.into_iter().for_each(|stream| volume.flush(stream));
             }
             return;
         }
@@ -468,10 +470,12 @@ impl MoveOut<'_> {
         let id = self.spaces.id_of_record(record, head.as_ref());
         let blocks = &self.kit.volume.blocks;
         let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
+        let key = head.as_ref().is_none_or(|head| head.key_outside == 0).then_some(record.key);
         if head.as_ref().is_some_and(|head| head_is_void(head, blocks))
             || record.version <= space.fence_at(marks.collection())
         {
             space.index.forget(id, record.version, page.0);
+            space.key_left(id, key);
             return true;
         }
         let expired = marks.has_expired(record.expires_at);
@@ -498,10 +502,16 @@ impl MoveOut<'_> {
             }
             Assessment::Dead => {
                 victim.dead.push((record.keyspace, space.epoch, id));
+                if is_planted!(LeavesOrderEarly)
+                    && let Some(order) = &mut space.order
+                {
+                    order.gone(record.key);
+                }
                 true
             }
             Assessment::Untracked => true,
             Assessment::DroppedTombstone => {
+                space.key_left(id, key);
                 self.counts.dropped_tombstones += 1;
                 self.parts_died(head.as_ref());
                 true
@@ -520,29 +530,52 @@ impl MoveOut<'_> {
         }
     }
 
-    /// Moves a survivor to the cold stream. What has expired for every reader goes on as a
-    /// tombstone.
+    /// Moves a survivor. What has expired for every reader goes on as a tombstone.
     fn move_record(&mut self, page: PageId, record: &Record<'_>, id: KeyId, expired: bool) -> bool {
         let mut copy = *record;
         if expired {
             copy.kind = RecordKind::Tombstone;
             copy.value = &[];
         }
-        let stream = if copy.kind.is_large() { StreamId::Large } else { StreamId::Cold };
+        let latest = self.latest(record.keyspace, id);
+        let Some(to) = self.append_survivor(&copy, id, latest) else { return false };
         let volume = &mut self.kit.volume;
-        let Some(to) = volume.append(stream, &copy, id.check, 0) else { return false };
         let location = Location::new(to.0, copy.kind.is_tombstone(), !copy.expires_at.is_never());
         let watermark = self.spaces.marks.collection();
         if let Some(space) = self.spaces.get_mut(record.keyspace) {
             let moved = space.index.moved(id, record.version, page.0, location);
             debug_assert!(moved, "a survivor is in the index");
-            let latest = space.index.latest(id).map_or(Version::ZERO, |(version, _)| version);
             if location.tombstone() || latest != record.version {
                 volume.blocks.superseded(to, latest.timestamp, watermark);
             }
         }
         self.counts.moved_records += 1;
         true
+    }
+
+    /// The youngest version of a key.
+    fn latest(&self, keyspace: KeyspaceId, id: KeyId) -> Version {
+        let latest = self.spaces.get(keyspace).and_then(|space| space.index.latest(id));
+        latest.map_or(Version::ZERO, |(version, _)| version)
+    }
+
+    /// Writes a survivor to where what dies at the same time is. One that a younger version
+    /// supersedes is dead when the watermark has passed that one, as are all others of its block by
+    /// then: nothing of it has to be moved again.
+    fn append_survivor(&mut self, copy: &Record<'_>, id: KeyId, latest: Version) -> Option<PageId> {
+        let volume = &mut self.kit.volume;
+        let separate = volume.blocks.count() >= LEAST_BLOCKS_TO_SEPARATE;
+        if copy.kind.is_large() {
+            return volume.append(StreamId::Large, copy, id.check, 0);
+        }
+        if separate && latest > copy.version {
+            let reserve = volume.blocks.reserve() / 2;
+            let page = volume.append(StreamId::Superseded, copy, id.check, reserve);
+            if page.is_some() {
+                return page;
+            }
+        }
+        volume.append(StreamId::Cold, copy, id.check, 0)
     }
 
     fn move_fence(&mut self, page: PageId, record: &Record<'_>) -> bool {

@@ -4,6 +4,7 @@
 mod fences;
 mod lifecycle;
 mod persistence;
+pub(crate) mod ranges;
 mod scans;
 mod single;
 mod snapshots;
@@ -39,6 +40,11 @@ fn behaviours<F: Factory>() -> Vec<Behaviour<F::Store>> {
         all.extend(persistence::all());
     } else {
         all.extend(volatile::all());
+    }
+    if F::CAPABILITIES.reads_ranges {
+        all.extend(ranges::all());
+    } else {
+        all.extend(ranges::without());
     }
     if F::CAPABILITIES.answers_at_once {
         all.push(("every look-up is answered at once", answers_at_once));

@@ -4,7 +4,8 @@
 //!   Timestamps ─┬─ rules.rs       rules 1 and 2, conditions      (asks, changes nothing)
 //!               ├─ recent.rs      the recent-access table: per key, what was read and written
 //!               │   └─ generations.rs  its lines, two generations of them
-//!               └─ keyspaces.rs   fences and scans, per keyspace
+//!               ├─ keyspaces.rs   fences and scans, per keyspace
+//!               └─ ranges.rs      ranges that were read
 //! ```
 //!
 //! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at
@@ -21,21 +22,26 @@
 
 mod generations;
 mod keyspaces;
+mod ranges;
 mod recent;
 mod rules;
 
 use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
 use self::keyspaces::Keyspaces;
+use self::ranges::RangeMarks;
 use self::recent::RecentAccess;
 use super::{Case, KeyRead, ReadVerdict, Validation, Verdict};
-use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, WriteKind, Written};
+use crate::participant::{
+    Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, WriteKind, Written,
+};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Timestamps {
     recent: RecentAccess,
     keyspaces: Keyspaces,
+    ranges: RangeMarks,
 }
 
 impl Timestamps {
@@ -65,6 +71,11 @@ impl Timestamps {
         }
         for item in prepare.reads {
             self.raise_read(item.key, prepare.commit, item.absent);
+        }
+        if !is_planted!(UnraisedRange) {
+            for item in prepare.ranges {
+                self.range_read(item.range(), prepare.commit);
+            }
         }
         self.recent.assert_sound();
     }
@@ -194,8 +205,22 @@ impl Validation for Timestamps {
         assert!(self.recent.high_water() >= at, "the high-water timestamp is above every scan");
     }
 
+    fn range_read(&mut self, range: RangeRef<'_>, at: Timestamp) {
+        let keyspaces = &mut self.keyspaces;
+        self.ranges.note(range, at, |keyspace, at| keyspaces.note_scan(keyspace, at));
+        self.recent.note(at);
+        assert!(self.recent.high_water() >= at, "the high-water timestamp is above every range");
+    }
+
+    #[inline]
+    fn range_read_at(&self, keyspace: KeyspaceId, key: &[u8], above: Timestamp) -> Timestamp {
+        self.ranges.read_at(keyspace, key, above)
+    }
+
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
-        self.keyspaces.fence(keyspace).timestamp.max(self.keyspaces.scanned_at(keyspace))
+        let whole =
+            self.keyspaces.fence(keyspace).timestamp.max(self.keyspaces.scanned_at(keyspace));
+        whole.max(self.ranges.newest(keyspace))
     }
 
     fn retire(&mut self, now: Timestamp, written: impl Iterator<Item = KeyHash>) {
@@ -205,6 +230,7 @@ impl Validation for Timestamps {
                 self.recent.lower_low_water();
             }
             self.keyspaces.drop_scans(self.recent.low_water());
+            self.ranges.drop_through(self.recent.low_water());
         }
         self.recent.assert_sound();
     }

@@ -4,7 +4,7 @@ use timestone_types::{AbortKind, AbortReason, Timestamp, Version, is_planted};
 
 use super::Timestamps;
 use crate::limits::FENCE_MARGIN;
-use crate::participant::{Holder, Prepare, ReadItem, WriteItem, WriteKind};
+use crate::participant::{Holder, Prepare, RangeItem, ReadItem, WriteItem, WriteKind};
 use crate::validation::{Case, Until, Verdict};
 
 /// What validation collects while it walks over the items.
@@ -42,6 +42,11 @@ impl Timestamps {
         }
         for (index, item) in prepare.reads.iter().enumerate() {
             if let Err(reason) = self.check_read(prepare, case, index as u32, item, &mut found) {
+                return Verdict::No(reason);
+            }
+        }
+        for item in prepare.ranges {
+            if let Err(reason) = self.check_range(prepare, case, item, &mut found) {
                 return Verdict::No(reason);
             }
         }
@@ -125,6 +130,36 @@ impl Timestamps {
         Ok(())
     }
 
+    /// Rule 1 for a range. What was read of it is what was there at begin, and no write commits at or below
+    /// begin in it since then: its mark saw to that. So it is unchanged if nothing in it is newer, and
+    /// nobody holds a key of it.
+    fn check_range(
+        &self,
+        prepare: &Prepare<'_>,
+        case: &Case<'_>,
+        item: &RangeItem,
+        found: &mut Findings,
+    ) -> Result<(), AbortReason> {
+        let fence = self.keyspaces.fence(item.keyspace).timestamp;
+        let newer = item.newer.unwrap_or(Timestamp::ZERO).max(fence);
+        let reason = |kind, other, at| AbortReason { kind, item: None, other, at };
+        if newer > prepare.begin && !is_planted!(NewerInRange) {
+            return Err(reason(AbortKind::ReadConflict, None, newer));
+        }
+        if item.expires_at.has_passed(case.expires_by) {
+            return Err(reason(AbortKind::Expired, None, item.expires_at.timestamp()));
+        }
+        let mut writers = case.others.writers_of(item.range(), &item.writers);
+        if let Some(holder) = writers.find(|&holder| holder != case.own)
+            && !is_planted!(PreparedInRange)
+        {
+            let other = Some(case.others.txn(holder));
+            let reason = reason(AbortKind::Prepared, other, case.others.may_commit_at(holder));
+            found.blocked.get_or_insert((holder, reason));
+        }
+        Ok(())
+    }
+
     /// Rule 2 for one key.
     #[inline]
     fn check_write(
@@ -138,6 +173,7 @@ impl Timestamps {
         let record = self.recent.look(item.key, item.latest);
         let mut highest =
             record.latest_read.max(record.latest.timestamp).max(self.recent.low_water());
+        highest = highest.max(item.range_read);
         if !self.keyspaces.is_quiet() {
             highest = highest.max(self.keyspaces.scanned_at(item.keyspace));
             highest = highest.max(self.keyspaces.fence(item.keyspace).timestamp);

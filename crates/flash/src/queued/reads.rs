@@ -5,21 +5,23 @@ use crate::ledger::Extent;
 
 /// One read: who waits for it, and of what.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadSlot {
-    pub(super) token: Token,
-    pub(super) extent: Extent,
+pub(crate) struct ReadSlot {
+    pub(crate) token: Token,
+    pub(crate) extent: Extent,
+    /// Pages of it that the medium was asked for.
+    pub(crate) asked: u32,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Reads {
+pub(crate) struct Reads {
     slots: Vec<ReadSlot>,
     free: Vec<u32>,
 }
 
 impl Reads {
     /// A read begins; its index.
-    pub(super) fn begin(&mut self, slot: ReadSlot) -> u32 {
+    pub(crate) fn begin(&mut self, slot: ReadSlot) -> u32 {
         match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;
@@ -33,7 +35,7 @@ impl Reads {
     }
 
     /// A read has ended; its index is free.
-    pub(super) fn end(&mut self, index: u32) -> ReadSlot {
+    pub(crate) fn end(&mut self, index: u32) -> ReadSlot {
         debug_assert!(!self.free.contains(&index), "a read ends once");
         self.free.push(index);
         self.slots[index as usize]

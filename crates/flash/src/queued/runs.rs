@@ -94,6 +94,36 @@ impl Runs {
         Some((id, run.extent, std::mem::take(&mut run.buffers)))
     }
 
+    /// Blocks with runs that can be taken, each once, in the order of their first ones.
+    pub(crate) fn waiting(&self, blocks: &mut Vec<BlockId>) {
+        blocks.clear();
+        for id in &self.collecting {
+            let block = self.slab[id.0 as usize].extent.block;
+            if !blocks.contains(&block) {
+                blocks.push(block);
+            }
+        }
+    }
+
+    /// The first run of a block that can be taken, for media that must be written in order; as
+    /// [`take`](Self::take).
+    pub(crate) fn take_of(
+        &mut self,
+        block: BlockId,
+    ) -> Option<(RunId, Extent, Vec<AlignedBuffer>)> {
+        let of_block = |id: &RunId| self.slab[id.0 as usize].extent.block == block;
+        let at = self.collecting.iter().position(of_block)?;
+        let id = self.collecting.remove(at);
+        let run = &mut self.slab[id.0 as usize];
+        run.state = RunState::InFlight;
+        Some((id, run.extent, std::mem::take(&mut run.buffers)))
+    }
+
+    /// The pages of a run that is being written.
+    pub(crate) fn extent(&self, id: RunId) -> Extent {
+        self.slab[id.0 as usize].extent
+    }
+
     /// The write of a run has ended.
     pub(crate) fn finish(
         &mut self,
@@ -161,7 +191,7 @@ impl Runs {
 pub(crate) fn same_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
-        None => io::Error::from(error.kind()),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 
@@ -215,6 +245,23 @@ mod tests {
         assert_eq!(tokens(&mut runs), [3], "page 1 of block 0 waits for page 0");
         runs.finish(first, first_buffers, Err(io::ErrorKind::Other.into()));
         assert_eq!(tokens(&mut runs), [1, 2]);
+    }
+
+    #[test]
+    fn runs_of_a_block_are_taken_in_page_order() {
+        let mut runs = Runs::default();
+        for index in 0..2 * MAX_RUN_PAGES {
+            runs.add(Token(index.into()), extent(3, index, 1), buffer(1));
+            runs.add(Token(u64::MAX), extent(4, index, 1), buffer(1));
+        }
+        let mut blocks = Vec::new();
+        runs.waiting(&mut blocks);
+        assert_eq!(blocks, [BlockId(3), BlockId(4)]);
+        let firsts: Vec<_> =
+            std::iter::from_fn(|| runs.take_of(BlockId(3))).map(|(_, at, _)| at.index).collect();
+        assert_eq!(firsts, [0, MAX_RUN_PAGES]);
+        runs.waiting(&mut blocks);
+        assert_eq!(blocks, [BlockId(4)]);
     }
 
     #[test]

@@ -1,40 +1,36 @@
-//! Syncs of the file: one at a time; whoever asks meanwhile shares the next one.
+//! Syncs of the medium: one at a time; whoever asks meanwhile shares the next one.
 //!
 //! Invariant: once a sync has failed there is none any more: what it covered may be lost, and asking
 //! again would only hide that.
 
-use crate::device::Token;
-
-/// Who waits for a sync of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Syncer {
-    Caller(Token),
-    Table,
-    Growth,
-}
-
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Syncs {
-    waiting: Vec<Syncer>,
+#[derive(Debug)]
+pub(crate) struct Syncs<S> {
+    waiting: Vec<S>,
     /// Those that the sync under way covers.
-    active: Vec<Syncer>,
+    active: Vec<S>,
     failed: Option<&'static str>,
 }
 
-impl Syncs {
+impl<S> Default for Syncs<S> {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), active: Vec::new(), failed: None }
+    }
+}
+
+impl<S> Syncs<S> {
     /// Why there are no more syncs, once one has failed.
-    pub(super) const fn failed(&self) -> Option<&'static str> {
+    pub(crate) const fn failed(&self) -> Option<&'static str> {
         self.failed
     }
 
     /// Has somebody wait for the next sync.
-    pub(super) fn request(&mut self, syncer: Syncer) {
+    pub(crate) fn request(&mut self, syncer: S) {
         self.waiting.push(syncer);
     }
 
     /// Whether a sync is to begin now, for all who wait.
-    pub(super) fn begin(&mut self) -> bool {
+    pub(crate) fn begin(&mut self) -> bool {
         if !self.active.is_empty() || self.waiting.is_empty() {
             return false;
         }
@@ -43,7 +39,7 @@ impl Syncs {
     }
 
     /// The sync under way has ended: whom it covered, to be given back by [`Syncs::reuse`].
-    pub(super) fn end(&mut self, succeeded: bool) -> Vec<Syncer> {
+    pub(crate) fn end(&mut self, succeeded: bool) -> Vec<S> {
         assert!(!self.active.is_empty(), "a sync ended that nobody waited for");
         if !succeeded {
             self.failed.get_or_insert("a sync failed");
@@ -52,7 +48,7 @@ impl Syncs {
     }
 
     /// The vector goes back to where it can be filled again without allocating.
-    pub(super) fn reuse(&mut self, empty: Vec<Syncer>) {
+    pub(crate) fn reuse(&mut self, empty: Vec<S>) {
         assert!(empty.is_empty() && self.active.is_empty(), "no sync begins while one is told of");
         self.active = empty;
     }

@@ -7,38 +7,38 @@ use crate::error::FlashError;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     /// Most requests under way.
     depth: usize,
     in_flight: usize,
     /// Completions that came about in `wait`; the next poll delivers them.
-    pub(super) ready: Vec<FlashCompletion>,
-    pub(super) stats: DeviceStats,
+    pub(crate) ready: Vec<FlashCompletion>,
+    pub(crate) stats: DeviceStats,
 }
 
 impl Requests {
-    pub(super) fn new(depth: usize, stats: DeviceStats) -> Self {
+    pub(crate) fn new(depth: usize, stats: DeviceStats) -> Self {
         Self { depth, in_flight: 0, ready: Vec::new(), stats }
     }
 
     /// Whether another one may begin.
-    pub(super) const fn has_room(&self) -> bool {
+    pub(crate) const fn has_room(&self) -> bool {
         self.in_flight < self.depth
     }
 
     /// Requests that have not ended.
-    pub(super) const fn in_flight(&self) -> usize {
+    pub(crate) const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
     /// One begins.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         debug_assert!(self.has_room(), "a request begins only while there is room");
         self.in_flight += 1;
     }
 
     /// One has ended.
-    pub(super) fn complete(
+    pub(crate) fn complete(
         &mut self,
         token: Token,
         result: Result<(), FlashError>,

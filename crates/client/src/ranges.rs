@@ -1,0 +1,331 @@
+//! Scans in the order of keys: pages of every shard, merged.
+//!
+//! ```text
+//!   shard 0  ─► a c f │ next page      ┐
+//!   shard 1  ─► b g   │ next page      ├─► merge ─► a b c f … with the transaction's own writes ─► values ─► entries
+//!   shard 2  ─► e     │ nothing left   ┘      └─► read_range [from, up to the last entry]: validated at commit
+//! ```
+//! A key is handed out when every shard has shown a key behind it, or has none left. As far as keys are handed
+//! out the range counts as read, and no further: a scan that stops early holds nobody up behind that.
+//! Values come by reads at the same snapshot, which are not part of what the transaction has read:
+//! the range is. Source: docs/design/ranges.md.
+
+use std::collections::VecDeque;
+
+use timestone_types::limits::MAX_KEY_BYTES;
+use timestone_types::{Expiry, KeyspaceId, Version};
+use timestone_wire::{Envelope, ErrorCode, Message, Range, RangeEntry, RangePage, RequestId};
+
+use crate::limits::{FIRST_RANGE_KEYS, FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
+use crate::local::{LocalTransaction, ask_shard};
+use crate::scan::{Entry, ScanOptions, envelope_for, read_answer};
+use crate::{Error, Key, Result, Value};
+
+/// A key that a shard has shown.
+#[derive(Clone, Debug)]
+struct Shown {
+    key: Vec<u8>,
+    expires_at: Expiry,
+}
+
+/// What one shard has shown and not handed out yet, ascending.
+#[derive(Clone, Debug)]
+struct Stream {
+    shown: VecDeque<Shown>,
+    /// Where its next page begins; `None`: it has shown all.
+    next: Option<Vec<u8>>,
+}
+
+/// How far a scan in the order of keys has come.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeProgress {
+    keyspace: KeyspaceId,
+    /// Everything before it was handed out.
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    /// One for each shard, when the first pages have been asked for.
+    streams: Vec<Stream>,
+    page_keys: u32,
+    at_a_time: usize,
+    left: usize,
+}
+
+/// What follows in a scan, before the values are read.
+struct Batch {
+    /// Keys that shards have shown, and when their values expire.
+    shown: Vec<Shown>,
+    /// All keys before this one are known; `None`: all keys of the range.
+    end: Option<Vec<u8>>,
+}
+
+impl RangeProgress {
+    pub(crate) fn new(keyspace: KeyspaceId, options: &ScanOptions) -> Self {
+        let ScanOptions { prefix, from, to, limit, .. } = options;
+        let from = prefix.max(from).clone();
+        let to = match (prefix_end(prefix), to.clone()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let left = limit.unwrap_or(usize::MAX);
+        let (page_keys, at_a_time) = (FIRST_RANGE_KEYS, FIRST_SCAN_READS);
+        Self { keyspace, from, to, streams: Vec::new(), page_keys, at_a_time, left }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 || self.to.as_ref().is_some_and(|to| *to <= self.from)
+    }
+
+    /// The next keys, as far as it is sure that none is missing between them.
+    fn batch(&self, count: usize) -> Batch {
+        let mut at = vec![0; self.streams.len()];
+        let mut shown: Vec<Shown> = Vec::new();
+        while shown.len() < count {
+            let heads = self.streams.iter().zip(&at).map(|(stream, &at)| stream.shown.get(at));
+            let mut first: Option<(usize, &Shown)> = None;
+            for (place, head) in heads.enumerate() {
+                match head {
+                    Some(head) if first.is_none_or(|(_, one)| head.key < one.key) => {
+                        first = Some((place, head));
+                    }
+                    Some(_) => {}
+                    None if self.streams[place].next.is_none() => {}
+                    // What it shows next may come before all others.
+                    None => return Self::cut(shown),
+                }
+            }
+            let Some((place, head)) = first else { return Batch { shown, end: self.to.clone() } };
+            shown.push(head.clone());
+            at[place] += 1;
+        }
+        Self::cut(shown)
+    }
+
+    /// A batch that ends with its last key.
+    fn cut(shown: Vec<Shown>) -> Batch {
+        debug_assert!(!shown.is_empty(), "every shard that is not through has shown a key");
+        let end = shown.last().map(|last| behind(&last.key));
+        Batch { shown, end: Some(end.unwrap_or_default()) }
+    }
+
+    /// Everything before a key was handed out.
+    fn advance(&mut self, end: Option<&[u8]>) {
+        match end {
+            Some(end) => {
+                for stream in &mut self.streams {
+                    while stream.shown.front().is_some_and(|head| *head.key < *end) {
+                        stream.shown.pop_front();
+                    }
+                }
+                self.from = end.to_vec();
+            }
+            // Nothing is left.
+            None => self.left = 0,
+        }
+    }
+}
+
+/// The first key behind another one.
+fn behind(key: &[u8]) -> Vec<u8> {
+    debug_assert!(key.len() <= MAX_KEY_BYTES, "no key is longer");
+    [key, &[0]].concat()
+}
+
+/// The first key behind all those that begin with `prefix`; `None` when nothing lies behind them.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+impl LocalTransaction {
+    /// The next entries in the order of keys; none at the end.
+    pub(crate) async fn range_further(&self, progress: &mut RangeProgress) -> Result<Vec<Entry>> {
+        while !progress.is_over() {
+            self.fill(progress).await?;
+            let count = progress.at_a_time.min(progress.left);
+            match self.next_entries(progress, count).await {
+                Ok((entries, bytes, end)) => {
+                    progress.advance(end.as_deref());
+                    progress.left -= entries.len().min(progress.left);
+                    let each = (bytes / entries.len().max(1)).max(1);
+                    progress.at_a_time = (SCAN_READ_BYTES / each).clamp(1, SCAN_PAGE_KEYS as usize);
+                    if !entries.is_empty() {
+                        return Ok(entries);
+                    }
+                }
+                // These are larger than those before them.
+                Err(error) if error.code() == ErrorCode::TxnTooLarge && count > 1 => {
+                    progress.at_a_time = count / 2;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Some entries with their values, the bytes of them, and the first key that was not looked at. As far as that
+    /// the range counts as read from then on.
+    async fn next_entries(
+        &self,
+        progress: &RangeProgress,
+        count: usize,
+    ) -> Result<(Vec<Entry>, usize, Option<Vec<u8>>)> {
+        let Batch { mut shown, mut end } = progress.batch(count);
+        let (keyspace, from) = (progress.keyspace, &progress.from[..]);
+        let (expires_at, to) = (Expiry::NEVER, end.as_deref());
+        let mut own = self.own_writes(&RangeEntry { keyspace, expires_at, from, to })?;
+        shown.retain(|one| own.binary_search_by(|(key, _)| key.cmp(&one.key)).is_err());
+        let mut keys: Vec<&[u8]> = shown.iter().map(|one| one.key.as_slice()).collect();
+        keys.extend(own.iter().filter(|one| one.1.is_some()).map(|one| one.0.as_slice()));
+        keys.sort_unstable();
+        if let Some(last) = count.checked_sub(1).and_then(|last| keys.get(last))
+            && keys.len() > count
+        {
+            end = Some(behind(last));
+        }
+        let is_inside = |key: &[u8]| end.as_ref().is_none_or(|end| key < end.as_slice());
+        shown.retain(|one| is_inside(&one.key));
+        own.retain(|one| is_inside(&one.0));
+        let first_expiry = shown.iter().map(|one| one.expires_at.timestamp()).min();
+        let expires_at = first_expiry.map_or(Expiry::NEVER, Expiry::at);
+        // Before anything of it is told.
+        let read = RangeEntry { keyspace, expires_at, from, to: end.as_deref() };
+        let now = self.core().now();
+        self.core().engine.borrow_mut().read_range(now, self.handle(), &read)?;
+        let asked: Vec<&[u8]> = shown.iter().map(|one| one.key.as_slice()).collect();
+        let values = self.read_values(keyspace, &asked).await?;
+        let found = shown.into_iter().map(|one| one.key).zip(values);
+        let mut entries: Vec<(Vec<u8>, Value)> =
+            found.chain(own).filter_map(|(key, value)| Some((key, value?))).collect();
+        entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let bytes = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        Ok((entries.into_iter().map(|(key, value)| (Key::new(key), value)).collect(), bytes, end))
+    }
+
+    /// What the transaction is to write in a range, ascending.
+    fn own_writes(&self, range: &RangeEntry<'_>) -> Result<Vec<(Vec<u8>, Option<Value>)>> {
+        let engine = self.core().engine.borrow();
+        let writes = engine.writes_in(self.handle(), range)?.into_iter();
+        let owned = writes.map(|(key, view)| {
+            let value = view.and_then(|view| {
+                view.value.map(|bytes| Value::new(bytes.to_vec(), Version::ZERO, view.expires_at))
+            });
+            (key, value)
+        });
+        Ok(owned.collect())
+    }
+
+    /// Asks every shard for its next page that has shown nothing that is not handed out.
+    async fn fill(&self, progress: &mut RangeProgress) -> Result<()> {
+        if progress.streams.is_empty() {
+            let shards = self.core().engine.borrow().shards().routes().shards().len();
+            let next = Some(progress.from.clone());
+            progress.streams = vec![Stream { shown: VecDeque::new(), next }; shards];
+        }
+        loop {
+            let is_due = |stream: &Stream| stream.shown.is_empty() && stream.next.is_some();
+            let due: Vec<usize> =
+                (0..progress.streams.len()).filter(|&at| is_due(&progress.streams[at])).collect();
+            if due.is_empty() {
+                return Ok(());
+            }
+            // All are asked before the first is waited for.
+            let mut asked = Vec::with_capacity(due.len());
+            for &place in &due {
+                asked.push(self.ask_page(progress, place)?);
+            }
+            for (place, answer) in due.into_iter().zip(asked) {
+                let answer = answer.await?;
+                progress.streams[place] = read_answer(&answer, |frame| {
+                    let page = RangePage::decode(frame)?;
+                    let shown = page
+                        .entries
+                        .map(|one| Shown { key: one.key.to_vec(), expires_at: one.expires_at });
+                    let next = (!page.done).then(|| page.next.to_vec());
+                    Ok(Stream { shown: shown.collect(), next })
+                })?;
+            }
+            progress.page_keys = (progress.page_keys * 2).min(SCAN_PAGE_KEYS);
+        }
+    }
+
+    fn ask_page(
+        &self,
+        progress: &RangeProgress,
+        place: usize,
+    ) -> Result<crate::operation::Operation<Vec<u8>>> {
+        let at = self.begin_timestamp()?;
+        let (shard, envelope) = envelope_for(self.core(), place)?;
+        let client = self.core().engine.borrow().client();
+        let (keyspace, to) = (progress.keyspace, progress.to.as_deref());
+        let from = progress.streams[place].next.as_deref().ok_or_else(Error::closed)?;
+        // Those who want few ask for few.
+        let wanted = u32::try_from(progress.left).unwrap_or(u32::MAX);
+        let limit = progress.page_keys.min(wanted);
+        Ok(ask_shard(self.core(), shard, |request, out| {
+            let envelope = Envelope { request: RequestId::new(request), ..envelope };
+            let (has_end, to) = (to.is_some(), to.unwrap_or_default());
+            Range { keyspace, at, client, limit, has_end, from, to }.encode(&envelope, out);
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(keys: &[&str], next: Option<&str>) -> Stream {
+        let shown = keys
+            .iter()
+            .map(|key| Shown { key: key.as_bytes().to_vec(), expires_at: Expiry::NEVER });
+        Stream { shown: shown.collect(), next: next.map(|key| key.as_bytes().to_vec()) }
+    }
+
+    fn progress(streams: Vec<Stream>) -> RangeProgress {
+        let options = ScanOptions { to: Some(b"x".to_vec()), ..ScanOptions::default() };
+        let keyspace = KeyspaceId::numbered(1, false).ordered();
+        RangeProgress { streams, ..RangeProgress::new(keyspace, &options) }
+    }
+
+    fn shown(batch: &Batch) -> (String, Option<String>) {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let keys: Vec<String> = batch.shown.iter().map(|one| text(&one.key)).collect();
+        (keys.join(" "), batch.end.as_ref().map(|end| text(end)))
+    }
+
+    #[test]
+    fn shards_are_merged_as_far_as_nothing_can_come_in_between() {
+        let mut scan =
+            progress(vec![stream(&["a", "c", "f"], Some("g")), stream(&["b", "e"], Some("h"))]);
+        let end = |text: &str| Some(text.to_owned());
+        assert_eq!(shown(&scan.batch(2)), ("a b".to_owned(), end("b\\x00")));
+        // The second shard may show an "ee".
+        assert_eq!(shown(&scan.batch(9)), ("a b c e".to_owned(), end("e\\x00")));
+        scan.advance(Some(b"e\0"));
+        assert_eq!((scan.streams[0].shown.len(), scan.streams[1].shown.len()), (1, 0));
+        scan.streams[1] = stream(&["k"], None);
+        assert_eq!(shown(&scan.batch(9)), ("f".to_owned(), end("f\\x00")));
+        scan.advance(Some(b"f\0"));
+        scan.streams[0] = stream(&[], None);
+        assert_eq!(shown(&scan.batch(9)), ("k".to_owned(), end("x")));
+        scan.advance(Some(b"x"));
+        assert!(scan.is_over());
+    }
+
+    #[test]
+    fn a_prefix_and_bounds_are_one_range() {
+        let keyspace = KeyspaceId::numbered(1, false).ordered();
+        let ends = |prefix: &[u8], from: &[u8], to: Option<&[u8]>| {
+            let (prefix, from, to) = (prefix.to_vec(), from.to_vec(), to.map(<[u8]>::to_vec));
+            let options = ScanOptions { prefix, from, to, ..ScanOptions::default() };
+            let progress = RangeProgress::new(keyspace, &options);
+            (progress.from, progress.to)
+        };
+        assert_eq!(ends(b"", b"", None), (b"".to_vec(), None));
+        assert_eq!(ends(b"ab", b"", None), (b"ab".to_vec(), Some(b"ac".to_vec())));
+        assert_eq!(ends(b"ab", b"abx", Some(b"abz")), (b"abx".to_vec(), Some(b"abz".to_vec())));
+        assert_eq!(ends(b"a\xff", b"a", Some(b"z")), (b"a\xff".to_vec(), Some(b"b".to_vec())));
+        assert_eq!(ends(b"\xff", b"", None), (b"\xff".to_vec(), None));
+    }
+}

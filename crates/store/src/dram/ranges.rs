@@ -1,0 +1,183 @@
+//! Reads of ranges: in the order of keys, a bounded number of them at every pump.
+//!
+//! Invariant: a read in the list is not answered yet.
+
+use std::collections::VecDeque;
+
+use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+
+use super::chain::Stored;
+use super::contents::Contents;
+use super::space::Space;
+use super::watermarks::Watermarks;
+use crate::api::{
+    AsOf, KeyRange, RangeCheck, RangeEntry, RangeList, ReadToken, ScanLimit, StoreEvent,
+};
+use crate::kit::ordered::{Walked, Wanted};
+use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
+
+/// A read of a range that is under way.
+pub(super) struct RangeRead {
+    token: ReadToken,
+    keyspace: KeyspaceId,
+    /// Where it goes on.
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    limit: ScanLimit,
+    as_of: AsOf,
+    found: RangeList,
+}
+
+impl RangeRead {
+    pub(super) fn new(
+        token: ReadToken,
+        range: KeyRange<'_>,
+        limit: ScanLimit,
+        as_of: AsOf,
+    ) -> Self {
+        let limit = ScanLimit { keys: limit.keys.max(1), ..limit };
+        let (from, to) = (range.from.to_vec(), range.to.map(<[u8]>::to_vec));
+        let (keyspace, found) = (range.keyspace, RangeList::default());
+        Self { token, keyspace, from, to, limit, as_of, found }
+    }
+
+    /// Looks at some keys; its answer, when it has one.
+    fn step(
+        &mut self,
+        seed: HashSeed,
+        space: Option<&Space>,
+        budget: &mut u32,
+    ) -> Option<StoreEvent> {
+        let Some((space, order)) = space.and_then(|space| Some((space, space.order.as_ref()?)))
+        else {
+            return Some(self.finish(None));
+        };
+        let (fence, as_of, limit) = (space.fence_at(self.as_of.at), self.as_of, self.limit);
+        let wanted = Wanted { from: &self.from, to: self.to.as_deref(), above: None };
+        let (found, mut left_out) = (&mut self.found, None);
+        let walked = order.walk(wanted, budget, |key| {
+            let Some(stored) = visible(seed, space, key, as_of, fence) else { return true };
+            let bytes = found.key_bytes() + key.len();
+            if found.len() as u64 == u64::from(limit.keys)
+                || (bytes > limit.bytes && !found.is_empty())
+            {
+                left_out = Some(key.to_vec());
+                return false;
+            }
+            let Stored { version, expires_at, .. } = *stored;
+            found.push(RangeEntry { key, version, expires_at });
+            true
+        });
+        match walked {
+            Walked::ToEnd | Walked::Stopped => Some(self.finish(left_out)),
+            Walked::UpTo(next) => {
+                debug_assert!(next >= self.from, "a read goes on");
+                self.from = next;
+                None
+            }
+        }
+    }
+
+    fn finish(&mut self, next: Option<Vec<u8>>) -> StoreEvent {
+        debug_assert!(self.found.len() as u64 <= u64::from(self.limit.keys), "within the limit");
+        let entries = core::mem::take(&mut self.found);
+        StoreEvent::RangeDone { token: self.token, entries, next }
+    }
+}
+
+/// The version of a key that shows a value.
+fn visible<'a>(
+    seed: HashSeed,
+    space: &'a Space,
+    key: &[u8],
+    as_of: AsOf,
+    fence: Version,
+) -> Option<&'a Stored> {
+    let hash = KeyRef::new(seed, space.id, key).hash.0;
+    let entry = space.table.find(hash, key);
+    debug_assert!(entry.is_some(), "what is in the order is in the table");
+    entry?.at(as_of.at).filter(|stored| {
+        stored.version > fence
+            && stored.value.is_some()
+            && !stored.expires_at.has_passed(as_of.judged)
+    })
+}
+
+/// The first key of a range whose youngest version lies above `t`.
+pub(super) fn first_above(
+    seed: HashSeed,
+    space: &Space,
+    range: KeyRange<'_>,
+    t: Timestamp,
+    max_keys: u32,
+) -> RangeCheck {
+    let fence = space.latest_fence();
+    if fence.timestamp > t && !range.is_empty() {
+        return RangeCheck::Above { key: None, version: fence };
+    }
+    let Some(order) = &space.order else { return RangeCheck::None };
+    let wanted = Wanted { from: range.from, to: range.to, above: Some(t) };
+    let mut above = None;
+    let walked = order.walk(wanted, &mut max_keys.max(1), |key| {
+        let entry = space.table.find(KeyRef::new(seed, space.id, key).hash.0, key);
+        let version = entry.map_or(Version::ZERO, |entry| entry.newest.version);
+        if version.timestamp > t {
+            above = Some((key.to_vec(), version));
+        }
+        above.is_none()
+    });
+    match (above, walked) {
+        (Some((key, version)), _) => RangeCheck::Above { key: Some(key), version },
+        (None, Walked::UpTo(next)) => RangeCheck::More(next),
+        (None, _) => RangeCheck::None,
+    }
+}
+
+/// All reads of ranges that are under way.
+#[derive(Default)]
+pub(super) struct RangeReads {
+    list: VecDeque<RangeRead>,
+}
+
+impl RangeReads {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Begins one, whose time may be asked.
+    pub(super) fn begin(&mut self, read: RangeRead, marks: &Watermarks) {
+        debug_assert!(read.as_of.at >= marks.watermark(), "what it looks for is there");
+        self.list.push_back(read);
+    }
+
+    /// Goes on with them, one after the other in turn, so that short ones are not held up by long
+    /// ones.
+    pub(super) fn pump(
+        &mut self,
+        seed: HashSeed,
+        contents: &Contents,
+        marks: &Watermarks,
+        events: &mut Vec<StoreEvent>,
+    ) {
+        let mut left = RANGE_KEYS_PER_PUMP;
+        while left > 0
+            && let Some(mut read) = self.list.pop_front()
+        {
+            if let Err(error) = marks.check_age(read.as_of.at) {
+                events.push(StoreEvent::ReadFailed { token: read.token, error });
+                continue;
+            }
+            let mut budget = RANGE_KEYS_AT_ONCE.min(left);
+            let given = budget;
+            let answer = read.step(seed, contents.get(read.keyspace), &mut budget);
+            // Whoever looks at nothing costs something as well.
+            left = left.saturating_sub((given - budget).max(1));
+            match answer {
+                Some(event) => events.push(event),
+                None => self.list.push_back(read),
+            }
+        }
+        debug_assert!(left == 0 || self.list.is_empty(), "reads go on as far as they may");
+    }
+}

@@ -1,0 +1,265 @@
+//! The keys of one keyspace in the order of their bytes, beside its index, which knows no bytes
+//! (docs/design/ordered.md).
+//!
+//! ```text
+//!   put, recovery ─► note ──────────────► keys ◄── walk (ranges, checks, checkpoints)
+//!   collection drops a tombstone ─► gone ─┘ ▲
+//!   a fence empties the index ─► purge: what the index does not know goes, a little at a time
+//! ```
+//!
+//! The index says which versions a key has. A key that is here and not there has none, and reads
+//! pass over it: so it may stay a while, and only the reverse must not be. A sweep for a fence does
+//! not know the bytes of what it takes out of the index; when much of what is here is not there any
+//! more, a purge asks the index about every key.
+//!
+//! **Keys that share all hashes** (two of 100 million, once in millions of stores) have one entry
+//! in the index. Here both are present, and that is how it is noticed: a key is new here, and its
+//! entry is there already. The entry's versions are of one or of the other then, so that reads of
+//! such keys look at the records.
+//!
+//! Invariants: every key with a version in the index is here, or `lost` says that one may be
+//! missing; entries that two keys here share are in `shared`.
+
+use timestone_flash::PageId;
+use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, is_planted};
+
+use super::index::{Index, KeyId};
+use crate::error::StoreError;
+use crate::kit::ordered::{Falling, OrderedKeys, Walked, Wanted};
+
+/// Keys that one pump asks the index about in a purge: some 100 µs of work.
+const PURGED_AT_ONCE: u32 = 512;
+/// A purge begins when one key in so many is not in the index.
+const STALE_DIVISOR: u64 = 16;
+/// Nodes of trees that nobody wants any more which one pump frees.
+const FREED_AT_ONCE: usize = 64;
+
+/// See the module.
+pub(crate) struct Order {
+    keys: OrderedKeys,
+    /// Ascending.
+    shared: Vec<KeyId>,
+    /// Where a purge goes on that has begun.
+    purge: Option<Vec<u8>>,
+    /// Keys that the last purge left, although the index does not seem to know as many.
+    left: u64,
+    /// Trees of keys that a fence has hidden all of.
+    falling: Vec<Falling>,
+    /// A page with a key that could not be read: keys may be missing.
+    lost: Option<PageId>,
+}
+
+/// What the index knows a key by.
+#[inline]
+pub(super) fn id_of(seed: HashSeed, keyspace: KeyspaceId, key: &[u8]) -> KeyId {
+    KeyId::of(KeyRef::new(seed, keyspace, key).hashed())
+}
+
+impl Order {
+    /// No keys.
+    pub(super) fn new() -> Self {
+        Self {
+            keys: OrderedKeys::new(),
+            shared: Vec::new(),
+            purge: None,
+            left: 0,
+            falling: Vec::new(),
+            lost: None,
+        }
+    }
+
+    /// Keys that are here, those included that the index does not know any more.
+    #[cfg(test)]
+    fn len(&self) -> u64 {
+        self.keys.len()
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let falling = self.falling.iter().map(Falling::bytes).sum::<usize>();
+        (self.keys.bytes() + falling + self.shared.capacity() * size_of::<KeyId>()) as u64
+    }
+
+    /// A key has a version of this time. `is_known`: the index had an entry for it before.
+    pub(super) fn note(&mut self, id: KeyId, key: &[u8], at: Timestamp, is_known: bool) {
+        let at = if is_known && is_planted!(UnnotedRewrites) { Timestamp::ZERO } else { at };
+        if self.keys.insert(key, at) && is_known {
+            self.share(id);
+        }
+    }
+
+    /// Several keys may have this entry of the index.
+    pub(super) fn share(&mut self, id: KeyId) {
+        if let Err(place) = self.shared.binary_search(&id) {
+            self.shared.insert(place, id);
+            debug_assert!(self.shared.is_sorted(), "found by a search");
+        }
+    }
+
+    /// Whether several keys may have this entry of the index.
+    #[inline]
+    pub(super) fn is_shared(&self, id: KeyId) -> bool {
+        !self.shared.is_empty() && self.shared.binary_search(&id).is_ok()
+    }
+
+    /// The entries that several keys may have, ascending.
+    pub(super) fn shared(&self) -> &[KeyId] {
+        &self.shared
+    }
+
+    /// A checkpoint knows this key, with versions up to whatever [`Self::are_older_than`] says.
+    pub(super) fn restore(&mut self, key: &[u8]) {
+        self.keys.insert(key, Timestamp::ZERO);
+    }
+
+    /// No version of a key that is here is younger, but those that were noted with their time.
+    pub(super) fn are_older_than(&mut self, t: Timestamp) {
+        self.keys.are_older_than(t);
+    }
+
+    /// A key in this page could not be read.
+    pub(super) fn lose(&mut self, page: PageId) {
+        tracing::warn!(
+            page = page.0,
+            "a key could not be read; ranges of its keyspace are refused until a restart finds its \
+             value replaced"
+        );
+        self.lost = Some(page);
+    }
+
+    /// That no key is missing.
+    pub(super) fn check_whole(&self) -> Result<(), StoreError> {
+        match self.lost {
+            None => Ok(()),
+            Some(page) => {
+                let reason = "a key in it cannot be read, and may belong to the range";
+                Err(StoreError::Corrupt { page: page.0, reason })
+            }
+        }
+    }
+
+    /// The last version of a key has left the index.
+    pub(super) fn gone(&mut self, key: &[u8]) {
+        self.keys.remove(key);
+    }
+
+    /// All keys have left the index.
+    pub(super) fn all_gone(&mut self) {
+        let keys = core::mem::replace(&mut self.keys, OrderedKeys::new());
+        self.falling.push(keys.give_up());
+        (self.purge, self.left) = (None, 0);
+        self.shared = Vec::new();
+        self.lost = None;
+    }
+
+    /// Visits keys; see [`OrderedKeys::walk`].
+    pub(super) fn walk(
+        &self,
+        wanted: Wanted<'_>,
+        budget: &mut u32,
+        visit: impl FnMut(&[u8]) -> bool,
+    ) -> Walked {
+        self.keys.walk(wanted, budget, visit)
+    }
+
+    /// Keys that the index does not know, about.
+    fn stale(&self, index: &Index) -> u64 {
+        self.keys.len().saturating_sub(index.keys() + self.shared.len() as u64)
+    }
+
+    /// Whether [`Self::tidy`] has something to do.
+    pub(super) fn has_work(&self, index: &Index) -> bool {
+        self.purge.is_some() || !self.falling.is_empty() || self.is_stale(index)
+    }
+
+    /// Whether a purge is worth while.
+    fn is_stale(&self, index: &Index) -> bool {
+        self.stale(index) > self.left + self.keys.len() / STALE_DIVISOR
+    }
+
+    /// Frees a little of what is not wanted any more.
+    pub(super) fn tidy(&mut self, seed: HashSeed, keyspace: KeyspaceId, index: &Index) {
+        if let Some(falling) = self.falling.last_mut()
+            && !falling.free_some(FREED_AT_ONCE)
+        {
+            self.falling.pop();
+        }
+        self.left = self.left.min(self.stale(index));
+        if self.purge.is_none() && self.is_stale(index) {
+            self.purge = Some(Vec::new());
+        }
+        let Some(from) = self.purge.take() else { return };
+        let (mut budget, mut stale) = (PURGED_AT_ONCE, Vec::new());
+        let wanted = Wanted { from: &from, to: None, above: None };
+        let walked = self.keys.walk(wanted, &mut budget, |key| {
+            if index.latest(id_of(seed, keyspace, key)).is_none() {
+                stale.push(key.to_vec());
+            }
+            true
+        });
+        for key in stale {
+            self.keys.remove(&key);
+        }
+        match walked {
+            Walked::UpTo(next) => self.purge = Some(next),
+            Walked::ToEnd | Walked::Stopped => {
+                self.left = self.stale(index);
+                self.shared.retain(|&id| index.latest(id).is_some());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, KeyspaceId, Version};
+
+    use super::super::index::{Location, Spot};
+    use super::*;
+
+    const SEED: HashSeed = HashSeed(3);
+    const SPACE: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
+
+    fn put(order: &mut Order, index: &mut Index, key: &[u8]) {
+        let id = id_of(SEED, SPACE, key);
+        let version = Version::new(Timestamp::from_nanos(1), ClientId::ZERO);
+        let place = Location::new(1, false, false);
+        let is_known = index.latest(id).is_some();
+        index.put(id, Spot::NewKey, version, place, Timestamp::ZERO);
+        order.note(id, key, version.timestamp, is_known);
+    }
+
+    #[test]
+    fn an_entry_that_is_there_before_its_key_is_shared() {
+        let mut order = Order::new();
+        let id = id_of(SEED, SPACE, b"one");
+        order.note(id, b"one", Timestamp::ZERO, false);
+        order.note(id, b"one", Timestamp::ZERO, true);
+        assert!(!order.is_shared(id));
+        order.note(id, b"other, with the same hashes", Timestamp::ZERO, true);
+        assert!(order.is_shared(id) && order.shared() == [id]);
+    }
+
+    #[test]
+    fn a_purge_takes_what_the_index_does_not_know_and_nothing_else() {
+        let (mut order, mut index) = (Order::new(), Index::new());
+        for n in 0..5000u32 {
+            put(&mut order, &mut index, &n.to_be_bytes());
+        }
+        assert!(!order.has_work(&index), "each key is known");
+        let mut known = Index::new();
+        for n in (0..5000u32).step_by(10) {
+            put(&mut order, &mut known, &n.to_be_bytes());
+        }
+        let mut pumps = 0u32;
+        while order.has_work(&known) {
+            order.tidy(SEED, SPACE, &known);
+            // What comes meanwhile stays.
+            put(&mut order, &mut known, &(10_000 + pumps).to_be_bytes());
+            pumps += 1;
+            assert!(pumps < 100, "it comes to an end");
+        }
+        assert!(pumps >= 9, "{pumps} pumps: a little at a time");
+        assert_eq!(order.len(), known.keys());
+    }
+}

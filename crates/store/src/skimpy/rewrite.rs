@@ -1,0 +1,335 @@
+//! What is appended when a bucket leaves a block of the log.
+//!
+//! ```text
+//!   whole:  everything that is kept ─► one place: a new chain, the old one is void
+//!   moved:  what is kept in the block ─► in front of the chain, whose end goes with the block
+//! ```
+//!
+//! A whole bucket is short to read afterwards, and empties other blocks as well; but where its
+//! records lie scattered it takes many times what the block gives back. Moving takes what lives in
+//! the block, and no more: so it always wins, as long as something in the block is dead.
+//!
+//! What must not happen: a copy of an older version is believed to be the youngest one, when a crash
+//! takes the youngest one's copy. So only the youngest is not flagged.
+
+use std::collections::BTreeMap;
+
+use timestone_flash::{BlockId, PAGE_BYTES};
+
+use super::chain::{Gathering, is_void};
+use super::contents::FrugalContents;
+use super::keep::{KeepVerdict, Kept};
+use super::translations::{Name, Youngest};
+use crate::kit::blocks::Blocks;
+use crate::kit::ledger::Held;
+use crate::kit::volume::block_bytes;
+use crate::kit::writer::StreamId;
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+
+/// How a bucket leaves the block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Whole,
+    Moved,
+    /// There is no room for either.
+    Waits,
+}
+
+/// Bytes of what is kept of a bucket: all, and what of it lies in the block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weight {
+    all: u64,
+    own: u64,
+}
+
+impl Weight {
+    /// Of a bucket that leaves a block, or (without one) is put together.
+    pub(super) fn of(
+        gathering: &Gathering,
+        verdict: &KeepVerdict,
+        block: Option<BlockId>,
+        blocks: &Blocks,
+    ) -> Self {
+        let mut weight = Self { all: 0, own: 0 };
+        for kept in &verdict.kept {
+            let bytes = kept_bytes(gathering, kept) as u64;
+            weight.all += bytes;
+            if gathering.is_in(kept.at, block, blocks) {
+                weight.own += bytes;
+            }
+        }
+        weight
+    }
+
+    /// What of `bytes`, which were written for all, was for the block's own.
+    pub(super) fn share(self, bytes: u64) -> u64 {
+        bytes * self.own / self.all.max(1)
+    }
+}
+
+fn kept_bytes(gathering: &Gathering, kept: &Kept) -> usize {
+    gathering.record(&gathering.records[kept.at]).bytes() + layout::SLOT_BYTES
+}
+
+/// Chooses. Whole where that takes hardly more than the block's own records, or where there is room to
+/// spare; `in_block`: the chain has records in the block.
+pub(super) fn choose(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    weight: Weight,
+    block: Option<BlockId>,
+    core: &FrugalContents,
+) -> Way {
+    let blocks = &core.kit.volume.blocks;
+    let all = verdict.kept.iter().map(|kept| kept_bytes(gathering, kept));
+    let leave = match (block, weight.own == weight.all) {
+        (Some(_), true) => 0,
+        (Some(_), false) if weight.all <= 2 * weight.own => blocks.floor(),
+        _ => spare(blocks),
+    };
+    if has_room(all, leave, core) {
+        return Way::Whole;
+    }
+    let own = verdict.kept.iter().filter(|kept| gathering.is_in(kept.at, block, blocks));
+    let own = own.map(|kept| kept_bytes(gathering, kept));
+    if block.is_some() && leave > 0 && has_room(own, 0, core) { Way::Moved } else { Way::Waits }
+}
+
+/// With more free blocks than these, whole buckets are rewritten: half way from where puts are
+/// refused to where collection begins.
+pub(super) fn spare(blocks: &Blocks) -> u32 {
+    u32::midpoint(blocks.floor(), blocks.low_water())
+}
+
+/// Whether records of these lengths find room, and so many blocks stay.
+fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalContents) -> bool {
+    const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
+    let volume = &core.kit.volume;
+    // The open page may have room for none of them.
+    let (mut pages, mut left) = (0u32, 0);
+    for length in lengths {
+        if length > left {
+            (pages, left) = (pages + 1, ROOM);
+        }
+        left -= length;
+    }
+    let wanted = pages.div_ceil(volume.geometry().pages_per_block) + leave;
+    pages == 0 || volume.blocks.clean_count() > wanted
+}
+
+/// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one.
+pub(super) fn append_whole(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    core: &mut FrugalContents,
+) {
+    let mut newest: BTreeMap<Name, Youngest> =
+        verdict.names.iter().map(|&name| (name, Youngest::NONE)).collect();
+    let mut head = NO_PAGE;
+    let count = verdict.kept.len();
+    for (number, kept) in verdict.kept.iter().enumerate() {
+        let links = Links {
+            next: head,
+            prior: newest.get(&kept.name).map_or(NO_PAGE, |known| known.page),
+            kind: LinkKind::of_copy(number, count),
+            bits: core.buckets.bits(),
+        };
+        let youngest = append(gathering, kept, links, core);
+        head = youngest.page;
+        newest.insert(kept.name, youngest);
+    }
+    core.buckets.rewritten(gathering.bucket, head);
+    for (name, youngest) in newest {
+        core.translations.update(name, youngest);
+    }
+    let all = 0..gathering.records.len();
+    forget(gathering, verdict, all, core);
+    core.counts.rewritten_buckets += 1;
+}
+
+/// Appends what is kept in a block, the oldest first, in front of the chain. What lies there is the
+/// chain's end: the block is the log's tail.
+pub(super) fn append_moved(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    block: BlockId,
+    core: &mut FrugalContents,
+) {
+    let (bucket, geometry) = (gathering.bucket, core.kit.volume.geometry());
+    let is_own = |at: usize, core: &FrugalContents| {
+        gathering.is_in(at, Some(block), &core.kit.volume.blocks)
+    };
+    let is_whole = core.buckets.older(bucket).is_empty();
+    let mut head = core.buckets.head(bucket);
+    let mut moved: BTreeMap<Name, Youngest> = BTreeMap::new();
+    for (number, kept) in verdict.kept.iter().enumerate() {
+        if !is_own(kept.at, core) {
+            continue;
+        }
+        let younger = verdict.kept[number + 1..].iter().any(|other| other.name == kept.name);
+        let older = verdict.kept[..number].iter().any(|other| other.name == kept.name);
+        let kind = if younger || !is_whole { LinkKind::Flagged } else { LinkKind::Youngest };
+        let prior = if younger || older || !is_whole { UNKNOWN_PAGE } else { NO_PAGE };
+        let links = Links { next: head, prior, kind, bits: core.buckets.bits() };
+        let copy = append(gathering, kept, links, core);
+        head = copy.page;
+        moved.insert(kept.name, copy);
+    }
+    let first = geometry.page(block, 0).0;
+    core.buckets.moved(bucket, head, first..first + geometry.pages_per_block);
+    for &name in &verdict.names {
+        let youngest = verdict.kept.iter().rfind(|kept| kept.name == name);
+        let youngest = youngest.map_or(Youngest::NONE, |kept| {
+            if is_own(kept.at, core) {
+                return Youngest { exact: is_whole, ..moved[&name] };
+            }
+            let gathered = &gathering.records[kept.at];
+            let is_first = (0..kept.at)
+                .all(|at| core.name_of(&gathering.record(&gathering.records[at])) != name);
+            let exact = is_whole && is_first && !moved.contains_key(&name);
+            youngest_of(&gathering.record(gathered), gathered.place.page, exact)
+        });
+        core.translations.update(name, youngest);
+    }
+    let own: Vec<usize> = (0..gathering.records.len()).filter(|&at| is_own(at, core)).collect();
+    forget(gathering, verdict, own.into_iter(), core);
+}
+
+/// Appends what is kept of some records, whose pages could not be programmed, in front of the chain.
+/// What was behind them is a further beginning, as after a crash.
+pub(super) fn append_displaced(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    is_displaced: impl Fn(usize) -> bool,
+    core: &mut FrugalContents,
+) {
+    let bucket = gathering.bucket;
+    let last = (0..gathering.records.len()).rfind(|&at| is_displaced(at));
+    let behind = last.and_then(|last| gathering.records.get(last + 1)).map(|one| one.place);
+    let (mut head, mut moved) = (core.buckets.head(bucket), BTreeMap::new());
+    for kept in verdict.kept.iter().filter(|kept| is_displaced(kept.at)) {
+        let (prior, kind) = (UNKNOWN_PAGE, LinkKind::Flagged);
+        let copy = append(
+            gathering,
+            kept,
+            Links { next: head, prior, kind, bits: core.buckets.bits() },
+            core,
+        );
+        head = copy.page;
+        moved.insert(kept.name, copy);
+    }
+    core.buckets.displaced(bucket, head, behind);
+    for &name in &verdict.names {
+        let youngest = verdict.kept.iter().rfind(|kept| kept.name == name);
+        let youngest = youngest.map_or(Youngest::NONE, |kept| {
+            let gathered = &gathering.records[kept.at];
+            match moved.get(&name).filter(|_| is_displaced(kept.at)) {
+                Some(&copy) => Youngest { exact: false, ..copy },
+                None => youngest_of(&gathering.record(gathered), gathered.place.page, false),
+            }
+        });
+        core.translations.update(name, youngest);
+    }
+    let displaced = (0..gathering.records.len()).filter(|&at| is_displaced(at));
+    forget(gathering, verdict, displaced, core);
+}
+
+/// Whether there is room to move some of what is kept.
+pub(super) fn has_room_for(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    moves: impl Fn(usize) -> bool,
+    core: &FrugalContents,
+) -> bool {
+    let kept = verdict.kept.iter().filter(|kept| moves(kept.at));
+    has_room(kept.map(|kept| kept_bytes(gathering, kept)), 0, core)
+}
+
+fn youngest_of(record: &Record<'_>, page: u32, exact: bool) -> Youngest {
+    Youngest {
+        version: record.version,
+        page,
+        tombstone: record.kind.is_tombstone(),
+        may_expire: !record.expires_at.is_never(),
+        exact,
+    }
+}
+
+fn append(gathering: &Gathering, kept: &Kept, links: Links, core: &mut FrugalContents) -> Youngest {
+    let mut record = gathering.record(&gathering.records[kept.at]);
+    if kept.shrinks {
+        (record.kind, record.value) = (RecordKind::Tombstone, &[]);
+    }
+    record.links = Some(links);
+    let page = core.append(&record, kept.name.check, Held::NOTHING, 0);
+    let page = page.expect("there was room for all of them");
+    core.records += 1;
+    core.record_bytes += record.bytes() as u64;
+    core.counts.moved += 1;
+    youngest_of(&record, page.0, true)
+}
+
+/// Counts what is in the chain no more: records of these places.
+fn forget(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    places: impl Iterator<Item = usize>,
+    core: &mut FrugalContents,
+) {
+    let record = |at: usize| gathering.record(&gathering.records[at]);
+    for at in places {
+        let bytes = record(at).bytes() as u64;
+        core.records -= 1.min(core.records);
+        core.record_bytes -= bytes.min(core.record_bytes);
+        let kept = verdict.kept.iter().find(|kept| kept.at == at);
+        if kept.is_none() {
+            core.superseded_bytes -= bytes.min(core.superseded_bytes);
+            core.counts.dropped_records += 1;
+            core.counts.dropped_tombstones += u64::from(verdict.tombstones.contains(&at));
+        }
+        if kept.is_none_or(|kept| kept.shrinks) {
+            core.counts.dead_part_bytes +=
+                parts_died(&record(at), verdict, record, &mut core.kit.volume.blocks);
+        }
+    }
+}
+
+/// The parts of a large value that is dropped are dead, unless another record has the same: their
+/// bytes.
+fn parts_died<'a>(
+    dropped: &Record<'_>,
+    verdict: &KeepVerdict,
+    record: impl Fn(usize) -> Record<'a>,
+    blocks: &mut Blocks,
+) -> u64 {
+    if !dropped.kind.is_large() || is_void(dropped, blocks) {
+        return 0;
+    }
+    let Some(head) = LargeHead::read(dropped.value) else { return 0 };
+    let is_same = |kept: &Kept| {
+        let other = record(kept.at);
+        !kept.shrinks
+            && other.kind.is_large()
+            && LargeHead::read(other.value).is_some_and(|other| other.extents == head.extents)
+    };
+    if verdict.kept.iter().any(is_same) {
+        return 0;
+    }
+    let mut bytes = 0;
+    for extent in &head.extents {
+        blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
+        bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
+    }
+    bytes
+}
+
+/// What the log has grown by since its ordinal was `before`, in bytes.
+pub(super) fn grown_since(before: u64, core: &FrugalContents) -> u64 {
+    (core.kit.volume.writer.ordinal(StreamId::Hot) - before) * PAGE_BYTES as u64
+}
+
+/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent.
+pub(super) fn is_worthwhile(core: &FrugalContents) -> bool {
+    core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
+        && core.superseded_bytes >= core.record_bytes / 8
+}
