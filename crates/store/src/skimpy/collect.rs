@@ -263,9 +263,7 @@ impl TailCollector {
         if ahead < low.max(asked) {
             self.choose_large(short, core);
         }
-        if (urgent || ahead < low && rewrite::is_worthwhile(self.won_before, core))
-            && self.may_try(core)
-        {
+        if (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core) {
             self.choose(core);
         }
         let can_grow = core.kit.room.may_grow(&core.kit.volume) > 0;
