@@ -314,7 +314,7 @@ impl TailCollector {
         let round = self
             .round
             .get_or_insert(LogRound { left: core.log.len() as u32 + 1, ..LogRound::default() });
-        if round.left == 0 || round.won < -2 * block_bytes as i64 {
+        if round.left == 0 {
             let won = round.won >= block_bytes as i64;
             let (later, until) = (round.later, round.until);
             self.round = None;
