@@ -337,9 +337,7 @@ impl TailCollector {
         if ahead < low.max(asked) {
             self.choose_large(short, core);
         }
-        if (urgent || ahead < low && rewrite::is_worthwhile(self.won_before, core))
-            && self.may_try(core)
-        {
+        if (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core) {
             self.choose(core);
         }
         let can_grow = core.kit.room.may_grow(&core.kit.volume) > 0;
@@ -390,7 +388,7 @@ impl TailCollector {
         let round = self
             .round
             .get_or_insert(LogRound { left: core.log.len() as u32 + 1, ..LogRound::default() });
-        if round.left == 0 || round.won < -2 * block_bytes as i64 {
+        if round.left == 0 {
             let won = round.won >= block_bytes as i64;
             let (later, until) = (round.later, round.until);
             self.round = None;

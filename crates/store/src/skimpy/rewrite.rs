@@ -361,10 +361,8 @@ pub(super) fn grown_since(before: u64, core: &FrugalContents) -> u64 {
     (core.kit.volume.writer.ordinal(StreamId::Hot) - before) * PAGE_BYTES as u64
 }
 
-/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent;
-/// `won_before`: bytes that the block before has won.
-pub(super) fn is_worthwhile(won_before: u64, core: &FrugalContents) -> bool {
-    won_before >= block_bytes(core.kit.volume.geometry()) / 4
-        || core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
-            && core.superseded_bytes >= core.record_bytes / 8
+/// Whether so much seems to be dead that it is worth emptying blocks before it is urgent.
+pub(super) fn is_worthwhile(core: &FrugalContents) -> bool {
+    core.superseded_bytes >= block_bytes(core.kit.volume.geometry())
+        && core.superseded_bytes >= core.record_bytes / 8
 }
