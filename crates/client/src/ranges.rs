@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use timestone_session::SessionError;
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyspaceId, Version};
 use timestone_wire::{Envelope, ErrorCode, Message, Range, RangeEntry, RangePage, RequestId};
@@ -220,6 +221,10 @@ impl LocalTransaction {
     async fn fill(&self, progress: &mut RangeProgress) -> Result<()> {
         if progress.streams.is_empty() {
             let shards = self.core().engine.borrow().shards().routes().shards().len();
+            // Before the first map came, nobody is known who could be asked.
+            if shards == 0 {
+                return Err(SessionError::NoShard.into());
+            }
             let next = Some(progress.from.clone());
             progress.streams = vec![Stream { shown: VecDeque::new(), next }; shards];
         }

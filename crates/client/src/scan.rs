@@ -350,7 +350,9 @@ impl LocalTransaction {
         Ok((entries, bytes))
     }
 
-    /// The values of some keys in the transaction's snapshot, which do not become part of what it has read.
+    /// The values of some keys in the transaction's snapshot, which do not become part of what it has read. They
+    /// are read by a transaction of its own, whose commit says whether one was read around a promise: a page may
+    /// have shown a version that its shard, after a restart or at another server, holds as promised again.
     pub(crate) async fn read_values(
         &self,
         keyspace: KeyspaceId,
@@ -363,6 +365,7 @@ impl LocalTransaction {
         for read in reads {
             values.push(read.await?);
         }
+        reader.commit().await?;
         Ok(values)
     }
 

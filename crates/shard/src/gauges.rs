@@ -229,7 +229,7 @@ impl ShardGauges {
     pub fn count(&self, kind: Kind) {
         let counter = match kind {
             Kind::Get => &self.counts.gets,
-            Kind::Prepare => &self.counts.prepares,
+            Kind::Prepare | Kind::PrepareRanges => &self.counts.prepares,
             Kind::Write => &self.counts.writes,
             Kind::Decide => &self.counts.decisions,
             _ => return,

@@ -257,7 +257,7 @@ impl Shard {
         let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
         self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
         if self.driver.is_to_put() {
-            self.put_prepare(ctx, token, (&prepare, ranges), goes_on);
+            self.put_prepare(ctx, token, &prepare, goes_on);
         }
         self.carry_out_prepare(ctx, token, frame, refused);
         self.driver.assert_carried_out();
@@ -277,6 +277,17 @@ impl Shard {
         self.items.set_participants(prepare.participants.iter());
         let around = (&*self.store, self.write_sets.payloads());
         self.items.look_at_ranges((prepare, ranges), self.driver.participant(), around);
+        self.step_items(ctx, token, prepare, goes_on);
+    }
+
+    /// Hands a prepare to the core as the items have it.
+    fn step_items(
+        &mut self,
+        ctx: &Turn<'_>,
+        token: Token,
+        prepare: &wire::Prepare<'_>,
+        goes_on: GoesOn,
+    ) {
         let input = Input::Prepare(prepare_of(token, prepare, &self.items, goes_on));
         self.driver.step(ctx.now(), input);
     }
@@ -292,7 +303,7 @@ impl Shard {
         &mut self,
         ctx: &Turn<'_>,
         token: Token,
-        (prepare, ranges): (&wire::Prepare<'_>, wire::RangeEntries<'_>),
+        prepare: &wire::Prepare<'_>,
         goes_on: GoesOn,
     ) {
         self.driver.clear();
@@ -302,9 +313,10 @@ impl Shard {
         let writes = writes.map(|(write, key)| (key.with(write.key), write));
         let put = put_at_once(writes, version, &mut **store, lookups);
         if put.is_err() && !timestone_types::is_planted!(PutWithoutRoom) {
-            // What was put of it is put again, which changes nothing.
+            // What was put of it is put again, which changes nothing. Its ranges are not looked at
+            // again: they would show what it has put itself, and it would be refused.
             let goes_on = GoesOn { at_once: false, ..goes_on };
-            return self.step_prepare(ctx, token, (prepare, ranges), goes_on);
+            return self.step_items(ctx, token, prepare, goes_on);
         }
         let prepare = prepare_of(token, prepare, &self.items, goes_on);
         self.driver.step(ctx.now(), Input::PutDone { prepare });

@@ -466,7 +466,9 @@ impl TailCollector {
             // Others have been moved before, or a younger one stands for them.
             if core.spaces.get(keyspace).is_some_and(|space| space.fences.contains(&known)) {
                 let record = fence_record(keyspace, known.version);
-                let Some(to) = core.append(&record, 0, Held::NOTHING, 0) else { return };
+                let Some(to) = core.append(&record, 0, Held::NOTHING, 0) else {
+                    return self.cramped(0, Timestamp::ZERO, core);
+                };
                 core.spaces.ensure(keyspace).add_fence(Fence { page: to.0, ..known });
             }
             victim.fences.pop();
