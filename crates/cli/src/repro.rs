@@ -12,7 +12,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use timestone_repro::{
-    Experiment, Measured, Progress, Provenance, ReproError, RunOptions, Written, index_page, write,
+    Experiment, Measured, Progress, Provenance, ReproError, RunOptions, WrittenFiles, index_page,
+    write,
 };
 
 use crate::bench::progress;
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &ReproArgs, format: Format) -> Result<(), Failure> {
     let bar = progress::bar(STEPS * wanted.len() as u64, "{wide_bar} {msg} {eta} left");
     let mut told = Vec::new();
     for (number, experiment) in wanted.iter().enumerate() {
-        let mut watched = Watched {
+        let mut watched = ShownProgress {
             bar: &bar,
             interrupt: &interrupt,
             id: experiment.id(),
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &ReproArgs, format: Format) -> Result<(), Failure> {
             in_real_time: args.real_time,
         };
         let written = write(experiment, &measured, &provenance, &folder).map_err(failed)?;
-        told.push(Told { experiment, measured, provenance, written });
+        told.push(ReproReport { experiment, measured, provenance, written });
     }
     bar.finish_and_clear();
     write_index(&folder)?;
@@ -132,14 +133,14 @@ fn failed(error: ReproError) -> Failure {
 }
 
 /// Shows how far an experiment is, until a signal comes.
-struct Watched<'a> {
+struct ShownProgress<'a> {
     bar: &'a ProgressBar,
     interrupt: &'a Interrupt,
     id: &'a str,
     begin: u64,
 }
 
-impl Progress for Watched<'_> {
+impl Progress for ShownProgress<'_> {
     fn at(&mut self, share: f64, doing: &str) -> ControlFlow<()> {
         if self.interrupt.has_come() {
             return ControlFlow::Break(());
@@ -151,14 +152,14 @@ impl Progress for Watched<'_> {
 }
 
 /// What became of an experiment.
-struct Told<'a> {
+struct ReproReport<'a> {
     experiment: &'a Experiment,
     measured: Measured,
     provenance: Provenance,
-    written: Written,
+    written: WrittenFiles,
 }
 
-impl Told<'_> {
+impl ReproReport<'_> {
     fn json(&self) -> Value {
         let points: Vec<Value> = self
             .measured
@@ -194,9 +195,9 @@ impl Told<'_> {
     }
 }
 
-fn tell(told: &[Told<'_>], format: Format) -> Result<(), Failure> {
+fn tell(told: &[ReproReport<'_>], format: Format) -> Result<(), Failure> {
     if format == Format::Json {
-        return write_json(&told.iter().map(Told::json).collect::<Vec<_>>());
+        return write_json(&told.iter().map(ReproReport::json).collect::<Vec<_>>());
     }
     let mut shown = table(&["EXPERIMENT", "SOURCE", "PAGE"]);
     for one in told {

@@ -244,9 +244,9 @@ fn a_round_trip_of_everything() {
     assert_eq!(server.json(&["keyspace", "create", "users", "-o", "json"])["name"], "users");
     failed(&server.run(&["keyspace", "create", "users"]), 1, &["users"]);
     failed(
-        &server.run(&["keyspace", "create", "more", "--index", "ordered"]),
+        &server.run(&["keyspace", "create", "more", "--index", "frugal"]),
         2,
-        &["index", "ordered", "full"],
+        &["index", "frugal", "full"],
     );
     succeeded(&server.run(&["put", "greeting", "from users", "--keyspace", "users"]));
     assert_eq!(server.run(&["get", "greeting", "--keyspace", "users"]).stdout, b"from users");

@@ -31,7 +31,7 @@ struct Shown {
 
 /// What one shard has shown and not handed out yet, ascending.
 #[derive(Clone, Debug)]
-struct Stream {
+struct ShardStream {
     shown: VecDeque<Shown>,
     /// Where its next page begins; `None`: it has shown all.
     next: Option<Vec<u8>>,
@@ -45,14 +45,14 @@ pub(crate) struct RangeProgress {
     from: Vec<u8>,
     to: Option<Vec<u8>>,
     /// One for each shard, when the first pages have been asked for.
-    streams: Vec<Stream>,
+    streams: Vec<ShardStream>,
     page_keys: u32,
     at_a_time: usize,
     left: usize,
 }
 
 /// What follows in a scan, before the values are read.
-struct Batch {
+struct ShownBatch {
     /// Keys that shards have shown, and when their values expire.
     shown: Vec<Shown>,
     /// All keys before this one are known; `None`: all keys of the range.
@@ -77,7 +77,7 @@ impl RangeProgress {
     }
 
     /// The next keys, as far as it is sure that none is missing between them.
-    fn batch(&self, count: usize) -> Batch {
+    fn batch(&self, count: usize) -> ShownBatch {
         let mut at = vec![0; self.streams.len()];
         let mut shown: Vec<Shown> = Vec::new();
         while shown.len() < count {
@@ -94,7 +94,9 @@ impl RangeProgress {
                     None => return Self::cut(shown),
                 }
             }
-            let Some((place, head)) = first else { return Batch { shown, end: self.to.clone() } };
+            let Some((place, head)) = first else {
+                return ShownBatch { shown, end: self.to.clone() };
+            };
             shown.push(head.clone());
             at[place] += 1;
         }
@@ -102,10 +104,10 @@ impl RangeProgress {
     }
 
     /// A batch that ends with its last key.
-    fn cut(shown: Vec<Shown>) -> Batch {
+    fn cut(shown: Vec<Shown>) -> ShownBatch {
         debug_assert!(!shown.is_empty(), "every shard that is not through has shown a key");
         let end = shown.last().map(|last| behind(&last.key));
-        Batch { shown, end: Some(end.unwrap_or_default()) }
+        ShownBatch { shown, end: Some(end.unwrap_or_default()) }
     }
 
     /// Everything before a key was handed out.
@@ -172,7 +174,7 @@ impl LocalTransaction {
         progress: &RangeProgress,
         count: usize,
     ) -> Result<(Vec<Entry>, usize, Option<Vec<u8>>)> {
-        let Batch { mut shown, mut end } = progress.batch(count);
+        let ShownBatch { mut shown, mut end } = progress.batch(count);
         let (keyspace, from) = (progress.keyspace, &progress.from[..]);
         let (expires_at, to) = (Expiry::NEVER, end.as_deref());
         let mut own = self.own_writes(&RangeEntry { keyspace, expires_at, from, to })?;
@@ -226,10 +228,10 @@ impl LocalTransaction {
                 return Err(SessionError::NoShard.into());
             }
             let next = Some(progress.from.clone());
-            progress.streams = vec![Stream { shown: VecDeque::new(), next }; shards];
+            progress.streams = vec![ShardStream { shown: VecDeque::new(), next }; shards];
         }
         loop {
-            let is_due = |stream: &Stream| stream.shown.is_empty() && stream.next.is_some();
+            let is_due = |stream: &ShardStream| stream.shown.is_empty() && stream.next.is_some();
             let due: Vec<usize> =
                 (0..progress.streams.len()).filter(|&at| is_due(&progress.streams[at])).collect();
             if due.is_empty() {
@@ -248,7 +250,7 @@ impl LocalTransaction {
                         .entries
                         .map(|one| Shown { key: one.key.to_vec(), expires_at: one.expires_at });
                     let next = (!page.done).then(|| page.next.to_vec());
-                    Ok(Stream { shown: shown.collect(), next })
+                    Ok(ShardStream { shown: shown.collect(), next })
                 })?;
             }
             progress.page_keys = (progress.page_keys * 2).min(SCAN_PAGE_KEYS);
@@ -280,20 +282,20 @@ impl LocalTransaction {
 mod tests {
     use super::*;
 
-    fn stream(keys: &[&str], next: Option<&str>) -> Stream {
+    fn stream(keys: &[&str], next: Option<&str>) -> ShardStream {
         let shown = keys
             .iter()
             .map(|key| Shown { key: key.as_bytes().to_vec(), expires_at: Expiry::NEVER });
-        Stream { shown: shown.collect(), next: next.map(|key| key.as_bytes().to_vec()) }
+        ShardStream { shown: shown.collect(), next: next.map(|key| key.as_bytes().to_vec()) }
     }
 
-    fn progress(streams: Vec<Stream>) -> RangeProgress {
+    fn progress(streams: Vec<ShardStream>) -> RangeProgress {
         let options = ScanOptions { to: Some(b"x".to_vec()), ..ScanOptions::default() };
         let keyspace = KeyspaceId::numbered(1, false).ordered();
         RangeProgress { streams, ..RangeProgress::new(keyspace, &options) }
     }
 
-    fn shown(batch: &Batch) -> (String, Option<String>) {
+    fn shown(batch: &ShownBatch) -> (String, Option<String>) {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         let keys: Vec<String> = batch.shown.iter().map(|one| text(&one.key)).collect();
         (keys.join(" "), batch.end.as_ref().map(|end| text(end)))

@@ -2,7 +2,7 @@
 
 use crate::error::ReproError;
 use crate::measured::Measured;
-use crate::progress::{Part, Progress};
+use crate::progress::{Progress, ProgressPart};
 use crate::spec::{Spec, nearest};
 use crate::store;
 use crate::txn;
@@ -108,7 +108,7 @@ impl Experiment {
             return Err(ReproError::VirtualOnly(self.spec.id.clone()));
         }
         let seed = options.seed.unwrap_or(self.spec.seed);
-        let mut whole = Part::of(progress, 0, 1);
+        let mut whole = ProgressPart::of(progress, 0, 1);
         if let Some(store) = &self.spec.store {
             let (part, scale) = store.scaled(options.scale);
             let measured = store::run(&part, seed, options.in_real_time, &mut whole)?;

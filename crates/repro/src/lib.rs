@@ -27,7 +27,7 @@ mod txn;
 pub use error::ReproError;
 pub use experiment::{Experiment, RunOptions};
 pub use measured::{Measured, Point};
-pub use output::{Provenance, Written, index_page, write};
+pub use output::{Provenance, WrittenFiles, index_page, write};
 pub use progress::Progress;
 pub use spec::{Reported, ReportedBand};
 pub use store::{Processor, calibrate};

@@ -10,15 +10,15 @@ pub trait Progress {
     fn at(&mut self, share: f64, doing: &str) -> ControlFlow<()>;
 }
 
-/// Part of an experiment's progress.
-pub(crate) struct Part<'a> {
+/// ProgressPart of an experiment's progress.
+pub(crate) struct ProgressPart<'a> {
     progress: &'a mut dyn Progress,
     from: f64,
     length: f64,
 }
 
-impl<'a> Part<'a> {
-    /// Part `number` of `count` that are alike.
+impl<'a> ProgressPart<'a> {
+    /// ProgressPart `number` of `count` that are alike.
     pub(crate) fn of(progress: &'a mut dyn Progress, number: usize, count: usize) -> Self {
         let length = 1.0 / count.max(1) as f64;
         Self { progress, from: number as f64 * length, length }
@@ -33,15 +33,15 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Part `number` of `count` parts of this one.
-    pub(crate) fn part(&mut self, number: usize, count: usize) -> Part<'_> {
+    /// ProgressPart `number` of `count` parts of this one.
+    pub(crate) fn part(&mut self, number: usize, count: usize) -> ProgressPart<'_> {
         self.span(number, 1, count)
     }
 
     /// So many parts of `count` parts of this one, from `number` on.
-    pub(crate) fn span(&mut self, number: usize, parts: usize, count: usize) -> Part<'_> {
+    pub(crate) fn span(&mut self, number: usize, parts: usize, count: usize) -> ProgressPart<'_> {
         let one = self.length / count.max(1) as f64;
         let from = self.from + number as f64 * one;
-        Part { progress: self.progress, from, length: one * parts as f64 }
+        ProgressPart { progress: self.progress, from, length: one * parts as f64 }
     }
 }

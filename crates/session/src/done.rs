@@ -45,6 +45,9 @@ pub enum OpResult<'a> {
     Failed(SessionError),
 }
 
+/// A key that a transaction is to write, and its value; nothing when it is deleted.
+pub type OwnWrite<'a> = (Vec<u8>, Option<ValueView<'a>>);
+
 /// One key's state at the snapshot it was read at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ValueView<'a> {

@@ -30,7 +30,9 @@ mod options;
 mod routes;
 
 pub use config::EngineConfig;
-pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, Written};
+pub use done::{
+    Abort, Committed, Done, KeyName, OpResult, OwnWrite, TxnStatus, ValueView, Written,
+};
 pub use engine::offset::ClockOffset;
 pub use engine::shards::Shards;
 pub use engine::{Engine, EngineStats};

@@ -17,9 +17,9 @@ pub const MAX_PREPARED: usize = 1 << 17;
 /// Most ranges of keys of which one participant remembers when they were read: as many as are read in
 /// some milliseconds. The oldest of more counts for its whole keyspace, which costs `Later` votes,
 /// never correctness.
-pub const MAX_RANGE_MARKS: usize = 128;
+pub const MAX_RANGE_RECORDS: usize = 128;
 /// Most bytes of keys at the ends of those ranges.
-pub const MAX_RANGE_MARK_BYTES: usize = 1 << 20;
+pub const MAX_RANGE_RECORD_BYTES: usize = 1 << 20;
 /// Most client incarnations that one participant knows at a time.
 pub const MAX_CLIENTS: usize = 1 << 16;
 /// Most finished transactions whose outcomes one client may leave unacknowledged at one

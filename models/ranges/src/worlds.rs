@@ -1,4 +1,5 @@
-//! The small worlds.
+//! The small worlds that are explored: which transactions there are, what each reads and writes,
+//! when it may begin and commit, and what may befall the shards meanwhile.
 
 use crate::model::{Small, Spec};
 use crate::world::{At, Key};

@@ -41,7 +41,7 @@ impl Provenance {
 
 /// The files of an experiment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Written {
+pub struct WrittenFiles {
     /// The page.
     pub page: PathBuf,
     /// The figures.
@@ -62,11 +62,11 @@ pub fn write(
     measured: &Measured,
     provenance: &Provenance,
     folder: &Path,
-) -> Result<Written, ReproError> {
+) -> Result<WrittenFiles, ReproError> {
     let name = file_name(experiment.id(), provenance.in_real_time);
     let path = |extension: &str| folder.join(format!("{name}.{extension}"));
     let written =
-        Written { page: path("md"), csv: path("csv"), svg: path("svg"), png: path("png") };
+        WrittenFiles { page: path("md"), csv: path("csv"), svg: path("svg"), png: path("png") };
     std::fs::create_dir_all(folder).map_err(|error| not_written(folder, &error))?;
     let spec = &experiment.spec;
     let pictures = picture::draw(spec, measured, provenance)?;

@@ -14,7 +14,7 @@ use timestone_flash::FlashClock;
 use timestone_store::{Mftl, Skimpy, Vftl};
 
 use crate::error::ReproError;
-use crate::progress::{Part, Progress};
+use crate::progress::{Progress, ProgressPart};
 use crate::spec::Spec;
 use crate::store::mix::Asking;
 use crate::store::part::{StoreKind, StorePart};
@@ -59,7 +59,7 @@ pub fn calibrate(
     let mut least: Vec<Sample> = Vec::new();
     let mut turn = f64::INFINITY;
     for repeat in 0..REPEATS {
-        let mut progress = Part::of(progress, repeat, REPEATS);
+        let mut progress = ProgressPart::of(progress, repeat, REPEATS);
         let mut samples = Vec::new();
         turn = turn.min(run_all(&mut part, processor_time, &mut progress, &mut samples)?);
         if least.is_empty() {
@@ -90,7 +90,7 @@ pub fn calibrate(
 fn run_all(
     part: &mut StorePart,
     processor_time: &dyn Fn() -> Duration,
-    progress: &mut Part<'_>,
+    progress: &mut ProgressPart<'_>,
     samples: &mut Vec<Sample>,
 ) -> Result<f64, ReproError> {
     let mut turn = f64::INFINITY;
@@ -122,7 +122,7 @@ impl Run<'_> {
     fn measure<S: Subject>(
         &self,
         processor_time: &dyn Fn() -> Duration,
-        progress: &mut Part<'_>,
+        progress: &mut ProgressPart<'_>,
         samples: &mut Vec<Sample>,
     ) -> Result<f64, ReproError> {
         let medium = Medium { clock: FlashClock::stopped(), compact: false };

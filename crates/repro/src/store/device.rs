@@ -40,25 +40,25 @@ pub(super) fn medium_of(part: &StorePart, clock: FlashClock, compact: bool) -> E
 
 /// What a device was asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct AskedPage {
     pub(super) reads: u64,
     pub(super) programmed_pages: u64,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct DeviceCounts {
     reads: AtomicU64,
     programmed_pages: AtomicU64,
 }
 
 /// Tells what an [`Observed`] device was asked for, when a store has it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DeviceMonitor(Arc<Counts>);
+pub(super) struct DeviceMonitor(Arc<DeviceCounts>);
 
 impl DeviceMonitor {
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> AskedPage {
         let counts = &*self.0;
-        Asked {
+        AskedPage {
             reads: counts.reads.load(Relaxed),
             programmed_pages: counts.programmed_pages.load(Relaxed),
         }

@@ -14,7 +14,7 @@ use timestone_types::{ClientId, Expiry, GeneratedRun, KeyRef, KeyspaceId, Timest
 use timestone_workload::{KeyIndex, KeyShape, Random, Strewing, Zipf};
 
 use crate::error::ReproError;
-use crate::progress::Part;
+use crate::progress::ProgressPart;
 use crate::store::device::DeviceMonitor;
 use crate::store::part::StorePart;
 use crate::store::processor::{Processor, Work};
@@ -48,10 +48,10 @@ pub(super) enum Asking {
 
 /// What came of a measured part.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct OperationTally {
     pub(super) span: Duration,
-    pub(super) gets: Latencies,
-    pub(super) puts: Latencies,
+    pub(super) gets: OperationLatencies,
+    pub(super) puts: OperationLatencies,
     pub(super) work: Work,
     pub(super) put_bytes: u64,
     pub(super) lower_moved_pages: u64,
@@ -61,9 +61,9 @@ pub(super) struct Tally {
 
 /// What one kind of request took, in nanoseconds.
 #[derive(Debug, Default)]
-pub(super) struct Latencies(Vec<u32>);
+pub(super) struct OperationLatencies(Vec<u32>);
 
-impl Latencies {
+impl OperationLatencies {
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64
     }
@@ -88,7 +88,7 @@ struct Putting {
     began: Timestamp,
 }
 
-pub(super) struct Mix<S> {
+pub(super) struct StoreMix<S> {
     name: &'static str,
     store: S,
     medium: EmulatedMedium,
@@ -119,10 +119,10 @@ pub(super) struct Mix<S> {
     work: Work,
     /// All work that the clock was moved for.
     charged: Work,
-    tally: Tally,
+    tally: OperationTally,
 }
 
-impl<S: Subject> Mix<S> {
+impl<S: Subject> StoreMix<S> {
     pub(super) fn new(
         name: &'static str,
         store: S,
@@ -157,7 +157,7 @@ impl<S: Subject> Mix<S> {
             done: 0,
             work: Work::default(),
             charged: Work::default(),
-            tally: Tally::default(),
+            tally: OperationTally::default(),
         }
     }
 
@@ -189,9 +189,9 @@ impl<S: Subject> Mix<S> {
         &mut self,
         asking: Asking,
         doing: &str,
-        part: &mut Part<'_>,
-    ) -> Result<Tally, ReproError> {
-        self.tally = Tally::default();
+        part: &mut ProgressPart<'_>,
+    ) -> Result<OperationTally, ReproError> {
+        self.tally = OperationTally::default();
         let (began, before, moved_before) =
             (self.now(), self.counted(), self.store.translated_pages().1);
         let mut goal = Goal { asking, asked: 0, begun: began, pages: before.programmed_pages };
@@ -410,7 +410,7 @@ struct Goal {
 }
 
 impl Goal {
-    fn share<S: Subject>(&self, mix: &Mix<S>) -> f64 {
+    fn share<S: Subject>(&self, mix: &StoreMix<S>) -> f64 {
         match self.asking {
             Asking::Load => self.asked as f64 / mix.keys as f64,
             Asking::Overwrite(pages) => {
@@ -423,7 +423,7 @@ impl Goal {
         }
     }
 
-    fn is_reached<S: Subject>(&self, mix: &Mix<S>) -> bool {
+    fn is_reached<S: Subject>(&self, mix: &StoreMix<S>) -> bool {
         match self.asking {
             Asking::Load => self.asked >= mix.keys,
             _ => self.share(mix) >= 1.0,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   StorePart ─► for each store: fresh device ─► all keys put ─► preconditioned ─► for each place of the axis: settle, measure
-//!                     Mix: so many requests in flight ─► store ─► Observed (counts pages) ─► emulated device
+//!                     StoreMix: so many requests in flight ─► store ─► Observed (counts pages) ─► emulated device
 //!                      └─ Processor: what the turn's work took ─► the clock                     └─ its times, by the same clock
 //! ```
 //! One thread owns a store, as one shard's does. In virtual time its work takes what [`Processor`]

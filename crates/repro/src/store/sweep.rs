@@ -7,9 +7,9 @@ use timestone_store::{Mftl, Sftl, Skimpy, Vftl};
 
 use crate::error::ReproError;
 use crate::measured::{Measured, Point};
-use crate::progress::Part;
+use crate::progress::ProgressPart;
 use crate::store::device::{Observed, medium_of};
-use crate::store::mix::{Asking, Mix, Tally, pages_of};
+use crate::store::mix::{Asking, OperationTally, StoreMix, pages_of};
 use crate::store::part::{StoreKind, StorePart, Sweep};
 use crate::store::subject::Subject;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(
     part: &StorePart,
     seed: u64,
     in_real_time: bool,
-    progress: &mut Part<'_>,
+    progress: &mut ProgressPart<'_>,
 ) -> Result<Measured, ReproError> {
     let mut measured =
         Measured { x_name: part.sweep.name().to_owned(), points: Vec::new(), notes: Vec::new() };
@@ -44,7 +44,7 @@ fn one<S: Subject>(
     part: &StorePart,
     seed: u64,
     in_real_time: bool,
-    progress: &mut Part<'_>,
+    progress: &mut ProgressPart<'_>,
 ) -> Result<Vec<Point>, ReproError> {
     let mut points = Vec::new();
     if part.sweep == Sweep::KeysPerBucket {
@@ -92,8 +92,8 @@ pub(super) fn prepared<S: Subject>(
     keys_per_bucket: u32,
     seed: u64,
     medium: Medium,
-    progress: &mut Part<'_>,
-) -> Result<Mix<S>, ReproError> {
+    progress: &mut ProgressPart<'_>,
+) -> Result<StoreMix<S>, ReproError> {
     let medium = medium_of(part, medium.clock, medium.compact);
     let device = medium
         .open()
@@ -105,7 +105,7 @@ pub(super) fn prepared<S: Subject>(
         requests: 0,
         error,
     })?;
-    let mut mix = Mix::new(kind.name(), store, medium, monitor, part, seed);
+    let mut mix = StoreMix::new(kind.name(), store, medium, monitor, part, seed);
     let doing = format!("{}: putting all keys", kind.name());
     mix.drive(Asking::Load, &doing, &mut progress.part(0, 2))?;
     let pages = pages_of(part.device.capacity_bytes as f64 * part.run.precondition);
@@ -118,11 +118,11 @@ pub(super) fn prepared<S: Subject>(
 
 /// One store at one place.
 fn place<S: Subject>(
-    mix: &mut Mix<S>,
+    mix: &mut StoreMix<S>,
     kind: StoreKind,
     part: &StorePart,
     x: f64,
-    progress: &mut Part<'_>,
+    progress: &mut ProgressPart<'_>,
 ) -> Result<Point, ReproError> {
     let put_share = part.put_share_at(x);
     let doing = format!("{} at {} {x}", kind.name(), part.sweep.name());
@@ -143,7 +143,11 @@ fn place<S: Subject>(
     Ok(Point { series: kind.name().to_owned(), x, figures })
 }
 
-fn figures(mut tally: Tally, index_bytes: u64, part: &StorePart) -> BTreeMap<&'static str, f64> {
+fn figures(
+    mut tally: OperationTally,
+    index_bytes: u64,
+    part: &StorePart,
+) -> BTreeMap<&'static str, f64> {
     let seconds = tally.span.as_secs_f64();
     let (gets, puts) = (tally.gets.count(), tally.puts.count());
     let work = tally.work;

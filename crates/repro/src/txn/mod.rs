@@ -17,7 +17,7 @@ use timestone_sim::{Pace, RunOptions, Scenario, Seed, TraceLine, Watch, watch};
 
 use crate::error::ReproError;
 use crate::measured::{Measured, Point};
-use crate::progress::Part;
+use crate::progress::ProgressPart;
 pub(crate) use part::TransactionsPart;
 
 /// A run lasts longer than its transactions are begun: loading, and coming to rest.
@@ -27,7 +27,7 @@ const BESIDE: Duration = Duration::from_secs(2);
 pub(crate) fn run(
     part: &TransactionsPart,
     seed: u64,
-    progress: &mut Part<'_>,
+    progress: &mut ProgressPart<'_>,
 ) -> Result<Measured, ReproError> {
     let mut measured =
         Measured { x_name: part.sweep.name().to_owned(), points: Vec::new(), notes: Vec::new() };
@@ -49,10 +49,10 @@ fn one(
     scenario: &Scenario,
     seed: u64,
     doing: &str,
-    progress: Part<'_>,
+    progress: ProgressPart<'_>,
 ) -> Result<BTreeMap<&'static str, f64>, ReproError> {
     let length = Duration::from_secs_f64(scenario.workload.seconds) + BESIDE;
-    let mut watched = Watched { progress, doing, length };
+    let mut watched = WatchedRun { progress, doing, length };
     let ran = watch(scenario, Seed(seed), RunOptions::default(), &mut watched)
         .map_err(|error| ReproError::Run(format!("{doing}: {error}")))?;
     let Some(report) = ran else { return Err(ReproError::Interrupted) };
@@ -77,13 +77,13 @@ fn figures(pace: &Pace, sessions: f64) -> BTreeMap<&'static str, f64> {
 }
 
 /// Tells how far a run is.
-struct Watched<'p, 'a> {
-    progress: Part<'p>,
+struct WatchedRun<'p, 'a> {
+    progress: ProgressPart<'p>,
     doing: &'a str,
     length: Duration,
 }
 
-impl Watch for Watched<'_, '_> {
+impl Watch for WatchedRun<'_, '_> {
     fn look(&mut self, now: Duration, _: &[TraceLine]) -> ControlFlow<()> {
         let share = now.as_secs_f64() / self.length.as_secs_f64();
         match self.progress.at(share, self.doing) {

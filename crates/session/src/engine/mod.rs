@@ -59,8 +59,8 @@ use self::slab::SlabKey;
 use crate::handle::TicketKind;
 use crate::managers::{Manager, Timestamps};
 use crate::{
-    Condition, Done, EngineConfig, KeyName, Mutation, OpId, OpResult, RequestOptions, Routes,
-    SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView, limits,
+    Condition, Done, EngineConfig, KeyName, Mutation, OpId, OpResult, OwnWrite, RequestOptions,
+    Routes, SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView, limits,
 };
 
 /// Counters of one engine since it was made.
@@ -233,7 +233,7 @@ impl<M: Manager> Engine<M> {
         &self,
         txn: TxnHandle,
         range: &RangeEntry<'_>,
-    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError> {
+    ) -> Result<Vec<OwnWrite<'_>>, SessionError> {
         self.manager.writes_in(txn, range)
     }
 

@@ -23,7 +23,7 @@ use crate::engine::reports::Reports;
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::{
-    KeyName, OpId, OpResult, SessionError, Step, Ticket, TxnHandle, TxnOptions, ValueView,
+    KeyName, OpId, OpResult, OwnWrite, SessionError, Step, Ticket, TxnHandle, TxnOptions, ValueView,
 };
 
 pub(crate) mod timestamps;
@@ -74,7 +74,7 @@ pub(crate) trait Manager: fmt::Debug {
         &self,
         txn: TxnHandle,
         range: &RangeEntry<'_>,
-    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError>;
+    ) -> Result<Vec<OwnWrite<'_>>, SessionError>;
 
     /// Puts a key at commit, or deletes it.
     fn write(

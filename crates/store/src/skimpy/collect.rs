@@ -31,7 +31,8 @@ use super::chain::{Gathering, is_void};
 use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
-use super::keep::{self, Kept};
+use super::jobs::{BucketJob, Circumstances, Repair, Why};
+use super::keep::{self, KeptRecord};
 use super::reads::{Owner, PartsFor, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
@@ -57,53 +58,6 @@ const MOST_FAILURES: u32 = 8;
 const LEAST_FREE: u32 = 5;
 /// Large values that leave blocks at once.
 const LEAVING_AT_ONCE: usize = 4;
-
-/// A bucket that is to be put together.
-#[derive(Clone, Copy, Debug)]
-struct Repair {
-    bucket: u32,
-    /// So many blocks were free, and so many of them clean, when there was no room for it.
-    refused: (u32, u32),
-}
-
-/// What decides whether buckets for which there is no room find some.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Circumstances {
-    free: u32,
-    clean: u32,
-    /// Pages of the open block.
-    left: u32,
-    /// Blocks that are being emptied or erased, and whether the store may grow.
-    coming: u32,
-    empties_large: bool,
-    may_grow: bool,
-    mark: Timestamp,
-    floor: Timestamp,
-    waiting: usize,
-    leaving: usize,
-}
-
-/// A bucket that is being rewritten.
-#[derive(Debug, Default)]
-struct BucketJob {
-    /// What was gathered before something was linked in front.
-    whole: Option<Gathering>,
-    why: Why,
-    /// How often it could not be gathered.
-    failures: u32,
-}
-
-/// Why a bucket is gathered.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Why {
-    /// It has records in pages that could not be programmed.
-    Displaced,
-    /// It has records in the log's tail.
-    Tail,
-    /// It is in pieces.
-    #[default]
-    Repair,
-}
 
 /// Whether a round of the log wins anything.
 #[derive(Clone, Copy, Debug, Default)]
@@ -782,7 +736,7 @@ impl TailCollector {
         };
         victim.under_way -= 1;
         let verdict = keep::judge(gathering, None, false, serving.core);
-        for Kept { at, name, .. } in verdict.kept {
+        for KeptRecord { at, name, .. } in verdict.kept {
             let gathered = &gathering.records[at];
             let record = gathering.record(gathered);
             let Some(head) =

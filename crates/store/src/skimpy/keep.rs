@@ -21,8 +21,8 @@ use crate::layout::{LargeHead, RecordKind};
 /// What becomes of the records of a bucket.
 #[derive(Debug, Default)]
 pub(super) struct KeepVerdict {
-    /// Kept ones, the oldest first.
-    pub(super) kept: Vec<Kept>,
+    /// KeptRecord ones, the oldest first.
+    pub(super) kept: Vec<KeptRecord>,
     /// The places of tombstones that are dropped.
     pub(super) tombstones: Vec<usize>,
     /// When the watermark will have passed what lets kept ones go later.
@@ -33,7 +33,7 @@ pub(super) struct KeepVerdict {
 
 /// A record that is kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptRecord {
     /// Its place in the gathering.
     pub(super) at: usize,
     pub(super) name: Name,
@@ -102,7 +102,7 @@ pub(super) fn judge(
             let has_key = !record.kind.is_large()
                 || LargeHead::read(record.value).is_some_and(|head| head.key_outside == 0);
             let shrinks = expired && has_key && record.kind != RecordKind::Tombstone;
-            verdict.kept.push(Kept { at, name, shrinks, later });
+            verdict.kept.push(KeptRecord { at, name, shrinks, later });
         }
     }
     verdict.kept.sort_by_key(|kept| (version(kept.at), core::cmp::Reverse(kept.at)));

@@ -24,6 +24,7 @@ mod config;
 mod contents;
 mod displaced;
 mod factory;
+mod jobs;
 mod keep;
 mod put;
 mod reads;

@@ -19,7 +19,7 @@ use timestone_flash::{BlockId, PAGE_BYTES};
 use super::buckets::RecordPlace;
 use super::chain::{Gathering, is_void};
 use super::contents::FrugalContents;
-use super::keep::{KeepVerdict, Kept};
+use super::keep::{KeepVerdict, KeptRecord};
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::Blocks;
 use crate::kit::ledger::Held;
@@ -83,7 +83,7 @@ impl Weight {
     }
 }
 
-fn kept_bytes(gathering: &Gathering, kept: &Kept) -> usize {
+fn kept_bytes(gathering: &Gathering, kept: &KeptRecord) -> usize {
     gathering.record(&gathering.records[kept.at]).bytes() + layout::SLOT_BYTES
 }
 
@@ -280,7 +280,12 @@ fn youngest_of(record: &Record<'_>, page: u32, exact: bool) -> Youngest {
     }
 }
 
-fn append(gathering: &Gathering, kept: &Kept, links: Links, core: &mut FrugalContents) -> Youngest {
+fn append(
+    gathering: &Gathering,
+    kept: &KeptRecord,
+    links: Links,
+    core: &mut FrugalContents,
+) -> Youngest {
     let mut record = gathering.record(&gathering.records[kept.at]);
     if kept.shrinks {
         (record.kind, record.value) = (RecordKind::Tombstone, &[]);
@@ -331,7 +336,7 @@ fn parts_died<'a>(
         return 0;
     }
     let Some(head) = LargeHead::read(dropped.value) else { return 0 };
-    let is_same = |kept: &Kept| {
+    let is_same = |kept: &KeptRecord| {
         let other = record(kept.at);
         !kept.shrinks
             && other.kind.is_large()

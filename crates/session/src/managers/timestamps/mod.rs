@@ -47,8 +47,8 @@ use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::handle::TicketKind;
 use crate::{
-    Abort, Committed, KeyName, OpId, OpResult, SessionError, Step, Ticket, TxnHandle, TxnOptions,
-    ValueView, limits,
+    Abort, Committed, KeyName, OpId, OpResult, OwnWrite, SessionError, Step, Ticket, TxnHandle,
+    TxnOptions, ValueView, limits,
 };
 
 /// See the module's description.
@@ -156,7 +156,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         &self,
         txn: TxnHandle,
         range: &RangeEntry<'_>,
-    ) -> Result<Vec<(Vec<u8>, Option<ValueView<'_>>)>, SessionError> {
+    ) -> Result<Vec<OwnWrite<'_>>, SessionError> {
         let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
         let keys = &txn.ok_or(SessionError::NoTransaction)?.keys;
         let mut writes: Vec<_> = keys.writes_in(range).collect();

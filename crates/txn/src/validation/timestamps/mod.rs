@@ -29,7 +29,7 @@ mod rules;
 use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
 use self::keyspaces::Keyspaces;
-use self::ranges::RangeMarks;
+use self::ranges::RangeRecords;
 use self::recent::RecentAccess;
 use super::{Case, KeyRead, ReadVerdict, Validation, Verdict};
 use crate::participant::{
@@ -41,7 +41,7 @@ use crate::participant::{
 pub struct Timestamps {
     recent: RecentAccess,
     keyspaces: Keyspaces,
-    ranges: RangeMarks,
+    ranges: RangeRecords,
 }
 
 impl Timestamps {

@@ -1,28 +1,28 @@
-//! At which timestamps ranges of keys were read: nothing commits in a range at or below its mark.
+//! At which timestamps ranges of keys were read: nothing commits in a range at or below its record.
 //!
 //! ```text
-//!   marks  [ keyspace, from, to, at ] …       ascending by `at`, a bounded number of them
+//!   records  [ keyspace, from, to, at ] …       ascending by `at`, a bounded number of them
 //!      └─ no room ──▶ the lowest one goes, and counts for its whole keyspace
 //! ```
-//! Marks of reads lie below the clock, because a transaction begins before it writes: the one for a
+//! Records of reads lie below the clock, because a transaction begins before it writes: the one for a
 //! whole keyspace that a full list falls back to costs a write a later timestamp only if it comes from a clock
-//! that is behind. Invariants: what a mark says holds until the low-water timestamp has passed it,
-//! here or for its keyspace; no mark covers another one that is not higher.
+//! that is behind. Invariants: what a record says holds until the low-water timestamp has passed it,
+//! here or for its keyspace; no record covers another one that is not higher.
 
 use timestone_types::{KeyspaceId, Timestamp};
 
-use crate::limits::{MAX_RANGE_MARK_BYTES, MAX_RANGE_MARKS};
+use crate::limits::{MAX_RANGE_RECORD_BYTES, MAX_RANGE_RECORDS};
 use crate::participant::RangeRef;
 
 #[derive(Debug)]
-struct Mark {
+struct RangeRecord {
     at: Timestamp,
     keyspace: KeyspaceId,
     from: Box<[u8]>,
     to: Option<Box<[u8]>>,
 }
 
-impl Mark {
+impl RangeRecord {
     fn range(&self) -> RangeRef<'_> {
         RangeRef { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
     }
@@ -34,12 +34,12 @@ impl Mark {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct RangeMarks {
-    marks: Vec<Mark>,
+pub(super) struct RangeRecords {
+    records: Vec<RangeRecord>,
     bytes: usize,
 }
 
-impl RangeMarks {
+impl RangeRecords {
     /// A range is read at a timestamp. What there is no room for is handed to `fold`: it counts for
     /// its keyspace from then on.
     pub(super) fn note(
@@ -49,50 +49,54 @@ impl RangeMarks {
         mut fold: impl FnMut(KeyspaceId, Timestamp),
     ) {
         if range.is_empty()
-            || self.marks.iter().any(|mark| mark.at >= at && mark.range().covers(&range))
+            || self.records.iter().any(|record| record.at >= at && record.range().covers(&range))
         {
             return;
         }
         let RangeRef { keyspace, from, to } = range;
-        self.retain(|mark| mark.at > at || !range.covers(&mark.range()));
-        let place = self.marks.partition_point(|mark| mark.at <= at);
-        let mark = Mark { at, keyspace, from: from.into(), to: to.map(Into::into) };
-        self.bytes += mark.bytes();
-        self.marks.insert(place, mark);
-        while self.marks.len() > MAX_RANGE_MARKS || self.bytes > MAX_RANGE_MARK_BYTES {
-            let lowest = self.marks.remove(0);
+        self.retain(|record| record.at > at || !range.covers(&record.range()));
+        let place = self.records.partition_point(|record| record.at <= at);
+        let record = RangeRecord { at, keyspace, from: from.into(), to: to.map(Into::into) };
+        self.bytes += record.bytes();
+        self.records.insert(place, record);
+        while self.records.len() > MAX_RANGE_RECORDS || self.bytes > MAX_RANGE_RECORD_BYTES {
+            let lowest = self.records.remove(0);
             self.bytes -= lowest.bytes();
             fold(lowest.keyspace, lowest.at);
         }
     }
 
-    /// The highest mark at or above `above` that covers a key; zero if there is none.
+    /// The highest record at or above `above` that covers a key; zero if there is none.
     #[inline]
     pub(super) fn read_at(&self, keyspace: KeyspaceId, key: &[u8], above: Timestamp) -> Timestamp {
-        let highest = self.marks.iter().rev().take_while(|mark| mark.at >= above);
-        let covers = |mark: &&Mark| mark.keyspace == keyspace && mark.range().contains(key);
-        highest.filter(covers).map(|mark| mark.at).next().unwrap_or(Timestamp::ZERO)
+        let highest = self.records.iter().rev().take_while(|record| record.at >= above);
+        let covers =
+            |record: &&RangeRecord| record.keyspace == keyspace && record.range().contains(key);
+        highest.filter(covers).map(|record| record.at).next().unwrap_or(Timestamp::ZERO)
     }
 
     /// The highest timestamp at which any range of a keyspace was read.
     pub(super) fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
-        let mut highest = self.marks.iter().rev().filter(|mark| mark.keyspace == keyspace);
-        highest.next().map_or(Timestamp::ZERO, |mark| mark.at)
+        let mut highest = self.records.iter().rev().filter(|record| record.keyspace == keyspace);
+        highest.next().map_or(Timestamp::ZERO, |record| record.at)
     }
 
     /// Forgets what the low-water timestamp stands for.
     pub(super) fn drop_through(&mut self, low_water: Timestamp) {
-        self.retain(|mark| mark.at > low_water);
+        self.retain(|record| record.at > low_water);
     }
 
-    fn retain(&mut self, keeps: impl Fn(&Mark) -> bool) {
+    fn retain(&mut self, keeps: impl Fn(&RangeRecord) -> bool) {
         let bytes = &mut self.bytes;
-        self.marks.retain(|mark| {
-            let keeps = keeps(mark);
-            *bytes -= if keeps { 0 } else { mark.bytes() };
+        self.records.retain(|record| {
+            let keeps = keeps(record);
+            *bytes -= if keeps { 0 } else { record.bytes() };
             keeps
         });
-        debug_assert!(!self.marks.is_empty() || self.bytes == 0, "the sum is that of the marks");
+        debug_assert!(
+            !self.records.is_empty() || self.bytes == 0,
+            "the sum is that of the records"
+        );
     }
 }
 
@@ -111,50 +115,51 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_covers_its_range_and_the_highest_one_counts() {
-        let mut marks = RangeMarks::default();
-        let mut note = |range, time| marks.note(range, at(time), |_, _| panic!("there is room"));
+    fn a_record_covers_its_range_and_the_highest_one_counts() {
+        let mut records = RangeRecords::default();
+        let mut note = |range, time| records.note(range, at(time), |_, _| panic!("there is room"));
         note(range(b"b", Some(b"d")), 5);
         note(range(b"c", None), 9);
         note(range(b"c", Some(b"cc")), 7);
-        let read = |key: &[u8], above| marks.read_at(KEYSPACE, key, at(above)).as_nanos();
-        assert_eq!(marks.marks.len(), 2, "the last one is covered");
+        let read = |key: &[u8], above| records.read_at(KEYSPACE, key, at(above)).as_nanos();
+        assert_eq!(records.records.len(), 2, "the last one is covered");
         assert_eq!((read(b"a", 0), read(b"b", 0), read(b"c", 0), read(b"d", 0)), (0, 5, 9, 9));
         assert_eq!((read(b"b", 5), read(b"b", 6), read(b"zz", 9)), (5, 0, 9));
-        assert_eq!(marks.read_at(KeyspaceId::new(8), b"b", at(0)), at(0));
-        assert_eq!(marks.newest(KEYSPACE), at(9));
+        assert_eq!(records.read_at(KeyspaceId::new(8), b"b", at(0)), at(0));
+        assert_eq!(records.newest(KEYSPACE), at(9));
     }
 
     #[test]
     fn what_is_covered_goes_and_the_bytes_are_counted() {
-        let mut marks = RangeMarks::default();
+        let mut records = RangeRecords::default();
         for key in 0..20_u8 {
-            marks.note(range(&[key], Some(&[key + 1])), at(u64::from(key)), |_, _| ());
+            records.note(range(&[key], Some(&[key + 1])), at(u64::from(key)), |_, _| ());
         }
-        assert_eq!((marks.marks.len(), marks.bytes), (20, 40));
-        marks.note(range(b"", None), at(30), |_, _| panic!("there is room"));
-        assert_eq!((marks.marks.len(), marks.bytes), (1, 0));
-        marks.note(range(b"x", Some(b"x")), at(40), |_, _| panic!("there is room"));
-        assert_eq!(marks.marks.len(), 1, "an empty range is no range");
-        marks.drop_through(at(30));
-        assert!(marks.marks.is_empty());
+        assert_eq!((records.records.len(), records.bytes), (20, 40));
+        records.note(range(b"", None), at(30), |_, _| panic!("there is room"));
+        assert_eq!((records.records.len(), records.bytes), (1, 0));
+        records.note(range(b"x", Some(b"x")), at(40), |_, _| panic!("there is room"));
+        assert_eq!(records.records.len(), 1, "an empty range is no range");
+        records.drop_through(at(30));
+        assert!(records.records.is_empty());
     }
 
     #[test]
     fn what_there_is_no_room_for_counts_for_its_keyspace() {
-        let (mut marks, mut folded) = (RangeMarks::default(), Vec::new());
-        for n in 0..MAX_RANGE_MARKS as u32 + 3 {
+        let (mut records, mut folded) = (RangeRecords::default(), Vec::new());
+        for n in 0..MAX_RANGE_RECORDS as u32 + 3 {
             let (from, to) = (n.to_be_bytes(), (n + 1).to_be_bytes());
             let time = at(100 + u64::from(n));
-            marks.note(range(&from, Some(&to)), time, |keyspace, at| folded.push((keyspace, at)));
+            records.note(range(&from, Some(&to)), time, |keyspace, at| folded.push((keyspace, at)));
         }
         assert_eq!(folded, [(KEYSPACE, at(100)), (KEYSPACE, at(101)), (KEYSPACE, at(102))]);
-        let long = vec![b'l'; MAX_RANGE_MARK_BYTES / 2 + 1];
-        marks.note(range(&long, None), at(900), |_, _| ());
+        let long = vec![b'l'; MAX_RANGE_RECORD_BYTES / 2 + 1];
+        records.note(range(&long, None), at(900), |_, _| ());
         folded.clear();
         let longer = [&long[..], b"l"].concat();
-        marks.note(range(b"", Some(&longer)), at(800), |keyspace, at| folded.push((keyspace, at)));
+        records
+            .note(range(b"", Some(&longer)), at(800), |keyspace, at| folded.push((keyspace, at)));
         assert_eq!(folded.last(), Some(&(KEYSPACE, at(800))));
-        assert!(marks.bytes <= MAX_RANGE_MARK_BYTES);
+        assert!(records.bytes <= MAX_RANGE_RECORD_BYTES);
     }
 }

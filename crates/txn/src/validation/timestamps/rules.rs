@@ -131,7 +131,7 @@ impl Timestamps {
     }
 
     /// Rule 1 for a range. What was read of it is what was there at begin, and no write commits at or below
-    /// begin in it since then: its mark saw to that. So it is unchanged if nothing in it is newer, and
+    /// begin in it since then: its access record saw to that. So it is unchanged if nothing in it is newer, and
     /// nobody holds a key of it.
     fn check_range(
         &self,
