@@ -386,8 +386,8 @@ mod tests {
                 "index = frugal",
             ),
             (
-                KeyspaceOptions { index: IndexKind::Ordered, ..KeyspaceOptions::DEFAULT },
-                "index = ordered",
+                KeyspaceOptions { index: IndexKind::Frugal, ..KeyspaceOptions::DEFAULT },
+                "index = frugal",
             ),
             (
                 KeyspaceOptions { isolation: Isolation::Nmsi, ..KeyspaceOptions::DEFAULT },

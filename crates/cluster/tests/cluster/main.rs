@@ -311,7 +311,7 @@ fn refused_keyspace_commands_say_why_and_change_nothing() {
     let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let before = master.clone();
     let options = KeyspaceOptions {
-        index: IndexKind::Ordered,
+        index: IndexKind::Frugal,
         cache: CacheMode::Lease,
         ..KeyspaceOptions::DEFAULT
     };
@@ -320,7 +320,7 @@ fn refused_keyspace_commands_say_why_and_change_nothing() {
         .expect_err("not served");
     assert_eq!(
         refused.to_string(),
-        "keyspace option index = ordered is not served by this version; it serves full"
+        "keyspace option index = frugal is not served by this version; it serves full, ordered"
     );
     let drop_default = MasterCommand::DropKeyspace { name: name("default") };
     assert_eq!(master.step(drop_default), Err(ClusterError::KeyspacePermanent));

@@ -135,7 +135,7 @@ fn deletions_that_took_the_last_blocks_can_be_collected() {
         waited = 0;
         while waited < 50 {
             now += 1;
-            match driver.try_delete(&(now * 2 % stored | 1).to_be_bytes(), now) {
+            match driver.try_delete(&((now * 2 % stored) | 1).to_be_bytes(), now) {
                 Ok(()) => waited = 0,
                 Err(StoreError::Busy | StoreError::DeviceFull { .. }) => waited += 1,
                 Err(error) => panic!("{error}"),
@@ -196,7 +196,7 @@ fn overtaken(media: &MemoryMedia, turns: usize, counts: bool) -> Option<u64> {
     driver.store.advance_watermark(at(25));
     for _ in 0..300 {
         driver.pump();
-        for event in driver.events.drain(..) {
+        if let Some(event) = driver.events.pop() {
             match event {
                 StoreEvent::CountDone { keys, .. } => return Some(keys),
                 StoreEvent::ReadDone { outcome: ReadOutcome::Present { .. }, .. } => {

@@ -41,7 +41,8 @@ fn written(path: &Path) {
         initial_blocks: BLOCKS,
         ..FileConfig::new(path, BLOCKS)
     };
-    let (store, _) = Mftl::open(Box::new(FileDevice::create(&shape).unwrap()), config()).unwrap();
+    let (store, _) = Mftl::open(Box::new(FileDevice::create(&shape).expect("a device")), config())
+        .expect("a store");
     let mut driver = Driver::new(store);
     driver.now = 1_000_000_000;
     let seed = driver.store.seed();
