@@ -5,7 +5,7 @@
 //!   bytes of a block ─► block(): pages ─► records, each with what is wrong with it
 //!                                 └─────► Survey: sums of a shard; what is live, as far as blocks tell
 //! ```
-//! It reads what [the layout](crate::layout) lays out, and nothing else: no index, no checkpoint's
+//! It reads what the layout lays out, and nothing else: no index, no checkpoint's
 //! contents, no log. So it cannot know the watermark, and calls *live* what is the youngest version
 //! of its key and no deletion. Bytes may be anything: what makes no sense is reported with its
 //! place. No I/O, and no panic.
