@@ -1,5 +1,4 @@
-//! An operation that a device in memory has accepted: checked against the rules, and what is left
-//! of it to do.
+//! An operation that a device has accepted: checked against the rules, and what is left of it to do.
 
 use crate::device::{BlockId, FlashOp};
 use crate::error::{FlashError, Misuse};
@@ -18,12 +17,17 @@ pub(crate) enum PendingOp {
 }
 
 impl PendingOp {
-    /// Checks an operation against the rules and counts it in. `growing`: a growth is under way.
+    /// Checks an operation against the rules and counts it in. `failed`: why the device takes nothing
+    /// but reads any more. `growing`: a growth is under way.
     pub(crate) fn admit(
         op: &FlashOp,
+        failed: Option<&'static str>,
         ledger: &mut Ledger,
         growing: &mut bool,
     ) -> Result<Self, FlashError> {
+        if let (Some(reason), false) = (failed, matches!(op, FlashOp::Read { .. })) {
+            return Err(FlashError::Failed { reason });
+        }
         match op {
             FlashOp::Read { page, pages, buffer, .. } => {
                 ledger.begin_read(*page, *pages, buffer).map(Self::Read)

@@ -246,14 +246,6 @@ impl EmulatedDevice {
         change(&mut medium);
         Ok(())
     }
-
-    /// Checks an operation against the rules and counts it in.
-    fn admit(&mut self, op: &FlashOp) -> Result<PendingOp, FlashError> {
-        if let (Some(reason), false) = (self.failed, matches!(op, FlashOp::Read { .. })) {
-            return Err(FlashError::Failed { reason });
-        }
-        PendingOp::admit(op, &mut self.ledger, &mut self.growing)
-    }
 }
 
 /// Lets the medium see one operation.
@@ -352,7 +344,8 @@ impl FlashDevice for EmulatedDevice {
         if self.slots.free.is_empty() {
             return Err(Rejected { reason: RejectedReason::QueueFull, op });
         }
-        let work = match self.admit(&op) {
+        let admitted = PendingOp::admit(&op, self.failed, &mut self.ledger, &mut self.growing);
+        let work = match admitted {
             Ok(work) => work,
             Err(error) => {
                 self.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));

@@ -38,6 +38,7 @@ use crate::device::{
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
 use crate::limits::{OWN_OPS_IN_FLIGHT, TABLE_WRITES_IN_FLIGHT};
+use crate::pending::PendingOp;
 use crate::queued::reads::{ReadSlot, Reads};
 use crate::queued::requests::Requests;
 use crate::queued::runs::{RunId, Runs, same_error};
@@ -427,35 +428,6 @@ impl FileDevice {
             self.requests.complete(growth.token(), result, None, completions);
         }
     }
-
-    /// Checks an operation against the rules and counts it in.
-    fn admit(&mut self, op: &FlashOp) -> Result<Admitted, FlashError> {
-        if let (Some(reason), false) = (self.syncs.failed(), matches!(op, FlashOp::Read { .. })) {
-            return Err(FlashError::Failed { reason });
-        }
-        match op {
-            FlashOp::Read { page, pages, buffer, .. } => {
-                self.ledger.begin_read(*page, *pages, buffer).map(Admitted::At)
-            }
-            FlashOp::Program { page, buffer, .. } => {
-                self.ledger.begin_program(*page, buffer).map(Admitted::At)
-            }
-            FlashOp::Erase { block, .. } => {
-                self.ledger.begin_erase(*block).map(|()| Admitted::Plain)
-            }
-            FlashOp::Sync { .. } => Ok(Admitted::Plain),
-            FlashOp::Grow { .. } if self.growth.is_some() => Err(Misuse::Growing.into()),
-            FlashOp::Grow { blocks, .. } => self.ledger.check_growth(*blocks).map(Admitted::Grow),
-        }
-    }
-}
-
-/// What the rules said about an operation.
-#[derive(Clone, Copy, Debug)]
-enum Admitted {
-    At(Extent),
-    Grow(u32),
-    Plain,
 }
 
 impl FlashDevice for FileDevice {
@@ -491,7 +463,13 @@ impl FlashDevice for FileDevice {
         if !self.requests.has_room() {
             return Err(Rejected { reason: RejectedReason::QueueFull, op });
         }
-        let admitted = match self.admit(&op) {
+        let admitted = PendingOp::admit(
+            &op,
+            self.syncs.failed(),
+            &mut self.ledger,
+            &mut self.growth.is_some(),
+        );
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
                 self.requests.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
@@ -500,17 +478,17 @@ impl FlashDevice for FileDevice {
         };
         self.requests.begin();
         match (op, admitted) {
-            (FlashOp::Read { token, buffer, .. }, Admitted::At(extent)) => {
+            (FlashOp::Read { token, buffer, .. }, PendingOp::Read(extent)) => {
                 self.read(token, extent, buffer)
             }
-            (FlashOp::Program { token, buffer, .. }, Admitted::At(extent)) => {
+            (FlashOp::Program { token, buffer, .. }, PendingOp::Program(extent)) => {
                 self.runs.add(token, extent, buffer)
             }
             (FlashOp::Erase { token, block }, _) => {
                 self.table.request(TableChange::Erase { token, block })
             }
             (FlashOp::Sync { token }, _) => self.syncs.request(Syncer::Caller(token)),
-            (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
+            (FlashOp::Grow { token, .. }, PendingOp::Grow(to)) => {
                 let from = self.ledger.geometry().blocks;
                 self.growth = Some(Growth::new(token, self.layout, from, to, self.keep_free));
             }

@@ -103,10 +103,7 @@ impl MemoryDevice {
         if self.media.lock().session != self.session {
             return Err(powered_off());
         }
-        if let (Some(reason), false) = (self.failed, matches!(op, FlashOp::Read { .. })) {
-            return Err(FlashError::Failed { reason });
-        }
-        PendingOp::admit(op, &mut self.ledger, &mut self.growing)
+        PendingOp::admit(op, self.failed, &mut self.ledger, &mut self.growing)
     }
 
     /// Lets the medium see everything accepted since the last poll.

@@ -40,6 +40,7 @@ use crate::device::{
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
 use crate::limits::RESETS_IN_FLIGHT;
+use crate::pending::PendingOp;
 use crate::queued::reads::{ReadSlot, Reads};
 use crate::queued::requests::Requests;
 use crate::queued::runs::{RunId, Runs, same_error};
@@ -635,35 +636,6 @@ impl ZonedDevice {
         }
         self.syncs.reuse(covered);
     }
-
-    /// Checks an operation against the rules and counts it in.
-    fn admit(&mut self, op: &FlashOp) -> Result<Admitted, FlashError> {
-        if let (Some(reason), false) = (self.failed(), matches!(op, FlashOp::Read { .. })) {
-            return Err(FlashError::Failed { reason });
-        }
-        match op {
-            FlashOp::Read { page, pages, buffer, .. } => {
-                self.ledger.begin_read(*page, *pages, buffer).map(Admitted::At)
-            }
-            FlashOp::Program { page, buffer, .. } => {
-                self.ledger.begin_program(*page, buffer).map(Admitted::At)
-            }
-            FlashOp::Erase { block, .. } => {
-                self.ledger.begin_erase(*block).map(|()| Admitted::Plain)
-            }
-            FlashOp::Sync { .. } => Ok(Admitted::Plain),
-            FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
-            FlashOp::Grow { blocks, .. } => self.ledger.check_growth(*blocks).map(Admitted::Grow),
-        }
-    }
-}
-
-/// What the rules said about an operation.
-#[derive(Clone, Copy, Debug)]
-enum Admitted {
-    At(Extent),
-    Grow(u32),
-    Plain,
 }
 
 impl FlashDevice for ZonedDevice {
@@ -715,7 +687,8 @@ impl FlashDevice for ZonedDevice {
         if !self.requests.has_room() {
             return Err(Rejected { reason: RejectedReason::QueueFull, op });
         }
-        let admitted = match self.admit(&op) {
+        let admitted = PendingOp::admit(&op, self.failed(), &mut self.ledger, &mut self.growing);
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
                 self.requests.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
@@ -724,10 +697,10 @@ impl FlashDevice for ZonedDevice {
         };
         self.requests.begin();
         match (op, admitted) {
-            (FlashOp::Read { token, buffer, .. }, Admitted::At(extent)) => {
+            (FlashOp::Read { token, buffer, .. }, PendingOp::Read(extent)) => {
                 self.read(token, extent, buffer);
             }
-            (FlashOp::Program { token, buffer, .. }, Admitted::At(extent)) => {
+            (FlashOp::Program { token, buffer, .. }, PendingOp::Program(extent)) => {
                 self.runs.add(token, extent, buffer);
             }
             (FlashOp::Erase { token, block }, _) => {
@@ -735,8 +708,7 @@ impl FlashDevice for ZonedDevice {
                 self.log.request(TableChange::Erase { token, block, to });
             }
             (FlashOp::Sync { token }, _) => self.syncs.request(Syncer::Caller(token)),
-            (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
-                self.growing = true;
+            (FlashOp::Grow { token, .. }, PendingOp::Grow(to)) => {
                 self.log.request(TableChange::Grow { token, to });
             }
             (op, admitted) => unreachable!("{op:?} was admitted as {admitted:?}"),
