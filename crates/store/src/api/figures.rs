@@ -1,21 +1,21 @@
 //! Figures: statistics by name, whatever the store. A store tells those that it has; the others are
 //! zero.
 
-/// Declares the figures: in the order in which they are shown.
-macro_rules! figures {
-    ($($name:ident $text:literal $help:literal,)+) => {
-        /// A statistic of a store.
+/// Declares statistics, in the order in which they are shown: an enum with names and meanings.
+macro_rules! statistics {
+    ($(#[$doc:meta])* $enum:ident { $($name:ident $text:literal $help:literal,)+ }) => {
+        $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
-        pub enum Figure {
+        pub enum $enum {
             $(#[doc = $help] $name,)+
         }
 
-        impl Figure {
+        impl $enum {
             /// All of them, in the order in which they are shown.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$name),+];
 
-            /// Its name, with the unit last; counters end with `_total`.
+            /// Its name, with the unit last where it has one; counters end with `_total`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -34,42 +34,45 @@ macro_rules! figures {
     };
 }
 
-figures! {
-    Keys "keys" "Keys with a version in the index, deleted ones included until they are collected.",
-    Versions "versions" "Versions in the index, of all keys.",
-    IndexBytes "index_bytes" "Memory of the index.",
-    OrderBytes "order_bytes" "Memory of the orders of keys, which is part of that of the index.",
-    CacheBytes "cache_bytes" "Memory of the record cache.",
-    CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: less what the index, page buffers and access records take above their share.",
-    BufferBytes "buffer_bytes" "Memory of pages and large values on their way to the device and from it.",
-    CacheHits "cache_hits_total" "Reads answered from the record cache.",
-    PageHits "page_hits_total" "Reads answered from a page that was in memory.",
-    DeviceGets "device_gets_total" "Reads that had to wait for the device.",
-    Puts "puts_total" "Versions written, deletions included.",
-    DuplicatePuts "duplicate_puts_total" "Versions that were put again, and were there already.",
-    PutBytes "put_bytes_total" "Bytes of keys and values written.",
-    ProgrammedBytes "programmed_bytes_total" "Bytes written to the device, copies and padding included.",
-    MovedRecords "moved_records_total" "Records copied out of blocks before they were erased.",
-    CollectedBlocks "collected_blocks_total" "Blocks that were freed.",
-    DroppedTombstones "dropped_tombstones_total" "Deletions forgotten, as nothing older can come back any more.",
-    Blocks "blocks" "Blocks that the device has room for.",
-    FreeBlocks "free_blocks" "Blocks that hold nothing.",
-    QuarantinedBlocks "quarantined_blocks" "Blocks that are left alone for good: with damaged pages, or after a failed program or erase.",
-    CapacityBytes "capacity_bytes" "Bytes that the blocks of the device have room for.",
-    LimitBytes "limit_bytes" "Bytes that the device may grow to.",
-    FreeBytes "free_bytes" "Bytes of blocks that hold nothing.",
-    LiveBytes "live_bytes" "Bytes written to the device that are still needed, checkpoints included, by estimate.",
-    DeadBytes "dead_bytes" "The other bytes written, which collection gives back.",
-    DeadRecords "dead_records" "Records that nobody can read any more, whose blocks are not erased yet.",
-    DebtBytes "collection_debt_bytes" "Bytes of blocks that collection, or growth, has to free until as much is free as is meant to be.",
-    PageReads "page_reads_total" "Pages read from the device for reads; those that come together share one.",
-    Erases "erases" "Erases of all blocks since the device was made.",
-    MostErases "most_erases" "Erases of the block that was erased most; of several stores, of the one with the most.",
-    Corrupt "corrupt_total" "Pages and records that did not match their checksum.",
-    Checkpoints "checkpoints_total" "Checkpoints of the index written.",
-    DramGets "dram_gets_total" "Reads of keyspaces in dram.",
-    DramBytes "dram_bytes" "Memory of the keyspaces in dram: keys, versions and tables.",
-    DramLimitBytes "dram_limit_bytes" "Memory that the keyspaces in dram may take.",
+statistics! {
+    /// A statistic of a store.
+    Figure {
+        Keys "keys" "Keys with a version in the index, deleted ones included until they are collected.",
+        Versions "versions" "Versions in the index, of all keys.",
+        IndexBytes "index_bytes" "Memory of the index.",
+        OrderBytes "order_bytes" "Memory of the orders of keys, which is part of that of the index.",
+        CacheBytes "cache_bytes" "Memory of the record cache.",
+        CacheLimitBytes "cache_limit_bytes" "Memory that the record cache may take now: less what the index, page buffers and access records take above their share.",
+        BufferBytes "buffer_bytes" "Memory of pages and large values on their way to the device and from it.",
+        CacheHits "cache_hits_total" "Reads answered from the record cache.",
+        PageHits "page_hits_total" "Reads answered from a page that was in memory.",
+        DeviceGets "device_gets_total" "Reads that had to wait for the device.",
+        Puts "puts_total" "Versions written, deletions included.",
+        DuplicatePuts "duplicate_puts_total" "Versions that were put again, and were there already.",
+        PutBytes "put_bytes_total" "Bytes of keys and values written.",
+        ProgrammedBytes "programmed_bytes_total" "Bytes written to the device, copies and padding included.",
+        MovedRecords "moved_records_total" "Records copied out of blocks before they were erased.",
+        CollectedBlocks "collected_blocks_total" "Blocks that were freed.",
+        DroppedTombstones "dropped_tombstones_total" "Deletions forgotten, as nothing older can come back any more.",
+        Blocks "blocks" "Blocks that the device has room for.",
+        FreeBlocks "free_blocks" "Blocks that hold nothing.",
+        QuarantinedBlocks "quarantined_blocks" "Blocks that are left alone for good: with damaged pages, or after a failed program or erase.",
+        CapacityBytes "capacity_bytes" "Bytes that the blocks of the device have room for.",
+        LimitBytes "limit_bytes" "Bytes that the device may grow to.",
+        FreeBytes "free_bytes" "Bytes of blocks that hold nothing.",
+        LiveBytes "live_bytes" "Bytes written to the device that are still needed, checkpoints included, by estimate.",
+        DeadBytes "dead_bytes" "The other bytes written, which collection gives back.",
+        DeadRecords "dead_records" "Records that nobody can read any more, whose blocks are not erased yet.",
+        DebtBytes "collection_debt_bytes" "Bytes of blocks that collection, or growth, has to free until as much is free as is meant to be.",
+        PageReads "page_reads_total" "Pages read from the device for reads; those that come together share one.",
+        Erases "erases" "Erases of all blocks since the device was made.",
+        MostErases "most_erases" "Erases of the block that was erased most; of several stores, of the one with the most.",
+        Corrupt "corrupt_total" "Pages and records that did not match their checksum.",
+        Checkpoints "checkpoints_total" "Checkpoints of the index written.",
+        DramGets "dram_gets_total" "Reads of keyspaces in dram.",
+        DramBytes "dram_bytes" "Memory of the keyspaces in dram: keys, versions and tables.",
+        DramLimitBytes "dram_limit_bytes" "Memory that the keyspaces in dram may take.",
+    }
 }
 
 /// A value for every [`Figure`].
@@ -113,67 +116,43 @@ impl FigureValues {
     }
 }
 
-/// Declares the ratios: in the order in which they are shown.
-macro_rules! ratios {
-    ($($name:ident $text:literal $help:literal $of:expr,)+) => {
-        /// What two or three figures say together.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Ratio {
-            $(#[doc = $help] $name,)+
-        }
-
-        impl Ratio {
-            /// All of them, in the order in which they are shown.
-            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$name),+];
-
-            /// Its name, with the unit last where it has one.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)+
-                }
-            }
-
-            /// What it means, in a sentence.
-            #[must_use]
-            pub const fn help(self) -> &'static str {
-                match self {
-                    $(Self::$name => $help,)+
-                }
-            }
-
-            /// Of these figures; `None` where there is nothing to relate to.
-            #[must_use]
-            pub fn of(self, figures: &FigureValues) -> Option<f64> {
-                let get = |figure| figures.get(figure) as f64;
-                let (part, whole) = match self {
-                    $(Self::$name => ($of as fn(&dyn Fn(Figure) -> f64) -> (f64, f64))(&get),)+
-                };
-                (whole > 0.0).then(|| part / whole)
-            }
-        }
-    };
+statistics! {
+    /// What two or three figures say together.
+    Ratio {
+        LiveRatio "live_ratio" "Share of the bytes written to the device that is still needed.",
+        VersionsPerKey "versions_per_key" "Versions in the index for each key.",
+        IndexBytesPerKey "index_bytes_per_key" "Memory of the index for each key, further versions included.",
+        WriteAmplification "write_amplification" "Bytes written to the device for each byte that was put.",
+        WearSpread "wear_spread" "Erases of the block that was erased most, for each that a block has on average.",
+        CacheHitRatio "cache_hit_ratio" "Share of reads that the record cache answered, keyspaces in dram left out.",
+        FlashReadsPerGet "flash_reads_per_get" "Pages read from the device for each read, keyspaces in dram left out.",
+    }
 }
 
-ratios! {
-    LiveRatio "live_ratio" "Share of the bytes written to the device that is still needed."
-        |get| (get(Figure::LiveBytes), get(Figure::LiveBytes) + get(Figure::DeadBytes)),
-    VersionsPerKey "versions_per_key" "Versions in the index for each key."
-        |get| (get(Figure::Versions), get(Figure::Keys)),
-    IndexBytesPerKey "index_bytes_per_key" "Memory of the index for each key, further versions included."
-        |get| (get(Figure::IndexBytes), get(Figure::Keys)),
-    WriteAmplification "write_amplification" "Bytes written to the device for each byte that was put."
-        |get| (get(Figure::ProgrammedBytes), get(Figure::PutBytes)),
-    WearSpread "wear_spread" "Erases of the block that was erased most, for each that a block has on average."
-        |get| (get(Figure::MostErases) * get(Figure::Blocks), get(Figure::Erases)),
-    CacheHitRatio "cache_hit_ratio" "Share of reads that the record cache answered, keyspaces in dram left out."
-        |get| (get(Figure::CacheHits), flash_gets(get)),
-    FlashReadsPerGet "flash_reads_per_get" "Pages read from the device for each read, keyspaces in dram left out."
-        |get| (get(Figure::PageReads), flash_gets(get)),
+impl Ratio {
+    /// Of these figures; `None` where there is nothing to relate to.
+    #[must_use]
+    pub fn of(self, figures: &FigureValues) -> Option<f64> {
+        let get = |figure| figures.get(figure) as f64;
+        let (part, whole) = match self {
+            Self::LiveRatio => {
+                (get(Figure::LiveBytes), get(Figure::LiveBytes) + get(Figure::DeadBytes))
+            }
+            Self::VersionsPerKey => (get(Figure::Versions), get(Figure::Keys)),
+            Self::IndexBytesPerKey => (get(Figure::IndexBytes), get(Figure::Keys)),
+            Self::WriteAmplification => (get(Figure::ProgrammedBytes), get(Figure::PutBytes)),
+            Self::WearSpread => {
+                (get(Figure::MostErases) * get(Figure::Blocks), get(Figure::Erases))
+            }
+            Self::CacheHitRatio => (get(Figure::CacheHits), flash_gets(get)),
+            Self::FlashReadsPerGet => (get(Figure::PageReads), flash_gets(get)),
+        };
+        (whole > 0.0).then(|| part / whole)
+    }
 }
 
 /// Reads of keyspaces on flash.
-fn flash_gets(get: &dyn Fn(Figure) -> f64) -> f64 {
+fn flash_gets(get: impl Fn(Figure) -> f64) -> f64 {
     get(Figure::CacheHits) + get(Figure::PageHits) + get(Figure::DeviceGets)
 }
 

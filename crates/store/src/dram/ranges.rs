@@ -116,21 +116,10 @@ pub(super) fn first_above(
         return RangeCheck::Above { key: None, version: fence };
     }
     let Some(order) = &space.order else { return RangeCheck::None };
-    let wanted = Wanted { from: range.from, to: range.to, above: Some(t) };
-    let mut above = None;
-    let walked = order.walk(wanted, &mut max_keys.max(1), |key| {
+    order.first_above(range, t, max_keys, |key| {
         let entry = space.table.find(KeyRef::new(seed, space.id, key).hash.0, key);
-        let version = entry.map_or(Version::ZERO, |entry| entry.newest.version);
-        if version.timestamp > t {
-            above = Some((key.to_vec(), version));
-        }
-        above.is_none()
-    });
-    match (above, walked) {
-        (Some((key, version)), _) => RangeCheck::Above { key: Some(key), version },
-        (None, Walked::UpTo(next)) => RangeCheck::More(next),
-        (None, _) => RangeCheck::None,
-    }
+        entry.map(|entry| entry.newest.version)
+    })
 }
 
 /// All reads of ranges that are under way.

@@ -152,6 +152,11 @@ impl Order {
         self.lost = None;
     }
 
+    /// The keys.
+    pub(super) const fn keys(&self) -> &OrderedKeys {
+        &self.keys
+    }
+
     /// Visits keys; see [`OrderedKeys::walk`].
     pub(super) fn walk(
         &self,

@@ -283,20 +283,10 @@ pub(super) fn first_above(
         return RangeCheck::Above { key: None, version: fence };
     }
     let Some(order) = &space.order else { return RangeCheck::None };
-    let wanted = Wanted { from: range.from, to: range.to, above: Some(t) };
-    let mut above = None;
-    let walked = order.walk(wanted, &mut max_keys.max(1), |key| {
+    order.keys().first_above(range, t, max_keys, |key| {
         let youngest = space.index.latest(id_of(seed, space.id, key));
-        above = youngest
-            .filter(|(version, _)| version.timestamp > t)
-            .map(|(version, _)| (key.to_vec(), version));
-        above.is_none()
-    });
-    match (above, walked) {
-        (Some((key, version)), _) => RangeCheck::Above { key: Some(key), version },
-        (None, Walked::UpTo(next)) => RangeCheck::More(next),
-        (None, _) => RangeCheck::None,
-    }
+        youngest.map(|(version, _)| version)
+    })
 }
 
 /// All reads of ranges under way.

@@ -30,7 +30,9 @@ mod packed;
 #[cfg(test)]
 mod tests;
 
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, Version};
+
+use crate::api::{KeyRange, RangeCheck};
 
 use node::{Child, Inner, TreeNode};
 pub(crate) use packed::common;
@@ -150,6 +152,30 @@ impl OrderedKeys {
             return Walked::ToEnd;
         }
         self.root.walk(Wanted { above, ..wanted }, budget, &mut Vec::new(), &mut visit)
+    }
+
+    /// The first key of a range whose youngest version lies above `t`. `youngest` is asked about keys
+    /// of parts in which there may be one; so many keys and parts are looked at.
+    pub(crate) fn first_above(
+        &self,
+        range: KeyRange<'_>,
+        t: Timestamp,
+        max_keys: u32,
+        youngest: impl Fn(&[u8]) -> Option<Version>,
+    ) -> RangeCheck {
+        let wanted = Wanted { from: range.from, to: range.to, above: Some(t) };
+        let mut above = None;
+        let walked = self.walk(wanted, &mut max_keys.max(1), |key| {
+            above = youngest(key)
+                .filter(|version| version.timestamp > t)
+                .map(|version| (key.to_vec(), version));
+            above.is_none()
+        });
+        match (above, walked) {
+            (Some((key, version)), _) => RangeCheck::Above { key: Some(key), version },
+            (None, Walked::UpTo(next)) => RangeCheck::More(next),
+            (None, _) => RangeCheck::None,
+        }
     }
 
     /// Gives it up, to be freed a little at a time.
