@@ -253,6 +253,70 @@ bytes_codec! {
     PartBytes: "a part of a checkpoint", crate::limits::MAX_CHECKPOINT_PART_BYTES;
 }
 
+/// Declares a list of entries inside a message, read by a function that splits the first one off.
+/// Whoever makes one has checked its bytes. The iterator is the list: it is copied to iterate again.
+macro_rules! entries {
+    ($(#[$doc:meta])* $name:ident, $entry:ident, $split:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name<'a> {
+            count: u32,
+            bytes: &'a [u8],
+        }
+
+        impl<'a> Iterator for $name<'a> {
+            type Item = $entry<'a>;
+
+            #[inline]
+            fn next(&mut self) -> Option<Self::Item> {
+                if self.count == 0 {
+                    return None;
+                }
+                // The bytes were checked when they came in, so this cannot fail.
+                let (entry, rest) = $split(self.bytes).ok()?;
+                *self = Self { count: self.count - 1, bytes: rest };
+                Some(entry)
+            }
+
+            #[inline]
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (self.count as usize, Some(self.count as usize))
+            }
+        }
+
+        impl ExactSizeIterator for $name<'_> {}
+    };
+}
+
+/// Declares the codec of a variable field that keeps its bytes, which a function checks.
+macro_rules! checked_codec {
+    ($(#[$doc:meta])* $name:ident, $value:ident, $check:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl<'a> Codec<'a> for $name {
+            type Value = $value<'a>;
+
+            #[inline]
+            fn length(value: &Self::Value) -> usize {
+                value.bytes.len()
+            }
+
+            #[inline]
+            fn append(value: &Self::Value, out: &mut Vec<u8>) {
+                out.extend_from_slice(value.bytes);
+            }
+
+            #[inline]
+            fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
+                $value::$check(bytes)
+            }
+        }
+    };
+}
+
+pub(crate) use {checked_codec, entries};
+
 /// The longest beginning of `text` of at most `limit` bytes that ends between two characters.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]

@@ -4,7 +4,7 @@
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, ShardId, Timestamp, Version};
 
-use crate::layout::{Codec, Fixed, bounded};
+use crate::layout::{Codec, Fixed, bounded, checked_codec, entries};
 use crate::limits::{
     MAX_FRAME_BYTES, MAX_PARTICIPANTS, MAX_SCAN_ENTRIES, MAX_STATUS_BYTES,
     SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES,
@@ -139,7 +139,7 @@ fn split_scan_entry(bytes: &[u8]) -> Result<(ScanEntry<'_>, &[u8]), WireError> {
 }
 
 impl ScanEntry<'_> {
-    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+    fn append(&self, out: &mut Vec<u8>) {
         let mut head = [0u8; SCAN_ENTRY_HEAD];
         self.version.store(&mut head[0..12]);
         self.expires_at.store(&mut head[12..20]);
@@ -151,12 +151,10 @@ impl ScanEntry<'_> {
     }
 }
 
-/// The entries of a page, in the order of the scan. The iterator is the list: copy it to iterate
-/// again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScanEntries<'a> {
-    count: u32,
-    bytes: &'a [u8],
+entries! {
+    /// The entries of a page, in the order of the scan. The iterator is the list: copy it to iterate
+    /// again.
+    ScanEntries, ScanEntry, split_scan_entry
 }
 
 impl<'a> ScanEntries<'a> {
@@ -175,44 +173,9 @@ impl<'a> ScanEntries<'a> {
     }
 }
 
-impl<'a> Iterator for ScanEntries<'a> {
-    type Item = ScanEntry<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.count == 0 {
-            return None;
-        }
-        // The bytes were checked when they came in, so this cannot fail.
-        let (entry, rest) = split_scan_entry(self.bytes).ok()?;
-        *self = Self { count: self.count - 1, bytes: rest };
-        Some(entry)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count as usize, Some(self.count as usize))
-    }
-}
-
-impl ExactSizeIterator for ScanEntries<'_> {}
-
-/// [`ScanEntries`] as a variable field.
-pub(crate) struct ScanCodec;
-
-impl<'a> Codec<'a> for ScanCodec {
-    type Value = ScanEntries<'a>;
-
-    fn length(value: &Self::Value) -> usize {
-        value.bytes.len()
-    }
-
-    fn append(value: &Self::Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(value.bytes);
-    }
-
-    fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
-        ScanEntries::check(bytes)
-    }
+checked_codec! {
+    /// [`ScanEntries`] as a variable field.
+    ScanCodec, ScanEntries, check
 }
 
 /// Writes a [`ScanPage`] entry by entry, straight into the outgoing bytes. Dropped without
@@ -235,15 +198,7 @@ impl<'v> ScanPageWriter<'v> {
     /// cursor at this entry.
     #[must_use]
     pub fn push(&mut self, entry: &ScanEntry<'_>) -> bool {
-        let bytes = SCAN_ENTRY_HEAD + entry.key.len() + entry.value.len();
-        let full =
-            self.count == MAX_SCAN_ENTRIES || self.frame.tail_bytes() + bytes > SCAN_PAGE_BYTES;
-        if full && self.count > 0 {
-            return false;
-        }
-        entry.append(self.frame.out());
-        self.count += 1;
-        true
+        self.frame.push_scan_entry(entry, &mut self.count)
     }
 
     /// How many entries the page has so far.
@@ -291,28 +246,20 @@ impl<'a> Iterator for StatusEntries<'a> {
     }
 }
 
-/// [`StatusEntries`] as a variable field.
-pub(crate) struct StatusCodec;
-
-impl<'a> Codec<'a> for StatusCodec {
-    type Value = StatusEntries<'a>;
-
-    fn length(value: &Self::Value) -> usize {
-        value.bytes.len()
-    }
-
-    fn append(value: &Self::Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(value.bytes);
-    }
-
-    fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
+impl<'a> StatusEntries<'a> {
+    fn check(bytes: &'a [u8]) -> Result<Self, WireError> {
         bounded("bytes of a status list", bytes.len(), MAX_STATUS_BYTES)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             (_, rest) = split_status_entry(rest)?;
         }
-        Ok(StatusEntries { bytes })
+        Ok(Self { bytes })
     }
+}
+
+checked_codec! {
+    /// [`StatusEntries`] as a variable field.
+    StatusCodec, StatusEntries, check
 }
 
 /// Writes a [`StatusList`] entry by entry. Dropped without [`StatusListWriter::finish`], it leaves
@@ -387,6 +334,19 @@ impl<'v> OpenFrame<'v> {
     #[inline]
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         self.out
+    }
+
+    /// Appends an entry to a page of a scan that has so many; `false`, and nothing appended, when the
+    /// page is full.
+    pub(crate) fn push_scan_entry(&mut self, entry: &ScanEntry<'_>, count: &mut u32) -> bool {
+        let bytes = SCAN_ENTRY_HEAD + entry.key.len() + entry.value.len();
+        let full = *count == MAX_SCAN_ENTRIES || self.tail_bytes() + bytes > SCAN_PAGE_BYTES;
+        if full && *count > 0 {
+            return false;
+        }
+        entry.append(self.out);
+        *count += 1;
+        true
     }
 
     /// How long the last variable field is so far.

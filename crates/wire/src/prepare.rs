@@ -13,7 +13,7 @@
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 
-use crate::layout::{Codec, Fixed, bounded};
+use crate::layout::{Codec, Fixed, bounded, checked_codec, entries};
 use crate::limits::ENTRY_OVERHEAD_BYTES;
 use crate::list::{OpenFrame, Shards};
 use crate::range::{PrepareRanges, RangeEntries};
@@ -215,49 +215,15 @@ impl<'a> PrepareBody<'a> {
     #[must_use]
     #[inline]
     pub fn reads(&self) -> ReadEntries<'a> {
-        ReadEntries { left: self.reads, rest: &self.bytes[BODY_HEAD..self.writes_at] }
+        ReadEntries { count: self.reads, bytes: &self.bytes[BODY_HEAD..self.writes_at] }
     }
 
     /// The writes, in order.
     #[must_use]
     #[inline]
     pub fn writes(&self) -> WriteEntries<'a> {
-        WriteEntries { left: self.writes, rest: &self.bytes[self.writes_at..] }
+        WriteEntries { count: self.writes, bytes: &self.bytes[self.writes_at..] }
     }
-}
-
-macro_rules! entries {
-    ($(#[$doc:meta])* $name:ident, $entry:ident, $split:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name<'a> {
-            left: u32,
-            rest: &'a [u8],
-        }
-
-        impl<'a> Iterator for $name<'a> {
-            type Item = $entry<'a>;
-
-            #[inline]
-            fn next(&mut self) -> Option<Self::Item> {
-                if self.left == 0 {
-                    return None;
-                }
-                // The bytes were checked by `PrepareBody::parse`, so this cannot fail.
-                let (entry, rest) = $split(self.rest).ok()?;
-                self.rest = rest;
-                self.left -= 1;
-                Some(entry)
-            }
-
-            #[inline]
-            fn size_hint(&self) -> (usize, Option<usize>) {
-                (self.left as usize, Some(self.left as usize))
-            }
-        }
-
-        impl ExactSizeIterator for $name<'_> {}
-    };
 }
 
 entries! {
@@ -269,26 +235,9 @@ entries! {
     WriteEntries, WriteEntry, split_write
 }
 
-/// [`PrepareBody`] as a variable field.
-pub(crate) struct BodyCodec;
-
-impl<'a> Codec<'a> for BodyCodec {
-    type Value = PrepareBody<'a>;
-
-    #[inline]
-    fn length(value: &Self::Value) -> usize {
-        value.bytes.len()
-    }
-
-    #[inline]
-    fn append(value: &Self::Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(value.bytes);
-    }
-
-    #[inline]
-    fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
-        PrepareBody::parse(bytes)
-    }
+checked_codec! {
+    /// [`PrepareBody`] as a variable field.
+    BodyCodec, PrepareBody, parse
 }
 
 /// What a prepare says besides its reads and writes.

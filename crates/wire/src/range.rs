@@ -11,11 +11,8 @@
 use timestone_types::limits::{MAX_TXN_RANGE_BYTES, MAX_TXN_RANGES};
 use timestone_types::{ClientId, Expiry, KeyspaceId, Timestamp, TxnId};
 
-use crate::layout::{Codec, EdgeBytes, Fixed, bounded, message};
-use crate::limits::{
-    MAX_EDGE_BYTES, MAX_SCAN_ENTRIES, RANGE_ENTRY_OVERHEAD_BYTES, SCAN_ENTRY_OVERHEAD_BYTES,
-    SCAN_PAGE_BYTES,
-};
+use crate::layout::{Codec, EdgeBytes, Fixed, bounded, checked_codec, entries, message};
+use crate::limits::{MAX_EDGE_BYTES, RANGE_ENTRY_OVERHEAD_BYTES};
 use crate::list::{OpenFrame, ScanCodec, ScanEntries, ScanEntry, Shards, ShardsCodec};
 use crate::prepare::{BodyCodec, PrepareBody};
 use crate::request::Prepare;
@@ -191,11 +188,9 @@ impl RangeListWriter {
     }
 }
 
-/// The ranges of a prepare, in order. The iterator is the list: copy it to iterate again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RangeEntries<'a> {
-    count: u32,
-    bytes: &'a [u8],
+entries! {
+    /// The ranges of a prepare, in order. The iterator is the list: copy it to iterate again.
+    RangeEntries, RangeEntry, split_range
 }
 
 impl<'a> RangeEntries<'a> {
@@ -222,43 +217,9 @@ impl<'a> RangeEntries<'a> {
     }
 }
 
-impl<'a> Iterator for RangeEntries<'a> {
-    type Item = RangeEntry<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.count == 0 {
-            return None;
-        }
-        // The bytes were checked when they came in, so this cannot fail.
-        let (entry, rest) = split_range(self.bytes).ok()?;
-        *self = Self { count: self.count - 1, bytes: rest };
-        Some(entry)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count as usize, Some(self.count as usize))
-    }
-}
-
-impl ExactSizeIterator for RangeEntries<'_> {}
-
-/// [`RangeEntries`] as a variable field.
-pub(crate) struct RangesCodec;
-
-impl<'a> Codec<'a> for RangesCodec {
-    type Value = RangeEntries<'a>;
-
-    fn length(value: &Self::Value) -> usize {
-        value.bytes.len()
-    }
-
-    fn append(value: &Self::Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(value.bytes);
-    }
-
-    fn take(bytes: &'a [u8]) -> Result<Self::Value, WireError> {
-        RangeEntries::check(bytes)
-    }
+checked_codec! {
+    /// [`RangeEntries`] as a variable field.
+    RangesCodec, RangeEntries, check
 }
 
 /// Writes a [`RangePage`] entry by entry, straight into the outgoing bytes. Dropped without
@@ -283,15 +244,7 @@ impl<'v> RangePageWriter<'v> {
     /// Appends an entry; `false`, and nothing appended, when the page is full.
     #[must_use]
     pub fn push(&mut self, entry: &ScanEntry<'_>) -> bool {
-        let bytes = SCAN_ENTRY_OVERHEAD_BYTES + entry.key.len() + entry.value.len();
-        let full =
-            self.count == MAX_SCAN_ENTRIES || self.frame.tail_bytes() + bytes > SCAN_PAGE_BYTES;
-        if full && self.count > 0 {
-            return false;
-        }
-        entry.append(self.frame.out());
-        self.count += 1;
-        true
+        self.frame.push_scan_entry(entry, &mut self.count)
     }
 
     /// Closes the frame.
