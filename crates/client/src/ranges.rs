@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use timestone_session::SessionError;
 use timestone_types::limits::MAX_KEY_BYTES;
-use timestone_types::{Expiry, KeyspaceId, Version};
+use timestone_types::{Expiry, KeyspaceId, Version, prefix_end};
 use timestone_wire::{Envelope, ErrorCode, Message, Range, RangeEntry, RangePage, RequestId};
 
 use crate::limits::{FIRST_RANGE_KEYS, FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
@@ -131,14 +131,6 @@ impl RangeProgress {
 fn behind(key: &[u8]) -> Vec<u8> {
     debug_assert!(key.len() <= MAX_KEY_BYTES, "no key is longer");
     [key, &[0]].concat()
-}
-
-/// The first key behind all those that begin with `prefix`; `None` when nothing lies behind them.
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
 }
 
 impl LocalTransaction {

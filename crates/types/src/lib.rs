@@ -43,6 +43,7 @@ pub mod limits;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 pub mod random;
+mod range;
 mod time;
 
 pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};
@@ -51,4 +52,5 @@ pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
 pub use key::{
     HashSeed, HashedKey, KeyHash, KeyRef, SLOT_COUNT, Slot, check_key, hash_key, slot_of,
 };
+pub use range::{KeyRange, prefix_end};
 pub use time::{Expiry, Span, Timestamp, Version};

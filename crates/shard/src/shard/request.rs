@@ -4,8 +4,7 @@ use timestone_seda::ReplyAddress;
 use timestone_store::{KeyRange, PutSize, StoreError};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
-    self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, RangeRef, ReadAt, Token,
-    Wait,
+    self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
 use timestone_types::{HashedKey, KeyRef, KeyspaceId, Timestamp, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
@@ -159,8 +158,8 @@ impl Shard {
             return Ok(());
         }
         let (keyspace, from, to) = (asked.keyspace, asked.from, asked.end());
-        let writers = self.write_sets.payloads().writers_in(KeyRange { keyspace, from, to });
-        let (wait, range) = (wait.unwrap_or(Wait::Yes), RangeRef { keyspace, from, to });
+        let (wait, range) = (wait.unwrap_or(Wait::Yes), KeyRange { keyspace, from, to });
+        let writers = self.write_sets.payloads().writers_in(range);
         let input = Input::Range { token, range, at: asked.at, wait, writers: &writers };
         self.step(ctx, input, Some((token, frame)));
         Ok(())

@@ -1,6 +1,6 @@
 //! What is asked of a store and what it finds: tokens, versions, keys of a scan.
 
-use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, KeyRange, Timestamp, Version};
 
 #[allow(unused_imports, reason = "for the documentation")]
 use super::Reads;
@@ -139,69 +139,12 @@ impl KeyList {
     }
 }
 
-/// Keys of one keyspace that follow each other in the order of their bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyRange<'a> {
-    /// The keyspace, whose keys are in order ([`KeyspaceId::is_ordered`]).
-    pub keyspace: KeyspaceId,
-    /// The first key that is part of it, whether or not that is there.
-    pub from: &'a [u8],
-    /// The first key behind it; `None`: it goes on to the end of the keyspace.
-    pub to: Option<&'a [u8]>,
-}
-
-impl<'a> KeyRange<'a> {
-    /// All keys of a keyspace.
-    #[must_use]
-    pub const fn all(keyspace: KeyspaceId) -> Self {
-        Self { keyspace, from: &[], to: None }
-    }
-
-    /// The keys that begin with `prefix`; `end` is its [`prefix_end`].
-    ///
-    /// ```
-    /// use timestone_store::{KeyRange, prefix_end};
-    /// use timestone_types::KeyspaceId;
-    /// let keyspace = KeyspaceId::numbered(1, false).ordered();
-    /// let end = prefix_end(b"user:");
-    /// let users = KeyRange::prefix(keyspace, b"user:", end.as_deref());
-    /// assert!(users.contains(b"user:7") && !users.contains(b"user;"));
-    /// ```
-    #[must_use]
-    pub fn prefix(keyspace: KeyspaceId, prefix: &'a [u8], end: Option<&'a [u8]>) -> Self {
-        debug_assert_eq!(end, prefix_end(prefix).as_deref(), "where the keys with the prefix end");
-        Self { keyspace, from: prefix, to: end }
-    }
-
-    /// That its keyspace has an order.
-    ///
-    /// # Errors
-    /// [`StoreError::NotOrdered`].
-    pub(crate) fn check_order(&self) -> Result<(), StoreError> {
-        if self.keyspace.is_ordered() { Ok(()) } else { Err(StoreError::NotOrdered(self.keyspace)) }
-    }
-
-    /// Whether a key lies in it.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        key >= self.from && self.to.is_none_or(|to| key < to)
-    }
-
-    /// Whether no key can lie in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.to.is_some_and(|to| to <= self.from)
-    }
-}
-
-/// The first key behind all those that begin with `prefix`; `None` when nothing lies behind them:
-/// the prefix is empty, or made of 0xff alone.
-#[must_use]
-pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
+/// That the keyspace of a range has an order.
+///
+/// # Errors
+/// [`StoreError::NotOrdered`].
+pub(crate) fn check_order(range: &KeyRange<'_>) -> Result<(), StoreError> {
+    if range.keyspace.is_ordered() { Ok(()) } else { Err(StoreError::NotOrdered(range.keyspace)) }
 }
 
 /// A key that was found in a range, with its version.
@@ -296,17 +239,6 @@ pub struct AsOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_end_of_a_prefix_is_behind_its_keys_and_not_behind_others() {
-        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(prefix_end(b""), None);
-        assert_eq!(prefix_end(b"\xff\xff"), None);
-        let range = KeyRange { keyspace: KeyspaceId::new(1), from: b"b", to: Some(b"b") };
-        assert!(range.is_empty() && !range.contains(b"b"));
-        assert!(KeyRange::all(KeyspaceId::new(1)).contains(b""));
-    }
 
     #[test]
     fn a_list_gives_back_what_was_put_in() {

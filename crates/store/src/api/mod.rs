@@ -32,11 +32,13 @@ mod writes;
 pub use event::{ScrubReport, StoreEvent};
 pub use factory::{Capabilities, Factory};
 pub use figures::{Figure, FigureValues, Figures, Ratio};
+pub(crate) use found::check_order;
 pub use found::{
-    AsOf, Count, KeyList, KeyRange, Latest, LatestLookup, Lookup, RangeCheck, RangeEntry,
-    RangeList, ReadOutcome, ReadToken, ScanCursor, ScanLimit, prefix_end,
+    AsOf, Count, KeyList, Latest, LatestLookup, Lookup, RangeCheck, RangeEntry, RangeList,
+    ReadOutcome, ReadToken, ScanCursor, ScanLimit,
 };
 pub use reads::{KeysAhead, Reads};
+pub use timestone_types::{KeyRange, prefix_end};
 pub use upkeep::Upkeep;
 pub use writes::{PromisedPuts, PutSize, Writes};
 

@@ -21,11 +21,10 @@
 //! Rule 3 pins the write set of a moment and not the access record, so that the participant does
 //! not have to know of look-ups. The shard's stage does it; see its `lookups` part.
 
-use timestone_types::{HashSeed, HashedKey, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{HashSeed, HashedKey, KeyRange, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::found::{
-    AsOf, Count, KeyRange, Latest, LatestLookup, Lookup, RangeCheck, ReadToken, ScanCursor,
-    ScanLimit,
+    AsOf, Count, Latest, LatestLookup, Lookup, RangeCheck, ReadToken, ScanCursor, ScanLimit,
 };
 #[allow(unused_imports, reason = "for the documentation")]
 use super::{ReadOutcome, StoreEvent};

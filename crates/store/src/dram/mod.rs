@@ -40,7 +40,7 @@ use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, 
 use crate::api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest,
     Lookup, PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit,
-    ScrubReport, StoreEvent, Upkeep, Writes,
+    ScrubReport, StoreEvent, Upkeep, Writes, check_order,
 };
 use crate::error::StoreError;
 use chain::Stored;
@@ -333,7 +333,7 @@ impl Reads for Dram {
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.contents.assert_sound();
-        range.check_order()?;
+        check_order(&range)?;
         self.marks.check_age(as_of.at)?;
         self.ranges.begin(RangeWalk::new(token, range, limit, as_of), &self.marks);
         Ok(())
@@ -345,7 +345,7 @@ impl Reads for Dram {
         t: Timestamp,
         max_keys: u32,
     ) -> Result<RangeCheck, StoreError> {
-        range.check_order()?;
+        check_order(&range)?;
         self.marks.check_age(t)?;
         Ok(match self.contents.get(range.keyspace) {
             Some(space) => ranges::first_above(self.seed, space, range, t, max_keys),

@@ -46,7 +46,7 @@ use timestone_types::{
 
 use crate::api::{
     AsOf, Count, FigureValues, Figures, KeyRange, KeysAhead, Latest, Lookup, PromisedPuts, PutSize,
-    RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
+    RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes, check_order,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -467,7 +467,7 @@ impl Reads for Mftl {
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
-        range.check_order()?;
+        check_order(&range)?;
         self.spaces.marks.check_age(as_of.at)?;
         self.assert_sound();
         self.ranges.begin(range, limit, as_of, token);
@@ -480,7 +480,7 @@ impl Reads for Mftl {
         t: Timestamp,
         max_keys: u32,
     ) -> Result<RangeCheck, StoreError> {
-        range.check_order()?;
+        check_order(&range)?;
         self.spaces.marks.check_age(t)?;
         let Some(space) = self.spaces.get(range.keyspace) else { return Ok(RangeCheck::None) };
         space.order.as_ref().map_or(Ok(()), |order| order.check_whole())?;

@@ -5,13 +5,13 @@
 //! answered. What may not be served yet waits until a bound above it is durable.
 
 use timestone_types::{
-    AbortKind, AbortReason, KeyspaceId, Timestamp, TxnId, TxnOutcome, is_planted,
+    AbortKind, AbortReason, KeyRange, KeyspaceId, Timestamp, TxnId, TxnOutcome, is_planted,
 };
 
 use super::Participant;
 use super::decisions::Decision;
 use super::horizon::Horizon;
-use super::input::{DecidedBy, Lookup, Prepare, RangeRef, ReadAt, Token, Vote, Wait};
+use super::input::{DecidedBy, Lookup, Prepare, ReadAt, Token, Vote, Wait};
 use super::output::Output;
 use super::promises::{Repetition, vote};
 use super::table::{Holder, TxnPlace};
@@ -35,7 +35,7 @@ pub(super) struct ScanAsked<'a> {
     pub(super) at: Timestamp,
     pub(super) wait: Wait,
     /// Of a range: which one, and who writes in it.
-    pub(super) range: Option<(RangeRef<'a>, &'a [TxnId])>,
+    pub(super) range: Option<(KeyRange<'a>, &'a [TxnId])>,
 }
 
 const fn too_old(watermark: Timestamp) -> AbortReason {

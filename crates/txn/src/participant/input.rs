@@ -7,8 +7,8 @@
 use core::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
-    ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyRange, KeyspaceId, PreviousFound,
+    Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 
 /// Chosen by the stage to recognise the answer to an input.
@@ -100,42 +100,6 @@ pub struct ReadItem {
     pub latest: LatestInStore,
 }
 
-/// Keys of one keyspace that follow each other in the order of their bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RangeRef<'a> {
-    /// The keyspace, whose keys are in order.
-    pub keyspace: KeyspaceId,
-    /// The first key that is part of it, whether or not that is there.
-    pub from: &'a [u8],
-    /// The first key behind it; `None`: it goes on to the end of the keyspace.
-    pub to: Option<&'a [u8]>,
-}
-
-impl RangeRef<'_> {
-    /// Whether a key of the keyspace lies in it.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        key >= self.from && self.to.is_none_or(|to| key < to)
-    }
-
-    /// Whether no key can lie in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.to.is_some_and(|to| to <= self.from)
-    }
-
-    /// Whether every key of another one lies in it.
-    #[must_use]
-    pub fn covers(&self, other: &RangeRef<'_>) -> bool {
-        let ends_behind = match (self.to, other.to) {
-            (None, _) => true,
-            (Some(own), Some(theirs)) => own >= theirs,
-            (Some(_), None) => false,
-        };
-        self.keyspace == other.keyspace && self.from <= other.from && ends_behind
-    }
-}
-
 /// A range that a transaction read at its begin, to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeItem {
@@ -158,8 +122,8 @@ pub struct RangeItem {
 impl RangeItem {
     /// The range.
     #[must_use]
-    pub fn range(&self) -> RangeRef<'_> {
-        RangeRef { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
+    pub fn range(&self) -> KeyRange<'_> {
+        KeyRange { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
     }
 }
 
@@ -552,7 +516,7 @@ pub enum Input<'a> {
         /// Recognises the answer.
         token: Token,
         /// Which range.
-        range: RangeRef<'a>,
+        range: KeyRange<'a>,
         /// The snapshot.
         at: Timestamp,
         /// Whether it may wait for decisions.

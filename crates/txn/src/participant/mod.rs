@@ -53,8 +53,8 @@ pub use expiry::ExpiryRule;
 pub use horizon::Collected;
 pub use input::{
     DecidedBy, DirectWrite, FrozenState, Input, JudgedCondition, LatestInStore, LogRange,
-    LogSequence, Lookup, Prepare, RangeItem, RangeRef, ReadAt, ReadItem, Recovered, Token,
-    TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    LogSequence, Lookup, Prepare, RangeItem, ReadAt, ReadItem, Recovered, Token, TxnStatus, Vote,
+    Wait, WriteItem, WriteKind,
 };
 pub use output::{DirectAnswer, LogIntent, Output};
 use timestone_types::{KeyHash, KeyspaceId, ShardId, Timestamp, is_planted, limits as shared};

@@ -15,11 +15,11 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use timestone_types::{
-    AbortKind, AbortReason, KeyHash, KeyspaceId, PreviousFound, ShardId, Timestamp, TxnId,
-    TxnOutcome,
+    AbortKind, AbortReason, KeyHash, KeyRange, KeyspaceId, PreviousFound, ShardId, Timestamp,
+    TxnId, TxnOutcome,
 };
 
-use super::input::{RangeRef, Token, WriteItem, WriteKind};
+use super::input::{Token, WriteItem, WriteKind};
 use crate::ShardList;
 
 /// A transaction in flight, as a validation knows it: where its record lies in the slab.
@@ -625,7 +625,7 @@ impl InFlight<'_> {
     /// Those of some transactions that hold what they write, and whoever holds the range's whole keyspace.
     pub(crate) fn writers_of(
         self,
-        range: RangeRef<'_>,
+        range: KeyRange<'_>,
         writers: &[TxnId],
     ) -> impl Iterator<Item = Holder> {
         let table = self.0;

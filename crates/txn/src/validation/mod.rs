@@ -25,9 +25,9 @@ pub mod timestamps;
 
 pub use local::LocalValidation;
 pub use timestamps::Timestamps;
-use timestone_types::{AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
+use timestone_types::{AbortReason, KeyHash, KeyRange, KeyspaceId, Timestamp, Version};
 
-use crate::participant::{Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, Written};
+use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, Written};
 
 /// What is to be waited for before a validation can say more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +132,7 @@ pub trait Validation: core::fmt::Debug {
     fn scanned(&mut self, keyspace: KeyspaceId, at: Timestamp);
 
     /// A range is read at a timestamp.
-    fn range_read(&mut self, range: RangeRef<'_>, at: Timestamp);
+    fn range_read(&mut self, range: KeyRange<'_>, at: Timestamp);
 
     /// When a range was read that a key lies in, if that was at or above a timestamp; else zero. Where
     /// ranges count for whole keyspaces it need not say so.

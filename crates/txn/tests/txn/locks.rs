@@ -11,11 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use timestone_txn::participant::{
-    Holder, InFlight, Prepare, RangeRef, ReadItem, WriteItem, Written,
-};
+use timestone_txn::participant::{Holder, InFlight, Prepare, ReadItem, WriteItem, Written};
 use timestone_txn::validation::{Case, KeyRead, ReadVerdict, Until, Validation, Verdict};
-use timestone_types::{AbortKind, AbortReason, KeyHash, KeyspaceId, Timestamp, Version};
+use timestone_types::{AbortKind, AbortReason, KeyHash, KeyRange, KeyspaceId, Timestamp, Version};
 
 use crate::random::run;
 
@@ -154,7 +152,7 @@ impl<const SHARED: bool, const LEASE_US: u64> Validation for Locks<SHARED, LEASE
 
     fn scanned(&mut self, _: KeyspaceId, _: Timestamp) {}
 
-    fn range_read(&mut self, _: RangeRef<'_>, _: Timestamp) {}
+    fn range_read(&mut self, _: KeyRange<'_>, _: Timestamp) {}
 
     fn range_read_at(&self, _: KeyspaceId, _: &[u8], _: Timestamp) -> Timestamp {
         Timestamp::ZERO

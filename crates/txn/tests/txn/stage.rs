@@ -8,11 +8,11 @@ use std::time::Duration;
 use timestone_txn::participant::{
     Collected, Config, DecidedBy, DirectAnswer, DirectWrite, FrozenState, Input, JudgedCondition,
     LatestInStore, LogIntent, LogRange, LogSequence, Lookup, Output, Participant, Prepare,
-    RangeItem, RangeRef, ReadAt, ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
+    RangeItem, ReadAt, ReadItem, Recovered, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_txn::validation::{Timestamps, Validation};
 use timestone_types::{
-    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    ClientId, Expiry, HashSeed, KeyHash, KeyRange, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
     TxnOutcome, Version, hash_key,
 };
 
@@ -44,8 +44,8 @@ pub struct Range {
 }
 
 impl Range {
-    fn as_ref(&self) -> RangeRef<'_> {
-        RangeRef {
+    fn as_ref(&self) -> KeyRange<'_> {
+        KeyRange {
             keyspace: self.keyspace,
             from: self.from.as_bytes(),
             to: self.to.as_ref().map(String::as_bytes),

@@ -26,15 +26,13 @@ mod ranges;
 mod recent;
 mod rules;
 
-use timestone_types::{KeyHash, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{KeyHash, KeyRange, KeyspaceId, Timestamp, Version, is_planted};
 
 use self::keyspaces::Keyspaces;
 use self::ranges::RangeRecords;
 use self::recent::RecentAccess;
 use super::{Case, KeyRead, ReadVerdict, Validation, Verdict};
-use crate::participant::{
-    Holder, InFlight, LatestInStore, Prepare, RangeRef, WriteItem, WriteKind, Written,
-};
+use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, WriteKind, Written};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -205,7 +203,7 @@ impl Validation for Timestamps {
         assert!(self.recent.high_water() >= at, "the high-water timestamp is above every scan");
     }
 
-    fn range_read(&mut self, range: RangeRef<'_>, at: Timestamp) {
+    fn range_read(&mut self, range: KeyRange<'_>, at: Timestamp) {
         let keyspaces = &mut self.keyspaces;
         self.ranges.note(range, at, |keyspace, at| keyspaces.note_scan(keyspace, at));
         self.recent.note(at);

@@ -9,10 +9,9 @@
 //! that is behind. Invariants: what a record says holds until the low-water timestamp has passed it,
 //! here or for its keyspace; no record covers another one that is not higher.
 
-use timestone_types::{KeyspaceId, Timestamp};
+use timestone_types::{KeyRange, KeyspaceId, Timestamp};
 
 use crate::limits::{MAX_RANGE_RECORD_BYTES, MAX_RANGE_RECORDS};
-use crate::participant::RangeRef;
 
 #[derive(Debug)]
 struct RangeRecord {
@@ -23,8 +22,8 @@ struct RangeRecord {
 }
 
 impl RangeRecord {
-    fn range(&self) -> RangeRef<'_> {
-        RangeRef { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
+    fn range(&self) -> KeyRange<'_> {
+        KeyRange { keyspace: self.keyspace, from: &self.from, to: self.to.as_deref() }
     }
 
     fn bytes(&self) -> usize {
@@ -44,7 +43,7 @@ impl RangeRecords {
     /// its keyspace from then on.
     pub(super) fn note(
         &mut self,
-        range: RangeRef<'_>,
+        range: KeyRange<'_>,
         at: Timestamp,
         mut fold: impl FnMut(KeyspaceId, Timestamp),
     ) {
@@ -53,7 +52,7 @@ impl RangeRecords {
         {
             return;
         }
-        let RangeRef { keyspace, from, to } = range;
+        let KeyRange { keyspace, from, to } = range;
         self.retain(|record| record.at > at || !range.covers(&record.range()));
         let place = self.records.partition_point(|record| record.at <= at);
         let record = RangeRecord { at, keyspace, from: from.into(), to: to.map(Into::into) };
@@ -110,8 +109,8 @@ mod tests {
         Timestamp::from_nanos(nanos)
     }
 
-    const fn range<'a>(from: &'a [u8], to: Option<&'a [u8]>) -> RangeRef<'a> {
-        RangeRef { keyspace: KEYSPACE, from, to }
+    const fn range<'a>(from: &'a [u8], to: Option<&'a [u8]>) -> KeyRange<'a> {
+        KeyRange { keyspace: KEYSPACE, from, to }
     }
 
     #[test]
