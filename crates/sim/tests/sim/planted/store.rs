@@ -27,7 +27,7 @@ packing-delay = "50us"
 log-file-bytes = 65536
 log-block-bytes = 4096
 [faults]
-kill = { every = "5s", lasting = "20ms" }
+kill = { every = "2s", lasting = "20ms" }
 "#;
 
 #[test]
