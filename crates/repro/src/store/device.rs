@@ -91,8 +91,16 @@ impl<D: FlashDevice> FlashDevice for Observed<D> {
         self.device.programmed(block)
     }
 
+    fn wears_out(&self) -> bool {
+        self.device.wears_out()
+    }
+
     fn is_bad(&self, block: BlockId) -> bool {
         self.device.is_bad(block)
+    }
+
+    fn seal(&mut self, block: BlockId) {
+        self.device.seal(block);
     }
 
     fn observe(
