@@ -67,6 +67,7 @@ pub fn script(text: &[u8]) {
 fn line_of(statement: &Statement) -> Option<String> {
     let line = match statement {
         Statement::Get(key) => format!("get {}", quoted(key)),
+        Statement::Scan(prefix) => format!("scan {}", quoted(prefix)),
         Statement::Put { key, value, end: None } => {
             format!("put {} {}", quoted(key), quoted(value))
         }
