@@ -33,9 +33,9 @@ use timestone_io::{
 
 use crate::device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
-    Rejected, RejectedReason, Token,
+    Rejected, Token,
 };
-use crate::error::{FlashError, Misuse};
+use crate::error::FlashError;
 use crate::ledger::{Extent, Ledger};
 use crate::limits::{OWN_OPS_IN_FLIGHT, TABLE_WRITES_IN_FLIGHT};
 use crate::pending::PendingOp;
@@ -286,7 +286,7 @@ impl FileDevice {
             EngineOp::Read(index) => self.end_read(index, result, buffer, completions),
             EngineOp::Run(id) => {
                 self.runs.finish(id, buffers, result.map(|_| ()));
-                self.release_programs(completions);
+                self.requests.end_programs(&mut self.runs, &mut self.ledger, completions);
             }
             EngineOp::Table => {
                 self.table.wrote(result.map(|_| ()));
@@ -324,23 +324,6 @@ impl FileDevice {
             Err(source) => Err(FlashError::Medium { operation: "read", source }),
         };
         self.requests.complete(token, result, buffer, completions);
-    }
-
-    fn release_programs(&mut self, completions: &mut Vec<FlashCompletion>) {
-        let Self { runs, ledger, requests, .. } = self;
-        runs.release(|program| {
-            let readable = ledger.end_program(program.extent, program.result.is_ok());
-            let result = match program.result {
-                Ok(()) if readable => {
-                    requests.stats.programs += 1;
-                    requests.stats.programmed_bytes += program.buffer.len() as u64;
-                    Ok(())
-                }
-                Ok(()) => Err(Misuse::BlockFailed { block: program.extent.block }.into()),
-                Err(source) => Err(FlashError::Medium { operation: "program", source }),
-            };
-            requests.complete(program.token, result, Some(program.buffer), completions);
-        });
     }
 
     fn end_syncs(&mut self, result: io::Result<()>, completions: &mut Vec<FlashCompletion>) {
@@ -460,23 +443,8 @@ impl FlashDevice for FileDevice {
     }
 
     fn submit(&mut self, op: FlashOp) -> Result<(), Rejected> {
-        if !self.requests.has_room() {
-            return Err(Rejected { reason: RejectedReason::QueueFull, op });
-        }
-        let admitted = PendingOp::admit(
-            &op,
-            self.syncs.failed(),
-            &mut self.ledger,
-            &mut self.growth.is_some(),
-        );
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                self.requests.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
-                return Err(Rejected { reason: RejectedReason::Refused(error), op });
-            }
-        };
-        self.requests.begin();
+        let (failed, growing) = (self.syncs.failed(), &mut self.growth.is_some());
+        let (op, admitted) = self.requests.begin(op, failed, &mut self.ledger, growing)?;
         match (op, admitted) {
             (FlashOp::Read { token, buffer, .. }, PendingOp::Read(extent)) => {
                 self.read(token, extent, buffer)

@@ -2,8 +2,11 @@
 
 use timestone_io::AlignedBuffer;
 
-use crate::device::{DeviceStats, FlashCompletion, Token};
-use crate::error::FlashError;
+use crate::device::{DeviceStats, FlashCompletion, FlashOp, Rejected, RejectedReason, Token};
+use crate::error::{FlashError, Misuse};
+use crate::ledger::Ledger;
+use crate::pending::PendingOp;
+use crate::queued::runs::Runs;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,20 +24,32 @@ impl Requests {
         Self { depth, in_flight: 0, ready: Vec::new(), stats }
     }
 
-    /// Whether another one may begin.
-    pub(crate) const fn has_room(&self) -> bool {
-        self.in_flight < self.depth
-    }
-
     /// Requests that have not ended.
     pub(crate) const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// One begins.
-    pub(crate) fn begin(&mut self) {
-        debug_assert!(self.has_room(), "a request begins only while there is room");
-        self.in_flight += 1;
+    /// One begins if there is room and the rules allow it, see [`PendingOp::admit`].
+    pub(crate) fn begin(
+        &mut self,
+        op: FlashOp,
+        failed: Option<&'static str>,
+        ledger: &mut Ledger,
+        growing: &mut bool,
+    ) -> Result<(FlashOp, PendingOp), Rejected> {
+        if self.in_flight >= self.depth {
+            return Err(Rejected { reason: RejectedReason::QueueFull, op });
+        }
+        match PendingOp::admit(&op, failed, ledger, growing) {
+            Ok(admitted) => {
+                self.in_flight += 1;
+                Ok((op, admitted))
+            }
+            Err(error) => {
+                self.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
+                Err(Rejected { reason: RejectedReason::Refused(error), op })
+            }
+        }
     }
 
     /// One has ended.
@@ -49,5 +64,27 @@ impl Requests {
         self.in_flight -= 1;
         self.stats.errors += u64::from(result.is_err());
         completions.push(FlashCompletion { token, result, buffer });
+    }
+
+    /// The programs of all runs that are done end, in page order.
+    pub(crate) fn end_programs(
+        &mut self,
+        runs: &mut Runs,
+        ledger: &mut Ledger,
+        completions: &mut Vec<FlashCompletion>,
+    ) {
+        runs.release(|program| {
+            let readable = ledger.end_program(program.extent, program.result.is_ok());
+            let result = match program.result {
+                Ok(()) if readable => {
+                    self.stats.programs += 1;
+                    self.stats.programmed_bytes += program.buffer.len() as u64;
+                    Ok(())
+                }
+                Ok(()) => Err(Misuse::BlockFailed { block: program.extent.block }.into()),
+                Err(source) => Err(FlashError::Medium { operation: "program", source }),
+            };
+            self.complete(program.token, result, Some(program.buffer), completions);
+        });
     }
 }

@@ -35,9 +35,9 @@ use timestone_io::{AlignedBuffer, IoCompletion, ZoneAction};
 
 use crate::device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
-    Rejected, RejectedReason, Token,
+    Rejected, Token,
 };
-use crate::error::{FlashError, Misuse};
+use crate::error::FlashError;
 use crate::ledger::{Extent, Ledger};
 use crate::limits::RESETS_IN_FLIGHT;
 use crate::pending::PendingOp;
@@ -334,7 +334,7 @@ impl ZonedDevice {
         while let Some((id, _, buffers)) = self.runs.take_of(block) {
             self.runs.finish(id, buffers, Err(io::Error::other(reason)));
         }
-        self.release_programs(completions);
+        self.requests.end_programs(&mut self.runs, &mut self.ledger, completions);
     }
 
     /// As many zones are active as may be, and one more is wanted: one that its owner is done with is
@@ -510,7 +510,7 @@ impl ZonedDevice {
             }
         }
         self.runs.finish(id, buffers, result.map(|_| ()));
-        self.release_programs(completions);
+        self.requests.end_programs(&mut self.runs, &mut self.ledger, completions);
     }
 
     /// Something failed in a zone: what does the device say of it? This blocks for the time of one
@@ -527,23 +527,6 @@ impl ZonedDevice {
             Ok(_) => {}
             Err(error) => tracing::warn!(%block, %error, "a zone's condition cannot be told"),
         }
-    }
-
-    fn release_programs(&mut self, completions: &mut Vec<FlashCompletion>) {
-        let Self { runs, ledger, requests, .. } = self;
-        runs.release(|program| {
-            let readable = ledger.end_program(program.extent, program.result.is_ok());
-            let result = match program.result {
-                Ok(()) if readable => {
-                    requests.stats.programs += 1;
-                    requests.stats.programmed_bytes += program.buffer.len() as u64;
-                    Ok(())
-                }
-                Ok(()) => Err(Misuse::BlockFailed { block: program.extent.block }.into()),
-                Err(source) => Err(FlashError::Medium { operation: "program", source }),
-            };
-            requests.complete(program.token, result, Some(program.buffer), completions);
-        });
     }
 
     /// A write or reset of the log has ended.
@@ -684,18 +667,8 @@ impl FlashDevice for ZonedDevice {
     }
 
     fn submit(&mut self, op: FlashOp) -> Result<(), Rejected> {
-        if !self.requests.has_room() {
-            return Err(Rejected { reason: RejectedReason::QueueFull, op });
-        }
-        let admitted = PendingOp::admit(&op, self.failed(), &mut self.ledger, &mut self.growing);
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                self.requests.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
-                return Err(Rejected { reason: RejectedReason::Refused(error), op });
-            }
-        };
-        self.requests.begin();
+        let (failed, growing) = (self.failed(), &mut self.growing);
+        let (op, admitted) = self.requests.begin(op, failed, &mut self.ledger, growing)?;
         match (op, admitted) {
             (FlashOp::Read { token, buffer, .. }, PendingOp::Read(extent)) => {
                 self.read(token, extent, buffer);
