@@ -399,7 +399,7 @@ impl<E: Send + 'static> Reactor<E> {
                 bump(&own.metrics.spins_paid, 1);
                 return true;
             }
-            if begin.elapsed() >= until {
+            if begin.elapsed() >= until || shared.is_crowded() {
                 break;
             }
             for _ in 0..8 {

@@ -96,10 +96,13 @@ pub(crate) struct RuntimeShared<E> {
 }
 
 impl<E> RuntimeShared<E> {
-    /// Whether this process and its local clients want more cores than there are.
+    /// Whether this process and its local clients want more cores than there are now. A thread that
+    /// sleeps wants none: one with stages that are asked once a second does not keep the others from
+    /// spinning.
     pub(crate) fn is_crowded(&self) -> bool {
         let peers = usize::from(self.local_peers.load(Ordering::Relaxed) > 0);
-        self.threads.len() + self.other_threads.max(peers) > self.cores
+        let awake = self.threads.iter().filter(|thread| !thread.flag.is_sleeping()).count();
+        awake + self.other_threads.max(peers) > self.cores
     }
 
     fn wake_all(&self) {

@@ -45,6 +45,12 @@ impl SleepFlag {
         self.sleeping.swap(false, Ordering::Relaxed);
     }
 
+    /// Anybody: whether the consumer is on its way to sleep, or asleep. Nothing may depend on it but
+    /// guesses: it may have changed since.
+    pub(crate) fn is_sleeping(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
+    }
+
     /// Producer, after its pushes: whether the caller must wake the consumer.
     pub(crate) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);

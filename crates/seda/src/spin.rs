@@ -2,9 +2,9 @@
 //!
 //! Waking an idle virtual CPU costs about 22 µs a side (docs/lab/building-blocks.md): when the next
 //! event usually comes sooner than that, spinning halves the round trip. When it does not, or when
-//! somebody else wants the core, spinning only burns. So: never when the threads of this process
-//! and its local clients outnumber the cores; otherwise a score that rises by hits and falls by
-//! misses, and a rest once it is used up.
+//! somebody else wants the core, spinning only burns. So: never while the threads of this process
+//! that are awake and its local clients outnumber the cores; otherwise a score that rises by hits
+//! and falls by misses, and a rest once it is used up.
 
 use std::time::Duration;
 

@@ -70,6 +70,33 @@ fn no_wake_up_is_lost_between_spinning_threads() {
     ping_pong(Spin::Adaptive(Duration::from_micros(20)), 1, 10_000);
 }
 
+/// A thread that sleeps wants no core: with one more thread than cores, which has nothing to do, two
+/// that work spin all the same.
+#[test]
+fn threads_that_sleep_keep_nobody_from_spinning() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        return;
+    }
+    let (done, finished) = mpsc::channel();
+    let player = |partner: u16| -> Box<dyn Stage<u64>> {
+        Box::new(Player { partner: StageId::new(partner), done: done.clone() })
+    };
+    let threads = u16::try_from(cores + 1).expect("a machine of this age");
+    let stages = (0..threads).map(|stage| player(1 - stage.min(1))).collect();
+    let layout = Layout::new((0..threads).map(|stage| vec![StageId::new(stage)]).collect());
+    let config = RuntimeConfig {
+        spin: Spin::Adaptive(Duration::from_micros(30)),
+        ..RuntimeConfig::default()
+    };
+    let handle = Runtime::start(stages, layout, now, config).expect("starts");
+    handle.injector().send(StageId::new(0), 20_000).expect("room");
+    finished.recv_timeout(TIMEOUT).expect("the ball comes to rest");
+    let spins = |thread: usize| handle.metrics().threads[thread].spins_total;
+    assert!(spins(0) > 0 && spins(1) > 0, "{} and {} times", spins(0), spins(1));
+    handle.shutdown(TIMEOUT).expect("drained");
+}
+
 #[test]
 fn outside_threads_lose_nothing_and_wake_sleepers() {
     let (done, finished) = mpsc::channel();
