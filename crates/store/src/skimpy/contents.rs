@@ -205,20 +205,20 @@ impl FrugalContents {
         if known.is_some_and(|known| !known.version.is_zero()) {
             self.superseded_bytes += record.bytes() as u64;
         }
+        let newest = Youngest {
+            version,
+            page: page.0,
+            tombstone: record.kind.is_tombstone(),
+            may_expire: !record.expires_at.is_never(),
+            exact: true,
+        };
         match known {
+            // It has another head now: the parts of the old one are about to go.
+            Some(known) if known.version == version => self.translations.update(name, newest),
             Some(known) if !is_youngest => {
                 self.translations.update(name, Youngest { exact: false, ..known });
             }
-            _ if is_youngest => self.translations.insert(
-                name,
-                Youngest {
-                    version,
-                    page: page.0,
-                    tombstone: record.kind.is_tombstone(),
-                    may_expire: !record.expires_at.is_never(),
-                    exact: true,
-                },
-            ),
+            _ if is_youngest => self.translations.insert(name, newest),
             _ => {}
         }
         Some(page)

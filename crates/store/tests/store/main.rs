@@ -11,6 +11,7 @@ mod faults;
 mod fence_traces;
 mod frugal;
 mod frugal_cuts;
+mod frugal_large;
 mod inspect;
 mod layered;
 mod lives;
