@@ -41,6 +41,8 @@ pub enum Bug {
     TrustsFlagged,
     /// A block of large values is emptied although a value that lies there has no head yet.
     EmptiesBesideHeads,
+    /// A translation keeps the old head of a large value that has left its block.
+    KeepsOldHead,
     /// A checkpoint does not know which pages a crash has taken.
     ForgetsTornPages,
     /// A block is erased before the chains that were rewritten for it are durable.

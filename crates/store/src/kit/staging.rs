@@ -276,6 +276,17 @@ impl Staging {
         puts.map(|staged| staged.version.timestamp).min().unwrap_or(Timestamp::MAX)
     }
 
+    /// Pages of a block that hold parts of staged values.
+    pub(crate) fn pages_in(&self, block: BlockId, blocks: &Blocks) -> u32 {
+        let extents = self.staged().flat_map(|staged| &staged.extents);
+        extents.filter(|one| blocks.of(one.page) == block).map(|one| one.pages).sum()
+    }
+
+    /// Parts that are still to be written.
+    pub(crate) fn parts_ahead(&self) -> u32 {
+        self.staged().map(|staged| staged.cut.parts - staged.written).sum()
+    }
+
     fn slot(&self, slot: u32) -> Option<&Staged> {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }

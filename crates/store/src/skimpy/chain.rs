@@ -19,7 +19,9 @@ use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
 use super::buckets::{Buckets, RecordPlace, bucket_of};
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::{BlockState, Blocks};
-use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+use crate::layout::{
+    self, Extent, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE,
+};
 
 /// Whether a page is the one that was meant by whoever wrote at sequence number `from`: its block was
 /// not erased since, and no crash has taken it.
@@ -36,14 +38,16 @@ fn is_there(page: u32, from: u64, buckets: &Buckets, blocks: &Blocks) -> bool {
 /// Whether the parts of a large value have left the places that its head names.
 pub(super) fn is_void(record: &Record<'_>, blocks: &Blocks) -> bool {
     record.kind.is_large()
-        && LargeHead::read(record.value).is_none_or(|head| {
-            head.extents.iter().any(|extent| {
-                blocks.find(blocks.of(extent.page)).is_none_or(|block| {
-                    block.generation != extent.generation
-                        || matches!(block.state, BlockState::Free | BlockState::Erasing)
-                })
-            })
-        })
+        && LargeHead::read(record.value)
+            .is_none_or(|head| head.extents.iter().any(|extent| !is_in_place(extent, blocks)))
+}
+
+/// Whether parts of a large value are where its head says.
+pub(super) fn is_in_place(extent: &Extent, blocks: &Blocks) -> bool {
+    blocks.find(blocks.of(extent.page)).is_some_and(|block| {
+        block.generation == extent.generation
+            && !matches!(block.state, BlockState::Free | BlockState::Erasing)
+    })
 }
 
 /// A key that is looked for.

@@ -12,12 +12,10 @@
 //! last one that it is complete; until then a scan after a crash goes by the old chain, which is
 //! whole, as no block is erased before the new one is durable.
 //!
-//! Blocks of large values are emptied when little of them is alive: each value whose parts lie
-//! there is staged again, its head linked in front of its chain once more, and the block is erased when
-//! that is durable.
+//! Blocks of large values are emptied by [`super::parts`].
 //!
-//! When a whole round of the log wins nothing, the store is *stuck*: really full, until the
-//! watermark passes something.
+//! When a whole round of the log wins nothing, nor does one of those blocks, the store is *stuck*:
+//! really full, until the watermark passes something.
 //!
 //! Invariants: a bucket is rewritten by one gathering at a time; a block is erased only when nothing
 //! reads in it and what replaces its records is durable.
@@ -27,22 +25,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{Timestamp, is_planted};
 
-use super::chain::{Gathering, is_void};
+use super::chain::Gathering;
 use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
+use super::futile::Futile;
 use super::jobs::{BucketJob, Circumstances, Repair, Why};
-use super::keep::{self, KeptRecord};
-use super::reads::{Owner, PartsFor, ServingWalks};
+use super::keep;
+use super::parts::{Left, Need, PartsCollector};
+use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
-use super::victim::{Emptied, SetAside, TailVictim, What};
+use super::victim::{Emptied, SetAside, TailVictim};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
 use crate::kit::port::Purpose;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
+use crate::layout::{self, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
@@ -52,12 +52,10 @@ const AT_ONCE: usize = 256;
 /// puts are made durable all the time.
 const MOST_WAITING: usize = 1 << 20;
 /// How often what cannot be read is tried again: a device may fail to read once.
-const MOST_FAILURES: u32 = 8;
+pub(super) const MOST_FAILURES: u32 = 8;
 /// Below this many free blocks one block is emptied at a time: what is moved out of it may take two
 /// others, and deletes may leave two.
 const LEAST_FREE: u32 = 5;
-/// Large values that leave blocks at once.
-const LEAVING_AT_ONCE: usize = 4;
 
 /// Whether a round of the log wins anything.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,21 +67,11 @@ struct LogRound {
     until: Timestamp,
 }
 
-/// A round that won nothing.
-#[derive(Clone, Copy, Debug)]
-struct Futile {
-    mark: Timestamp,
-    floor: Timestamp,
-    youngest: Timestamp,
-    until: Timestamp,
-    hope: bool,
-}
-
 /// The collector of one store.
 #[derive(Default)]
 pub(super) struct TailCollector {
     victim: Option<TailVictim>,
-    large: Option<TailVictim>,
+    pub(super) parts: PartsCollector,
     /// Blocks that are empty when the log's ordinal is durable.
     emptied: Vec<Emptied>,
     erasing: Vec<Emptied>,
@@ -100,8 +88,6 @@ pub(super) struct TailCollector {
     /// Bytes that were dead in the block of records that was emptied last.
     won_before: u64,
     aside: SetAside,
-    /// By bucket: large values on their way out of a block, which will be linked anew.
-    leaving: BTreeMap<u32, u32>,
     pub(super) damaged_buckets: BTreeSet<u32>,
 }
 
@@ -121,7 +107,7 @@ impl TailCollector {
             !victim.reading && (!is_stalled || unread)
         };
         self.victim.as_ref().is_some_and(works)
-            || self.large.as_ref().is_some_and(|victim| !victim.reading)
+            || self.parts.has_work(blocks)
             || (!self.waiting.is_empty() && self.waiting.len() >= self.jobs.len() && !is_stalled)
             || (self.jobs.len() < AT_ONCE && self.next_repair(blocks).is_some())
             || self.failed.has_work()
@@ -134,12 +120,13 @@ impl TailCollector {
             clean: volume.blocks.clean_count(),
             left: volume.writer.pages_left(StreamId::Hot, &volume.blocks),
             coming: self.coming(),
-            empties_large: self.large.is_some(),
+            parts_work: self.parts.is_at_work(),
+            parts_rest: self.parts.rests(),
             may_grow: core.kit.room.may_grow(volume) > 0,
             mark: core.spaces.marks.collection(),
             floor: core.spaces.marks.replay_floor(),
             waiting: self.waiting.len(),
-            leaving: self.leaving.len(),
+            leaving: self.parts.leaving(),
         }
     }
 
@@ -220,11 +207,12 @@ impl TailCollector {
         let block = BlockId((number >> 32) as u32);
         let first = number as u32;
         core.kit.volume.blocks.unpin(block);
-        let victim = [&mut self.victim, &mut self.large]
-            .into_iter()
-            .filter_map(Option::as_mut)
-            .find(|victim| victim.block == block);
-        let Some(victim) = victim else { return };
+        if self.parts.pages_read(block, first, readable, bytes, core) {
+            return;
+        }
+        let Some(victim) = self.victim.as_mut().filter(|victim| victim.block == block) else {
+            return;
+        };
         victim.reading = false;
         if !readable {
             victim.failures += 1;
@@ -248,10 +236,8 @@ impl TailCollector {
                 }
             };
             if header.kind == PageKind::LargePart {
-                let (part, _) = layout::part_header(page);
-                victim.buckets.insert(core.buckets.of(part.hash));
                 // Nobody looks for values in the log: they stay.
-                victim.damaged |= victim.what == What::Records;
+                victim.damaged = true;
                 continue;
             }
             for raw in layout::records(page) {
@@ -288,48 +274,50 @@ impl TailCollector {
             core.kit.room.set_stuck(false);
         }
         let urgent = ahead < (blocks.floor() + 1).max(asked);
-        if ahead < low.max(asked) {
-            self.choose_large(short, core);
-        }
-        if (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core) {
+        let tries = (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core);
+        if tries {
             self.choose(core);
         }
+        let log_wins = self.futile.is_none() && !self.is_stalled(core) && core.log.len() > 1;
+        let need = (ahead < low.max(asked)).then_some(Need { urgent, short, log_wins });
+        if let Some(left) = self.parts.pump(need, serving) {
+            self.empty_of_parts(left, serving.core);
+        }
+        let core = &mut *serving.core;
         let can_grow = core.kit.room.may_grow(&core.kit.volume) > 0;
         if ahead < low.max(asked) && can_grow && (short || self.victim.is_none()) {
             core.kit.room.grow(&mut core.kit.volume);
         }
+        if urgent && self.futile.is_some() && self.parts.rests() && !can_grow && self.coming() == 0
+        {
+            self.set_stuck(false, core);
+        }
         self.failed.pump(&mut self.aside.buckets, core);
-        self.read_victims(core);
+        self.read_victim(core);
         self.move_fences(core);
         self.write_waiting(serving);
         self.gather_more(serving);
-        self.finish_victims(serving.core);
+        self.finish_victim(serving.core);
         self.erase(serving.core);
     }
 
-    /// Whether collection may win something that it did not win before.
+    /// Whether emptying the log may win something that it did not win before.
     fn may_try(&mut self, core: &mut FrugalContents) -> bool {
-        let Some(futile) = self.futile else { return true };
-        let marks = &core.spaces.marks;
-        let (mark, floor) = (marks.collection(), marks.replay_floor());
-        let has_died = if futile.hope {
-            mark >= futile.until
-        } else {
-            mark > futile.mark && core.spaces.youngest() > futile.mark
-        };
-        if has_died
-            || (floor > futile.floor && futile.floor < mark)
-            || core.spaces.youngest() > futile.youngest && mark > futile.youngest
-        {
-            self.futile = None;
+        if self.futile.is_some_and(|futile| !futile.is_over(core)) {
+            return false;
+        }
+        if self.futile.take().is_some() {
             core.kit.room.set_stuck(false);
-            return true;
         }
-        if core.kit.room.may_grow(&core.kit.volume) == 0 {
-            let hope = futile.hope && mark < futile.until;
-            core.kit.room.set_stuck(!hope);
-        }
-        false
+        true
+    }
+
+    /// Nothing is won by now: the store is full, or busy where the watermark will let something go.
+    fn set_stuck(&self, hope: bool, core: &mut FrugalContents) {
+        let hope = hope
+            || self.futile.is_some_and(|futile| futile.has_hope(core))
+            || self.parts.has_hope(core);
+        core.kit.room.set_stuck(!hope);
     }
 
     fn choose(&mut self, core: &mut FrugalContents) {
@@ -347,70 +335,45 @@ impl TailCollector {
             let (later, until) = (round.later, round.until);
             self.round = None;
             if !won {
-                let marks = &core.spaces.marks;
-                self.futile = Some(Futile {
-                    mark: marks.collection(),
-                    floor: marks.replay_floor(),
-                    youngest: core.spaces.youngest(),
-                    until,
-                    hope: later >= block_bytes,
-                });
+                self.futile = Some(Futile::now(core, until, later >= block_bytes));
             }
             return;
         }
-        let Some(&block) = core.log.front() else { return };
+        let Some(&block) = core.log.front() else {
+            round.left = 0;
+            return;
+        };
         let entry = core.kit.volume.blocks.get(block);
+        if matches!(entry.state, BlockState::Open(_)) {
+            // All of the log is the block that is being written.
+            round.left = 0;
+            return;
+        }
         if entry.state != BlockState::Sealed || entry.readable < entry.pages {
             return;
         }
         round.left -= 1;
-        self.begin(block, What::Records, core);
+        self.begin(block, core);
     }
 
-    /// A block of large values, if half of it is dead; when it is urgent, the one with the most that is
-    /// dead. None that somebody reads, or that has parts of a value whose head is not written yet:
-    /// who looks for its values in the chains would not find that one.
-    fn choose_large(&mut self, short: bool, core: &mut FrugalContents) {
-        if self.large.is_some() {
-            return;
-        }
-        let blocks = &core.kit.volume.blocks;
-        let dead = (0..blocks.count()).map(BlockId).filter_map(|id| {
-            let block = blocks.get(id);
-            let is_large = block.stream == StreamId::Large && block.state == BlockState::Sealed;
-            let is_read = block.readers > 0 && !is_planted!(EmptiesBesideHeads);
-            (is_large && block.readable == block.pages && !is_read)
-                .then(|| (block.counts()[3], block.counts()[0].max(1), id))
-        });
-        let Some((dead, written, block)) = dead.max() else { return };
-        if dead * 2 >= written || (short && dead > 0) {
-            self.begin(block, What::Large, core);
-        }
-    }
-
-    fn begin(&mut self, block: BlockId, what: What, core: &mut FrugalContents) {
+    fn begin(&mut self, block: BlockId, core: &mut FrugalContents) {
         core.kit.volume.blocks.begin_victim(block);
         let budget = rewrite::budget(self.won_before, core);
-        let victim = TailVictim::new(block, what, budget);
-        match what {
-            What::Records => self.victim = Some(victim),
-            What::Large => self.large = Some(victim),
-        }
+        self.victim = Some(TailVictim::new(block, budget));
     }
 
-    fn read_victims(&mut self, core: &mut FrugalContents) {
-        for victim in [&mut self.victim, &mut self.large].into_iter().flatten() {
-            let pages = core.kit.volume.blocks.get(victim.block).readable;
-            if victim.reading || victim.next_page >= pages {
-                continue;
-            }
-            let count = GROUP_PAGES.min(pages - victim.next_page);
-            let number = u64::from(victim.block.0) << 32 | u64::from(victim.next_page);
-            let page = core.kit.volume.geometry().page(victim.block, victim.next_page);
-            victim.next_page += count;
-            victim.reading = true;
-            core.kit.volume.read(Purpose::VictimRead, number, page, count);
+    fn read_victim(&mut self, core: &mut FrugalContents) {
+        let Some(victim) = &mut self.victim else { return };
+        let pages = core.kit.volume.blocks.get(victim.block).readable;
+        if victim.reading || victim.next_page >= pages {
+            return;
         }
+        let count = GROUP_PAGES.min(pages - victim.next_page);
+        let number = u64::from(victim.block.0) << 32 | u64::from(victim.next_page);
+        let page = core.kit.volume.geometry().page(victim.block, victim.next_page);
+        victim.next_page += count;
+        victim.reading = true;
+        core.kit.volume.read(Purpose::VictimRead, number, page, count);
     }
 
     /// Moves fences out of the log's tail, as far as there is room.
@@ -458,17 +421,6 @@ impl TailCollector {
             self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
             let gathering = Gathering::new(bucket, None, &serving.core.buckets);
             serving.gather(Owner::Rewriting, gathering);
-        }
-        // The values of a block of large ones, one bucket at a time.
-        let blocks = &serving.core.kit.volume.blocks;
-        if let Some(victim) = &mut self.large
-            && victim.is_read(blocks.get(victim.block).readable)
-            && victim.under_way + victim.leaving < LEAVING_AT_ONCE
-            && let Some(bucket) = victim.buckets.pop_first()
-        {
-            victim.under_way += 1;
-            let gathering = Gathering::new(bucket, None, &serving.core.buckets);
-            serving.gather(Owner::Leaving(victim.block), gathering);
         }
     }
 
@@ -535,12 +487,7 @@ impl TailCollector {
                     victim.damaged = true;
                 }
             }
-            Owner::Leaving(block) => {
-                if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) {
-                    victim.damaged = true;
-                    victim.under_way -= 1;
-                }
-            }
+            Owner::Parts(block) => self.parts.damaged(block),
             Owner::Scan(_) => {}
         }
     }
@@ -602,7 +549,7 @@ impl TailCollector {
         }
         // Only then nothing older than what was gathered is in a block that is not erased.
         let nothing_behind = tail.is_some() && is_whole && !self.aside.may_have(bucket);
-        let comes_back = self.leaving.contains_key(&bucket) || !self.damaged_buckets.is_empty();
+        let comes_back = self.parts.is_leaving(bucket) || !self.damaged_buckets.is_empty();
         let verdict = keep::judge(&gathering, tail, nothing_behind && !comes_back, core);
         let weight = Weight::of(&gathering, &verdict, tail, blocks);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
@@ -665,45 +612,60 @@ impl TailCollector {
     /// There is no room to rewrite a bucket: only less that is kept helps.
     fn cramped(&mut self, later: u64, until: Timestamp, core: &mut FrugalContents) {
         let blocks = &core.kit.volume.blocks;
-        let idle = self.coming() == 0
-            && self.large.is_none()
-            && blocks.clean_count() == blocks.free_count();
+        let idle =
+            self.coming() == 0 && self.parts.rests() && blocks.clean_count() == blocks.free_count();
         if idle && core.kit.room.may_grow(&core.kit.volume) == 0 {
-            let hope = later > 0 && core.spaces.marks.collection() < until;
-            core.kit.room.set_stuck(!hope);
+            self.set_stuck(later > 0 && core.spaces.marks.collection() < until, core);
         }
     }
 
-    fn finish_victims(&mut self, core: &mut FrugalContents) {
+    fn finish_victim(&mut self, core: &mut FrugalContents) {
         let pages_of = |block: BlockId| core.kit.volume.blocks.get(block).readable;
-        let is_done = |victim: &TailVictim| victim.is_empty(pages_of(victim.block));
-        let records = self.victim.take_if(|victim| is_done(victim));
-        let large = self.large.take_if(|victim| is_done(victim));
-        for victim in records.into_iter().chain(large) {
-            if victim.what == What::Records {
-                debug_assert_eq!(core.log.front(), Some(&victim.block), "the log's tail");
-                core.log.pop_front();
+        let victim = self.victim.take_if(|victim| victim.is_empty(pages_of(victim.block)));
+        let Some(victim) = victim else { return };
+        let block = victim.block;
+        debug_assert_eq!(core.log.front(), Some(&block), "the log's tail");
+        core.log.pop_front();
+        if victim.damaged || core.kit.volume.is_bad(block) {
+            core.kit.volume.blocks.quarantine(block);
+            self.aside.unknown |= victim.damaged;
+            self.aside.buckets.extend(victim.all_buckets);
+            return;
+        }
+        self.emptied(block, victim.forgets, victim.all_buckets, core);
+        let block_bytes = block_bytes(core.kit.volume.geometry());
+        self.won_before = block_bytes.saturating_sub(victim.own);
+        if let Some(round) = &mut self.round {
+            round.won += block_bytes as i64;
+        }
+    }
+
+    /// A block of parts is done with. Old heads are void now: the log may have something to win.
+    fn empty_of_parts(&mut self, left: Left, core: &mut FrugalContents) {
+        match left {
+            Left::Empty(block) if !core.kit.volume.is_bad(block) => {
+                self.emptied(block, false, BTreeSet::new(), core);
+                self.futile = None;
             }
-            let block = victim.block;
-            if victim.damaged || core.kit.volume.is_bad(block) {
+            Left::Empty(block) => core.kit.volume.blocks.quarantine(block),
+            Left::Damaged(block) => {
                 core.kit.volume.blocks.quarantine(block);
-                self.aside.unknown |= victim.damaged;
-                self.aside.buckets.extend(victim.all_buckets);
-                continue;
-            }
-            // The open page is not ended for it: that would cost a page for every block.
-            let ordinal = core.kit.volume.writer.ordinal(StreamId::Hot);
-            let (forgets, buckets) = (victim.forgets, victim.all_buckets);
-            self.emptied.push(Emptied { block, ordinal, forgets, buckets });
-            core.counts.collected_blocks += 1;
-            if victim.what == What::Records {
-                let block_bytes = block_bytes(core.kit.volume.geometry());
-                self.won_before = block_bytes.saturating_sub(victim.own);
-            }
-            if let Some(round) = self.round.as_mut().filter(|_| victim.what == What::Records) {
-                round.won += block_bytes(core.kit.volume.geometry()) as i64;
+                self.aside.unknown = true;
             }
         }
+    }
+
+    /// The open page is not ended for it: that would cost a page for every block.
+    fn emptied(
+        &mut self,
+        block: BlockId,
+        forgets: bool,
+        buckets: BTreeSet<u32>,
+        core: &mut FrugalContents,
+    ) {
+        let ordinal = core.kit.volume.writer.ordinal(StreamId::Hot);
+        self.emptied.push(Emptied { block, ordinal, forgets, buckets });
+        core.counts.collected_blocks += 1;
     }
 
     fn erase(&mut self, core: &mut FrugalContents) {
@@ -720,66 +682,6 @@ impl TailCollector {
                 volume.erase(block);
             } else {
                 at += 1;
-            }
-        }
-    }
-
-    /// A bucket with values that may have to leave a block is gathered.
-    pub(super) fn leave(
-        &mut self,
-        block: BlockId,
-        gathering: &Gathering,
-        serving: &mut ServingWalks<'_>,
-    ) {
-        let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) else {
-            return;
-        };
-        victim.under_way -= 1;
-        let verdict = keep::judge(gathering, None, false, serving.core);
-        for KeptRecord { at, name, .. } in verdict.kept {
-            let gathered = &gathering.records[at];
-            let record = gathering.record(gathered);
-            let Some(head) =
-                record.kind.is_large().then(|| LargeHead::read(record.value)).flatten()
-            else {
-                continue;
-            };
-            let blocks = &serving.core.kit.volume.blocks;
-            let is_here = head.extents.iter().any(|extent| blocks.of(extent.page) == block);
-            if is_here && !is_void(&record, blocks) {
-                victim.leaving += 1;
-                *self.leaving.entry(gathering.bucket).or_default() += 1;
-                let parts = PartsFor::Leaving(block, name, gathered.place.page);
-                serving.assemble(parts, (&record, head), 0);
-            }
-        }
-    }
-
-    /// A value of a bucket that leaves a block could not be read: `staged` says whether it could.
-    pub(super) fn left(&mut self, block: BlockId, bucket: u32, staged: bool) {
-        if staged {
-            return;
-        }
-        self.no_more_leaves(bucket);
-        if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) {
-            victim.damaged = true;
-            victim.leaving -= 1;
-        }
-    }
-
-    /// The new head of a value that leaves a block is linked.
-    pub(super) fn moved(&mut self, block: BlockId, bucket: u32) {
-        self.no_more_leaves(bucket);
-        if let Some(victim) = self.large.as_mut().filter(|victim| victim.block == block) {
-            victim.leaving -= 1;
-        }
-    }
-
-    fn no_more_leaves(&mut self, bucket: u32) {
-        if let Some(values) = self.leaving.get_mut(&bucket) {
-            *values -= 1;
-            if *values == 0 {
-                self.leaving.remove(&bucket);
             }
         }
     }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key};
+use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
 use super::chain::{Search, SoughtKey};
@@ -54,6 +54,8 @@ pub(super) struct FrugalCounts {
     pub(super) dropped_records: u64,
     /// Of parts of large values that rewriting has let go.
     pub(super) dead_part_bytes: u64,
+    /// Blocks of parts that were looked at.
+    pub(super) looks: u64,
 }
 
 /// See the module.
@@ -214,7 +216,9 @@ impl FrugalContents {
         };
         match known {
             // It has another head now: the parts of the old one are about to go.
-            Some(known) if known.version == version => self.translations.update(name, newest),
+            Some(known) if known.version == version && !is_planted!(KeepsOldHead) => {
+                self.translations.update(name, newest);
+            }
             Some(known) if !is_youngest => {
                 self.translations.update(name, Youngest { exact: false, ..known });
             }

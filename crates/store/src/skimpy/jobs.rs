@@ -24,7 +24,9 @@ pub(super) struct Circumstances {
     pub(super) left: u32,
     /// Blocks that are being emptied or erased, and whether the store may grow.
     pub(super) coming: u32,
-    pub(super) empties_large: bool,
+    /// Whether blocks of large values are looked at or emptied, or have nothing to win.
+    pub(super) parts_work: bool,
+    pub(super) parts_rest: bool,
     pub(super) may_grow: bool,
     pub(super) mark: Timestamp,
     pub(super) floor: Timestamp,

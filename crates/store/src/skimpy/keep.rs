@@ -39,8 +39,9 @@ pub(super) struct KeptRecord {
     pub(super) name: Name,
     /// Only the tombstone of what has expired is kept.
     pub(super) shrinks: bool,
-    /// Bytes that go when the watermark has passed [`KeepVerdict::until`].
+    /// Bytes that go when the watermark has passed [`Self::dies`].
     pub(super) later: u64,
+    pub(super) dies: Timestamp,
 }
 
 /// Decides; `erased` is the block that goes when the bucket is rewritten.
@@ -90,19 +91,20 @@ pub(super) fn judge(
             }
             let parts = record.kind.is_large().then(|| LargeHead::read(record.value)).flatten();
             let parts = parts.map_or(0, |head| u64::from(head.parts()) * PAGE_BYTES as u64);
-            let mut later = 0;
+            let (mut later, mut dies) = (0, Timestamp::MAX);
             if let Some(by) = younger {
-                later = record.bytes() as u64 + parts;
-                verdict.until = verdict.until.max(by);
+                (later, dies) = (record.bytes() as u64 + parts, by);
             } else if record.kind.is_tombstone() {
-                later = record.bytes() as u64;
-                verdict.until = verdict.until.max(record.version.timestamp);
+                (later, dies) = (record.bytes() as u64, record.version.timestamp);
+            }
+            if later > 0 {
+                verdict.until = verdict.until.max(dies);
             }
             younger = Some(record.version.timestamp);
             let has_key = !record.kind.is_large()
                 || LargeHead::read(record.value).is_some_and(|head| head.key_outside == 0);
             let shrinks = expired && has_key && record.kind != RecordKind::Tombstone;
-            verdict.kept.push(KeptRecord { at, name, shrinks, later });
+            verdict.kept.push(KeptRecord { at, name, shrinks, later, dies });
         }
     }
     verdict.kept.sort_by_key(|kept| (version(kept.at), core::cmp::Reverse(kept.at)));

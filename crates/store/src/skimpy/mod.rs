@@ -24,8 +24,10 @@ mod config;
 mod contents;
 mod displaced;
 mod factory;
+mod futile;
 mod jobs;
 mod keep;
+mod parts;
 mod put;
 mod reads;
 mod recover;
@@ -161,6 +163,7 @@ impl Skimpy {
             collection: self.collection_stats(),
             rewritten_buckets: counts.rewritten_buckets,
             dropped_records: counts.dropped_records,
+            looks: counts.looks,
             space: SpaceStats {
                 blocks: blocks.count(),
                 most_blocks: blocks.geometry.max_blocks,
@@ -299,8 +302,8 @@ impl Skimpy {
                 WalkResult::Gathered(Owner::Rewriting, gathering) => {
                     self.collector.gathered(gathering, &mut serving);
                 }
-                WalkResult::Gathered(Owner::Leaving(block), gathering) => {
-                    self.collector.leave(block, &gathering, &mut serving);
+                WalkResult::Gathered(Owner::Parts(block), gathering) => {
+                    self.collector.parts.gathered(block, &gathering, &mut serving);
                 }
                 WalkResult::Damaged(Owner::Scan(scan), _, error) => {
                     self.scans.failed(scan, error, &mut self.events);
@@ -313,7 +316,7 @@ impl Skimpy {
                     self.scans.failed(scan, error, &mut self.events);
                 }
                 WalkResult::Left(block, bucket, staged) => {
-                    self.collector.left(block, bucket, staged);
+                    self.collector.parts.left(block, bucket, staged);
                 }
             }
         }
@@ -646,8 +649,8 @@ impl Upkeep for Skimpy {
         self.poll();
         if !self.life.has_failed() {
             let Self { core, reads, collector, checkpointer, .. } = self;
-            for (block, bucket) in put::pump_staging(core) {
-                collector.moved(block, bucket);
+            for (moved, bucket) in put::pump_staging(core) {
+                collector.parts.moved(&moved, bucket, &core.kit.volume.blocks);
                 // Who is behind the new head already would meet the old one alone, which is void soon.
                 reads.rewritten(bucket);
             }

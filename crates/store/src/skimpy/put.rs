@@ -19,7 +19,7 @@ use crate::kit::blocks::Blocks;
 use crate::kit::cache::CacheKey;
 use crate::kit::ledger::Held;
 use crate::kit::room::Room;
-use crate::kit::staging::{Cut, PARTS_PER_PUMP, Staging, max_value_bytes};
+use crate::kit::staging::{Cut, Moved, PARTS_PER_PUMP, Staging, max_value_bytes};
 use crate::kit::volume::Volume;
 use crate::layout::{LINK_BYTES, MAX_RECORD_BYTES, Record, RecordKind};
 use crate::limits::PROMISE_MARGIN;
@@ -137,9 +137,9 @@ fn stage(
     Ok(())
 }
 
-/// Writes heads whose parts are durable, then parts. Gives the blocks whose values have moved, and the
-/// values' buckets.
-pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<(timestone_flash::BlockId, u32)> {
+/// Writes heads whose parts are durable, then parts. Gives where values have moved from, and their
+/// buckets.
+pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<(Moved, u32)> {
     let (mut at, mut budget, mut moved) = (0, PARTS_PER_PUMP, Vec::new());
     while let Some((slot, staged)) =
         core.kit.staging.next_head(&mut at, &mut budget, &mut core.kit.volume)
@@ -169,7 +169,7 @@ pub(super) fn pump_staging(core: &mut FrugalContents) -> Vec<(timestone_flash::B
         }
         core.kit.staging.finish(at, &staged, 0);
         let bucket = core.buckets.of(name.hash);
-        moved.extend(staged.moved.map(|moved| (moved.victim, bucket)));
+        moved.extend(staged.moved.map(|moved| (moved, bucket)));
     }
     moved
 }

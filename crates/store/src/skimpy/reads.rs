@@ -35,8 +35,8 @@ pub(super) enum Owner {
     Scan(u64),
     /// The rewriting of the bucket.
     Rewriting,
-    /// A large value that may have to leave a block.
-    Leaving(BlockId),
+    /// Large values of a block, which are looked at or leave it.
+    Parts(BlockId),
 }
 
 /// What a search is for.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use timestone_flash::{BlockId, PAGE_BYTES};
 
 use super::buckets::RecordPlace;
-use super::chain::{Gathering, is_void};
+use super::chain::{Gathering, is_in_place};
 use super::contents::FrugalContents;
 use super::keep::{KeepVerdict, KeptRecord};
 use super::translations::{Name, Youngest};
@@ -325,14 +325,14 @@ fn forget(
 }
 
 /// The parts of a large value that is dropped are dead, unless another record has the same: their
-/// bytes.
+/// bytes. Of a value that has left one of its blocks some parts may be gone before: the others are not.
 fn parts_died<'a>(
     dropped: &Record<'_>,
     verdict: &KeepVerdict,
     record: impl Fn(usize) -> Record<'a>,
     blocks: &mut Blocks,
 ) -> u64 {
-    if !dropped.kind.is_large() || is_void(dropped, blocks) {
+    if !dropped.kind.is_large() {
         return 0;
     }
     let Some(head) = LargeHead::read(dropped.value) else { return 0 };
@@ -347,8 +347,10 @@ fn parts_died<'a>(
     }
     let mut bytes = 0;
     for extent in &head.extents {
-        blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
-        bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
+        if is_in_place(extent, blocks) {
+            blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
+            bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
+        }
     }
     bytes
 }

@@ -54,6 +54,8 @@ pub struct SkimpyStats {
     pub rewritten_buckets: u64,
     /// Records that collection has dropped.
     pub dropped_records: u64,
+    /// Blocks of large values that were looked at to find out how much of them is dead.
+    pub looks: u64,
     /// Room on the device.
     pub space: SpaceStats,
     /// Memory beside the index.

@@ -15,27 +15,16 @@ use timestone_types::KeyspaceId;
 
 use super::spaces::Fence;
 
-/// What a victim is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
-    Records,
-    Large,
-}
-
-/// A block that is being emptied.
+/// A block of the log that is being emptied.
 #[derive(Debug)]
 pub(super) struct TailVictim {
     pub(super) block: BlockId,
-    pub(super) what: What,
     /// The next page to read.
     pub(super) next_page: u32,
     pub(super) reading: bool,
-    /// Buckets that have a record there, and are still to be rewritten; of a block of large values:
-    /// those of its values.
+    /// Buckets that have a record there, and are still to be rewritten.
     pub(super) buckets: BTreeSet<u32>,
     pub(super) under_way: usize,
-    /// Values that are read or staged.
-    pub(super) leaving: usize,
     /// Fences that lie there and are to be moved.
     pub(super) fences: Vec<Fenced>,
     /// All buckets that have a record there.
@@ -77,15 +66,13 @@ pub(super) struct SetAside {
 
 impl TailVictim {
     /// One of which nothing has been read yet.
-    pub(super) const fn new(block: BlockId, what: What, budget: u64) -> Self {
+    pub(super) const fn new(block: BlockId, budget: u64) -> Self {
         Self {
             block,
-            what,
             next_page: 0,
             reading: false,
             buckets: BTreeSet::new(),
             under_way: 0,
-            leaving: 0,
             fences: Vec::new(),
             all_buckets: BTreeSet::new(),
             forgets: false,
@@ -107,7 +94,6 @@ impl TailVictim {
             && self.buckets.is_empty()
             && self.fences.is_empty()
             && self.under_way == 0
-            && self.leaving == 0
     }
 }
 

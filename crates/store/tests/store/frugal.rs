@@ -101,10 +101,7 @@ fn a_small_device_serves_for_ever() {
     }
 }
 
-/// A known defect, the first one of "Not built yet" in docs/design/skimpy.md: the store says *busy* for ever, with
-/// less than a fifth of its device alive. Whoever mends it takes the expectation away.
 #[test]
-#[should_panic(expected = "busy for ever")]
 fn large_values_are_collected_too() {
     for seed in 1..seeds(4) {
         let mut churn = churn(seed, 190, 25, vec![100, 5000, 40_000]);
@@ -138,7 +135,7 @@ fn sweep_a_power_cut_at_every_operation() {
     let cuts = if full() {
         sweep(600, &Plan { sector: 512, fates, stride: 1 })
     } else {
-        sweep(300, &Plan { sector: 5 * 512, fates, stride: 1 })
+        sweep(400, &Plan { sector: 5 * 512, fates, stride: 1 })
     };
     assert!(cuts > 300, "{cuts} cuts");
 }
@@ -497,7 +494,7 @@ mod planted {
         let plan = Plan { sector: 1 << 20, fates: &[Unsettled::Lost], stride: 2 };
         let sweep = || {
             set(Some(Bug::ErasesBeforeDurable));
-            sweep(300, &plan)
+            sweep(400, &plan)
         };
         let found = std::panic::catch_unwind(sweep).is_err();
         set(None);

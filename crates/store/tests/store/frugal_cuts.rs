@@ -119,7 +119,9 @@ fn copies_beside_pieces_that_a_checkpoint_knows_are_not_the_youngest() {
 /// Deletions of every second key go on while the watermark stands still, until none finds room.
 #[test]
 fn deletions_that_took_the_last_blocks_can_be_collected() {
-    for (blocks, keys, size) in [(64, 2000, 900), (48, 500, 900), (64, 4000, 300)] {
+    let small = [(64, 2000, 900), (48, 500, 900), (64, 4000, 300)];
+    let large = [(64, 200, 5000), (90, 200, 12_000), (120, 100, 40_000), (160, 100, 150_000)];
+    for (blocks, keys, size) in small.into_iter().chain(large) {
         let media = media(8, blocks);
         let (mut driver, _) = open_for(&media, keys);
         let (mut stored, mut waited) = (0u64, 0);

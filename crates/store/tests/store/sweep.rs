@@ -52,6 +52,8 @@ pub(crate) struct Shard<S = Mftl> {
     watermark: u64,
     batch: u64,
     time: u64,
+    /// Nearly all of what it writes is larger than a page, and much of it expires.
+    pub(crate) mostly_large: bool,
 }
 
 fn value(key: u64, time: u64, size: usize) -> Vec<u8> {
@@ -81,6 +83,7 @@ impl<S> Default for Shard<S> {
             watermark: 0,
             batch: 0,
             time: 0,
+            mostly_large: false,
         }
     }
 }
@@ -156,6 +159,10 @@ impl<S: Survives> Shard<S> {
             let key = if step % 3 == 0 { step / 3 % KEYS } else { dice.below(hot) };
             let what = match dice.below(10) {
                 0 | 1 => None,
+                3 | 4 if self.mostly_large => {
+                    Some((9000 + dice.below(9000) as usize, self.time + dice.below(60)))
+                }
+                5.. if self.mostly_large => Some((5000 + dice.below(9000) as usize, u64::MAX)),
                 2 => Some((9000 + dice.below(3000) as usize, u64::MAX)),
                 3 => Some((40, self.time + dice.below(60))),
                 _ => Some((200 + dice.below(1800) as usize, u64::MAX)),

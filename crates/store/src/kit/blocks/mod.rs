@@ -338,6 +338,13 @@ impl Blocks {
         entry.state = BlockState::Victim;
     }
 
+    /// Collection leaves a block as it is: there is no room for what it holds.
+    pub(crate) fn end_victim(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.state, BlockState::Victim, "it was chosen before");
+        entry.state = BlockState::Sealed;
+    }
+
     /// A block is left alone from now on: a victim with damaged pages or a failed program, a block
     /// whose erase failed, or one without pages that the device calls bad. What is not on the
     /// device, nobody looks for.
