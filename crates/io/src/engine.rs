@@ -14,6 +14,7 @@
 //! that a completion is whole or an error.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::IoError;
@@ -21,6 +22,7 @@ use crate::limits::{DEFAULT_DEPTH, MAX_DEPTH, MAX_TRANSFER_BYTES, MAX_VECTORS};
 use crate::op::{IoCompletion, IoOp, IoToken, Refused, RefusedReason};
 use crate::threads::ThreadEngine;
 use crate::uring::UringEngine;
+use crate::wakeup::WakeSignal;
 
 /// Which engine to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +95,15 @@ impl IoEngine {
     /// When the depth is out of bounds, io_uring was insisted on and does not work, or threads
     /// cannot be started.
     pub fn new(config: IoConfig) -> Result<Self, IoError> {
+        Self::signalling(config, &WakeSignal::new()?)
+    }
+
+    /// The same, with a wake descriptor that other engines of the thread may signal as well.
+    /// [`clear_wake`](Self::clear_wake) clears it for all, and so may [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn signalling(config: IoConfig, wake: &WakeSignal) -> Result<Self, IoError> {
         if config.depth == 0 || config.depth > MAX_DEPTH {
             return Err(IoError::OutOfBounds {
                 what: "the engine's depth",
@@ -101,14 +112,15 @@ impl IoEngine {
                 high: MAX_DEPTH.into(),
             });
         }
+        let wakeup = || Arc::clone(&wake.0);
         let backend = match config.engine {
-            EngineChoice::Uring => Backend::Uring(UringEngine::new(config.depth)?),
-            EngineChoice::Threads => Backend::Threads(ThreadEngine::new(config.depth)?),
-            EngineChoice::Auto => match UringEngine::new(config.depth) {
+            EngineChoice::Uring => Backend::Uring(UringEngine::new(config.depth, wakeup())?),
+            EngineChoice::Threads => Backend::Threads(ThreadEngine::new(config.depth, wakeup())?),
+            EngineChoice::Auto => match UringEngine::new(config.depth, wakeup()) {
                 Ok(engine) => Backend::Uring(engine),
                 Err(error) => {
                     tracing::info!(%error, "falling back to threads for file I/O");
-                    Backend::Threads(ThreadEngine::new(config.depth)?)
+                    Backend::Threads(ThreadEngine::new(config.depth, wakeup())?)
                 }
             },
         };

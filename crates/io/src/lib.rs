@@ -51,6 +51,7 @@ pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};
 pub use prefetch::{prefetch, prefetch_bytes, prefetch_lines};
 pub use region::Region;
 pub use timer::Timer;
+pub use wakeup::WakeSignal;
 pub use zones::{
     Zone, ZoneAction, ZoneCondition, ZoneKind, ZoneLimits, open_zoned, report_zones,
     write_unit_bytes, zone_bytes, zone_count, zone_limits,

@@ -49,8 +49,8 @@ struct Jobs {
 
 impl ThreadEngine {
     /// Starts `depth` threads, but not more than [`FALLBACK_THREADS`].
-    pub(crate) fn new(depth: u32) -> Result<Self, IoError> {
-        Self::beside(depth, depth.min(FALLBACK_THREADS), Arc::new(Wakeup::new()?))
+    pub(crate) fn new(depth: u32, wakeup: Arc<Wakeup>) -> Result<Self, IoError> {
+        Self::beside(depth, depth.min(FALLBACK_THREADS), wakeup)
     }
 
     /// Starts so many threads, whose completions signal a descriptor that may be another engine's.

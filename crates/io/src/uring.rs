@@ -65,8 +65,8 @@ struct RingOp {
 unsafe impl Send for UringEngine {}
 
 impl UringEngine {
-    /// Sets a ring up and proves by a no-op that it works.
-    pub(crate) fn new(depth: u32) -> Result<Self, IoError> {
+    /// Sets a ring up that signals `wakeup`, and proves by a no-op that it works.
+    pub(crate) fn new(depth: u32, wakeup: Arc<Wakeup>) -> Result<Self, IoError> {
         let unavailable = |reason: String| IoError::UringUnavailable { reason };
         // Completions run when we enter the kernel or sleep; the plain setup is for kernels before
         // 5.19.
@@ -84,7 +84,6 @@ impl UringEngine {
             )));
         }
         check_features(&ring).map_err(unavailable)?;
-        let wakeup = Arc::new(Wakeup::new()?);
         let slots = (0..depth)
             .map(|_| RingOp { token: IoToken(0), op: None, done: 0, vectors: Vec::new() })
             .collect();

@@ -5,6 +5,7 @@
 //! as any other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -50,6 +51,30 @@ impl Wakeup {
         let _ = rustix::io::read(&self.fd, &mut counter);
     }
 }
+
+/// A descriptor that several engines of one thread signal, so that the thread waits for one of them
+/// all. It outlives each of them.
+#[derive(Clone, Debug)]
+pub struct WakeSignal(pub(crate) Arc<Wakeup>);
+
+impl WakeSignal {
+    /// A descriptor that is not readable yet.
+    ///
+    /// # Errors
+    /// When the system is out of descriptors.
+    pub fn new() -> Result<Self, IoError> {
+        Ok(Self(Arc::new(Wakeup::new()?)))
+    }
+}
+
+/// Two are equal when they are the same descriptor.
+impl PartialEq for WakeSignal {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for WakeSignal {}
 
 impl AsFd for Wakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -164,7 +164,11 @@ impl FileDevice {
     fn start(config: &FileConfig, opened: Opened, fresh: bool) -> Result<Self, FlashError> {
         let Opened { file, layout, table, generations, max_blocks, repairs } = opened;
         let depth = config.queue_depth + OWN_OPS_IN_FLIGHT as u32;
-        let engine = IoEngine::new(IoConfig { depth, engine: config.engine })?;
+        let io = IoConfig { depth, engine: config.engine };
+        let engine = match &config.wake {
+            Some(wake) => IoEngine::signalling(io, wake)?,
+            None => IoEngine::new(io)?,
+        };
         tracing::debug!(
             path = %file.path().display(), engine = engine.kind().name(), direct = file.is_direct(),
             blocks = generations.len(), max_blocks, "flash device opened"

@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use timestone_io::{
-    Access, AlignedBuffer, EngineChoice, IoError, IoFile, open_direct, preallocate_zeroed,
-    sync_parent,
+    Access, AlignedBuffer, EngineChoice, IoError, IoFile, WakeSignal, open_direct,
+    preallocate_zeroed, sync_parent,
 };
 
 use crate::device::{Generation, PAGE_BYTES};
@@ -46,6 +46,9 @@ pub struct FileConfig {
     pub queue_depth: u32,
     /// Which I/O engine to use.
     pub engine: EngineChoice,
+    /// The descriptor that completions signal, which other devices of the thread may signal as well;
+    /// `None` for one of its own.
+    pub wake: Option<WakeSignal>,
 }
 
 impl FileConfig {
@@ -62,6 +65,7 @@ impl FileConfig {
             keep_free_bytes: 0,
             queue_depth: DEFAULT_QUEUE_DEPTH,
             engine: EngineChoice::Auto,
+            wake: None,
         }
     }
 

@@ -380,6 +380,46 @@ fn the_wake_descriptor_tells_of_completions() {
     assert_eq!(done.len(), 2);
 }
 
+/// A thread waits for one descriptor, whichever of its devices completes something, and whichever of
+/// them was opened later or anew.
+#[test]
+fn devices_may_share_a_wake_descriptor_that_outlives_each_of_them() {
+    use std::os::fd::AsRawFd as _;
+    use timestone_io::{Interest, PollEvents, PollToken, Poller, WakeSignal};
+    let wake = WakeSignal::new().unwrap();
+    let shared = || {
+        let mut disk = Disk::new();
+        disk.config.wake = Some(wake.clone());
+        disk
+    };
+    let (one, other) = (shared(), shared());
+    let mut first = one.create();
+    let mut poller = Poller::new().unwrap();
+    let mut events = PollEvents::with_capacity(4);
+    poller.register_fd(first.device.wake_fd().unwrap(), PollToken(1), Interest::READABLE).unwrap();
+    let mut awaited = |driver: &mut Driver, what: &str| {
+        let op = driver.program_op(0, 0, &[1]);
+        driver.submit(op);
+        let started = std::time::Instant::now();
+        while driver.device.in_flight() > 0 {
+            if driver.device.poll(&mut Vec::new()) == 0 {
+                poller.poll(&mut events, Some(std::time::Duration::from_secs(10))).unwrap();
+            }
+            assert!(started.elapsed().as_secs() < 9, "a wake-up of {what} was missed");
+        }
+    };
+    let mut second = other.create();
+    let raw = |driver: &Driver| driver.device.wake_fd().unwrap().as_raw_fd();
+    assert_eq!(raw(&first), raw(&second));
+    awaited(&mut second, "the second device");
+    awaited(&mut first, "the first device");
+    drop(first);
+    drop(second);
+    let mut again = other.open();
+    again.erase(0);
+    awaited(&mut again, "a device that was opened again");
+}
+
 #[test]
 fn growth_leaves_others_their_room_and_takes_nothing_when_it_fails() {
     let mut disk = Disk::new();
