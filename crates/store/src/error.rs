@@ -111,6 +111,10 @@ pub enum StoreError {
          ranges of it"
     )]
     NotOrdered(KeyspaceId),
+    /// The device of the keyspaces with their index on flash cannot be used: the text says which
+    /// file that is, why, and what to do. Tried again after a while.
+    #[error("{0}")]
+    NoDevice(Arc<str>),
     /// The store is shutting down and takes no more writes.
     #[error("the store is shutting down; writes are no longer accepted")]
     ShuttingDown,
@@ -132,7 +136,9 @@ impl StoreError {
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
-            Self::DeviceFull { .. } | Self::MemoryFull { .. } | Self::Busy => true,
+            Self::DeviceFull { .. } | Self::MemoryFull { .. } | Self::NoDevice(_) | Self::Busy => {
+                true
+            }
             Self::Flash(error) => error.retryable(),
             _ => false,
         }

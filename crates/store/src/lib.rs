@@ -4,7 +4,7 @@
 //! [`Store`] is the interface that all stores keep. [`Mftl`] is the one of SEMEL: an index in
 //! memory maps keys directly to flash pages, and one collector serves both flash space and version
 //! retention. [`Skimpy`] is the one of SkimpyFTL, with its index on flash. [`Dram`] keeps versions in memory only. [`Stores`] is
-//! what a shard has: [`Mftl`] and [`Dram`], chosen by keyspace. [`Vftl`] and [`Sftl`] are what SEMEL is compared with: the split design, and one
+//! what a shard has: [`Mftl`], [`Skimpy`] and [`Dram`], chosen by keyspace. [`Vftl`] and [`Sftl`] are what SEMEL is compared with: the split design, and one
 //! version of each key, both over a page-mapped translation layer, [`Ftl`]. One thread per store.
 //!
 //! What is deliberately absent: clocks, threads and entropy (time arrives as an argument, the seed
@@ -46,5 +46,5 @@ pub use sftl::{Sftl, SftlFactory};
 pub use skimpy::{
     FrugalIndexStats, FrugalReadStats, Skimpy, SkimpyConfig, SkimpyFactory, SkimpyStats,
 };
-pub use stores::Stores;
+pub use stores::{OpenFrugal, Stores};
 pub use vftl::{Vftl, VftlConfig, VftlFactory, VftlStats};

@@ -1,19 +1,27 @@
 //! The stores of a shard: a keyspace says by its id which one is its own.
 //!
 //! ```text
-//!   key ─► KeyspaceId::is_in_memory? ─┬─ no ─► Mftl
-//!                                     └─ yes ► Dram
+//!   key ─► KeyspaceId::is_in_memory? ─┬─ yes ──────────────────► Dram
+//!                      ::is_frugal?  ─┼─ yes ► FrugalPart ─────► Skimpy, on a device of its own
+//!                                     └─ neither ──────────────► Mftl
 //! ```
 //! The id alone decides, so that a shard need not be told of a keyspace before the first request or
-//! log record for it arrives. The choice is a test of one bit; nothing is dispatched dynamically.
+//! log record for it arrives. The choice is a test of two bits; nothing is dispatched dynamically.
 //!
-//! What concerns durability concerns the store on flash alone: batches, syncs, checkpoints, scrubs
-//! and the end. Nobody has to wait for a store that keeps nothing.
+//! What concerns durability concerns the stores on flash alone: batches, syncs, checkpoints, scrubs
+//! and the end. Nobody has to wait for a store that keeps nothing. A batch is stable when it is so
+//! in both stores on flash: the log has what belongs to either. What both have to do is reported
+//! when both have done it ([`joint`]).
+//!
+//! Both devices signal the same descriptor, if any: a thread waits for one.
+
+mod frugal;
+mod joint;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::api::{
     AsOf, Count, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest, LatestLookup, Lookup,
@@ -22,27 +30,85 @@ use crate::api::{
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
+use crate::limits::WAIT_SLICE;
 use crate::mftl::Mftl;
+use crate::skimpy::Skimpy;
+use frugal::FrugalPart;
+pub use frugal::OpenFrugal;
+use joint::{Joint, Part};
 
 /// See the module.
 pub struct Stores {
     flash: Mftl,
     dram: Dram,
+    frugal: FrugalPart,
+    joint: Joint,
+    /// What the record caches of both stores on flash may take together, where the second one may
+    /// come later.
+    cache_bytes: u64,
+    /// Puts that are to be admitted to the second one.
+    frugal_puts: Vec<PutSize>,
     /// Keyspaces in memory have been written to in this run.
     uses_dram: bool,
 }
 
 impl Stores {
     /// A store on flash, and one in memory that was opened
-    /// [in recovery](Dram::in_recovery) or is new.
+    /// [in recovery](Dram::in_recovery) or is new. Keyspaces with their index on flash cannot be
+    /// written to.
     ///
     /// # Panics
     /// The two hash keys by different seeds.
     #[must_use]
     pub fn new(flash: Mftl, dram: Dram) -> Self {
         assert_eq!(flash.seed(), dram.seed(), "a key has one hash");
-        Self { flash, dram, uses_dram: false }
+        Self {
+            flash,
+            dram,
+            frugal: FrugalPart::default(),
+            joint: Joint::default(),
+            cache_bytes: 0,
+            frugal_puts: Vec::new(),
+            uses_dram: false,
+        }
     }
+
+    /// The same, with a store for keyspaces whose index is on flash, on a device that signals the
+    /// same descriptor as the other one's.
+    ///
+    /// # Panics
+    /// It hashes keys by another seed.
+    #[must_use]
+    pub fn with_frugal(mut self, frugal: Skimpy) -> Self {
+        assert_eq!(self.flash.seed(), frugal.seed(), "a key has one hash");
+        // Both were told of it, each as far as its checkpoints say.
+        let watermark = self.flash.watermark().max(frugal.watermark());
+        self.frugal = FrugalPart::open(frugal);
+        self.advance_watermark(watermark);
+        self
+    }
+
+    /// The same, with such a store that is opened when something is to be written there. Each of
+    /// the two record caches has half of `cache_bytes` from then on.
+    #[must_use]
+    pub fn with_frugal_later(mut self, open: OpenFrugal, cache_bytes: u64) -> Self {
+        self.frugal = FrugalPart::later(open);
+        self.cache_bytes = cache_bytes;
+        self.advance_watermark(self.flash.watermark());
+        self
+    }
+}
+
+/// What a get finds where nothing was ever written.
+const NOTHING: Lookup<'static> =
+    Lookup::Absent { version: Version::ZERO, expires_at: Expiry::NEVER };
+
+/// The youngest version of a key of such a keyspace.
+const NEVER_WRITTEN: Latest = Latest { version: Version::ZERO, absent: true, may_expire: false };
+
+/// The bytes of each of two record caches.
+const fn half(cache_bytes: u64) -> u64 {
+    cache_bytes / 2
 }
 
 impl Stores {
@@ -50,6 +116,24 @@ impl Stores {
     #[inline]
     fn assert_sound(&self) {
         debug_assert!(self.uses_dram || !self.dram.has_puts(), "what is there is collected");
+        debug_assert!(
+            self.frugal.get().is_none_or(|frugal| frugal.seed() == self.flash.seed()),
+            "a key has one hash"
+        );
+    }
+
+    /// The store with its index on flash, which is opened for a write where it is not there yet.
+    ///
+    /// # Errors
+    /// [`StoreError::NoDevice`]; [`StoreError::ShuttingDown`].
+    #[inline]
+    fn frugal_for_writing(&mut self) -> Result<&mut Skimpy, StoreError> {
+        let (store, opened) = self.frugal.for_writing()?;
+        if opened {
+            self.flash.resize_cache(half(self.cache_bytes));
+            store.resize_cache(half(self.cache_bytes));
+        }
+        Ok(store)
     }
 }
 
@@ -71,6 +155,10 @@ impl Reads for Stores {
         if key.keyspace.is_in_memory() {
             return self.dram.get_as_of(key, at, judged, token);
         }
+        if key.keyspace.is_frugal() {
+            let frugal = self.frugal.get_at(AsOf { at, judged })?;
+            return frugal.map_or(Ok(NOTHING), |frugal| frugal.get_as_of(key, at, judged, token));
+        }
         self.flash.get_as_of(key, at, judged, token)
     }
 
@@ -85,12 +173,19 @@ impl Reads for Stores {
         if key.keyspace.is_in_memory() {
             return self.dram.get_in_memory(key, at, judged);
         }
+        if key.keyspace.is_frugal() {
+            let frugal = self.frugal.get_at(AsOf { at, judged })?;
+            return frugal.map_or(Ok(NOTHING), |frugal| frugal.get_in_memory(key, at, judged));
+        }
         self.flash.get_in_memory(key, at, judged)
     }
 
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
         if key.keyspace.is_in_memory() {
             return self.dram.is_beside_fence(key, fence);
+        }
+        if key.keyspace.is_frugal() {
+            return self.frugal.get().is_some_and(|frugal| frugal.is_beside_fence(key, fence));
         }
         self.flash.is_beside_fence(key, fence)
     }
@@ -101,6 +196,12 @@ impl Reads for Stores {
         if key.keyspace.is_in_memory() {
             return self.dram.latest(key, token);
         }
+        if key.keyspace.is_frugal() {
+            return match self.frugal.get_mut() {
+                Some(frugal) => frugal.latest(key, token),
+                None => LatestLookup::Known(NEVER_WRITTEN),
+            };
+        }
         self.flash.latest(key, token)
     }
 
@@ -110,12 +211,21 @@ impl Reads for Stores {
         if key.keyspace.is_in_memory() {
             return self.dram.latest_in_memory(key);
         }
+        if key.keyspace.is_frugal() {
+            return match self.frugal.get() {
+                Some(frugal) => frugal.latest_in_memory(key),
+                None => Some(NEVER_WRITTEN),
+            };
+        }
         self.flash.latest_in_memory(key)
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
         if keyspace.is_in_memory() {
             return self.dram.newest(keyspace);
+        }
+        if keyspace.is_frugal() {
+            return self.frugal.get().map_or(Timestamp::ZERO, |frugal| frugal.newest(keyspace));
         }
         self.flash.newest(keyspace)
     }
@@ -127,7 +237,7 @@ impl Reads for Stores {
 
     #[inline]
     fn fetch_ahead(&self, keys: KeysAhead<'_>) {
-        // Keyspaces in memory are unknown there, which costs next to nothing.
+        // Keyspaces of the others are unknown there, which costs next to nothing.
         self.flash.fetch_ahead(keys);
     }
 
@@ -142,6 +252,12 @@ impl Reads for Stores {
         self.assert_sound();
         if keyspace.is_in_memory() {
             return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
+        }
+        if keyspace.is_frugal() {
+            return match self.frugal.get_mut() {
+                Some(frugal) => frugal.scan_as_of(keyspace, cursor, limit, as_of, token),
+                None => self.frugal.scan_nothing(Some(as_of), token),
+            };
         }
         self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
     }
@@ -184,16 +300,29 @@ impl Reads for Stores {
         if keyspace.is_in_memory() {
             return self.dram.list_keys(keyspace, cursor, limit, token);
         }
+        if keyspace.is_frugal() {
+            return match self.frugal.get_mut() {
+                Some(frugal) => frugal.list_keys(keyspace, cursor, limit, token),
+                // Any time will do, so that nothing is refused.
+                None => self.frugal.scan_nothing(None, token).unwrap_or_default(),
+            };
+        }
         self.flash.list_keys(keyspace, cursor, limit, token);
     }
 
     fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
-        self.flash.kept_keyspaces()
+        let mut all = self.flash.kept_keyspaces();
+        all.extend(self.frugal.get().map(Skimpy::kept_keyspaces).unwrap_or_default());
+        all.sort_unstable();
+        all
     }
 
     fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
         if keyspace.is_in_memory() {
             return self.dram.fences(keyspace);
+        }
+        if keyspace.is_frugal() {
+            return self.frugal.get().map_or_else(Vec::new, |frugal| frugal.fences(keyspace));
         }
         self.flash.fences(keyspace)
     }
@@ -207,6 +336,13 @@ impl Reads for Stores {
         self.assert_sound();
         if keyspace.is_in_memory() {
             return self.dram.count_as_of(keyspace, as_of, token);
+        }
+        if keyspace.is_frugal() {
+            let nothing = Ok(Count::Keys(0));
+            return self
+                .frugal
+                .get_at(as_of)?
+                .map_or(nothing, |frugal| frugal.count_as_of(keyspace, as_of, token));
         }
         self.flash.count_as_of(keyspace, as_of, token)
     }
@@ -231,6 +367,9 @@ impl Writes for Stores {
             self.uses_dram = true;
             return self.dram.put(key, version, value, expires_at);
         }
+        if key.keyspace.is_frugal() {
+            return self.frugal_for_writing()?.put(key, version, value, expires_at);
+        }
         self.flash.put(key, version, value, expires_at)
     }
 
@@ -241,6 +380,9 @@ impl Writes for Stores {
             self.uses_dram = true;
             return self.dram.delete(key, version);
         }
+        if key.keyspace.is_frugal() {
+            return self.frugal_for_writing()?.delete(key, version);
+        }
         self.flash.delete(key, version)
     }
 
@@ -249,6 +391,9 @@ impl Writes for Stores {
         if keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.fence(keyspace, version);
+        }
+        if keyspace.is_frugal() {
+            return self.frugal_for_writing()?.fence(keyspace, version);
         }
         self.flash.fence(keyspace, version)
     }
@@ -261,22 +406,38 @@ impl Writes for Stores {
     ) -> Result<(), StoreError> {
         self.assert_sound();
         let (mut in_memory_puts, dram) = (PromisedPuts::default(), &mut self.dram);
+        let frugal_puts = &mut self.frugal_puts;
         let mut on_flash = puts
             .filter(|put| {
-                let in_memory = put.keyspace.is_in_memory();
-                if in_memory {
+                if put.keyspace.is_in_memory() {
                     in_memory_puts.count += 1;
                     in_memory_puts.bytes += dram.most_bytes(*put);
+                } else if put.keyspace.is_frugal() {
+                    frugal_puts.push(*put);
+                } else {
+                    return true;
                 }
-                !in_memory
+                false
             })
             .peekable();
         // A device that is behind does not hold up what is not for it.
-        if on_flash.peek().is_some() {
-            self.flash.admit(&mut on_flash, promised)?;
-            // It need not have looked at all of them.
-            on_flash.for_each(drop);
-        }
+        let full = if on_flash.peek().is_some() {
+            self.flash.admit(&mut on_flash, promised)
+        } else {
+            Ok(())
+        };
+        // It need not have looked at all of them.
+        on_flash.for_each(drop);
+        let mut frugal_puts = std::mem::take(&mut self.frugal_puts);
+        let frugal = if full.is_err() || frugal_puts.is_empty() {
+            full
+        } else {
+            self.frugal_for_writing()
+                .and_then(|frugal| frugal.admit(&mut frugal_puts.iter().copied(), promised))
+        };
+        frugal_puts.clear();
+        self.frugal_puts = frugal_puts;
+        frugal?;
         self.dram.admit_puts(in_memory_puts, promised)
     }
 }
@@ -285,22 +446,27 @@ impl Upkeep for Stores {
     fn recovered(&mut self, bound: Timestamp) {
         self.assert_sound();
         self.flash.recovered(bound);
+        if let Some(frugal) = self.frugal.get_mut() {
+            frugal.recovered(bound);
+        }
         self.dram.recovered(bound);
     }
 
     fn begin_life(&mut self) {
         self.assert_sound();
         self.flash.begin_life();
+        self.frugal.begin_life();
         self.dram.begin_life();
     }
 
     fn has_failed(&self) -> bool {
-        self.flash.has_failed()
+        self.flash.has_failed() || self.frugal.get().is_some_and(Skimpy::has_failed)
     }
 
     fn advance_watermark(&mut self, t: Timestamp) {
         self.assert_sound();
         self.flash.advance_watermark(t);
+        self.frugal.advance_watermark(t);
         self.dram.advance_watermark(t);
     }
 
@@ -309,42 +475,69 @@ impl Upkeep for Stores {
     }
 
     fn youngest(&self) -> Timestamp {
-        self.flash.youngest().max(self.dram.youngest())
+        let frugal = self.frugal.get().map(Skimpy::youngest).unwrap_or_default();
+        self.flash.youngest().max(frugal).max(self.dram.youngest())
     }
 
     fn advance_replay_floor(&mut self, t: Timestamp) {
         self.assert_sound();
         self.flash.advance_replay_floor(t);
+        self.frugal.advance_replay_floor(t);
         self.dram.advance_replay_floor(t);
     }
 
     fn begin_batch(&mut self, batch: u64) {
         self.assert_sound();
         self.flash.begin_batch(batch);
+        self.frugal.begin_batch(batch);
     }
 
     fn stable_batch(&self) -> u64 {
-        self.flash.stable_batch()
+        let full = self.flash.stable_batch();
+        match self.frugal.get() {
+            Some(frugal) if !is_planted!(StableInOneStore) => full.min(frugal.stable_batch()),
+            _ => full,
+        }
     }
 
     fn sync_soon(&mut self) {
         self.assert_sound();
         self.flash.sync_soon();
+        if let Some(frugal) = self.frugal.get_mut() {
+            frugal.sync_soon();
+        }
     }
 
     fn checkpoint_now(&mut self) {
         self.assert_sound();
         self.flash.checkpoint_now();
+        if let Some(frugal) = self.frugal.get_mut() {
+            self.joint.ask_checkpoint();
+            frugal.checkpoint_now();
+        }
     }
 
     fn scrub(&mut self) {
         self.assert_sound();
-        self.flash.scrub();
+        match self.frugal.get_mut() {
+            None => self.flash.scrub(),
+            Some(frugal) if self.joint.ask_scrub() => {
+                self.flash.scrub();
+                frugal.scrub();
+            }
+            // It joins the walk that is under way.
+            Some(_) => {}
+        }
     }
 
     fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
         self.assert_sound();
+        let before = events.len();
         self.flash.pump(now, events);
+        self.joint.take(Part::Full, events, before);
+        let before = events.len();
+        self.frugal.pump(now, events);
+        self.joint.take(Part::Frugal, events, before);
         // Walks over keyspaces that nobody has written to yet are answered, too.
         if self.uses_dram || self.dram.next_deadline().is_some() {
             self.dram.pump(now, events);
@@ -352,7 +545,9 @@ impl Upkeep for Stores {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        [self.flash.next_deadline(), self.dram.next_deadline()].into_iter().flatten().min()
+        let all =
+            [self.flash.next_deadline(), self.frugal.next_deadline(), self.dram.next_deadline()];
+        all.into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -361,22 +556,39 @@ impl Upkeep for Stores {
 
     fn wait(&mut self, timeout: Duration) {
         self.assert_sound();
-        self.flash.wait(timeout);
+        let Some(frugal) = self.frugal.get_mut() else { return self.flash.wait(timeout) };
+        // Either may be the one that completes something.
+        self.flash.wait(timeout.min(WAIT_SLICE));
+        frugal.wait(timeout.min(WAIT_SLICE));
     }
 
     fn resize_cache(&mut self, bytes: u64) {
         self.assert_sound();
-        self.flash.resize_cache(bytes);
+        self.cache_bytes = bytes;
+        match self.frugal.get_mut() {
+            None => self.flash.resize_cache(bytes),
+            Some(frugal) => {
+                frugal.resize_cache(half(bytes));
+                self.flash.resize_cache(half(bytes));
+            }
+        }
     }
 
     fn charge_cache(&mut self, beside: u64) {
         self.assert_sound();
         self.flash.charge_cache(beside);
+        if let Some(frugal) = self.frugal.get_mut() {
+            frugal.charge_cache(0);
+        }
     }
 
     fn shutdown(&mut self) {
         self.assert_sound();
+        if self.frugal.get().is_some() {
+            self.joint.ask_end();
+        }
         self.flash.shutdown();
+        self.frugal.shutdown();
         self.dram.close();
     }
 }
@@ -384,6 +596,9 @@ impl Upkeep for Stores {
 impl Figures for Stores {
     fn figures(&self) -> FigureValues {
         let mut figures = self.flash.figures();
+        if let Some(frugal) = self.frugal.get() {
+            figures.add_all(&labelled(&frugal.figures()));
+        }
         if self.uses_dram {
             figures.add_all(&self.dram.figures());
         } else {
@@ -393,10 +608,35 @@ impl Figures for Stores {
     }
 
     fn is_full(&self) -> bool {
-        self.flash.is_full()
+        self.flash.is_full() || self.frugal.get().is_some_and(Skimpy::is_full)
     }
 
     fn growth_error(&self) -> Option<&str> {
-        self.flash.growth_error()
+        self.flash.growth_error().or_else(|| self.frugal.get().and_then(Skimpy::growth_error))
     }
+}
+
+/// The figures of the store with its index on flash, as they are added to those of the other one:
+/// what only makes sense for one of them has a name of its own, what counts for the device has both.
+fn labelled(frugal: &FigureValues) -> FigureValues {
+    let mut figures = FigureValues::default();
+    for (figure, value) in frugal.iter() {
+        let (own, also) = match figure {
+            Figure::Versions => (Figure::FrugalRecords, None),
+            Figure::IndexBytes => (Figure::FrugalIndexBytes, None),
+            Figure::DeviceGets => (Figure::FrugalDeviceGets, Some(figure)),
+            Figure::ProgrammedBytes => (Figure::FrugalProgrammedBytes, Some(figure)),
+            Figure::CapacityBytes => (Figure::FrugalCapacityBytes, Some(figure)),
+            Figure::LimitBytes => (Figure::FrugalLimitBytes, Some(figure)),
+            Figure::FreeBytes => (Figure::FrugalFreeBytes, Some(figure)),
+            Figure::LiveBytes => (Figure::FrugalLiveBytes, Some(figure)),
+            Figure::DebtBytes => (Figure::FrugalDebtBytes, Some(figure)),
+            _ => (figure, None),
+        };
+        figures.add(own, value);
+        if let Some(also) = also {
+            figures.add(also, value);
+        }
+    }
+    figures
 }

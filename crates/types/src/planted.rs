@@ -433,6 +433,9 @@ pub enum Bug {
     ForgetfulBackup,
     /// A primary that is deposed puts what it has promised and what does not count.
     PutsWhenDeposed,
+    /// Of two stores on flash, what is durable in one of them is taken for durable in both: batches,
+    /// and checkpoints of both.
+    StableInOneStore,
     /// A store over which another life begins goes on with the batch numbers of the earlier one.
     OldBatchNumbers,
     /// A store answers reads of an earlier life to the next one.

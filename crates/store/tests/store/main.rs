@@ -19,6 +19,7 @@ mod model;
 mod ordered;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
+mod stores;
 mod sweep;
 mod unlogged;
 mod walks;

@@ -105,7 +105,7 @@ type Written = Option<(Vec<u8>, u64)>;
 pub(crate) struct Model {
     versions: BTreeMap<(u8, u64), Written>,
     fences: Vec<u64>,
-    watermark: u64,
+    pub(crate) watermark: u64,
     written: BTreeMap<(u8, u64), ()>,
     /// Everything at or below it is lost, and nothing is read below it.
     lost: u64,

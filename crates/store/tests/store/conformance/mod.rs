@@ -15,9 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use timestone_store::prelude::*;
 use timestone_store::{DramConfig, MftlConfig, MftlFactory, SftlFactory, VftlConfig, VftlFactory};
-use timestone_types::HashSeed;
+use timestone_types::{HashSeed, KeyspaceId};
 
-use crate::driver::{Driver, config, media};
+use crate::driver::{Driver, SPACE, config, media};
 
 /// A sentence about stores, and how it is tried.
 type Behaviour<S> = (&'static str, fn(&mut Driver<S>));
@@ -53,10 +53,17 @@ fn behaviours<F: Factory>() -> Vec<Behaviour<F::Store>> {
 }
 
 pub(crate) fn run<F: Factory>(make: impl Fn() -> F) {
+    run_in(SPACE, make);
+}
+
+/// The same in a keyspace of a store that has several kinds of them.
+pub(crate) fn run_in<F: Factory>(space: KeyspaceId, make: impl Fn() -> F) {
     for (name, behaviour) in behaviours::<F>() {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let Ok((store, _)) = make().open() else { panic!("it opens") };
-            behaviour(&mut Driver::new(store));
+            let mut driver = Driver::new(store);
+            driver.space = space;
+            behaviour(&mut driver);
         }));
         assert!(outcome.is_ok(), "not true of this store: {name}");
     }

@@ -251,7 +251,7 @@ pub(crate) fn stays<S: Store>(driver: &mut Driver<S>) {
 
 fn refused<S: Store>(driver: &mut Driver<S>) {
     driver.put(b"k", 10, b"v");
-    refused_in(driver, SPACE);
+    refused_in(driver, driver.space);
     in_order(driver);
     assert!(driver.range(&[], None, 20).is_empty(), "a keyspace that nobody has written to");
     assert_eq!(driver.above(ALL, 0, 10), None);
@@ -259,7 +259,7 @@ fn refused<S: Store>(driver: &mut Driver<S>) {
 
 fn refused_everywhere<S: Store>(driver: &mut Driver<S>) {
     driver.put(b"k", 10, b"v");
-    refused_in(driver, SPACE);
+    refused_in(driver, driver.space);
     refused_in(driver, ORDERED);
 }
 

@@ -5,7 +5,7 @@ use timestone_store::{ScanCursor, ScanLimit};
 use timestone_types::KeyspaceId;
 
 use super::{Behaviour, twice};
-use crate::driver::{Driver, SPACE};
+use crate::driver::Driver;
 
 pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
     vec![
@@ -37,8 +37,8 @@ fn scans<S: Store>(driver: &mut Driver<S>) {
     }
     driver.sync();
     let kept: Vec<_> = (0..500).filter(|n| n % 5 > 1).map(|n| expected[n].clone()).collect();
-    assert_eq!(driver.keys(SPACE, 2000, 1), kept);
-    assert_eq!(driver.keys(SPACE, 2000, 10_000), kept);
+    assert_eq!(driver.keys(driver.space, 2000, 1), kept);
+    assert_eq!(driver.keys(driver.space, 2000, 10_000), kept);
     assert!(driver.keys(KeyspaceId::new(9), 2000, 10).is_empty());
 }
 
@@ -60,7 +60,7 @@ fn pages_of_scans<S: Store>(driver: &mut Driver<S>) {
         ] {
             let (mut cursor, mut found) = (ScanCursor::START, Vec::new());
             loop {
-                let (keys, next) = driver.page(SPACE, 10, cursor, limit);
+                let (keys, next) = driver.page(driver.space, 10, cursor, limit);
                 let bytes: usize = keys.iter().map(<[u8]>::len).sum();
                 assert!(keys.len() <= limit.keys as usize, "{} keys within {limit:?}", keys.len());
                 assert!(bytes <= limit.bytes || keys.len() == 1, "{bytes} bytes within {limit:?}");
@@ -84,11 +84,11 @@ fn counts<S: Store>(driver: &mut Driver<S>) {
     for n in 0..300u64 {
         driver.put(&n.to_le_bytes(), 10, b"v");
     }
-    assert_eq!(driver.count(SPACE, 10), 300);
+    assert_eq!(driver.count(driver.space, 10), 300);
     delete_some(driver);
     driver.sync();
-    assert_eq!(driver.count(SPACE, 29), 200);
-    assert_eq!(driver.count(SPACE, 30), 150);
+    assert_eq!(driver.count(driver.space, 29), 200);
+    assert_eq!(driver.count(driver.space, 30), 150);
 }
 
 /// A hundred keys are deleted at 20, and fifty put anew until 30.
@@ -110,7 +110,7 @@ fn past<S: Store>(driver: &mut Driver<S>) {
     expected.sort();
     delete_some(driver);
     driver.sync();
-    assert_eq!((driver.count(SPACE, 9), driver.count(SPACE, 15)), (0, 300));
-    assert_eq!(driver.keys(SPACE, 19, 7), expected);
-    assert!(driver.keys(SPACE, 9, 7).is_empty());
+    assert_eq!((driver.count(driver.space, 9), driver.count(driver.space, 15)), (0, 300));
+    assert_eq!(driver.keys(driver.space, 19, 7), expected);
+    assert!(driver.keys(driver.space, 9, 7).is_empty());
 }

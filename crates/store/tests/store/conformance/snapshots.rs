@@ -4,7 +4,7 @@ use timestone_store::StoreError;
 use timestone_store::prelude::*;
 
 use super::{Behaviour, twice};
-use crate::driver::{Driver, Got, SPACE, at, version};
+use crate::driver::{Driver, Got, at, version};
 
 pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
     vec![
@@ -27,6 +27,6 @@ fn watermark<S: Store>(driver: &mut Driver<S>) {
     driver.store.advance_watermark(at(50));
     driver.store.advance_watermark(at(40));
     assert_eq!(driver.store.watermark(), at(50), "it only rises");
-    assert!(matches!(driver.try_get_in(SPACE, b"k", 49), Err(StoreError::TooOld { .. })));
+    assert!(matches!(driver.try_get_in(driver.space, b"k", 49), Err(StoreError::TooOld { .. })));
     assert_eq!(driver.value(b"k", 50), Some(b"v".to_vec()));
 }

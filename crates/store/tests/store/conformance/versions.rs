@@ -5,7 +5,7 @@ use timestone_store::{Figure, Latest, ScanLimit, StoreError};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use super::{Behaviour, twice};
-use crate::driver::{Driver, Got, SPACE, version};
+use crate::driver::{Driver, Got, version};
 
 pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
     vec![
@@ -139,7 +139,7 @@ fn latest<S: Store>(driver: &mut Driver<S>) {
     assert_eq!(look(driver), (version(20), false, true));
     driver.delete(b"k", 30);
     assert_eq!(look(driver), (version(30), true, false));
-    driver.store.fence(SPACE, version(40)).expect("fence");
+    driver.store.fence(driver.space, version(40)).expect("fence");
     assert_eq!(look(driver), (version(40), true, false));
 }
 
@@ -180,10 +180,10 @@ fn collisions<S: Store>(driver: &mut Driver<S>) {
             assert_eq!(driver.value(key, 30), (n % 3 != 0).then_some(newest));
         }
         let present = || keys.iter().enumerate().filter(|(n, _)| n % 3 != 0).map(|(_, key)| key);
-        assert_eq!(driver.count(SPACE, 35), present().count() as u64);
-        assert!(driver.keys(SPACE, 35, 3).iter().eq(present()));
+        assert_eq!(driver.count(driver.space, 35), present().count() as u64);
+        assert!(driver.keys(driver.space, 35, 3).iter().eq(present()));
         let limit = ScanLimit { keys: 100, bytes: 7 };
-        assert!(driver.keys_within(SPACE, 35, limit).iter().eq(present()));
+        assert!(driver.keys_within(driver.space, 35, limit).iter().eq(present()));
     });
 }
 
@@ -195,9 +195,9 @@ fn old_collisions<S: Store>(driver: &mut Driver<S>) {
             let newer = if n % 2 == 0 { b"new".to_vec() } else { key.clone() };
             assert_eq!(driver.value(key, 20), Some(newer));
         }
-        assert_eq!(driver.count(SPACE, 25), 40);
-        assert_eq!(driver.keys(SPACE, 25, 3), keys);
-        assert_eq!(driver.keys_within(SPACE, 25, ScanLimit { keys: 100, bytes: 7 }), keys);
+        assert_eq!(driver.count(driver.space, 25), 40);
+        assert_eq!(driver.keys(driver.space, 25, 3), keys);
+        assert_eq!(driver.keys_within(driver.space, 25, ScanLimit { keys: 100, bytes: 7 }), keys);
     });
 }
 
@@ -221,8 +221,8 @@ fn large<S: Store>(driver: &mut Driver<S>) {
             );
         }
         assert_eq!(driver.value(&key, 15), Some(b"small value under a large key".to_vec()));
-        assert_eq!(driver.count(SPACE, 25), 8);
-        assert_eq!(driver.keys(SPACE, 25, 3).len(), 8);
+        assert_eq!(driver.count(driver.space, 25), 8);
+        assert_eq!(driver.keys(driver.space, 25, 3).len(), 8);
     });
     driver.put(&key, 20, &value_of(9000));
     twice(driver, |driver| assert_eq!(driver.value(&key, 25), Some(value_of(9000))));
@@ -244,13 +244,13 @@ fn small_before_large<S: Store>(driver: &mut Driver<S>) {
 
 fn limits<S: Store>(driver: &mut Driver<S>) {
     let long = vec![0; 64 * 1024 + 1];
-    let key = driver.key(SPACE, &long);
+    let key = driver.key(driver.space, &long);
     let refused = driver.store.put(key, version(10), b"v", Expiry::NEVER);
     assert!(matches!(refused, Err(StoreError::KeyTooLong { .. })));
     let huge = vec![0; 16 * 1024 * 1024 + 1];
     assert!(matches!(driver.try_put(b"k", 10, &huge), Err(StoreError::ValueTooLarge { .. })));
     assert!(matches!(driver.try_put(b"k", 0, b"v"), Err(StoreError::BadVersion(_))));
-    let key = driver.key(SPACE, b"k");
+    let key = driver.key(driver.space, b"k");
     let end = Version { timestamp: Timestamp::MAX, ..version(1) };
     assert!(matches!(
         driver.store.put(key, end, b"v", Expiry::NEVER),
