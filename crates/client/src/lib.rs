@@ -56,7 +56,7 @@ pub use timestone_clock::Clock;
 pub use timestone_clock::server_time::ClockFigures;
 pub use timestone_cluster::{Keyspace, KeyspaceOptions};
 pub use timestone_session::{
-    ClockOffset, Condition, EngineConfig, EngineStats, Mutation, TxnStatus,
+    ClockOffset, Condition, EngineConfig, EngineStats, Mutation, ReadOnlyCommit, TxnStatus,
 };
 pub use timestone_types::{
     AbortKind, ClientId, Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version,

@@ -8,10 +8,14 @@ use crate::store;
 use crate::txn;
 
 /// The files of `scenarios/repro/`, in the order of papers and figures.
-const KNOWN: [(&str, &str); 5] = [
+const KNOWN: [(&str, &str); 9] = [
     ("semel-t1", include_str!("../../../scenarios/repro/semel-t1.toml")),
+    ("semel-t1-ssd", include_str!("../../../scenarios/repro/semel-t1-ssd.toml")),
+    ("milana-f6", include_str!("../../../scenarios/repro/milana-f6.toml")),
     ("milana-f7", include_str!("../../../scenarios/repro/milana-f7.toml")),
     ("milana-f8", include_str!("../../../scenarios/repro/milana-f8.toml")),
+    ("milana-f9", include_str!("../../../scenarios/repro/milana-f9.toml")),
+    ("skimpy-f1", include_str!("../../../scenarios/repro/skimpy-f1.toml")),
     ("skimpy-f4", include_str!("../../../scenarios/repro/skimpy-f4.toml")),
     ("skimpy-f5", include_str!("../../../scenarios/repro/skimpy-f5.toml")),
 ];

@@ -208,6 +208,9 @@ pub struct Tuning {
     pub log: LogConfig,
     /// Waiting and timeouts of the participants.
     pub participant: participant::Config,
+    /// Stores on flash keep the newest version of a key and no other, and refuse older snapshots: for
+    /// experiments. Such a server has no keyspaces in memory.
+    pub single_version: bool,
     /// What a primary keeps for replicas that lack it; those that are further behind take a
     /// checkpoint.
     pub retention: Retention,
@@ -238,6 +241,7 @@ impl Tuning {
             checkpoint_bytes: mftl.checkpoint_bytes,
             log: LogConfig::default(),
             participant: participant::Config::default(),
+            single_version: false,
             retention: Retention::default(),
             run_interval: limits::RUN_INTERVAL,
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use timestone_seda::StageId;
 use timestone_store::prelude::*;
-use timestone_store::{Dram, DramConfig, Mftl, MftlConfig, Stores};
+use timestone_store::{Dram, DramConfig, FtlConfig, Mftl, MftlConfig, Sftl, Stores, VftlConfig};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
 
@@ -98,8 +98,13 @@ impl StoreOpener {
             checkpoint_bytes: tuning.checkpoint_bytes,
             without_log: config.log == DeviceKind::None,
         };
-        let (store, report) = Mftl::open(device, mftl)
-            .map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;
+        let failed = |source| ServerError::Store { shard, source: Box::new(source) };
+        if tuning.single_version {
+            let config = VftlConfig { store: mftl, ftl: FtlConfig::default() };
+            let (store, _) = Sftl::open(device, config).map_err(failed)?;
+            return Ok(Box::new(store));
+        }
+        let (store, report) = Mftl::open(device, mftl).map_err(failed)?;
         tracing::info!(
             %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
             elapsed_ms = started.elapsed().as_millis() as u64, "store open"

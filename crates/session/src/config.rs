@@ -6,15 +6,35 @@ use timestone_types::limits as shared;
 
 use crate::limits;
 
+/// Where a transaction that only reads commits. All but the default is for experiments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadOnlyCommit {
+    /// In the client, where what its reads were told suffices (MILANA §4.3).
+    #[default]
+    Locally,
+    /// In the client, where every version that it read lies below the watermark, as in Centiman
+    /// ([`timestone_txn::validation::BelowWatermark`]). Shards need not remember reads. Serializable; the
+    /// order of sessions is not promised.
+    BelowWatermark {
+        /// After how many transactions of this engine the watermark is spread.
+        every: u32,
+    },
+    /// At its shards, always: they validate it in one round and keep nothing.
+    Remotely,
+    /// At its shards, always, as one that writes: where there are several they keep records, which their
+    /// backups have as well, and are told the decision. So it is in MILANA without local validation
+    /// (§4.2).
+    Recorded,
+}
+
 /// Settings of one [`crate::Engine`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineConfig {
     /// Reads and prepares that meet a prepared write wait at the primary for its decision (bounded)
     /// instead of going on. Default on.
     pub wait: bool,
-    /// A transaction that only reads commits in the client where what its reads were told suffices
-    /// (MILANA §4.3). Default on; off, it is always validated by its shards: for experiments.
-    pub validates_locally: bool,
+    /// Where a transaction that only reads commits.
+    pub read_only: ReadOnlyCommit,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Duration,
     /// A connection that owes an answer and is silent for this long is given up by the host, see
@@ -35,7 +55,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             wait: true,
-            validates_locally: true,
+            read_only: ReadOnlyCommit::Locally,
             request_timeout: limits::REQUEST_TIMEOUT,
             silence_limit: limits::SILENCE_LIMIT,
             default_deadline: limits::DEFAULT_DEADLINE,

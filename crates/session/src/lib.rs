@@ -29,7 +29,7 @@ mod managers;
 mod options;
 mod routes;
 
-pub use config::EngineConfig;
+pub use config::{EngineConfig, ReadOnlyCommit};
 pub use done::{
     Abort, Committed, Done, KeyName, OpResult, OwnWrite, TxnStatus, ValueView, Written,
 };

@@ -147,6 +147,15 @@ pub(crate) struct PlannedRange {
     pub(crate) before: usize,
 }
 
+/// Transactions that only read and committed, since the world began.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOnlyCounts {
+    /// All of them.
+    pub(crate) committed: AtomicU64,
+    /// Those that committed without a message.
+    pub(crate) locally: AtomicU64,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -164,6 +173,8 @@ pub(crate) struct Board {
     pub(crate) complaints: Complaints,
     /// Reads that backups have answered.
     pub(crate) backup_reads: AtomicU64,
+    /// What only read and committed, and what of it did so in the client.
+    pub(crate) read_only: ReadOnlyCounts,
     /// Since when snapshots that may be old must be answered, if they must.
     pub(crate) old_reads: Mutex<Option<VirtualTime>>,
     state: Mutex<BoardState>,
@@ -240,6 +251,7 @@ impl Board {
             snapshots: Snapshots::default(),
             complaints: Complaints::new(truth.clone()),
             backup_reads: AtomicU64::new(0),
+            read_only: ReadOnlyCounts::default(),
             old_reads: Mutex::default(),
             state: Mutex::new(state),
             truth,

@@ -75,6 +75,8 @@ const SLOWED_OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::fr
 const PACKING_DELAY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
 /// A sync takes half a millisecond; the log keeps what none has covered.
 const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
+/// Transactions of a client after which it spreads its watermark.
+const WATERMARK_EVERY: RangeInclusive<u32> = 1..=1_000_000;
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
 const WATERMARK_LAG: RangeInclusive<Duration> =
     Duration::from_secs(12)..=Duration::from_secs(3_600);
@@ -156,6 +158,8 @@ pub(crate) fn check(scenario: &Scenario) -> Checked {
     check_keyspaces(scenario)?;
     check_storage(scenario)?;
     check_network(scenario)?;
+    let every = scenario.protocol.watermark_every;
+    within(&["protocol", "watermark-every"], every, WATERMARK_EVERY)?;
     for (kind, fault) in &scenario.faults {
         lasts(&["faults", kind.name(), "every"], Some(fault.every), FAULT_EVERY)?;
         let lasting = match kind {
@@ -478,7 +482,7 @@ mod tests {
     type Range =
         (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 44] = [
+    const RANGES: [Range; 45] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -517,6 +521,7 @@ mod tests {
         ("storage", "read", "", "'0ns'", "'500ms'", "'501ms'"),
         ("storage", "decision-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
         ("storage", "run-interval", "'99ms'", "'100ms'", "'3600s'", "'3601s'"),
+        ("protocol", "watermark-every", "0", "1", "1000000", "1000001"),
         ("network", "near", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
         ("network", "far", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
         ("network", "bandwidth", "999999", "1000000", "1000000000000", "9223372036854775807"),

@@ -130,7 +130,8 @@ fn bounded(world: &World) -> Vec<Quantity> {
             (
                 "bytes of capacity that it may not grow to",
                 capacity.saturating_sub(named(&figures.store, "limit_bytes")),
-                0,
+                // A translation layer keeps blocks back: a tenth, and on a small device more.
+                if config.storage.tuning.single_version { capacity / 2 } else { 0 },
             ),
         ];
         all.extend(limits.map(|(what, held, bound)| Quantity {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use timestone_client::ReadOnlyCommit;
 use timestone_clock::SkewModel;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
@@ -347,6 +348,10 @@ impl ScenarioRun {
     /// (docs/protocol/transactions.md, "Real time"); after a fault one of them was not, at least
     /// until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
+        if matches!(self.world.config.engine.read_only, ReadOnlyCommit::BelowWatermark { .. }) {
+            // It reads as of a watermark, which may lie before what its session has done.
+            return Promise::Serializable;
+        }
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
         if self.board.settings.external && within { Promise::RealTime } else { Promise::Conflicts }
     }
@@ -426,6 +431,8 @@ impl ScenarioRun {
             span: self.waited(),
             committed: tally.committed,
             aborted: tally.aborted,
+            read_only: self.board.read_only.committed.load(Relaxed),
+            locally: self.board.read_only.locally.load(Relaxed),
             snapshots: self.board.snapshots.ages(),
             servers,
             clients,
@@ -439,6 +446,8 @@ impl ScenarioRun {
             span: now.span.saturating_sub(before.span),
             committed: now.committed - before.committed,
             aborted: now.aborted - before.aborted,
+            read_only: now.read_only - before.read_only,
+            locally: now.locally - before.locally,
             snapshots: now.snapshots.since(before.snapshots),
             // A process that was killed meanwhile has forgotten what it spent.
             servers: now.servers.saturating_sub(before.servers),

@@ -290,7 +290,13 @@ impl ClientSession {
         }
         // Only from here on can it take effect.
         self.board.commits(self.slot, moved(&self.seen));
+        let begin = tx.begin_timestamp().ok();
         let at = tx.commit().await.map_err(|error| commit_failed(&self.board, error))?;
+        if plan.is_read_only() {
+            self.board.read_only.committed.fetch_add(1, Relaxed);
+            // What shards validate commits above its begin.
+            self.board.read_only.locally.fetch_add(u64::from(Some(at) == begin), Relaxed);
+        }
         for op in plan.ops.iter().filter(|op| !matches!(op, Op::Get(_))) {
             self.board.data.acknowledge(self.board.keyspaces.number_of(op.key()), at);
             self.board.snapshots.acknowledge(op.key(), at);

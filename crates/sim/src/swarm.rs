@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use timestone_client::EngineConfig;
+use timestone_client::{EngineConfig, ReadOnlyCommit};
 use timestone_clock::SkewModel;
 use timestone_cluster::{ControllerLimits, ReplicationFactor};
 use timestone_flash::FlashPace;
@@ -323,9 +323,24 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.engine.request_timeout, network.request_timeout);
 }
 
+/// How often clients report that spread watermarks by their transactions: often enough to be taken for
+/// alive, and hardly ever while there are transactions.
+const SELDOM: Duration = Duration::from_millis(500);
+
 fn say_protocol(world: &mut WorldConfig, part: ProtocolPart) {
     say(&mut world.engine.wait, part.wait);
-    say(&mut world.engine.validates_locally, part.local_validation);
+    if part.local_validation == Some(false) {
+        let is_recorded = part.recorded_reads == Some(true);
+        world.engine.read_only =
+            if is_recorded { ReadOnlyCommit::Recorded } else { ReadOnlyCommit::Remotely };
+    }
+    if let Some(every) = part.watermark_every {
+        world.engine.read_only = ReadOnlyCommit::BelowWatermark { every };
+        world.engine.report_interval = SELDOM;
+        world.storage.tuning.participant.watermark_lag = Duration::ZERO;
+        world.storage.tuning.participant.notes_reads = false;
+    }
+    say(&mut world.storage.tuning.single_version, part.single_version);
     say(&mut world.storage.tuning.participant.vote_later, part.later);
 }
 

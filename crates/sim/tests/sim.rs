@@ -63,6 +63,22 @@ fn run_once(text: &str, seed: u64) -> RunReport {
     run(&scenario, Seed(seed), RunOptions::default()).expect("a world")
 }
 
+const CLOSED: &str = r#"
+[cluster]
+servers = 2
+clients = 3
+sessions = 2
+[storage]
+replica-lease = "50ms"
+[workload]
+kind = "retwis-75"
+closed = true
+retries = true
+keys = 4000
+seconds = 0.5
+warmup = "100ms"
+"#;
+
 #[test]
 fn equal_seeds_give_equal_runs_and_others_do_not() {
     for text in [CALM, STORMY] {
@@ -88,6 +104,50 @@ fn without_later_timestamps_waiting_and_local_validation_more_aborts_and_all_is_
         theirs += other.tally.aborted;
     }
     assert!(theirs > ours, "{theirs} aborts as published, {ours} of ours");
+}
+
+/// Centiman's validation is serializable, and commits in the client what it may.
+#[test]
+fn with_watermarks_what_only_reads_is_serializable() {
+    let text = include_str!("../../../scenarios/centiman.toml");
+    for seed in 1..=3 {
+        let report = run_once(text, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.tally.committed > 500, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+/// A closed run that counts what commits in the client: everything with MILANA's validation, nothing
+/// where it is left out, and some of it below a watermark.
+#[test]
+fn what_only_reads_commits_in_the_client_as_the_protocol_says() {
+    let share = |protocol: &str| {
+        let text = format!("{CLOSED}\n[protocol]\nlater = false\nwait = false\n{protocol}\n");
+        let pace = run_once(&text, 1).pace;
+        assert!(pace.read_only > 200, "{pace:?}");
+        pace.locally as f64 / pace.read_only as f64
+    };
+    let (all, none) = (share(""), share("local-validation = false"));
+    let recorded = share("local-validation = false\nrecorded-reads = true");
+    let some = share("watermark-every = 20");
+    assert!(all > 0.9 && none == 0.0 && recorded == 0.0, "{all} {none} {recorded}");
+    assert!(some > 0.2 && some < all, "{some} of {all}");
+}
+
+/// One version is not enough for snapshots: transactions that read late abort.
+#[test]
+fn with_one_version_more_transactions_abort_and_all_is_as_promised() {
+    let hot =
+        CALM.replace("list-append", "ycsb-social").replace("rate = 200", "rate = 600\nkeys = 40");
+    let single = format!("{hot}\n[protocol]\nsingle-version = true\n");
+    let (mut ours, mut theirs) = (0, 0);
+    for seed in 1..=2 {
+        let (one, other) = (run_once(&hot, seed), run_once(&single, seed));
+        assert!(one.is_right() && other.is_right(), "{:?} {:?}", one.findings, other.findings);
+        ours += one.tally.aborted;
+        theirs += other.tally.aborted;
+    }
+    assert!(theirs > 3 * ours / 2, "{theirs} aborts with one version, {ours} with several");
 }
 
 /// Redis clients and the gateways of their server, while it dies and connections break.

@@ -112,6 +112,8 @@ pub struct ReferenceShard {
     pub reads_around: bool,
     /// At or above which timestamps what is latest was asked for, refused or not.
     pub latest_asked: Vec<Timestamp>,
+    /// The watermark that it tells who asks with a report.
+    pub watermark: Timestamp,
     /// The reports that came: when, of whom, watermark, acknowledged bound.
     pub reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
     /// How often each transaction's writes were carried out: once, if all is right.
@@ -138,6 +140,7 @@ impl ReferenceShard {
             clock_ahead: None,
             reads_around: false,
             latest_asked: Vec::new(),
+            watermark: Timestamp::ZERO,
             reports: Vec::new(),
             executed: BTreeMap::new(),
             frames_seen: BTreeMap::new(),
@@ -322,6 +325,9 @@ impl ReferenceShard {
             Kind::Report => {
                 let report = wire::Report::decode(frame).unwrap();
                 self.reports.push((now, report.client, report.watermark, report.acked));
+                if frame.envelope().request.get() != 0 {
+                    wire::WatermarkIs { at: self.watermark }.encode(&envelope, out);
+                }
             }
             Kind::Ping => wire::Done {}.encode(&envelope, out),
             Kind::Newest => {

@@ -526,6 +526,8 @@ pub enum Bug {
     BackupReadsBehind,
     /// A snapshot that may be old lies below what its session has seen.
     SnapshotsGoBack,
+    /// With Centiman's validation: versions above the watermark are taken for older ones.
+    CommitsAboveWatermark,
     /// Snapshots begin half a second in the past, whatever is closed while a primary is silent.
     BeginsAboveClosed,
     /// What such a snapshot needs at other shards is not held.

@@ -488,4 +488,6 @@ kinds! {
     ClosedIs = 149,
     /// [`crate::RangePage`].
     RangePage = 150,
+    /// [`crate::WatermarkIs`].
+    WatermarkIs = 151,
 }

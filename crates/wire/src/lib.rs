@@ -57,7 +57,7 @@ pub use replica::{
 pub use reply::{
     CheckpointPart, ClockIs, ClosedIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer,
     HeartbeatAck, MapIs, MasterReply, NewestIs, ScanPage, Scrubbed, StatusIs, StatusList, Value,
-    Vote, WriteSet, Written,
+    Vote, WatermarkIs, WriteSet, Written,
 };
 pub use request::{
     CheckpointAsk, ClosedAsk, Count, Decide, FetchWriteSet, Forget, Freeze, Get, GetAtBackup,

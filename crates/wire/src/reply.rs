@@ -332,6 +332,17 @@ message! {
 }
 
 message! {
+    /// Answers a [`crate::Report`] that has a request number.
+    WatermarkIs {
+        fixed {
+            /// The shard's watermark, which is durable: whatever commits there from now on lies at or
+            /// above it.
+            at: Timestamp,
+        }
+    }
+}
+
+message! {
     /// Refuses a request of any kind.
     ErrorReply<'a> {
         fixed {

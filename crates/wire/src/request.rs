@@ -202,8 +202,8 @@ message! {
 }
 
 message! {
-    /// A client's report to every shard, at least every 100 ms, aggregated over its sessions. Not
-    /// answered.
+    /// A client's report to every shard, at least every 100 ms, aggregated over its sessions. With a
+    /// request number it is answered by [`crate::WatermarkIs`], without one it is not.
     Report {
         fixed {
             /// The client.

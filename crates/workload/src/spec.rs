@@ -26,6 +26,8 @@ pub enum WorkloadKind {
     YcsbD,
     /// Half reads, half read-modify-writes.
     YcsbF,
+    /// Transactions of several keys, of which 90 % only read: SkimpyFTL §4.
+    YcsbSocial,
     /// One get and one put of the same key: what other stores' benchmarks of transactions do.
     GetPut,
     /// Transfers between accounts, and readings of all of them, whose sum never changes.
@@ -37,7 +39,7 @@ pub enum WorkloadKind {
 }
 
 /// Every kind with the name that the command line knows it by.
-const KINDS: [(WorkloadKind, &str); 12] = [
+const KINDS: [(WorkloadKind, &str); 13] = [
     (WorkloadKind::Retwis, "retwis"),
     (WorkloadKind::Retwis75, "retwis-75"),
     (WorkloadKind::RetwisTapir, "retwis-tapir"),
@@ -46,6 +48,7 @@ const KINDS: [(WorkloadKind, &str); 12] = [
     (WorkloadKind::YcsbC, "ycsb-c"),
     (WorkloadKind::YcsbD, "ycsb-d"),
     (WorkloadKind::YcsbF, "ycsb-f"),
+    (WorkloadKind::YcsbSocial, "ycsb-social"),
     (WorkloadKind::GetPut, "get-put"),
     (WorkloadKind::Bank, "bank"),
     (WorkloadKind::ListAppend, "list-append"),
@@ -63,10 +66,10 @@ impl WorkloadKind {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether keys may be deleted: not in Retwis, which is run as it was published.
+    /// Whether keys may be deleted: not in Retwis and the transactional YCSB, which are run as they were published.
     #[must_use]
     pub const fn may_delete(self) -> bool {
-        !matches!(self, Self::Retwis | Self::Retwis75 | Self::RetwisTapir)
+        !matches!(self, Self::Retwis | Self::Retwis75 | Self::RetwisTapir | Self::YcsbSocial)
     }
 
     /// Whether keys may expire: not where a history must tell what became of each value.
@@ -77,7 +80,7 @@ impl WorkloadKind {
 
     /// All names, for help and completion.
     #[must_use]
-    pub fn names() -> [&'static str; 12] {
+    pub fn names() -> [&'static str; KINDS.len()] {
         names()
     }
 }
@@ -163,7 +166,8 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbB
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
-            | WorkloadKind::YcsbF => Self { zipf: 0.99, ..usual },
+            | WorkloadKind::YcsbF
+            | WorkloadKind::YcsbSocial => Self { zipf: 0.99, ..usual },
             WorkloadKind::GetPut => Self { zipf: 0.0, ..usual },
             WorkloadKind::Bank => Self { keys: 100, zipf: 0.0, delete_percent: 5, ..usual },
             WorkloadKind::ListAppend => {
@@ -280,7 +284,7 @@ impl WorkloadSpec {
     /// Different keys that the largest transaction touches.
     fn fewest_keys(&self) -> u64 {
         match self.kind {
-            WorkloadKind::Retwis | WorkloadKind::Retwis75 => 10,
+            WorkloadKind::Retwis | WorkloadKind::Retwis75 | WorkloadKind::YcsbSocial => 10,
             WorkloadKind::Bank => 2,
             WorkloadKind::YcsbA
             | WorkloadKind::YcsbB

@@ -158,6 +158,7 @@ fn frames() -> Seeds {
             [
                 one(ClosedAsk { from: ServerId::new(2) }),
                 one(ClosedIs { through: 7, at: Timestamp::from_nanos(9) }),
+                one(WatermarkIs { at: Timestamp::from_nanos(9) }),
                 one(GetAtBackup {
                     keyspace: KeyspaceId::DEFAULT,
                     at: Timestamp::from_nanos(9),

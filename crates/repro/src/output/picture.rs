@@ -133,7 +133,10 @@ fn fill<B: DrawingBackend>(
         }
         rest = below;
     }
-    rest.draw(&Text::new(provenance.line(), (MARGIN, 8), text(14, PALE_INK)))
+    let has_bands = charts.iter().any(|chart| !chart.bands.is_empty());
+    let shaded = if has_bands { " · shaded: where the paper has that curve" } else { "" };
+    let foot = format!("{}{shaded}", provenance.line());
+    rest.draw(&Text::new(foot, (MARGIN, 8), text(14, PALE_INK)))
 }
 
 /// A mark and the name of each series, in one line.

@@ -47,6 +47,10 @@ pub(crate) struct StorePart {
     pub(crate) spare_divisor: u32,
     /// `vftl`: whether the lower layer keeps its map durable.
     pub(crate) journaled: bool,
+    /// Whether a lower layer is told what the upper one has erased: of all stores but
+    /// [`StoreKind::VftlUntold`].
+    #[serde(skip, default = "is_told")]
+    pub(crate) trims: bool,
     /// Whether it can run in real time.
     pub(crate) real_time: bool,
     /// The SSD.
@@ -96,6 +100,10 @@ pub(crate) struct RunPart {
     pub(crate) measure: Duration,
 }
 
+const fn is_told() -> bool {
+    true
+}
+
 /// A store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StoreKind {
@@ -103,6 +111,9 @@ pub(crate) enum StoreKind {
     Mftl,
     /// The split design.
     Vftl,
+    /// The same over a drive that is told nothing: what the store has erased stays alive there until it
+    /// is written again.
+    VftlUntold,
     /// One version of each key, over a translation layer.
     Sftl,
     /// SkimpyFTL's, with its index on flash.
@@ -110,8 +121,8 @@ pub(crate) enum StoreKind {
 }
 
 impl StoreKind {
-    const NAMES: [&str; 4] = ["mftl", "vftl", "sftl", "skimpy"];
-    const ALL: [Self; 4] = [Self::Mftl, Self::Vftl, Self::Sftl, Self::Skimpy];
+    const NAMES: [&str; 5] = ["mftl", "vftl", "vftl-untold", "sftl", "skimpy"];
+    const ALL: [Self; 5] = [Self::Mftl, Self::Vftl, Self::VftlUntold, Self::Sftl, Self::Skimpy];
 
     /// As in files and figures.
     pub(crate) fn name(self) -> &'static str {

@@ -50,7 +50,11 @@ fn config(part: &StorePart) -> MftlConfig {
 }
 
 fn layered(part: &StorePart) -> VftlConfig {
-    let ftl = FtlConfig { spare_divisor: part.spare_divisor, journaled: part.journaled };
+    let ftl = FtlConfig {
+        spare_divisor: part.spare_divisor,
+        journaled: part.journaled,
+        trims: part.trims,
+    };
     VftlConfig { store: config(part), ftl }
 }
 

@@ -30,6 +30,10 @@ pub(crate) fn run(
         let result = match kind {
             StoreKind::Mftl => one::<Mftl>(kind, part, seed, in_real_time, &mut progress),
             StoreKind::Vftl => one::<Vftl>(kind, part, seed, in_real_time, &mut progress),
+            StoreKind::VftlUntold => {
+                let part = StorePart { trims: false, ..part.clone() };
+                one::<Vftl>(kind, &part, seed, in_real_time, &mut progress)
+            }
             StoreKind::Sftl => one::<Sftl>(kind, part, seed, in_real_time, &mut progress),
             StoreKind::Skimpy => one::<Skimpy>(kind, part, seed, in_real_time, &mut progress),
         };

@@ -70,6 +70,7 @@ fn figures(pace: &Pace, sessions: f64) -> BTreeMap<&'static str, f64> {
         ("throughput-ktps", pace.committed as f64 / seconds / 1000.0),
         ("abort-percent", pace.aborted as f64 * 100.0 / ended.max(1.0)),
         ("attempts", ended),
+        ("local-percent", pace.locally as f64 * 100.0 / (pace.read_only as f64).max(1.0)),
         // Sessions have one transaction under way at any time: Little's law.
         ("latency-mean-us", sessions * seconds * 1e6 / (pace.committed as f64).max(1.0)),
         ("server-processor-percent", pace.servers.as_secs_f64() / seconds * 100.0),

@@ -27,9 +27,11 @@ pub(crate) struct SeriesPart {
     pub(crate) name: String,
     /// What the cluster is besides: its clocks.
     pub(crate) cluster: ClusterPart,
-    /// What is left out of the protocol.
+    /// What is left out of the protocol, or takes its place.
     #[serde(default)]
     pub(crate) protocol: ProtocolPart,
+    /// Its own contention, where that is not the axis.
+    pub(crate) zipf: Option<f64>,
 }
 
 /// What the horizontal axis is.
@@ -92,6 +94,11 @@ impl TransactionsPart {
         let shorter = scale.sqrt().clamp(SHORTEST, 1.0);
         part.scenario.workload.seconds *= shorter;
         part.scenario.workload.warmup.0 = part.scenario.workload.warmup.0.mul_f64(shorter);
+        for series in &mut part.series {
+            // As many keys are written between two watermarks, of those that there are.
+            let every = &mut series.protocol.watermark_every;
+            *every = every.map(|every| ((f64::from(every) * scale) as u32).max(1));
+        }
         (part, scale)
     }
 
@@ -102,6 +109,7 @@ impl TransactionsPart {
         scenario.cluster.client_clocks =
             series.cluster.client_clocks.or(scenario.cluster.client_clocks);
         scenario.protocol = series.protocol;
+        scenario.workload.mix.zipf = series.zipf.or(scenario.workload.mix.zipf);
         match self.sweep {
             Sweep::Zipf => scenario.workload.mix.zipf = Some(x),
             Sweep::Sessions => {

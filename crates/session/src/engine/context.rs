@@ -26,7 +26,8 @@ use super::shards::{ShardIndex, Shards};
 use super::slab::SlabKey;
 use super::timing::Timing;
 use super::unknown::UnknownOutcomes;
-use crate::{EngineConfig, EngineStats, Routes, SessionError, limits};
+use super::watermarks::ShardWatermarks;
+use crate::{EngineConfig, EngineStats, ReadOnlyCommit, Routes, SessionError, limits};
 
 /// What is asked again.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(super) jitter: Jitter,
     pub(super) pulls: MapPulls,
     pub(super) stats: EngineStats,
+    pub(super) watermarks: ShardWatermarks,
     /// Pings sent, for their numbers.
     pings: u32,
 }
@@ -283,6 +285,25 @@ impl Context {
         Some((route, self.shards.ask(self.timing.now(), to)))
     }
 
+    /// A transaction asks for its commit.
+    #[inline]
+    pub(crate) fn count_commit(&mut self) {
+        self.watermarks.count();
+        if self.watermarks.is_due() {
+            self.wake_at(self.now());
+        }
+    }
+
+    /// The lowest watermark of all shards, as far as they have told it; zero where nobody wants to know.
+    #[inline]
+    pub(crate) fn watermark(&self) -> Timestamp {
+        if self.watermarks.is_wanted() {
+            self.watermarks.lowest(self.shards.known())
+        } else {
+            Timestamp::ZERO
+        }
+    }
+
     /// Who is asked for a snapshot of a shard at `at` that a backup may answer; `None`: the primary.
     pub(crate) fn choose_backup(&mut self, of: ShardIndex, at: Timestamp) -> Option<BackupIndex> {
         self.shards.choose_backup(self.timing.now(), of, at)
@@ -461,6 +482,12 @@ impl Context {
             jitter: Jitter::new(seed),
             pulls: MapPulls::default(),
             stats: EngineStats::default(),
+            watermarks: ShardWatermarks::new(match config.read_only {
+                ReadOnlyCommit::BelowWatermark { every } => Some(every),
+                ReadOnlyCommit::Locally | ReadOnlyCommit::Remotely | ReadOnlyCommit::Recorded => {
+                    None
+                }
+            }),
             pings: 0,
         }
     }
@@ -480,7 +507,12 @@ impl Context {
         let (client, now) = (self.identity.id(), self.timing.now());
         assert!(report.watermark <= now, "a report of the future");
         let acked = report.acked(self.identity.last());
-        let route = self.shards.route(to, number::NOBODY);
+        let mut number = number::NOBODY;
+        if self.watermarks.is_wanted() && !is_closing {
+            self.pings = self.pings.wrapping_add(1);
+            number = number::ping(self.pings);
+        }
+        let route = self.shards.route(to, number);
         let out = self.shards.append_to(to);
         frames::report(route, client, (report.watermark, now), acked, is_closing, out);
     }

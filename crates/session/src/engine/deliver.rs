@@ -5,7 +5,9 @@
 //! the engine down.
 
 use timestone_types::{ShardId, Timestamp, is_planted};
-use timestone_wire::{self as wire, ClockIs, ClosedIs, Frame, Frames, Message as _, WireError};
+use timestone_wire::{
+    self as wire, ClockIs, ClosedIs, Frame, Frames, Message as _, WatermarkIs, WireError,
+};
 
 use super::Engine;
 use super::number::{self, Asker, Number};
@@ -69,6 +71,11 @@ impl<M: Manager> Engine<M> {
         if frame.kind() == wire::Kind::ClosedIs {
             let at = ClosedIs::decode(frame).ok()?.at;
             context.shards.closed_is(context.timing.now(), from, at);
+            return Some(());
+        }
+        if frame.kind() == wire::Kind::WatermarkIs {
+            let at = WatermarkIs::decode(frame).ok().filter(|_| !is_of_another)?.at;
+            context.watermarks.tell(from, at);
             return Some(());
         }
         let reply = replies::read(frame).ok();

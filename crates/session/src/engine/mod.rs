@@ -48,6 +48,7 @@ pub(crate) mod slab;
 mod timing;
 mod unknown;
 mod upkeep;
+mod watermarks;
 
 use timestone_types::{ClientId, Expiry, KeyspaceId, ShardId, Timestamp, TxnId};
 use timestone_wire::RangeEntry;

@@ -128,7 +128,7 @@ impl<M: Manager> Engine<M> {
     pub fn tick(&mut self, now: Timestamp) {
         self.context.timing.advance(now);
         let now = self.context.now();
-        if now >= self.next_report {
+        if now >= self.next_report || self.context.watermarks.is_due() {
             self.report(None, false);
         }
         if now >= self.context.timing.next_due() {
@@ -161,6 +161,7 @@ impl<M: Manager> Engine<M> {
         let now = self.context.now();
         if to.is_none() && !is_closing {
             self.context.trim_unknown();
+            self.context.watermarks.asked();
             self.next_report = now.saturating_add(self.context.config.report_interval);
             assert!(self.next_report >= now, "reports that are never due again");
         }

@@ -463,6 +463,12 @@ impl Shard {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
                 self.step(ctx, Input::Report { client, watermark, acked, clock, closing }, None);
+                if frame.envelope().request.get() != 0 {
+                    let (envelope, at) =
+                        (self.requests.envelope_for(frame), self.driver.collected().below());
+                    let out = self.requests.reply(ctx, reply_to);
+                    wire::WatermarkIs { at }.encode(&envelope, out);
+                }
             }),
             Kind::FreezeAnswer => wire::FreezeAnswer::decode(frame).map(|answer| {
                 let state = match answer.state {

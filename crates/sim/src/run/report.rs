@@ -96,6 +96,10 @@ pub struct Pace {
     pub committed: u64,
     /// And that did not.
     pub aborted: u64,
+    /// Of those that committed: what only read.
+    pub read_only: u64,
+    /// And what of it committed in the client.
+    pub locally: u64,
     /// How old what they read was.
     pub snapshots: SnapshotAges,
     /// CPU time of the servers.

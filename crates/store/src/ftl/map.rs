@@ -80,6 +80,11 @@ impl Map {
             .map(PageId)
     }
 
+    /// A block is erased and its pages stay where they are until they are written again.
+    pub(super) fn erase_untold(&mut self, block: BlockId, generation: Generation) {
+        self.generations[block.0 as usize] = generation.0;
+    }
+
     /// Words of the whole map.
     pub(super) fn words(&self) -> u32 {
         self.blocks() * (self.pages_per_block + 1)

@@ -80,11 +80,14 @@ pub struct FtlConfig {
     /// papers: syncs and erases cost no more than they do below, and nothing is found again when the
     /// device is opened again, which is refused therefore. For measurements.
     pub journaled: bool,
+    /// What the host erases is dead at once: it trims. If not, its pages stay alive until it has written
+    /// them again, as on a drive that is not told of it. Without a journal only.
+    pub trims: bool,
 }
 
 impl Default for FtlConfig {
     fn default() -> Self {
-        Self { spare_divisor: RESERVE_DIVISOR, journaled: true }
+        Self { spare_divisor: RESERVE_DIVISOR, journaled: true, trims: true }
     }
 }
 
@@ -437,7 +440,12 @@ impl Ftl {
                 for n in 0..pages {
                     let place = PageId(place.0 + n);
                     if readable {
-                        self.map.set(PageId(page.0 + n), place);
+                        let page = PageId(page.0 + n);
+                        if let Some(old) = self.map.place(page) {
+                            debug_assert!(!self.config.trims, "what was trimmed is nowhere");
+                            self.blocks.die(old);
+                        }
+                        self.map.set(page, place);
                     } else {
                         self.blocks.die(place);
                     }
@@ -470,8 +478,12 @@ impl Ftl {
             if erase.appended.is_none() && !self.failed {
                 let generation = self.map.generation(block).next();
                 debug_assert!(generation == self.ledger.generation(block).next(), "both count");
-                for place in self.map.trim(block, generation) {
-                    self.blocks.die(place);
+                if self.config.trims {
+                    for place in self.map.trim(block, generation) {
+                        self.blocks.die(place);
+                    }
+                } else {
+                    self.map.erase_untold(block, generation);
                 }
                 self.journal.append(Entry::Trimmed { block: block.0, generation: generation.0 });
                 self.journal.want();

@@ -641,6 +641,22 @@ fn a_layer_that_forgets_what_it_has_moved_is_found() {
     }
 }
 
+/// Who is told of erases has less to move.
+#[test]
+fn without_trims_what_was_erased_is_moved_until_it_is_written_again() {
+    let moved = [true, false].map(|trims| {
+        let config = FtlConfig { journaled: false, trims, ..FtlConfig::default() };
+        let ftl = Ftl::open(Box::new(media(40, Some(3)).open()), config).expect("it opens");
+        let mut host = Host::new(ftl, 5);
+        for _ in 0..20_000 {
+            host.step();
+        }
+        host.settle();
+        host.ftl.ftl_stats().moved_pages
+    });
+    assert!(moved[1] > moved[0] * 3 / 2, "{moved:?}");
+}
+
 #[test]
 fn without_a_journal_it_works_the_same_and_is_not_opened_again() {
     let media = media(40, Some(3));

@@ -105,10 +105,12 @@ impl<V: Validation> Participant<V> {
     }
 
     /// Asks for a higher read bound and watermark. The watermark is the minimum over live sessions'
-    /// reports, the oldest begin in flight, and the own clock less [`shared::WATERMARK_LAG`]; with
-    /// no live session it stays where it is (docs/protocol/time.md, "Watermark").
+    /// reports, the oldest begin in flight, and the own clock less the configured lag; with no live
+    /// session it stays where it is (docs/protocol/time.md, "Watermark").
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
-        let held_at = self.life.txns.hold_watermark(now, self.life.config.history);
+        let config = &self.life.config;
+        let lag = config.watermark_lag.saturating_add(config.history);
+        let held_at = self.life.txns.hold_watermark(now, lag);
         let (bound, watermark) = self.horizon.ask(now, at_least, held_at);
         self.horizon.assert_sound();
         let is_propagating = self.propagation.is_active();

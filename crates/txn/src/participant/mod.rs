@@ -82,6 +82,13 @@ pub struct Config {
     pub vote_later: bool,
     /// Holds the watermark back for reads in the past.
     pub history: Duration,
+    /// How far behind the clock the watermark stays at least, so that a session that is new, or whose
+    /// clock is behind, may begin above it. Less than [`shared::WATERMARK_LAG`]: for experiments.
+    pub watermark_lag: Duration,
+    /// Whether nothing commits at or below a timestamp at which a key was read in a snapshot. Off, no
+    /// read leaves a trace: for experiments, in which clients do not take that for granted
+    /// ([`crate::validation::BelowWatermark`]).
+    pub notes_reads: bool,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
     /// The shard has other replicas, one of which may become primary without this one's knowing, or
@@ -100,6 +107,8 @@ impl Default for Config {
             prepared_wait: shared::PREPARED_WAIT,
             vote_later: true,
             history: Duration::ZERO,
+            watermark_lag: shared::WATERMARK_LAG,
+            notes_reads: true,
             decision_timeout: shared::DECISION_TIMEOUT,
             has_replicas: false,
             lease: BOUND_AHEAD,
@@ -181,13 +190,14 @@ impl<V: Validation> Participant<V> {
         match input {
             Input::Read { token, keyspace, key, at, wait, latest: store } => {
                 let latest = matches!(at, ReadAt::Latest(_));
-                let key = KeyRead { keyspace, key, latest, store };
+                let is_noted = latest || self.life.config.notes_reads;
+                let key = KeyRead { keyspace, key, latest, is_noted, store };
                 self.read(now, ReadAsked { token, key, at, wait }, out);
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
             Input::PutDone { prepare } => self.life.put_done(&prepare, out),
             Input::DirectRead { keyspace, key, at, latest: store } => {
-                let key = KeyRead { keyspace, key, latest: true, store };
+                let key = KeyRead { keyspace, key, latest: true, is_noted: true, store };
                 out.push(Output::Direct(self.direct_read(now, &key, at)));
             }
             Input::DirectWrite(write) => {

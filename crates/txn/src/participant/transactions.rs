@@ -217,12 +217,12 @@ impl Transactions {
     /// Down to where sessions and promises hold the watermark back; `None` if no session does. A
     /// session whose clock is further behind than [`shared::MAX_CLOCK_LAG`] holds it back by that
     /// and no more.
-    pub(super) fn hold_watermark(&self, now: Timestamp, history: Duration) -> Option<Timestamp> {
+    pub(super) fn hold_watermark(&self, now: Timestamp, lag: Duration) -> Option<Timestamp> {
         let live = self.clients.all().iter().filter(|one| one.is_live(now));
         let mut reports = live.filter_map(|one| one.holds(now));
         let lowest = if is_planted!(WatermarkOfOne) { reports.next_back() } else { reports.min() }?;
         let in_flight = self.table.live().map(|(_, record)| record.begin).min();
-        let own = now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(history);
+        let own = now.saturating_sub(lag);
         Some(lowest.min(in_flight.unwrap_or(Timestamp::MAX)).min(own))
     }
 

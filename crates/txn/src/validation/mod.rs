@@ -22,10 +22,12 @@
 
 pub mod local;
 pub mod timestamps;
+pub mod watermark;
 
 pub use local::LocalValidation;
 pub use timestamps::Timestamps;
 use timestone_types::{AbortReason, KeyHash, KeyRange, KeyspaceId, Timestamp, Version};
+pub use watermark::BelowWatermark;
 
 use crate::participant::{Holder, InFlight, LatestInStore, Prepare, WriteItem, Written};
 
@@ -76,6 +78,9 @@ pub struct KeyRead {
     pub key: KeyHash,
     /// Whether the youngest version is wanted, whatever its timestamp; else the one of a snapshot.
     pub latest: bool,
+    /// Whether nothing may commit at or below it afterwards. If not, what was read is validated by who
+    /// read it.
+    pub is_noted: bool,
     /// What the store knows now.
     pub store: LatestInStore,
 }

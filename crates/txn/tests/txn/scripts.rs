@@ -427,7 +427,10 @@ impl World {
             "shards" => {
                 for shard in 1..=rest[0].parse().unwrap() {
                     let has_replicas = rest.contains(&"replicated");
-                    let config = Config { has_replicas, ..Config::default() };
+                    let mut config = Config { has_replicas, ..Config::default() };
+                    if rest.contains(&"centiman") {
+                        (config.notes_reads, config.watermark_lag) = (false, Duration::ZERO);
+                    }
                     let mut stage: Stage = Stage::new(ShardId::new(shard), config);
                     let events = stage.recover(self.now);
                     self.stages.insert(shard, stage);

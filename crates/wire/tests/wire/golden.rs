@@ -324,6 +324,9 @@ fn heartbeats_and_checkpoints() {
     ClosedIs { through: 7, at: Timestamp::from_nanos(9) }.encode(&TO, &mut out);
     assert_bytes(&out, "9500", "0700000000000000 0900000000000000");
     out.clear();
+    WatermarkIs { at: Timestamp::from_nanos(9) }.encode(&TO, &mut out);
+    assert_bytes(&out, "9700", "0900000000000000");
+    out.clear();
     let (keyspace, at) = (KeyspaceId::new(5), Timestamp::from_nanos(9));
     GetAtBackup { keyspace, at, key: b"k" }.encode(&TO, &mut out);
     assert_bytes(&out, "1a00", "05000000 0900000000000000 01000000 6b");

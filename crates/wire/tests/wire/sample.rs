@@ -338,6 +338,7 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
             }
             page.finish();
         }
+        Kind::WatermarkIs => WatermarkIs { at }.encode(to, out),
         Kind::ClosedIs => ClosedIs { through: source.next(), at }.encode(to, out),
         Kind::HeartbeatAck => HeartbeatAck {}.encode(to, out),
         Kind::CheckpointPart => {

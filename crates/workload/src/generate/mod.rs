@@ -1,10 +1,11 @@
 //! Generators: from a specification and a client's number to an endless stream of transactions.
 //!
 //! ```text
-//!   WorkloadSpec ─► Keys (zipf + strewing + random) ─┬─► retwis ─┐
-//!   client number ─► its own stream of randomness    ├─► ycsb    ├─► TxnPlan
-//!                                                    ├─► bank    │
-//!                                                    └─► history ┘
+//!   WorkloadSpec ─► Keys (zipf + strewing + random) ─┬─► retwis  ─┐
+//!   client number ─► its own stream of randomness    ├─► ycsb     ├─► TxnPlan
+//!                                                    ├─► social   │
+//!                                                    ├─► bank     │
+//!                                                    └─► history ─┘
 //! ```
 //!
 //! # Invariants
@@ -15,6 +16,7 @@ mod bank;
 mod history;
 mod keys;
 mod retwis;
+mod social;
 mod ycsb;
 
 use crate::{Op, TxnPlan, WorkloadError, WorkloadKind, WorkloadSpec};
@@ -23,6 +25,7 @@ use bank::Bank;
 use history::{ListAppend, Register};
 use keys::{Keys, UniqueNumbers};
 use retwis::Retwis;
+use social::Social;
 use ycsb::Ycsb;
 
 /// The transactions of one client.
@@ -43,6 +46,7 @@ const TIME_TO_LIVE_MS: (u64, u64) = (50, 500);
 enum Mix {
     Retwis(Retwis),
     Ycsb(Ycsb),
+    Social(Social),
     Bank(Bank),
     ListAppend(ListAppend),
     Register(Register),
@@ -72,6 +76,7 @@ impl Generator {
             WorkloadKind::YcsbC => Mix::Ycsb(Ycsb::updating(0, spec)),
             WorkloadKind::YcsbD => Mix::Ycsb(Ycsb::inserting(5, spec, unique)),
             WorkloadKind::YcsbF => Mix::Ycsb(Ycsb::modifying(50, spec)),
+            WorkloadKind::YcsbSocial => Mix::Social(Social::new(spec, client)),
             WorkloadKind::GetPut => Mix::Ycsb(Ycsb::modifying(100, spec)),
             WorkloadKind::Bank => Mix::Bank(Bank::new(spec)),
             WorkloadKind::ListAppend => Mix::ListAppend(ListAppend::new(spec, unique, clients)),
@@ -92,6 +97,7 @@ impl Generator {
         match &mut self.mix {
             Mix::Retwis(mix) => mix.next(&mut self.keys, plan),
             Mix::Ycsb(mix) => mix.next(&mut self.keys, plan),
+            Mix::Social(mix) => mix.next(&mut self.keys, plan),
             Mix::Bank(mix) => mix.next(&mut self.keys, plan),
             Mix::ListAppend(mix) => mix.next(&mut self.keys, plan),
             Mix::Register(mix) => mix.next(&mut self.keys, plan),

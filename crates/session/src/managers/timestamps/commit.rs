@@ -25,7 +25,7 @@ use crate::engine::results::ResultAt;
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::handle::TicketKind;
-use crate::{OpId, SessionError, Step, Ticket, TxnStatus, limits};
+use crate::{OpId, ReadOnlyCommit, SessionError, Step, Ticket, TxnStatus, limits};
 
 impl<C: Cache> Timestamps<C> {
     /// Commits an open transaction without reads under way.
@@ -39,6 +39,7 @@ impl<C: Cache> Timestamps<C> {
         let txn = self.txns.at(index);
         assert!(txn.asked == 0, "reads under way are not part of the transaction");
         self.txns.has_seen(context, index);
+        context.count_commit();
         let txn = self.txns.at_mut(index);
         let writes = txn.keys.writes() > 0;
         let must_be_latest = txn.options.strict || txn.options.external_wait;
@@ -49,7 +50,15 @@ impl<C: Cache> Timestamps<C> {
         }
         let uncertain = local.uncertain();
         // Nothing to validate is nothing to ask anybody for.
-        let asks_shards = !context.config().validates_locally && txn.keys.shards().next().is_some();
+        let has_read = txn.keys.shards().next().is_some() || !txn.ranges.is_empty();
+        let asks_shards = has_read
+            && match context.config().read_only {
+                ReadOnlyCommit::Locally => false,
+                ReadOnlyCommit::BelowWatermark { .. } => {
+                    !txn.ranges.is_empty() || !txn.keys.lies_below(txn.watermark)
+                }
+                ReadOnlyCommit::Remotely | ReadOnlyCommit::Recorded => true,
+            };
         if !writes && local.commits() && !asks_shards {
             let begin = txn.begin;
             context.stats().committed_locally += 1;
@@ -74,7 +83,8 @@ impl<C: Cache> Timestamps<C> {
             self.txns.close(context, index, None);
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         }
-        let kind = if writes { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
+        let is_recorded = writes || context.config().read_only == ReadOnlyCommit::Recorded;
+        let kind = if is_recorded { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
         self.start_commit(context, index, kind);
         Ok(Step::Pending(ticket))
     }

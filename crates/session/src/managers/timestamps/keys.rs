@@ -12,7 +12,7 @@
 //! what nobody points at is squeezed out before it exceeds them.
 
 use hashbrown::HashTable;
-use timestone_txn::validation::LocalValidation;
+use timestone_txn::validation::{BelowWatermark, LocalValidation};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
 use timestone_wire::RangeEntry;
 
@@ -240,6 +240,15 @@ impl KeySet {
             }
         }
         validation
+    }
+
+    /// Whether all that was read lies below a watermark.
+    pub(crate) fn lies_below(&self, watermark: Timestamp) -> bool {
+        let mut rule = BelowWatermark::new(watermark);
+        for entry in self.entries.iter().filter(|entry| entry.read == ReadState::Known) {
+            rule.observe(entry.version, entry.expires_read);
+        }
+        rule.holds()
     }
 
     /// The highest timestamp of any version read.

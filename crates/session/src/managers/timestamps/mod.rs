@@ -105,7 +105,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         let Some((slot, txn)) = self.txns.take() else {
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         };
-        txn.open(session, options, begin, now);
+        txn.open(session, options, begin, (now, context.watermark()));
         self.txns.assert_one(slot.index);
         Ok(TxnHandle { index: slot.index, generation: slot.generation })
     }

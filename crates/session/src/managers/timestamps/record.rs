@@ -106,6 +106,8 @@ pub(crate) struct Txn {
     pub(crate) session: Option<SlabKey>,
     pub(crate) options: TxnOptions,
     pub(crate) begin: Timestamp,
+    /// The watermark of all shards as it was known then; zero where nobody wants to know.
+    pub(crate) watermark: Timestamp,
     pub(crate) opened: Timestamp,
     pub(crate) keys: KeySet,
     pub(crate) ranges: Ranges,
@@ -126,7 +128,7 @@ impl Txn {
         session: SlabKey,
         options: TxnOptions,
         begin: Timestamp,
-        now: Timestamp,
+        (now, watermark): (Timestamp, Timestamp),
     ) {
         assert!(
             !self.commit.is_owing,
@@ -136,6 +138,7 @@ impl Txn {
         self.session = Some(session);
         self.options = options;
         self.begin = begin;
+        self.watermark = watermark;
         self.opened = now;
         self.keys.clear();
         self.ranges.clear();

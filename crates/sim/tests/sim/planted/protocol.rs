@@ -59,6 +59,32 @@ fn validation_without_step_3_is_found() {
     found_within(100, Bug::NoStep3, SKEWED);
 }
 
+/// Clients whose clocks disagree, with Centiman's validation.
+const WATERMARKS: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 2
+clocks = "10ms"
+[protocol]
+later = false
+wait = false
+watermark-every = 8
+[storage]
+replica-lease = "50ms"
+[workload]
+kind = "list-append"
+rate = 600
+keys = 12
+seconds = 2
+"#;
+
+#[test]
+fn local_commits_above_the_watermark_are_found() {
+    found_within(20, Bug::CommitsAboveWatermark, WATERMARKS);
+}
+
 /// Keys that are new again and again, used by clients whose clocks disagree.
 const NEW_KEYS: &str = r#"
 [cluster]

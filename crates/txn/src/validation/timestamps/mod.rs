@@ -177,7 +177,7 @@ impl Validation for Timestamps {
             && !is_planted!(UnrecordedAbsence)
             && !is_planted!(KnownKeysOnly)
         {
-            if at > record.latest_read {
+            if at > record.latest_read && read.is_noted {
                 record.latest_read = at;
                 self.recent.note(at);
             }
@@ -187,12 +187,17 @@ impl Validation for Timestamps {
         if let Some(holder) = self.read_blocker(read, prepared, limit, others) {
             return ReadVerdict::Blocked(at, holder);
         }
-        self.raise_read(read.key, at, absent);
+        if read.is_noted {
+            self.raise_read(read.key, at, absent);
+        }
         ReadVerdict::At(at)
     }
 
     fn read_around(&mut self, read: &KeyRead, at: Timestamp) {
         debug_assert!(!read.latest, "what is latest is not read around a put");
+        if !read.is_noted {
+            return;
+        }
         let absent = self.recent.record(read.key, read.store).absent;
         self.raise_read(read.key, at, absent);
     }
