@@ -35,7 +35,7 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
-const FIXED: [(&str, u64); 19] = [
+const FIXED: [(&str, u64); 20] = [
     ("backup-reads", 20),
     ("calm", 60),
     ("deposed", 40),
@@ -49,6 +49,7 @@ const FIXED: [(&str, u64); 19] = [
     ("no-master", 20),
     ("old-reads", 15),
     ("older-copy", 20),
+    ("ranges-failover", 5),
     ("rebuilding", 20),
     ("restarts", 40),
     ("short-leases", 40),

@@ -31,6 +31,8 @@ pub enum Bug {
     PreparedInRange,
     /// Validation does not look for versions in a range that lie above begin.
     NewerInRange,
+    /// What was promised before a restart, or at another primary, is looked for in no range.
+    UnorderedPromises,
     /// A commit is applied at the first promised timestamp instead of the decided one.
     AppliedAtPrepared,
     /// Outcomes are forgotten at once, so that a late prepare is accepted after its decision.

@@ -41,6 +41,7 @@ const KNOWN: [(&str, &str); 42] = [
     ("old-reads", include_str!("../../../../scenarios/old-reads.toml")),
     ("older-copy", include_str!("../../../../scenarios/older-copy.toml")),
     ("ranges", include_str!("../../../../scenarios/ranges.toml")),
+    ("ranges-failover", include_str!("../../../../scenarios/ranges-failover.toml")),
     ("rebuilding", include_str!("../../../../scenarios/rebuilding.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("restarts", include_str!("../../../../scenarios/restarts.toml")),

@@ -25,6 +25,14 @@ stores = ["mftl"]
 ordered = true
 "#;
 
+/// Ranges at shards whose primaries change, while transactions over both shards are promised.
+const FAILOVER: &str = include_str!("../../../../../scenarios/ranges-failover.toml");
+
+#[test]
+fn promises_that_a_new_primary_looks_for_in_no_range_are_found() {
+    found_within(40, Bug::UnorderedPromises, FAILOVER);
+}
+
 #[test]
 fn a_range_that_leaves_no_mark_is_found() {
     found_within(60, Bug::UnmarkedRange, RANGES);
