@@ -5,13 +5,15 @@
 //!   PrepareRanges ─► writers: whose kept write sets have a key in it │ newer: what the store knows above begin ─► core
 //! ```
 //! What the core is told is of the very moment in which it is asked: both are in memory. What cannot be
-//! found out within a bound counts as written to, so that the transaction runs again.
+//! found out within a bound counts as written to, so that the transaction runs again. Ranges of a prepare
+//! that overlap are looked at as one, so that no key and no write set is looked at twice for it.
 
 use timestone_store::{AsOf, KeyRange, RangeCheck, RangeList};
 use timestone_txn::participant::{RangeItem, Token};
-use timestone_types::Timestamp;
+use timestone_types::{Expiry, Timestamp};
 use timestone_wire::{
-    self as wire, ErrorCode, ErrorReply, Frame, Message, RangeEntries, RangePageWriter, ScanEntry,
+    self as wire, ErrorCode, ErrorReply, Frame, Message, RangeEntries, RangeEntry, RangePageWriter,
+    ScanEntry,
 };
 
 use super::scan::page_limit;
@@ -80,6 +82,7 @@ pub(crate) fn look_at_ranges(
     items: &mut Vec<RangeItem>,
 ) {
     items.clear();
+    let ranges = disjoint(ranges);
     let max_keys = MAX_RANGE_CHECK_KEYS / u32::try_from(ranges.len().max(1)).unwrap_or(u32::MAX);
     for entry in ranges {
         let range = KeyRange { keyspace: entry.keyspace, from: entry.from, to: entry.to };
@@ -92,6 +95,23 @@ pub(crate) fn look_at_ranges(
             writers: payloads.writers_in(range),
         });
     }
+}
+
+/// The same keys in ranges of which no two touch each other, ascending. Clients join theirs; others may send
+/// the same range as often as fits a prepare.
+fn disjoint(ranges: RangeEntries<'_>) -> Vec<RangeEntry<'_>> {
+    let mut entries: Vec<RangeEntry<'_>> = ranges.into_iter().collect();
+    entries.sort_unstable_by_key(|one| (one.keyspace, one.from));
+    entries.dedup_by(|next, one| {
+        let touches = one.keyspace == next.keyspace && one.to.is_none_or(|to| next.from <= to);
+        if touches {
+            one.to = one.to.zip(next.to).map(|(to, other)| to.max(other));
+            let first = one.expires_at.timestamp().min(next.expires_at.timestamp());
+            one.expires_at = Expiry::at(first);
+        }
+        touches
+    });
+    entries
 }
 
 /// A version of a range above `begin`, if there is one or it cannot be found out.
@@ -109,5 +129,63 @@ fn newer(
         Ok(RangeCheck::None) => None,
         Ok(RangeCheck::Above { version, .. }) => Some(version.timestamp),
         Ok(RangeCheck::More(_)) | Err(_) => Some(begin.next()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::KeyspaceId;
+    use timestone_types::limits::MAX_TXN_RANGES;
+    use timestone_wire::RangeListWriter;
+
+    use super::*;
+
+    const KEYSPACE: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
+
+    const fn entry<'a>(from: &'a [u8], to: Option<&'a [u8]>, expires_at: u64) -> RangeEntry<'a> {
+        let expires_at = Expiry::at(Timestamp::from_nanos(expires_at));
+        RangeEntry { keyspace: KEYSPACE, expires_at, from, to }
+    }
+
+    #[test]
+    fn no_key_is_looked_at_twice_for_a_prepare() {
+        let other = KeyspaceId::numbered(2, false).ordered();
+        let mut list = RangeListWriter::default();
+        let ends: Vec<[u8; 2]> = (0..MAX_TXN_RANGES as u16).map(u16::to_be_bytes).collect();
+        for (n, from) in ends.iter().enumerate().take(MAX_TXN_RANGES - 4) {
+            // They overlap, and every third one takes in those before it; in no order.
+            let to = if n % 3 == 0 { None } else { Some(&ends[ends.len() - 1][..]) };
+            list.push(&entry(&from[..], to, 100 + n as u64));
+        }
+        list.push(&entry(b"", Some(b"\0\0"), 7));
+        list.push(&RangeEntry { keyspace: other, ..entry(b"d", Some(b"f"), 9) });
+        list.push(&RangeEntry { keyspace: other, ..entry(b"b", Some(b"c"), 8) });
+        list.push(&RangeEntry { keyspace: other, ..entry(b"a", Some(b"b"), 5) });
+        let found = disjoint(list.entries());
+        let wanted = [
+            // What expires first counts for all.
+            entry(b"", None, 7),
+            RangeEntry { keyspace: other, ..entry(b"a", Some(b"c"), 5) },
+            RangeEntry { keyspace: other, ..entry(b"d", Some(b"f"), 9) },
+        ];
+        assert_eq!(found, wanted);
+        let covers = |key: &[u8]| {
+            let holds = |one: &&RangeEntry<'_>| {
+                KeyRange { keyspace: KEYSPACE, from: one.from, to: one.to }.contains(key)
+            };
+            found.iter().filter(|one| one.keyspace == KEYSPACE).filter(holds).count()
+        };
+        assert!(ends.iter().all(|key| covers(key) == 1));
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_takes_in_no_other() {
+        let mut list = RangeListWriter::default();
+        for (from, to) in [(&b"x"[..], &b"a"[..]), (b"b", b"c"), (b"y", b"z")] {
+            list.push(&entry(from, Some(to), 1));
+        }
+        let found = disjoint(list.entries());
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0], entry(b"b", Some(b"c"), 1));
     }
 }

@@ -292,6 +292,8 @@ pub(super) struct Table {
     records: Vec<Record>,
     free_records: Vec<Holder>,
     live: Vec<Holder>,
+    /// Those of them that write whole keyspaces: few, and asked for by every range.
+    fences: Vec<Holder>,
     kept: Vec<Kept>,
     free_kept: Vec<u32>,
     first_timeout: Holder,
@@ -312,6 +314,7 @@ impl Table {
             records: Vec::new(),
             free_records: Vec::new(),
             live: Vec::new(),
+            fences: Vec::new(),
             kept: Vec::new(),
             free_kept: Vec::new(),
             first_timeout: Holder::NONE,
@@ -336,6 +339,7 @@ impl Table {
             "a record is in flight or free"
         );
         assert!(self.free_kept.len() <= self.kept.len(), "what is free was in use");
+        assert!(self.fences.len() <= self.live.len(), "a fence is of a transaction in flight");
         debug_assert!(
             self.by_id.len() <= self.live.len() + self.kept_len(),
             "a transaction is in at most one place"
@@ -444,6 +448,9 @@ impl Table {
         record.single = single;
         record.participants.set(participants);
         record.writes.extend(writes.iter().map(Written::of));
+        if writes.iter().any(|one| one.kind == WriteKind::Fence) {
+            self.fences.push(slot);
+        }
     }
 
     /// Takes a record out of the slab; its place in `by_id` has to be set or removed by the caller.
@@ -459,6 +466,7 @@ impl Table {
         record.slab.generation = record.slab.generation.wrapping_add(1);
         record.writes.clear();
         record.participants.set(&[]);
+        self.fences.retain(|&one| one != slot);
         self.free_records.push(slot);
     }
 
@@ -635,11 +643,11 @@ impl InFlight<'_> {
             Some(TxnPlace::Kept(_)) | None => None,
         });
         let holding = in_flight.filter(move |&slot| !table.record(slot).writes.is_empty());
-        let fences = table.live().filter(move |(_, record)| {
+        let fences = table.fences.iter().copied().filter(move |&holder| {
             let is_fence = |one: &Written| one.kind == WriteKind::Fence && one.keyspace == keyspace;
-            record.writes.iter().any(is_fence)
+            table.record(holder).writes.iter().any(is_fence)
         });
-        holding.chain(fences.map(|(holder, _)| holder))
+        holding.chain(fences)
     }
 
     /// Everybody who writes in the keyspace.
@@ -658,12 +666,41 @@ pub(super) struct Asker {
 
 #[cfg(test)]
 mod tests {
-    use timestone_types::{AbortKind, ClientId, Sequence};
+    use timestone_types::{AbortKind, ClientId, KeyHash, Sequence};
 
     use super::*;
+    use crate::participant::LatestInStore;
 
     fn txn(sequence: u64) -> TxnId {
         TxnId::new(ClientId::new(1), Sequence::new(sequence))
+    }
+
+    #[test]
+    fn a_range_looks_at_those_that_hold_its_keyspace_and_at_no_others() {
+        let mut table = Table::new();
+        let keyspace = KeyspaceId::numbered(3, false).ordered();
+        let range = KeyRange::all(keyspace);
+        let begin = |table: &mut Table, n, kind| {
+            let (phase, at) = (Phase::Prepared { durable: true }, Timestamp::from_nanos(n));
+            let slot = table.insert(txn(n), Timestamp::ZERO, at, phase);
+            let (key, latest) = (KeyHash(n), LatestInStore::NONE);
+            let range_read = Timestamp::ZERO;
+            let item = WriteItem { keyspace, key, kind, latest, range_read };
+            table.fill(slot, false, &[], &[item]);
+            slot
+        };
+        let puts: Vec<Holder> = (1..100).map(|n| begin(&mut table, n, WriteKind::Put)).collect();
+        assert!(table.fences.is_empty(), "nobody is looked at for a range without writers");
+        let fence = begin(&mut table, 100, WriteKind::Fence);
+        let writers_of = |table: &Table, writers: &[TxnId]| {
+            table.others().writers_of(range, writers).collect::<Vec<_>>()
+        };
+        assert_eq!(writers_of(&table, &[]), [fence]);
+        assert_eq!(writers_of(&table, &[txn(7), txn(500)]), [puts[6], fence]);
+        assert_eq!(table.fences, [fence]);
+        table.remove(fence);
+        assert_eq!(writers_of(&table, &[]), []);
+        assert!(table.fences.is_empty());
     }
 
     #[test]

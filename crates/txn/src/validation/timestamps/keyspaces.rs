@@ -18,10 +18,23 @@ pub(super) struct Keyspaces {
 }
 
 impl Keyspaces {
-    /// Nothing here concerns anybody: the fast paths may skip it.
+    /// Nothing here concerns anybody: the fast path of writes may skip it.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        self.prepared.is_empty() && self.fenced.is_empty() && self.scanned.is_empty()
+        self.has_no_fence() && self.scanned.is_empty()
+    }
+
+    /// No fence is prepared, and none was committed: what was read is in no other way gone.
+    #[inline]
+    pub(super) fn has_no_fence(&self) -> bool {
+        self.prepared.is_empty() && self.fenced.is_empty()
+    }
+
+    /// No fence is prepared: the fast path of reads may skip it. Scans, ranges that count for whole
+    /// keyspaces, and fences that are committed concern no read of a key.
+    #[inline]
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.prepared.is_empty()
     }
 
     /// Those who have a fence prepared in the keyspace.

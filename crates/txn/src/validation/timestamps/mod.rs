@@ -97,7 +97,7 @@ impl Timestamps {
                 return other;
             }
         }
-        if self.keyspaces.is_quiet() {
+        if self.keyspaces.holds_nothing() {
             return None;
         }
         let mut fences = self.keyspaces.prepared(read.keyspace);
@@ -173,7 +173,7 @@ impl Validation for Timestamps {
         let (prepared, absent) = (record.prepared, record.absent);
         let Some(at) = admit(record.latest.timestamp) else { return ReadVerdict::NotAdmitted };
         if prepared.is_none()
-            && self.keyspaces.is_quiet()
+            && self.keyspaces.holds_nothing()
             && !is_planted!(UnrecordedAbsence)
             && !is_planted!(KnownKeysOnly)
         {

@@ -95,7 +95,7 @@ impl Timestamps {
         found: &mut Findings,
     ) -> Result<(), AbortReason> {
         let record = *self.recent.record(item.key, item.latest);
-        let fence = if self.keyspaces.is_quiet() {
+        let fence = if self.keyspaces.has_no_fence() {
             Version::ZERO
         } else {
             self.keyspaces.fence(item.keyspace)
@@ -246,7 +246,7 @@ impl Timestamps {
                 return other;
             }
         }
-        if self.keyspaces.is_quiet() {
+        if self.keyspaces.holds_nothing() {
             return None;
         }
         self.keyspaces.prepared(keyspace).find(|&holder| !tolerated(holder))
