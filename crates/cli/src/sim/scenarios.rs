@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 42] = [
+const KNOWN: [(&str, &str); 43] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("centiman", include_str!("../../../../scenarios/centiman.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
