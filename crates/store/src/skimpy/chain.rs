@@ -18,6 +18,7 @@ use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
 
 use super::buckets::{Buckets, RecordPlace, bucket_of};
 use super::translations::{Name, Youngest};
+use super::work;
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::layout::{
     self, Extent, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE,
@@ -434,6 +435,7 @@ impl Gathering {
 
     /// The record that was gathered.
     pub(super) fn record(&self, gathered: &Gathered) -> Record<'_> {
+        work::look();
         Record::read(&self.bytes[gathered.begin..gathered.end]).expect("it was written here")
     }
 

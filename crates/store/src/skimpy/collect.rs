@@ -562,7 +562,7 @@ impl TailCollector {
                 rewrite::append_moved(&gathering, &verdict, block, core);
             }
             (Way::Waits, Some(_)) => {
-                let later = verdict.kept.iter().map(|kept| kept.later).sum();
+                let later = verdict.kept().map(|kept| kept.later).sum();
                 self.waiting.push_back(gathering);
                 return self.cramped(later, verdict.until, serving.core);
             }
@@ -575,7 +575,7 @@ impl TailCollector {
             }
         }
         if let Some(victim) = self.victim.as_mut().filter(|_| tail.is_some()) {
-            victim.forgets |= !verdict.tombstones.is_empty();
+            victim.forgets |= verdict.forgets();
             victim.own += weight.own();
             if way == Way::Whole {
                 victim.budget = victim.budget.saturating_sub(weight.beside());
@@ -583,8 +583,7 @@ impl TailCollector {
         }
         if let Some(round) = self.round.as_mut().filter(|_| tail.is_some()) {
             let own = verdict
-                .kept
-                .iter()
+                .kept()
                 .filter(|kept| gathering.is_in(kept.at, tail, &core.kit.volume.blocks));
             // Whatever a whole bucket takes beside is an investment.
             let grown = rewrite::grown_since(before, core);

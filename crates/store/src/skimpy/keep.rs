@@ -16,19 +16,34 @@ use timestone_types::{Timestamp, is_planted};
 use super::chain::{Gathering, is_void};
 use super::contents::FrugalContents;
 use super::translations::Name;
+use super::work;
 use crate::layout::{LargeHead, RecordKind};
 
 /// What becomes of the records of a bucket.
 #[derive(Debug, Default)]
 pub(super) struct KeepVerdict {
-    /// KeptRecord ones, the oldest first.
-    pub(super) kept: Vec<KeptRecord>,
-    /// The places of tombstones that are dropped.
-    pub(super) tombstones: Vec<usize>,
+    /// Those that are kept, the oldest first.
+    kept: Vec<KeptRecord>,
+    /// By place in the gathering: the number among those that are kept; [`DROPPED`] for others.
+    numbers: Vec<u32>,
+    /// The places of tombstones that are dropped, ascending.
+    tombstones: Vec<usize>,
     /// When the watermark will have passed what lets kept ones go later.
     pub(super) until: Timestamp,
     /// All keys that the bucket had.
-    pub(super) names: Vec<Name>,
+    keys: Vec<JudgedKey>,
+}
+
+const DROPPED: u32 = u32::MAX;
+
+/// A key of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JudgedKey {
+    pub(super) name: Name,
+    /// The place in the gathering of the youngest of its records that are kept.
+    pub(super) youngest: Option<usize>,
+    /// The place of the first of its records, dropped ones included.
+    pub(super) first: usize,
 }
 
 /// A record that is kept.
@@ -37,11 +52,47 @@ pub(super) struct KeptRecord {
     /// Its place in the gathering.
     pub(super) at: usize,
     pub(super) name: Name,
+    /// Younger, and older, versions of its key are kept.
+    pub(super) has_younger: bool,
+    pub(super) has_older: bool,
     /// Only the tombstone of what has expired is kept.
     pub(super) shrinks: bool,
     /// Bytes that go when the watermark has passed [`Self::dies`].
     pub(super) later: u64,
     pub(super) dies: Timestamp,
+}
+
+impl KeepVerdict {
+    /// What is kept, the oldest first.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &KeptRecord> {
+        self.kept.iter().inspect(|_| work::look())
+    }
+
+    /// How many records are kept.
+    pub(super) fn count(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// All keys of the bucket.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &JudgedKey> {
+        self.keys.iter().inspect(|_| work::look())
+    }
+
+    /// What is said of the record at a place of the gathering, if it is kept.
+    pub(super) fn of(&self, at: usize) -> Option<&KeptRecord> {
+        work::look();
+        self.kept.get(self.numbers[at] as usize)
+    }
+
+    /// Whether tombstones are dropped.
+    pub(super) fn forgets(&self) -> bool {
+        !self.tombstones.is_empty()
+    }
+
+    /// Whether the record at a place is a tombstone that is dropped.
+    pub(super) fn forgets_at(&self, at: usize) -> bool {
+        self.tombstones.binary_search(&at).is_ok()
+    }
 }
 
 /// Decides; `erased` is the block that goes when the bucket is rewritten.
@@ -54,21 +105,20 @@ pub(super) fn judge(
     let mark = core.spaces.marks.collection();
     let floor = core.spaces.marks.replay_floor();
     let blocks = &core.kit.volume.blocks;
-    // (key, number) of all, by key, youngest first; copies of a version as they lie in the chain.
-    let mut all: Vec<(Name, usize)> = (0..gathering.records.len())
-        .map(|at| (core.name_of(&gathering.record(&gathering.records[at])), at))
-        .collect();
-    let version = |at: usize| gathering.record(&gathering.records[at]).version;
-    all.sort_by(|one, other| {
-        one.0.cmp(&other.0).then(version(other.1).cmp(&version(one.1))).then(one.1.cmp(&other.1))
-    });
+    // All by key, youngest first; copies of a version as they lie in the chain.
+    let named = |at: usize| {
+        let record = gathering.record(&gathering.records[at]);
+        (core.name_of(&record), core::cmp::Reverse(record.version), at)
+    };
+    let mut all: Vec<_> = (0..gathering.records.len()).map(named).collect();
+    all.sort_unstable();
     let mut verdict = KeepVerdict::default();
     for versions in all.chunk_by(|one, other| one.0 == other.0) {
         let name = versions[0].0;
-        verdict.names.push(name);
+        let begin = verdict.kept.len();
         let fence = core.spaces.fence_at(name.keyspace, mark);
         let (mut decided, mut last, mut younger) = (false, None, None);
-        for (place, &(_, at)) in versions.iter().enumerate() {
+        for (place, &(_, _, at)) in versions.iter().enumerate() {
             let record = gathering.record(&gathering.records[at]);
             let is_copy = last == Some(record.version);
             if decided || is_copy || record.version <= fence || is_void(&record, blocks) {
@@ -79,7 +129,7 @@ pub(super) fn judge(
             let expired = below && record.expires_at.has_passed(mark);
             decided = below;
             if below && (expired || record.kind.is_tombstone()) {
-                let goes = |&(_, at): &(Name, usize)| gathering.is_in(at, erased, blocks);
+                let goes = |&(_, _, at): &(Name, _, usize)| gathering.is_in(at, erased, blocks);
                 let is_alone = versions[place..].iter().all(goes);
                 let droppable = (is_alone || is_planted!(EarlyTombstone))
                     && may_drop_tombstones
@@ -104,9 +154,34 @@ pub(super) fn judge(
             let has_key = !record.kind.is_large()
                 || LargeHead::read(record.value).is_some_and(|head| head.key_outside == 0);
             let shrinks = expired && has_key && record.kind != RecordKind::Tombstone;
-            verdict.kept.push(KeptRecord { at, name, shrinks, later, dies });
+            let has_younger = verdict.kept.len() > begin;
+            if let Some(before) = verdict.kept.last_mut().filter(|_| has_younger) {
+                before.has_older = true;
+            }
+            let has_older = false;
+            verdict.kept.push(KeptRecord {
+                at,
+                name,
+                has_younger,
+                has_older,
+                shrinks,
+                later,
+                dies,
+            });
         }
+        let youngest = verdict.kept.get(begin).map(|kept| kept.at);
+        let first = versions.iter().map(|&(_, _, at)| at).min().unwrap_or(0);
+        verdict.keys.push(JudgedKey { name, youngest, first });
     }
-    verdict.kept.sort_by_key(|kept| (version(kept.at), core::cmp::Reverse(kept.at)));
+    verdict.kept.sort_by_cached_key(|kept| {
+        let version = gathering.record(&gathering.records[kept.at]).version;
+        (version, core::cmp::Reverse(kept.at))
+    });
+    verdict.numbers = vec![DROPPED; gathering.records.len()];
+    for (kept, number) in verdict.kept.iter().zip(0..) {
+        verdict.numbers[kept.at] = number;
+    }
+    verdict.tombstones.sort_unstable();
+    debug_assert!(verdict.kept.len() <= gathering.records.len());
     verdict
 }

@@ -37,6 +37,7 @@ mod spaces;
 mod stats;
 mod translations;
 mod victim;
+mod work;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -185,21 +185,21 @@ fn pages_in(block: BlockId, head: &LargeHead<'_>, blocks: &Blocks) -> u32 {
     here.map(|extent| extent.pages).sum()
 }
 
-/// Whether blocks of parts may be looked at: all their pages are programmed.
-fn is_whole(block: BlockId, blocks: &Blocks) -> bool {
+/// Whether a block holds parts, and is not written any more.
+fn is_sealed(block: BlockId, blocks: &Blocks) -> bool {
     let entry = blocks.get(block);
-    entry.stream == StreamId::Large
-        && entry.state == BlockState::Sealed
-        && entry.readable == entry.pages
+    entry.stream == StreamId::Large && entry.state == BlockState::Sealed
 }
 
-/// Whether there is a block of parts that is not written any more.
+/// Whether such a block may be looked at: all its pages are programmed.
+fn is_whole(block: BlockId, blocks: &Blocks) -> bool {
+    let entry = blocks.get(block);
+    is_sealed(block, blocks) && entry.readable == entry.pages
+}
+
+/// All blocks of parts that are not written any more.
 fn all(blocks: &Blocks) -> impl Iterator<Item = BlockId> + '_ {
-    let is_sealed = |&id: &BlockId| {
-        let entry = blocks.get(id);
-        entry.stream == StreamId::Large && entry.state == BlockState::Sealed
-    };
-    (0..blocks.count()).map(BlockId).filter(is_sealed)
+    (0..blocks.count()).map(BlockId).filter(|&block| is_sealed(block, blocks))
 }
 
 impl PartsCollector {
@@ -325,7 +325,7 @@ impl PartsCollector {
             round.left.remove(&block);
             core.counts.looks += 1;
             self.walk = Some(PartsWalk::of(block, false));
-        } else if !round.left.iter().any(|&block| all(blocks).any(|other| other == block)) {
+        } else if !round.left.iter().any(|&block| is_sealed(block, blocks)) {
             self.end_round(core);
             self.choose(need, core);
         }
@@ -497,7 +497,7 @@ impl PartsCollector {
         let bucket = gathering.bucket;
         let verdict = keep::judge(gathering, None, false, serving.core);
         let mut died = Vec::new();
-        for kept in verdict.kept {
+        for kept in verdict.kept() {
             let gathered = &gathering.records[kept.at];
             let record = gathering.record(gathered);
             let blocks = &serving.core.kit.volume.blocks;
@@ -584,7 +584,7 @@ impl PartsWalk {
     /// What of a block lives, as far as it is of one bucket.
     fn look(&mut self, gathering: &Gathering, core: &FrugalContents) {
         let blocks = &core.kit.volume.blocks;
-        for kept in keep::judge(gathering, None, false, core).kept {
+        for kept in keep::judge(gathering, None, false, core).kept() {
             let record = gathering.record(&gathering.records[kept.at]);
             let Some(head) = head_of(&record).filter(|_| !kept.shrinks) else { continue };
             let pages = pages_in(self.block, &head, blocks);

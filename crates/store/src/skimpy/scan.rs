@@ -9,7 +9,7 @@
 //!
 //! Invariant: what is kept of a scan is at most [`AHEAD`] buckets and its page.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use timestone_types::{KeyHash, KeyspaceId, Version};
 
@@ -297,7 +297,6 @@ type Visible = VecDeque<(KeyHash, Option<Vec<u8>>, Option<usize>)>;
 fn visible(gathering: &Gathering, scan: &BucketScan, core: &FrugalContents) -> Visible {
     /// Per key its best version so far: of a record, or of a staged value.
     struct VisibleKey {
-        name: Name,
         key: Option<Vec<u8>>,
         version: Version,
         is_visible: bool,
@@ -305,12 +304,12 @@ fn visible(gathering: &Gathering, scan: &BucketScan, core: &FrugalContents) -> V
     }
     let at = scan.as_of.map_or(timestone_types::Timestamp::MAX, |as_of| as_of.at);
     let fence = core.spaces.fence_at(scan.keyspace, at);
-    let mut all: Vec<VisibleKey> = Vec::new();
+    let mut all: BTreeMap<Name, Vec<VisibleKey>> = BTreeMap::new();
     let mut note = |name: Name, key: Option<&[u8]>, version: Version, is_visible: bool, at| {
-        let known = all.iter_mut().find(|known| {
-            known.name == name
-                && (key.is_none() || known.key.is_none() || known.key.as_deref() == key)
-        });
+        let same = all.entry(name).or_default();
+        let known = same
+            .iter_mut()
+            .find(|known| key.is_none() || known.key.is_none() || known.key.as_deref() == key);
         match known {
             Some(known) => {
                 if known.key.is_none() {
@@ -321,13 +320,7 @@ fn visible(gathering: &Gathering, scan: &BucketScan, core: &FrugalContents) -> V
                 }
             }
             None => {
-                all.push(VisibleKey {
-                    name,
-                    key: key.map(<[u8]>::to_vec),
-                    version,
-                    is_visible,
-                    at,
-                });
+                same.push(VisibleKey { key: key.map(<[u8]>::to_vec), version, is_visible, at });
             }
         }
     };
@@ -369,8 +362,10 @@ fn visible(gathering: &Gathering, scan: &BucketScan, core: &FrugalContents) -> V
             );
         }
     }
-    all.retain(|found| found.is_visible);
-    all.sort_by_key(|found| found.name);
-    all.sort_by_key(|found| found.name.hash.0);
-    all.into_iter().map(|found| (found.name.hash, found.key, found.at)).collect()
+    // All are of one keyspace, so names are in the order of their hashes.
+    all.into_iter()
+        .flat_map(|(name, keys)| keys.into_iter().map(move |found| (name.hash, found)))
+        .filter(|(_, found)| found.is_visible)
+        .map(|(hash, found)| (hash, found.key, found.at))
+        .collect()
 }

@@ -67,7 +67,8 @@ pub struct SkimpyStats {
 }
 
 impl SkimpyStats {
-    /// The same by the names that all stores share. The number of keys is not known.
+    /// The same by the names that all stores share. The number of keys is not known: it stays zero, and
+    /// what relates to it is not told (docs/design/skimpy.md, "Not built yet").
     #[must_use]
     pub fn figures(&self) -> FigureValues {
         let Self { index, reads, writes, collection, space, memory, corrupt, checkpoints, .. } =
