@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use timestone_types::{ShardId, Span, Timestamp, limits};
-use timestone_wire::ErrorCode;
+use timestone_wire::{ErrorCode, ProtocolVersion};
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -129,6 +129,19 @@ pub enum SessionError {
         /// Its server, in words.
         server: Box<str>,
     },
+    /// The server of a shard is older than what it is asked for.
+    #[error(
+        "the server of shard {shard} speaks version {protocol} of the protocol, and ranges of keys need \
+         version {needed}: update that server"
+    )]
+    Outdated {
+        /// The shard.
+        shard: ShardId,
+        /// The version that is spoken with its server.
+        protocol: ProtocolVersion,
+        /// The lowest version that would do.
+        needed: ProtocolVersion,
+    },
     /// Nobody who answered knows, and these did not answer.
     #[error("{} did not answer before the deadline, and no other shard knows of it; ask again when \
         their servers are up", shards_named(.shards))]
@@ -172,6 +185,7 @@ impl SessionError {
             Self::ClockBehind { .. } => ErrorCode::ClientClockBehind,
             Self::DeadlineExceeded | Self::Silent { .. } => ErrorCode::Timeout,
             Self::Elsewhere { .. } => ErrorCode::Unavailable,
+            Self::Outdated { .. } => ErrorCode::VersionMismatch,
             Self::TooLong { .. } => ErrorCode::TxnTooLong,
             Self::SessionEnded => ErrorCode::SessionEnded,
             Self::NoShard => ErrorCode::WrongShard,

@@ -69,7 +69,10 @@ impl Tcp {
                 self.servers[best].shards.push(shard.id);
             }
             let path = best.and_then(|best| match self.servers[best].state {
-                State::Up(reply_to) => Some(reply_to),
+                State::Up(reply_to) => {
+                    engine.shards_mut().speaks(shard.id, self.servers[best].protocol);
+                    Some(reply_to)
+                }
                 _ => None,
             });
             let before = match path {

@@ -8,16 +8,16 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use timestone_cluster::{
-    Address, DirectoryId, Keyspace, MasterAnswer, MasterCommand, ServerAddresses, ServerId,
-    ServerInfo, ShardMap,
+    Address, DirectoryId, IndexKind, Keyspace, MasterAnswer, MasterCommand, ServerAddresses,
+    ServerId, ServerInfo, ShardMap,
 };
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, ShardId, Timestamp,
-    TxnId, Version,
+    TxnId, Version, slot_of,
 };
 use timestone_wire as wire;
 use wire::{Condition, Envelope, ErrorCode, ErrorReply, Frame, Kind, Message, Verdict};
@@ -61,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) far: AtomicU32,
     /// Requests are read and never answered.
     pub(crate) deaf: AtomicBool,
+    /// The highest version of the protocol that it speaks.
+    pub(crate) protocol: AtomicU16,
 }
 
 impl Server {
@@ -112,6 +114,7 @@ impl Server {
             threads: AtomicU32::new(1),
             far: AtomicU32::new(0),
             deaf: AtomicBool::new(false),
+            protocol: AtomicU16::new(wire::PROTOCOL.1.0),
         });
         let accepting = Arc::clone(&server);
         std::thread::spawn(move || {
@@ -216,7 +219,16 @@ impl Server {
             }
             Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
             Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
-            Kind::Prepare => self.prepare(&wire::Prepare::decode(frame).unwrap(), &envelope, out),
+            Kind::Range => {
+                self.assert_knows(frame);
+                self.range(&wire::Range::decode(frame).unwrap(), &map, &envelope, out);
+            }
+            Kind::Prepare | Kind::PrepareRanges => {
+                if frame.kind() == Kind::PrepareRanges {
+                    self.assert_knows(frame);
+                }
+                self.prepare(&wire::Prepare::decode_any(frame).unwrap().0, &envelope, out);
+            }
             Kind::Decide => {
                 let decide = wire::Decide::decode(frame).unwrap();
                 let mut data = self.data.lock().unwrap();
@@ -250,8 +262,12 @@ impl Server {
         envelope: &Envelope,
         out: &mut Vec<u8>,
     ) -> bool {
-        use Kind::{Decide, Get, Ping, Prepare, Report, Status, Write};
-        if !matches!(frame.kind(), Get | Write | Prepare | Decide | Status | Ping | Report) {
+        use Kind::{Decide, Get, Ping, Prepare, PrepareRanges, Range, Report, Status, Write};
+        let is_of_shard = matches!(
+            frame.kind(),
+            Get | Range | Write | Prepare | PrepareRanges | Decide | Status | Ping | Report
+        );
+        if !is_of_shard {
             return false;
         }
         let code = if map.primary(envelope.shard).map(|server| server.id) != Some(self.id) {
@@ -287,7 +303,8 @@ impl Server {
         }
         let fresh = || ClientId::new(self.next_client.fetch_add(1, Ordering::SeqCst));
         let client = if hello.client == ClientId::ZERO { fresh() } else { hello.client };
-        let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap());
+        let newest = wire::ProtocolVersion(self.protocol.load(Ordering::SeqCst));
+        let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap().min(newest));
         shard_map.encode(&mut map);
         let (cluster, now) = (shard_map.cluster(), Timestamp::from_nanos(1));
         let welcome = wire::Welcome {
@@ -315,6 +332,35 @@ impl Server {
             value: value.unwrap_or_default(),
         };
         value.encode(envelope, out);
+    }
+
+    /// It is new enough for ranges; an older one would end the connection.
+    fn assert_knows(&self, frame: &Frame<'_>) {
+        let newest = self.protocol.load(Ordering::SeqCst);
+        assert!(newest >= wire::READS_RANGES.0, "it does not know {}", frame.kind().name());
+    }
+
+    /// All keys of a range that are its shard's, in one page.
+    fn range(
+        &self,
+        range: &wire::Range<'_>,
+        map: &ShardMap,
+        envelope: &Envelope,
+        out: &mut Vec<u8>,
+    ) {
+        let data = self.data.lock().unwrap();
+        let mut page = wire::RangePageWriter::begin(envelope, None, out);
+        for ((keyspace, key), (version, value)) in &data.keys {
+            let is_inside = *keyspace == range.keyspace
+                && key.as_slice() >= range.from
+                && range.end().is_none_or(|end| key.as_slice() < end)
+                && map.shard_of(slot_of(key)) == envelope.shard;
+            if is_inside && value.is_some() {
+                let (version, expires_at) = (*version, Expiry::NEVER);
+                assert!(page.push(&wire::ScanEntry { version, expires_at, key, value: &[] }));
+            }
+        }
+        page.finish();
     }
 
     fn write(&self, write: &wire::Write<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
@@ -419,6 +465,7 @@ impl Server {
                         .encode(envelope, out);
                 }
                 let id = KeyspaceId::new(data.keyspaces.len() as u32);
+                let id = if options.index == IndexKind::Ordered { id.ordered() } else { id };
                 data.keyspaces.push(Keyspace { id, name: name.clone(), options: *options });
                 MasterAnswer::Created(data.keyspaces.last().unwrap().clone())
             }

@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use timestone_client::{
-    ConnectOptions, Db, Error, ErrorCode, KeyspaceOptions, Timestamp, TransactOptions,
+    ConnectOptions, Db, Error, ErrorCode, KeyspaceOptions, ScanOptions, Timestamp, TransactOptions,
     TransactionOptions, TxnStatus, blocking, connect,
 };
+
+use timestone_cluster::IndexKind;
 
 use block_on::block_on;
 use fake::Server;
@@ -410,6 +412,46 @@ fn a_server_that_refuses_the_hello_is_quoted() {
         ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
     let text = blocking::connect_with(&server.url(), &options).unwrap_err().to_string();
     assert!(text.contains("TS1004 NOT_ALLOWED this server serves nobody"), "{text}");
+}
+
+/// An older server takes a range for a broken frame, and ends the connection with everything on it.
+#[test]
+fn a_server_that_is_too_old_for_ranges_is_not_asked_for_one_and_is_named() {
+    let server = Server::start();
+    server.protocol.store(4, Ordering::SeqCst);
+    let mut db = blocking::connect(&server.url()).unwrap();
+    let ordered = KeyspaceOptions { index: IndexKind::Ordered, ..KeyspaceOptions::DEFAULT };
+    db.create_keyspace("orders", ordered).unwrap();
+    db = db.keyspace("orders").unwrap();
+    db.put(b"a", b"1").unwrap();
+    let options = TransactionOptions::default();
+    let tx = db.begin(&options).unwrap();
+    let error = tx.scan(&ScanOptions::default()).unwrap().next().unwrap().unwrap_err();
+    assert_eq!((error.code(), error.retryable()), (ErrorCode::VersionMismatch, false));
+    let text = error.to_string();
+    assert!(text.contains("speaks version 4 of the protocol"), "{text}");
+    assert!(text.contains("ranges of keys need version 5: update that server"), "{text}");
+    assert!(db.get(b"a").unwrap().is_some(), "everything else goes on");
+    drop(tx);
+    // It is updated while a range is read, and an older one takes its place before the commit.
+    server.protocol.store(5, Ordering::SeqCst);
+    server.hang_up();
+    db.put(b"a", b"1").unwrap();
+    let tx = db.begin(&options).unwrap();
+    let mut scan = tx.scan(&ScanOptions::default()).unwrap();
+    assert_eq!(&scan.next().unwrap().unwrap().0[..], b"a");
+    assert!(scan.next().is_none());
+    let again = db.begin(&options).unwrap();
+    assert!(again.scan(&ScanOptions::default()).unwrap().next().unwrap().is_ok());
+    again.put(b"b", b"2").unwrap();
+    again.commit().unwrap();
+    server.protocol.store(4, Ordering::SeqCst);
+    server.hang_up();
+    db.put(b"c", b"3").unwrap();
+    tx.put(b"d", b"4").unwrap();
+    let error = tx.commit().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::VersionMismatch, "{error}");
+    assert_eq!(db.get(b"d").unwrap(), None);
 }
 
 #[test]

@@ -182,6 +182,14 @@ impl Context {
         self.shards.reachable(shard)
     }
 
+    /// Whether a shard's server understands ranges of keys, as far as is known.
+    ///
+    /// # Errors
+    /// [`SessionError::Outdated`].
+    pub(crate) fn reads_ranges(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        self.shards.reads_ranges(shard)
+    }
+
     #[inline]
     pub(crate) fn index_of(&self, shard: ShardId) -> Option<ShardIndex> {
         self.shards.index_of(shard)

@@ -7,7 +7,9 @@
 use timestone_clock::server_time::{Exchange, ServerNumber};
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
-use timestone_wire::{self as wire, ClockIs, Frame, Frames, WireError};
+use timestone_wire::{
+    self as wire, ClockIs, Frame, Frames, PROTOCOL, ProtocolVersion, READS_RANGES, WireError,
+};
 
 use super::backups::Backups;
 use super::closed::Closed;
@@ -39,6 +41,8 @@ pub(crate) struct Shard {
     server: Option<ServerNumber>,
     /// The connection to its server stands.
     pub(crate) is_up: bool,
+    /// The version of the protocol that is spoken over that connection, or was over the last one.
+    protocol: ProtocolVersion,
     /// Whether the present map has it.
     pub(crate) is_known: bool,
     /// Who serves it, where this host cannot reach that server: it is asked nothing, and told
@@ -123,6 +127,15 @@ impl Shards {
     #[must_use]
     pub fn is_connected(&self, shard: ShardId) -> bool {
         self.index_of(shard).is_some_and(|shard| self.at(shard).is_up)
+    }
+
+    /// For a host whose connections greet: the version of the protocol that is spoken with the server of
+    /// a shard from now on. Said before [`crate::Engine::connected`]; without it, the newest one.
+    pub fn speaks(&mut self, shard: ShardId, protocol: ProtocolVersion) {
+        if let Some(shard) = self.index_of(shard) {
+            self.at_mut(shard).protocol = protocol;
+        }
+        self.assert_sound();
     }
 
     /// What a refusal calls the server of a shard that this host cannot reach.
@@ -331,6 +344,7 @@ impl Shards {
             epoch: Epoch::ZERO,
             server: None,
             is_up: true,
+            protocol: PROTOCOL.1,
             is_known: true,
             elsewhere,
             outbox: Vec::new(),
@@ -384,6 +398,18 @@ impl Shards {
     #[inline]
     pub(crate) fn reachable(&self, shard: ShardIndex) -> Result<ShardIndex, SessionError> {
         if self.at(shard).elsewhere.is_some() { Err(self.out_of_reach(shard)) } else { Ok(shard) }
+    }
+
+    /// Whether a shard's server understands ranges of keys, as far as is known.
+    ///
+    /// # Errors
+    /// [`SessionError::Outdated`].
+    pub(crate) fn reads_ranges(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        let &Shard { id, protocol, .. } = self.at(shard);
+        if protocol >= READS_RANGES {
+            return Ok(());
+        }
+        Err(SessionError::Outdated { shard: id, protocol, needed: READS_RANGES })
     }
 
     #[cold]

@@ -14,6 +14,7 @@ mod answers;
 pub(crate) mod record;
 
 use timestone_types::{Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared};
+use timestone_wire::{Frame, Kind};
 
 use self::record::{Single, SingleResult, Want, WriteOptions};
 use super::context::{Again, Context};
@@ -198,6 +199,9 @@ impl Singles {
         let Some(slot) = self.0.key(index) else { return };
         let single = self.0.at_mut(index);
         assert!(!single.is_settled, "{} is over, and sent again", single.id);
+        if let Err(error) = Self::is_understood(context, single) {
+            return self.end(context, index, SingleResult::Failed(error));
+        }
         if single.begins_anew() && single.copies.attempts > 0 {
             // No server has seen it: it takes place after whatever its session has seen meanwhile,
             // and the watermark has gone on without it.
@@ -226,6 +230,13 @@ impl Singles {
             single.times.due = context.repeat_at();
         }
         context.wake_at(single.times.due);
+    }
+
+    /// Whether the server of its shard knows what is asked. One that does not would end the connection.
+    fn is_understood(context: &Context, single: &Single) -> Result<(), SessionError> {
+        let asks_range = single.want == Want::Ask
+            && Frame::parse(single.bytes.all()).is_ok_and(|frame| frame.kind() == Kind::Range);
+        if asks_range { context.reads_ranges(single.shard) } else { Ok(()) }
     }
 
     /// Whether there is a connection to send it on.

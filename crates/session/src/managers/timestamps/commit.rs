@@ -76,7 +76,17 @@ impl<C: Cache> Timestamps<C> {
             self.txns.close(context, index, Some(aborted));
             return Ok(Step::Pending(ticket));
         }
-        let of_ranges = context.shards().filter(|_| !txn.ranges.is_empty());
+        let reads_ranges = !txn.ranges.is_empty();
+        let outdated = context
+            .shards()
+            .filter(|_| reads_ranges)
+            .try_for_each(|shard| context.reads_ranges(shard));
+        if let Err(error) = outdated {
+            txn.op = None;
+            self.txns.close(context, index, None);
+            return Err(error);
+        }
+        let of_ranges = context.shards().filter(|_| reads_ranges);
         if txn.keys.shards().chain(of_ranges).any(|shard| context.is_full(shard)) {
             // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
             txn.op = None;
@@ -179,12 +189,18 @@ impl<C: Cache> Timestamps<C> {
         self.txns.release_if_over(index);
     }
 
-    /// A prepare was not sent, for want of a connection: its shard cannot take it for now, and is asked
+    /// A prepare was not sent, for want of a connection to a server that understands it: its shard cannot take it for now, and is asked
     /// again until the deadline, as one that says so itself. The others hold their promises for it.
     fn wait_for_connections(&mut self, context: &Context, index: u32) {
-        let commit = &mut self.txns.at_mut(index).commit;
+        let txn = self.txns.at_mut(index);
+        let (reads_ranges, commit) = (!txn.ranges.is_empty(), &mut txn.commit);
         for &from in &commit.participants {
-            if context.index_of(from).is_none_or(|shard| !context.is_connected(shard)) {
+            let shard = context.index_of(from);
+            let takes_it = shard.is_some_and(|shard| {
+                context.is_connected(shard)
+                    && (!reads_ranges || context.reads_ranges(shard).is_ok())
+            });
+            if !takes_it {
                 let input = Input::Refused { from, refusal: Refusal::Recovering };
                 commit.coordinator.step(context.now(), input, &mut self.outputs);
             }
@@ -205,7 +221,8 @@ impl<C: Cache> Timestamps<C> {
         Some((shard, route, out))
     }
 
-    /// Whether there is a connection to send it on.
+    /// Whether there is a connection to send it on. A shard may have gone to an older server, which refuses
+    /// ranges with the connection.
     fn send_prepare(
         &mut self,
         context: &mut Context,
@@ -218,6 +235,11 @@ impl<C: Cache> Timestamps<C> {
         debug_assert!(commit > txn.begin, "{} would commit before it began", txn.commit.id);
         txn.commit.highest = txn.commit.highest.max(commit);
         let wait = context.config().wait;
+        let reads_ranges = !txn.ranges.is_empty();
+        let shard = context.index_of(to).filter(|_| reads_ranges);
+        if shard.is_some_and(|shard| context.reads_ranges(shard).is_err()) {
+            return false;
+        }
         let Some((shard, route, out)) = self.request(context, index, to) else { return false };
         let how = PrepareAs { shard, commit, one_phase, wait };
         frames::prepare(route, self.txns.at(index), &how, out);
