@@ -818,6 +818,14 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
         &["default", "--keyspace"],
     );
     failed(&server.run(&["bench", "tpc-e"]), 2, &["retwis", "tpc-e"]);
+    // The others' keyspace has no order to scan in; one that is created for scans has.
+    failed(&server.run(&["bench", "ycsb-e"]), 2, &["ycsb-e", "'bench' keeps none", "--keyspace"]);
+    for _ in 0..2 {
+        let report = bench(&["bench", "ycsb-e", "--keys", "5000", "--keyspace", "scans"]);
+        assert_eq!(report["workload"], "ycsb-e");
+        assert!(report["aborts"]["error"].is_null(), "{report}");
+        assert!(report["read_only"]["latency_us"]["p50"].as_f64().unwrap() > 0.0, "{report}");
+    }
 }
 
 /// What `timestone sim` is asked, of two virtual seconds of a small cluster.

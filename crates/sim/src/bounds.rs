@@ -282,6 +282,11 @@ fn check_workload(scenario: &Scenario) -> Checked {
         let what = "is for kind = \"list-append\" or \"register\", which is not closed".to_owned();
         return Err(Wrong::new(&["workload", "ranges"], what));
     }
+    if matches!(part.kind, WorkloadChoice::Plans(kind) if kind.scans()) {
+        let what = "is none of the simulator's: ranges = N has the transactions of list-append and register \
+                    read ranges, and checks them";
+        return Err(Wrong::new(&["workload", "kind"], what.to_owned()));
+    }
     if part.registers.large.is_some() && !is_register {
         let what = "is for kind = \"register\", which is not closed".to_owned();
         return Err(Wrong::new(&["workload", "large"], what));

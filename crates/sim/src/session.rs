@@ -441,6 +441,9 @@ impl ClientSession {
                 self.seen.push(MicroOp::Read { key, seen });
                 return Ok(());
             }
+            Op::Scan { .. } => {
+                return Err(AttemptEnd::Broken("the plan scans".to_owned()));
+            }
             Op::Put(_) => {
                 return Err(AttemptEnd::Broken(format!(
                     "the plan puts a filling without a number to key {}",

@@ -22,13 +22,42 @@ pub struct KeyIndex(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyShape {
     bytes: usize,
+    /// Neighbouring numbers are no neighbours in the order of keys.
+    is_strewn: bool,
 }
+
+/// A fraction of all spellings that lies near their golden section, and has no factor in common with any power
+/// of ten: multiples of it fall into the middle of the largest gaps between earlier ones.
+const STEP_OF_TEN: u64 = 618_033_988_749_894_849;
+/// The lowest power of ten above it.
+const STEP_WHOLE: u64 = 1_000_000_000_000_000_000;
 
 impl KeyShape {
     /// Keys of this many bytes, at least [`MIN_KEY_BYTES`].
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        Self { bytes: bytes.max(MIN_KEY_BYTES) }
+        Self { bytes: bytes.max(MIN_KEY_BYTES), is_strewn: false }
+    }
+
+    /// Keys whose order is not that of their numbers: a key with a new number lies between those that are
+    /// there, wherever those are. YCSB spells hashes of its numbers for that; here no two are the same.
+    #[must_use]
+    pub const fn strewn(self) -> Self {
+        Self { is_strewn: true, ..self }
+    }
+
+    /// The number that is spelled for a key, below the capacity.
+    fn spelled(self, key: KeyIndex) -> u64 {
+        match (self.is_strewn, self.capacity()) {
+            (false, _) => key.0,
+            // Twenty digits and more hold any number.
+            (true, u64::MAX) => key.0.wrapping_mul(STEP_OF_TEN),
+            (true, capacity) => {
+                // Nearly the golden section of the capacity, and odd, and no multiple of five.
+                let step = (STEP_OF_TEN / (STEP_WHOLE / capacity.min(STEP_WHOLE))) / 10 * 10 + 9;
+                (u128::from(key.0) * u128::from(step) % u128::from(capacity)) as u64
+            }
+        }
     }
 
     /// How many bytes a key has.
@@ -46,13 +75,14 @@ impl KeyShape {
             .unwrap_or(u64::MAX)
     }
 
-    /// Appends the key's bytes: `k` and the number in decimal digits, filled up with zeros.
+    /// Appends the key's bytes: `k` and the number in decimal digits, filled up with zeros; of strewn keys
+    /// another number that no other key has.
     pub fn write(self, key: KeyIndex, out: &mut Vec<u8>) {
         let begin = out.len();
         out.resize(begin + self.bytes, b'0');
         let spelled = &mut out[begin..];
         spelled[0] = b'k';
-        let mut rest = key.0;
+        let mut rest = self.spelled(key);
         for digit in spelled[1..].iter_mut().rev() {
             if rest == 0 {
                 break;
@@ -63,9 +93,10 @@ impl KeyShape {
         debug_assert_eq!(rest, 0, "the specification checks that keys fit");
     }
 
-    /// The number of a key that [`write`](Self::write) spelled.
+    /// The number of a key that [`write`](Self::write) spelled, where keys are in the order of their numbers.
     #[must_use]
     pub fn read(self, key: &[u8]) -> Option<KeyIndex> {
+        debug_assert!(!self.is_strewn, "nobody asks which number a strewn key has");
         let digits = key.strip_prefix(b"k").filter(|_| key.len() == self.bytes)?;
         digits
             .iter()
@@ -136,6 +167,33 @@ mod tests {
         assert_eq!(KeyShape::new(16).read(b"k00000000000123"), None);
         assert_eq!(KeyShape::new(16).read(b"x000000000001234"), None);
         assert_eq!(KeyShape::new(16).read(b"k00000000000123x"), None);
+    }
+
+    #[test]
+    fn strewn_keys_differ_and_new_ones_fall_among_those_that_are_there() {
+        for bytes in [8, 9, 16, 19, 20, 21, 32] {
+            let shape = KeyShape::new(bytes).strewn();
+            let spell = |index| {
+                let mut key = Vec::new();
+                shape.write(KeyIndex(index), &mut key);
+                assert_eq!(key.len(), bytes);
+                key
+            };
+            let mut keys: Vec<Vec<u8>> = (0..10_000).map(spell).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!(keys.len(), 10_000, "{bytes}");
+            // Of a thousand new keys hardly two come one after the other.
+            let places: std::collections::BTreeSet<usize> = (10_000..11_000)
+                .map(|index| keys.partition_point(|key| *key < spell(index)))
+                .collect();
+            assert!(places.len() > 900, "{bytes}: {}", places.len());
+        }
+        // Every number of the shortest keys has a spelling of its own.
+        let shape = KeyShape::new(8).strewn();
+        let mut seen = vec![false; 10_000_000];
+        (0..10_000_000).for_each(|index| seen[shape.spelled(KeyIndex(index)) as usize] = true);
+        assert!(seen.iter().all(|&seen| seen));
     }
 
     #[test]

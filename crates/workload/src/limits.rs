@@ -10,6 +10,8 @@ pub const MAX_KEYS: u64 = 100_000_000_000;
 pub const MAX_ACCOUNTS: u64 = 10_000;
 /// Steepest contention parameter: beyond it, practically every draw is the first key.
 pub const MAX_ZIPF: f64 = 5.0;
+/// Most keys of one scan of YCSB E: its `maxscanlength`.
+pub const MAX_SCAN_KEYS: u32 = 100;
 /// Longest latency told apart from longer ones, which are counted as this.
 pub const MAX_LATENCY: Duration = Duration::from_secs(3_600);
 /// Digits of a latency that a histogram keeps: 0.1 % error.

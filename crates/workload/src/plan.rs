@@ -8,6 +8,13 @@ use crate::KeyIndex;
 pub enum Op {
     /// Read the key.
     Get(KeyIndex),
+    /// Read some keys that follow each other in their order, with their values.
+    Scan {
+        /// The first of them, or where it would be.
+        from: KeyIndex,
+        /// How many at most.
+        count: u32,
+    },
     /// Write a value of the specified size.
     Put(KeyIndex),
     /// Read the integer there and write it back increased; when it would fall below zero, abort the
@@ -61,11 +68,12 @@ pub enum Op {
 }
 
 impl Op {
-    /// The key that the step touches; of two, the first.
+    /// The key that the step touches; of several, the first.
     #[must_use]
     pub const fn key(self) -> KeyIndex {
         match self {
             Self::Get(key)
+            | Self::Scan { from: key, .. }
             | Self::Put(key)
             | Self::Delete(key)
             | Self::Add { key, .. }
@@ -80,13 +88,20 @@ impl Op {
     /// Whether the step writes.
     #[must_use]
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Get(_))
+        !matches!(self, Self::Get(_) | Self::Scan { .. })
     }
 
     /// Whether the step needs what is there.
     #[must_use]
     pub const fn reads(self) -> bool {
-        matches!(self, Self::Get(_) | Self::Add { .. } | Self::Append { .. } | Self::Close { .. })
+        matches!(
+            self,
+            Self::Get(_)
+                | Self::Scan { .. }
+                | Self::Add { .. }
+                | Self::Append { .. }
+                | Self::Close { .. }
+        )
     }
 }
 

@@ -24,6 +24,8 @@ pub enum WorkloadKind {
     YcsbC,
     /// 95 % reads of what was inserted lately, 5 % inserts.
     YcsbD,
+    /// 95 % scans of up to 100 keys in their order, 5 % inserts.
+    YcsbE,
     /// Half reads, half read-modify-writes.
     YcsbF,
     /// Transactions of several keys, of which 90 % only read: SkimpyFTL §4.
@@ -39,7 +41,7 @@ pub enum WorkloadKind {
 }
 
 /// Every kind with the name that the command line knows it by.
-const KINDS: [(WorkloadKind, &str); 13] = [
+const KINDS: [(WorkloadKind, &str); 14] = [
     (WorkloadKind::Retwis, "retwis"),
     (WorkloadKind::Retwis75, "retwis-75"),
     (WorkloadKind::RetwisTapir, "retwis-tapir"),
@@ -47,6 +49,7 @@ const KINDS: [(WorkloadKind, &str); 13] = [
     (WorkloadKind::YcsbB, "ycsb-b"),
     (WorkloadKind::YcsbC, "ycsb-c"),
     (WorkloadKind::YcsbD, "ycsb-d"),
+    (WorkloadKind::YcsbE, "ycsb-e"),
     (WorkloadKind::YcsbF, "ycsb-f"),
     (WorkloadKind::YcsbSocial, "ycsb-social"),
     (WorkloadKind::GetPut, "get-put"),
@@ -66,10 +69,20 @@ impl WorkloadKind {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether keys may be deleted: not in Retwis and the transactional YCSB, which are run as they were published.
+    /// Whether keys may be deleted: not in Retwis, the transactional YCSB and YCSB E, which are run as they were
+    /// published.
     #[must_use]
     pub const fn may_delete(self) -> bool {
-        !matches!(self, Self::Retwis | Self::Retwis75 | Self::RetwisTapir | Self::YcsbSocial)
+        !matches!(
+            self,
+            Self::Retwis | Self::Retwis75 | Self::RetwisTapir | Self::YcsbSocial | Self::YcsbE
+        )
+    }
+
+    /// Whether keys are scanned, so that their keyspace must have them in order.
+    #[must_use]
+    pub const fn scans(self) -> bool {
+        matches!(self, Self::YcsbE)
     }
 
     /// Whether keys may expire: not where a history must tell what became of each value.
@@ -166,6 +179,7 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbB
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
+            | WorkloadKind::YcsbE
             | WorkloadKind::YcsbF
             | WorkloadKind::YcsbSocial => Self { zipf: 0.99, ..usual },
             WorkloadKind::GetPut => Self { zipf: 0.0, ..usual },
@@ -292,14 +306,18 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbD
             | WorkloadKind::YcsbF
             | WorkloadKind::GetPut => u64::from(self.ops_per_txn),
-            WorkloadKind::RetwisTapir | WorkloadKind::ListAppend | WorkloadKind::Register => 1,
+            WorkloadKind::RetwisTapir
+            | WorkloadKind::YcsbE
+            | WorkloadKind::ListAppend
+            | WorkloadKind::Register => 1,
         }
     }
 
     /// How keys look.
     #[must_use]
     pub fn key_shape(&self) -> KeyShape {
-        KeyShape::new(self.key_bytes)
+        let shape = KeyShape::new(self.key_bytes);
+        if self.kind.scans() { shape.strewn() } else { shape }
     }
 
     /// What values are.

@@ -8,6 +8,7 @@ use timestone::{
     Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactOptions,
     TransactionOptions,
 };
+use timestone_cluster::IndexKind;
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
 use super::limits::{
@@ -36,8 +37,15 @@ pub(super) fn find_keyspace(
         loops[0].keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
     let must_be_emptied = found.is_some() && spec.loaded_keys() == 0 && !reuse;
     let keyspace = match found {
+        Some(keyspace) if spec.kind.scans() && !keyspace.id.is_ordered() => {
+            return Err(Failure::usage(format!(
+                "{} scans keys in their order, and the keyspace '{name}' keeps none: name another one with \
+                 --keyspace, or drop it (timestone keyspace drop {name})",
+                spec.kind.name()
+            )));
+        }
         Some(keyspace) => keyspace,
-        None => loops[0].create_keyspace(name, KeyspaceOptions::DEFAULT).wait()?,
+        None => loops[0].create_keyspace(name, options_of(spec)).wait()?,
     };
     if must_be_emptied && keyspace.id == KeyspaceId::DEFAULT {
         return Err(Failure::usage(format!(
@@ -52,6 +60,12 @@ pub(super) fn find_keyspace(
         db.keyspaces().wait()?;
     }
     Ok(Prepared { keyspace, must_be_emptied })
+}
+
+/// What the keyspace of a workload is like where nobody has created it.
+const fn options_of(spec: &WorkloadSpec) -> KeyspaceOptions {
+    let index = if spec.kind.scans() { IndexKind::Ordered } else { IndexKind::Full };
+    KeyspaceOptions { index, ..KeyspaceOptions::DEFAULT }
 }
 
 /// Empties the keyspace where the workload wants that, and says so where its commit waits for

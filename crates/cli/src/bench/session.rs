@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use timestone::{AbortKind, Error, ErrorCode, LocalDb, LocalTransaction, TransactionOptions};
+use timestone::{
+    AbortKind, Error, ErrorCode, LocalDb, LocalTransaction, ScanOptions, TransactionOptions,
+};
 use timestone_clock::{Clock, SystemClock};
 use timestone_types::{Expiry, Timestamp};
 use timestone_workload::history::{self, Completion, MicroOp, Seen, SessionSlot};
@@ -242,7 +244,7 @@ impl BenchSession {
         }
         let max_staleness = self.run.max_staleness.filter(|_| self.plan.is_read_only());
         let options = TransactionOptions { max_staleness, ..self.options.clone() };
-        let tx = self.db.begin(&options)?;
+        let tx = Rc::new(self.db.begin(&options)?);
         self.sum = 0;
         let is_measured = self.run.course.is_measured();
         if let Some(snapshots) = &self.run.snapshots
@@ -257,7 +259,7 @@ impl BenchSession {
         }
         let committed = tx.commit().await.map_err(commit_failed)?;
         if let Some(snapshots) = &self.run.snapshots {
-            let writes = self.plan.ops.iter().filter(|op| !matches!(op, Op::Get(_)));
+            let writes = self.plan.ops.iter().filter(|op| op.writes());
             writes.for_each(|op| snapshots.acknowledge(op.key(), committed));
         }
         if self.run.spec.kind == WorkloadKind::Bank && self.plan.is_read_only() {
@@ -304,7 +306,7 @@ impl BenchSession {
         written.map(drop).map_err(commit_failed)
     }
 
-    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> Result<(), AttemptFailure> {
+    async fn step(&mut self, tx: &Rc<LocalTransaction>, op: Op) -> Result<(), AttemptFailure> {
         let key = op.key();
         self.key.clear();
         self.shape.write(key, &mut self.key);
@@ -322,6 +324,7 @@ impl BenchSession {
                 }
                 return Ok(());
             }
+            Op::Scan { count, .. } => return self.scan(tx, count).await,
             Op::Put(_) => self.run.spec.write_value(key, &mut self.value),
             Op::PutFor { millis, .. } => {
                 self.run.spec.write_value(key, &mut self.value);
@@ -366,6 +369,16 @@ impl BenchSession {
             }
         }
         tx.put(&self.key, &self.value)?;
+        Ok(())
+    }
+
+    /// Reads up to so many keys with their values, from `self.key` on.
+    async fn scan(&self, tx: &Rc<LocalTransaction>, count: u32) -> Result<(), AttemptFailure> {
+        let (from, limit) = (self.key.clone(), usize::try_from(count).ok());
+        let mut scan = tx.scan(&ScanOptions { from, limit, ..ScanOptions::default() })?;
+        while let Some((_, value)) = scan.next().await? {
+            std::hint::black_box(value.len());
+        }
         Ok(())
     }
 

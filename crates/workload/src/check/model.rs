@@ -129,8 +129,8 @@ impl World {
                     own.insert(into, Value::Integer(other + moved));
                     own.insert(key, Value::Absent);
                 }
-                Op::Put(_) | Op::PutFor { .. } | Op::WriteFor { .. } => {
-                    panic!("nothing is opaque or expires here")
+                Op::Scan { .. } | Op::Put(_) | Op::PutFor { .. } | Op::WriteFor { .. } => {
+                    panic!("nothing is opaque, scanned or expires here")
                 }
             }
         }

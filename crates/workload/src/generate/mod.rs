@@ -75,6 +75,7 @@ impl Generator {
             WorkloadKind::YcsbB => Mix::Ycsb(Ycsb::updating(5, spec)),
             WorkloadKind::YcsbC => Mix::Ycsb(Ycsb::updating(0, spec)),
             WorkloadKind::YcsbD => Mix::Ycsb(Ycsb::inserting(5, spec, unique)),
+            WorkloadKind::YcsbE => Mix::Ycsb(Ycsb::scanning(5, spec, unique)),
             WorkloadKind::YcsbF => Mix::Ycsb(Ycsb::modifying(50, spec)),
             WorkloadKind::YcsbSocial => Mix::Social(Social::new(spec, client)),
             WorkloadKind::GetPut => Mix::Ycsb(Ycsb::modifying(100, spec)),
@@ -209,7 +210,10 @@ mod tests {
             for _ in 0..2_000 {
                 generator.next(&mut plan);
                 assert!(!plan.ops.is_empty() && !plan.name.is_empty(), "{name}");
-                let grows = matches!(spec.kind, WorkloadKind::YcsbD | WorkloadKind::ListAppend);
+                let grows = matches!(
+                    spec.kind,
+                    WorkloadKind::YcsbD | WorkloadKind::YcsbE | WorkloadKind::ListAppend
+                );
                 assert!(grows || plan.ops.iter().all(|op| op.key().0 < 100), "{name}: {plan:?}");
             }
         }

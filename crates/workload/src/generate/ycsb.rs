@@ -1,4 +1,4 @@
-//! YCSB's core workloads A, B, C, D and F (Cooper et al. 2010), one or several operations to a
+//! YCSB's core workloads A to F (Cooper et al. 2010), one or several operations to a
 //! transaction.
 //!
 //! | workload | reads | else | keys |
@@ -7,6 +7,7 @@
 //! | B | 95 % | update | zipf |
 //! | C | 100 % | | zipf |
 //! | D | 95 % | insert | latest: zipf, counted back from the newest |
+//! | E | 95 % scans | insert | zipf, and from there on 1 to 100 keys in their order |
 //! | F | 50 % | read-modify-write | zipf |
 //!
 //! `get-put` is F without reads, on uniformly drawn keys.
@@ -15,9 +16,13 @@
 //! what it reads as "latest" is the newest of its own inserts and, behind them, of the loaded keys,
 //! so that a read never names a key that another client has not inserted yet.
 //!
+//! E's keys are spelled so that those which are inserted lie between the loaded ones, as YCSB's hashes do; scans
+//! begin at a loaded key, and are as long as YCSB draws them: uniformly.
+//!
 //! None of them deletes, as published. Where deletions are asked for, they stand in the place of
-//! some updates; D deletes what it would have read instead of inserting.
+//! some updates; D deletes what it would have read instead of inserting. E never deletes.
 
+use crate::limits::MAX_SCAN_KEYS;
 use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
 
 use super::keys::{Keys, UniqueNumbers};
@@ -34,7 +39,15 @@ pub(super) struct Ycsb {
 enum Other {
     Update,
     Modify,
-    Insert { numbers: UniqueNumbers, inserted: u64, delete_percent: u64 },
+    Insert {
+        numbers: UniqueNumbers,
+        inserted: u64,
+        delete_percent: u64,
+    },
+    /// As Insert; and what is read is scanned.
+    ScanOrInsert {
+        numbers: UniqueNumbers,
+    },
 }
 
 impl Ycsb {
@@ -59,6 +72,11 @@ impl Ycsb {
         Self { other_percent: percent, other, ops_per_txn: u64::from(spec.ops_per_txn) }
     }
 
+    pub(super) fn scanning(percent: u64, spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
+        let other = Other::ScanOrInsert { numbers };
+        Self { other_percent: percent, other, ops_per_txn: u64::from(spec.ops_per_txn) }
+    }
+
     pub(super) fn next(&mut self, keys: &mut Keys, plan: &mut TxnPlan) {
         plan.begin("read");
         let others =
@@ -77,6 +95,17 @@ impl Ycsb {
                 plan.name = "insert";
                 plan.push(Op::Put(KeyIndex(keys.count() + numbers.take())));
                 *inserted += 1;
+            }
+            return;
+        }
+        if let Other::ScanOrInsert { numbers } = &mut self.other {
+            plan.name = if others > 0 { "insert" } else { "scan" };
+            for _ in 0..reads {
+                let count = keys.random.between(1, u64::from(MAX_SCAN_KEYS)) as u32;
+                plan.push(Op::Scan { from: keys.one(), count });
+            }
+            for _ in 0..others {
+                plan.push(Op::Put(KeyIndex(keys.count() + numbers.take())));
             }
             return;
         }
@@ -133,6 +162,7 @@ mod tests {
             ("ycsb-b", 95.0),
             ("ycsb-c", 100.0),
             ("ycsb-d", 95.0),
+            ("ycsb-e", 95.0),
             ("ycsb-f", 50.0),
         ] {
             let seen = read_only_percent(&plans(name, 1));
@@ -154,6 +184,28 @@ mod tests {
             let key = plan.ops[0].key();
             assert_eq!(plan.ops, [Op::Get(key), Op::Put(key)]);
         }
+    }
+
+    #[test]
+    fn e_scans_one_to_a_hundred_keys_from_loaded_ones_on_and_inserts_new_ones() {
+        let (mut lengths, mut inserted) = (BTreeSet::new(), BTreeSet::new());
+        let mut starts = std::collections::BTreeMap::<KeyIndex, u32>::new();
+        for plan in plans("ycsb-e", 1) {
+            match plan.ops[..] {
+                [Op::Scan { from, count }] => {
+                    assert!(from.0 < 10_000 && plan.is_read_only());
+                    lengths.insert(count);
+                    *starts.entry(from).or_default() += 1;
+                }
+                [Op::Put(key)] => {
+                    assert!(key.0 >= 10_000 && (key.0 - 10_000) % 4 == 1);
+                    assert!(inserted.insert(key), "inserted twice");
+                }
+                ref other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(lengths, (1..=100).collect(), "all lengths are drawn");
+        assert!(*starts.values().max().unwrap() > 500, "some keys are hot");
     }
 
     #[test]

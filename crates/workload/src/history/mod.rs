@@ -170,6 +170,8 @@ pub fn invocation(plan: &TxnPlan, now: Timestamp, ops: &mut Vec<MicroOp>) {
     for op in &plan.ops {
         match *op {
             Op::Get(key) => ops.push(MicroOp::Read { key, seen: Seen::Nothing }),
+            // Which keys it reads turns out only then.
+            Op::Scan { .. } => {}
             Op::Put(key) | Op::Delete(key) | Op::PutFor { key, .. } => {
                 ops.push(MicroOp::Write { key, value: None })
             }
