@@ -28,8 +28,8 @@ use timestone_seda::{
 use timestone_session::{Engine, limits as session};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wire::{
-    Envelope, ErrorReply, Frame, Frames, Hello, Kind, MapIs, MapPull, Message, RequestId, Role,
-    SERVER_ITSELF, Welcome,
+    Envelope, ErrorReply, Frame, Frames, Hello, Kind, MapIs, MapPull, Message, ProtocolVersion,
+    RequestId, Role, SERVER_ITSELF, Welcome,
 };
 
 use self::link::{LinkState, ServerLink};
@@ -330,11 +330,11 @@ impl ServerLinks {
             let answer = Frame::split(bytes).ok().flatten();
             let greeted = answer
                 .ok_or_else(|| "it answered the hello with no frame".to_owned())
-                .and_then(|(frame, rest)| self.check_welcome(&frame).map(|()| rest));
+                .and_then(|(frame, rest)| Ok((self.check_welcome(&frame)?, rest)));
             match greeted {
-                Ok(rest) => {
+                Ok((protocol, rest)) => {
                     bytes = rest;
-                    self.stands_now(now, engine, (index, reply_to));
+                    self.stands_now(now, engine, (index, reply_to), protocol);
                 }
                 Err(why) => {
                     tracing::warn!(address = %self.links[index].address, why, "a server refused a \
@@ -359,13 +359,14 @@ impl ServerLinks {
         map.filter(|map| !engine.shards_mut().routes_are_of(map.version()))
     }
 
-    /// Whether the first frame of a connection is a welcome to this cluster; if not, what it is.
-    fn check_welcome(&self, frame: &Frame<'_>) -> Result<(), String> {
+    /// The version of the protocol, if the first frame of a connection is a welcome to this cluster; if not,
+    /// what it is.
+    fn check_welcome(&self, frame: &Frame<'_>) -> Result<ProtocolVersion, String> {
         match frame.kind() {
             Kind::Welcome => {
                 let welcome = Welcome::decode(frame).map_err(|error| error.to_string())?;
                 if welcome.cluster == self.cluster {
-                    return Ok(());
+                    return Ok(welcome.protocol);
                 }
                 Err(format!("it belongs to another cluster, {:x}", welcome.cluster.get()))
             }
@@ -381,12 +382,16 @@ impl ServerLinks {
         now: Timestamp,
         engine: &mut Engine,
         (index, reply_to): (usize, ReplyAddress),
+        protocol: ProtocolVersion,
     ) {
         let link = &mut self.links[index];
         (link.state, link.attempts) = (LinkState::Up(reply_to), 0);
         link.idle.renewed();
         tracing::debug!(server = %link.server, address = %link.address, "a link stands");
-        link.shards.iter().for_each(|&shard| engine.connected(now, shard));
+        for &shard in &link.shards {
+            engine.shards_mut().speaks(shard, protocol);
+            engine.connected(now, shard);
+        }
         self.assert_sound(engine);
     }
 
